@@ -1,0 +1,1 @@
+//! Runnable examples of redlock-sync; see the files beside `Cargo.toml`.

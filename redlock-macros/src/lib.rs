@@ -1,0 +1,1 @@
+//! Macros of redlock-sync; use them through that crate.

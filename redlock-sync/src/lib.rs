@@ -1,0 +1,5 @@
+//! Redlock (under construction)
+#![forbid(unsafe_code)]
+
+#[doc(hidden)]
+pub mod __private;
