@@ -1,0 +1,130 @@
+//! Time. The only place in the crate that reads a clock or sleeps.
+//!
+//! Leases are measured on a clock that goes on while the machine sleeps (`CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC` on
+//! macOS, which counts sleep there): a laptop that slept past its lease must know. Elsewhere it is [`std::time::Instant`], which
+//! may stop in suspend.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A moment on the lease clock, in nanoseconds since some fixed start. Arithmetic saturates: "for ever" stays for ever.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Tick(u64);
+
+impl Tick {
+    /// Before every other moment.
+    pub(crate) const ZERO: Tick = Tick(0);
+    /// After every other moment: no deadline.
+    pub(crate) const NEVER: Tick = Tick(u64::MAX);
+
+    pub(crate) const fn from_nanos(nanos: u64) -> Tick {
+        Tick(nanos)
+    }
+
+    pub(crate) const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn after(self, d: Duration) -> Tick {
+        Tick(self.0.saturating_add(saturating_nanos(d)))
+    }
+
+    pub(crate) fn before(self, d: Duration) -> Tick {
+        Tick(self.0.saturating_sub(saturating_nanos(d)))
+    }
+
+    /// Time from `earlier` to `self`; zero when `earlier` is later.
+    pub(crate) fn since(self, earlier: Tick) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn is_never(self) -> bool {
+        self == Tick::NEVER
+    }
+}
+
+fn saturating_nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Where the time comes from: the machine, or a test.
+pub(crate) trait Clock: Send + Sync + fmt::Debug {
+    fn now(&self) -> Tick;
+    fn sleep(&self, d: Duration);
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    fn now(&self) -> Tick {
+        use rustix::time::{ClockId, clock_gettime};
+        #[cfg(target_vendor = "apple")]
+        const ID: ClockId = ClockId::Monotonic;
+        #[cfg(not(target_vendor = "apple"))]
+        const ID: ClockId = ClockId::Boottime;
+        let t = clock_gettime(ID);
+        let secs = u64::try_from(t.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
+        Tick(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+    fn now(&self) -> Tick {
+        use std::sync::OnceLock;
+        static START: OnceLock<Instant> = OnceLock::new();
+        Tick(saturating_nanos(process_start(&START).elapsed()).saturating_add(1))
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that sleeps")]
+    fn sleep(&self, d: Duration) {
+        std::thread::sleep(d);
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+#[allow(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
+fn process_start(start: &std::sync::OnceLock<Instant>) -> Instant {
+    *start.get_or_init(Instant::now)
+}
+
+/// The lease clock's reading at a caller's `Instant`, converted once on entry.
+#[allow(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
+pub(crate) fn tick_at(clock: &dyn Clock, instant: Instant) -> Tick {
+    let (now, here) = (clock.now(), Instant::now());
+    match instant.checked_duration_since(here) {
+        Some(ahead) => now.after(ahead),
+        None => now.before(here.saturating_duration_since(instant)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_saturate_at_both_ends() {
+        assert_eq!(Tick::ZERO.before(Duration::from_secs(1)), Tick::ZERO);
+        assert_eq!(Tick::from_nanos(5).after(Duration::MAX), Tick::NEVER);
+        assert_eq!(Tick::from_nanos(5).since(Tick::from_nanos(9)), Duration::ZERO);
+        assert!(Tick::NEVER.is_never());
+    }
+
+    #[test]
+    fn the_system_clock_advances_with_sleep() {
+        let before = SystemClock.now();
+        SystemClock.sleep(Duration::from_millis(2));
+        assert!(SystemClock.now().since(before) >= Duration::from_millis(2));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "converts a real Instant")]
+    fn an_instant_becomes_the_same_moment() {
+        let ahead = tick_at(&SystemClock, Instant::now() + Duration::from_secs(10)).since(SystemClock.now());
+        assert!(ahead > Duration::from_secs(9) && ahead <= Duration::from_secs(10));
+        let past = tick_at(&SystemClock, Instant::now());
+        assert!(past <= SystemClock.now());
+    }
+}

@@ -1,0 +1,319 @@
+//! The one error type.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Why an operation on a lock did not succeed. **`Ok` always means that the lock is held**; everything else is here.
+///
+/// Four situations stay apart, because a program reacts to them differently: somebody else has the lock
+/// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable), [`Unconfirmed`](Error::Unconfirmed)), the
+/// lock was held and is no more ([`Lost`](Error::Lost)), and the call cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock),
+/// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)).
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Error, Redlock};
+///
+/// let locks = Redlock::open(&url)?;
+/// let _held = locks.mutex("order:42").lock()?;
+/// match locks.mutex("order:42").try_lock() {
+///     Ok(_guard) => unreachable!("it is held above"),
+///     Err(Error::Busy { key, .. }) => assert_eq!(key, "order:42"),
+///     Err(other) => return Err(other),
+/// }
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another holder has the lock, or the racers' votes were split so that nobody got it. Nothing of this attempt is left on any
+    /// node.
+    Busy {
+        /// The lock's key, with prefix.
+        key: String,
+        /// The smallest remaining time-to-live seen on a node: when it can be worth another try. `None` when unknown.
+        retry_after: Option<Duration>,
+    },
+    /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to every node that may
+    /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
+    /// held: ask [`Lease::check`](crate::Lease::check).
+    Unavailable {
+        /// What was tried: `acquire`, `extend`, `fence` or `inspect`.
+        op: &'static str,
+        /// The lock's key, with prefix.
+        key: String,
+        /// How many nodes the client has.
+        of: usize,
+        /// What went wrong, node by node.
+        nodes: Vec<NodeError>,
+    },
+    /// The lock was held and is no more. Somebody else may hold it now; stop what you do under it.
+    Lost {
+        /// The lock's key, with prefix.
+        key: String,
+        /// How it was lost.
+        reason: LostReason,
+    },
+    /// A release was sent, but fewer than a majority of the nodes confirmed it. The lock may stay taken until its time-to-live has
+    /// passed; this guard does not hold it any more.
+    Unconfirmed {
+        /// The lock's key, with prefix.
+        key: String,
+        /// How many nodes confirmed that our token is gone.
+        confirmed: usize,
+        /// How many nodes the client has.
+        of: usize,
+        /// What went wrong, node by node.
+        nodes: Vec<NodeError>,
+    },
+    /// This thread holds the lock already and would wait for itself for ever. Nothing changed: the outer guard still holds.
+    WouldDeadlock {
+        /// The lock's key, with prefix.
+        key: String,
+    },
+    /// The key exists on the server and is no lock of this kind. The foreign value is untouched.
+    WrongType {
+        /// What was tried.
+        op: &'static str,
+        /// The lock's key, with prefix.
+        key: String,
+        /// The node that said so.
+        node: NodeError,
+    },
+    /// A setting, a URL, a name or the set-up of the servers cannot work; trying again will not help. Nothing is held.
+    Config {
+        /// What is wrong, and the remedy where there is one.
+        message: String,
+    },
+    /// The client was closed, or is used in a forked child process. Nothing is held.
+    Closed,
+}
+
+/// What one node answered, or why it did not.
+///
+/// ```
+/// use redlock_sync::{Error, Redlock};
+/// use std::time::Duration;
+///
+/// // Nothing listens on port 1.
+/// let locks = Redlock::open("redis://127.0.0.1:1/")?;
+/// let Err(Error::Unavailable { nodes, .. }) = locks.mutex("order:42").try_lock() else { panic!() };
+/// assert_eq!(nodes[0].node, 1);
+/// assert_eq!(nodes[0].address, "127.0.0.1:1");
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeError {
+    /// The node's place in the list given to the client, counted from 1.
+    pub node: usize,
+    /// The node's address without user and password.
+    pub address: String,
+    /// What happened.
+    pub message: String,
+}
+
+/// How a held lock was lost.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{LostReason, Redlock};
+///
+/// let locks = Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").lock()?;
+/// locks.unlock_all()?;
+/// assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease ran out: it was not to be renewed, or the process did not run (stopped, asleep) until it was too late.
+    Expired,
+    /// The key holds somebody else's token on so many nodes that a majority cannot be ours.
+    Taken,
+    /// The key is gone from so many nodes that a majority cannot be ours: deleted by hand, or lost by a restart or failover.
+    Deleted,
+    /// No majority of the nodes answered a renewal until the lease ran out.
+    Unreachable,
+    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all).
+    Revoked,
+    /// `max_hold` or `max_renewals` was reached.
+    MaxHold,
+}
+
+impl Error {
+    pub(crate) fn config(message: impl Into<String>) -> Error {
+        Error::Config { message: message.into() }
+    }
+
+    /// True if somebody else has the lock: waiting may help.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let _held = locks.mutex("order:42").lock()?;
+    /// assert!(locks.mutex("order:42").try_lock().unwrap_err().is_busy());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Error::Busy { .. })
+    }
+
+    /// True if Redis could not be asked (`Unavailable` or `Unconfirmed`): it may work once the servers are back.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1:1/")?;
+    /// assert!(locks.mutex("order:42").try_lock().unwrap_err().is_unavailable());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Error::Unavailable { .. } | Error::Unconfirmed { .. })
+    }
+
+    /// True if the lock was held and is no more.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// locks.unlock_all()?;
+    /// assert!(guard.unlock().unwrap_err().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Error::Lost { .. })
+    }
+
+    /// How the lock was lost, if it was.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::LostReason;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// locks.unlock_all()?;
+    /// assert_eq!(guard.unlock().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        match self {
+            Error::Lost { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Busy { key, retry_after } => {
+                write!(f, "lock `{}` is held by someone else", key.escape_debug())?;
+                retry_after.map_or(Ok(()), |d| write!(f, " for up to {} ms more", d.as_millis()))
+            }
+            Error::Unavailable { op, key, of, nodes } => {
+                write!(f, "failed to {op} lock `{}`: no majority of {of} node(s) can be reached", key.escape_debug())?;
+                write_nodes(f, nodes)
+            }
+            Error::Lost { key, reason } => write!(f, "lock `{}` was lost: {reason}", key.escape_debug()),
+            Error::Unconfirmed { key, confirmed, of, nodes } => {
+                write!(f, "release of lock `{}` was confirmed by {confirmed} of {of} node(s)", key.escape_debug())?;
+                write_nodes(f, nodes)
+            }
+            Error::WouldDeadlock { key } => write!(
+                f,
+                "failed to acquire lock `{}`: this thread holds it already and would wait for itself",
+                key.escape_debug()
+            ),
+            Error::WrongType { op, key, node } => {
+                write!(f, "failed to {op} lock `{}`: the key holds something else: {node}", key.escape_debug())
+            }
+            Error::Config { message } => write!(f, "{message}"),
+            Error::Closed => write!(f, "the lock client is closed, or was opened in another process before a fork"),
+        }
+    }
+}
+
+fn write_nodes(f: &mut fmt::Formatter<'_>, nodes: &[NodeError]) -> fmt::Result {
+    nodes.iter().enumerate().try_for_each(|(i, node)| {
+        f.write_str(if i == 0 { ": " } else { "; " })?;
+        write!(f, "{node}")
+    })
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} ({}): {}", self.node, self.address, self.message)
+    }
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LostReason::Expired => "its lease ran out",
+            LostReason::Taken => "the key holds another token",
+            LostReason::Deleted => "the key is gone from the server",
+            LostReason::Unreachable => "no majority of nodes answered before its lease ran out",
+            LostReason::Revoked => "this client gave up all its locks",
+            LostReason::MaxHold => "its maximum hold was reached",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+impl std::error::Error for NodeError {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::Busy { .. } => io::ErrorKind::WouldBlock,
+            Error::Unavailable { .. } | Error::Unconfirmed { .. } => io::ErrorKind::TimedOut,
+            Error::WouldDeadlock { .. } => io::ErrorKind::Deadlock,
+            Error::WrongType { .. } | Error::Config { .. } => io::ErrorKind::InvalidInput,
+            Error::Lost { .. } | Error::Closed => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> NodeError {
+        NodeError { node: 2, address: "10.0.0.2:6379".into(), message: "timed out after 200 ms".into() }
+    }
+
+    #[test]
+    fn messages_name_operation_key_and_node() {
+        let e = Error::Unavailable { op: "extend", key: "order:7\n".into(), of: 3, nodes: vec![node(), node()] };
+        assert_eq!(
+            e.to_string(),
+            "failed to extend lock `order:7\\n`: no majority of 3 node(s) can be reached: \
+             node 2 (10.0.0.2:6379): timed out after 200 ms; node 2 (10.0.0.2:6379): timed out after 200 ms"
+        );
+    }
+
+    #[test]
+    fn io_error_keeps_the_kind_and_the_source() {
+        let io: io::Error = Error::Busy { key: "k".into(), retry_after: None }.into();
+        assert_eq!(io.kind(), io::ErrorKind::WouldBlock);
+        assert!(io.to_string().contains("`k`"));
+    }
+
+    #[test]
+    fn errors_cross_threads() {
+        fn check<T: Send + Sync + 'static>() {}
+        check::<Error>();
+    }
+}

@@ -1,0 +1,113 @@
+//! Nodes: the only part of the crate that opens sockets, and the only one that names the `redis` and `r2d2` crates.
+//!
+//! What a [`Node`] promises to the layers above: a call is written without waiting for its reply, every wait is bounded, an outcome
+//! that is not known is never reported as a "no", and a call that was given up stays in order before the release that undoes it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::script::Call;
+
+/// What a server replied to a script, without the types of any crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    List(Vec<Value>),
+}
+
+/// Which connections a call may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// Attempts to take a lock, and questions: they may have to wait for a connection.
+    Ordinary,
+    /// Renewals and releases: they have connections set aside, so that they never wait behind attempts.
+    Reserved,
+}
+
+/// Whether the server may have executed a call that failed, or may still do so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Executed {
+    No,
+    Maybe,
+}
+
+/// What kind of trouble a failure is; decides whether trying again can help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    /// Refused, reset, unresolvable.
+    Unreachable,
+    /// No answer, or no free connection, in time.
+    TimedOut,
+    /// Left out for a short while because it failed just now.
+    LeftOut,
+    /// Restarted so recently that it may have forgotten locks; casts no vote.
+    Quarantined,
+    /// Passes by itself: LOADING, BUSY (a script runs), MASTERDOWN, TRYAGAIN, CLUSTERDOWN.
+    Transient,
+    /// The key holds another type.
+    WrongType,
+    /// Will not work until somebody changes the set-up: NOAUTH, WRONGPASS, NOPERM, READONLY, MOVED, ASK, a replica.
+    Misuse,
+    /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
+    Refused,
+}
+
+/// Why a call has no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) trouble: Trouble,
+    pub(crate) executed: Executed,
+    pub(crate) message: String,
+}
+
+/// The end of a call on one node.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) result: Result<Value, Failure>,
+    /// An earlier transmission of this call broke off and was repeated: its copy could still be executed, out of order.
+    pub(crate) ghost: bool,
+}
+
+/// What became of an attempt to send.
+pub(crate) enum Begun<'a> {
+    /// On its way; the reply is read by [`Pending::finish`].
+    Sent(Box<dyn Pending + 'a>),
+    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Wait`].
+    Cold,
+    /// Not sent, or not worth waiting for.
+    Failed(Failure),
+}
+
+/// Whether [`Node::begin`] may wait for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    AtOnce,
+    Wait,
+}
+
+/// A call that was written and whose reply is due. Dropping it without `finish` counts as a time-out.
+pub(crate) trait Pending {
+    /// Reads the reply, until `by` or, if that has passed, for about a millisecond.
+    ///
+    /// A reply that does not come leaves its connection out of the pool: for an acquire or a release the socket is kept, so that a release can be
+    /// written behind it; for anything else it is closed.
+    fn finish(self: Box<Self>, by: Tick) -> Answer;
+}
+
+/// One server, or what acts as one.
+pub(crate) trait Node: Send + Sync + fmt::Debug {
+    /// Host and port, or the path of the socket; never a password.
+    fn address(&self) -> &str;
+
+    /// The failure for which the node is left out at the moment, if it is. Costs nothing.
+    fn outage(&self) -> Option<Failure>;
+
+    /// How long the server has been up at least; `None` if it never said.
+    fn uptime(&self) -> Option<Duration>;
+
+    /// Writes the call on a connection. A release is first written behind every late call for the same token.
+    fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a>;
+}

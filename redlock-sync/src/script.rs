@@ -1,0 +1,90 @@
+//! The scripts that run on the server, and one call of one of them.
+//!
+//! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its digest; a node
+//! that does not know it yet answers NOSCRIPT and is sent the source in the same round.
+
+use std::sync::{LazyLock, OnceLock};
+
+use std::time::Duration;
+
+use crate::node::sha1_hex;
+
+/// A server-side script with its digest.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) source: &'static str,
+    pub(crate) sha: String,
+}
+
+macro_rules! scripts {
+    ($($ident:ident = $name:literal),+ $(,)?) => {
+        $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
+            let source = include_str!(concat!("lua/", $name, ".lua"));
+            Script { name: $name, source, sha: sha1_hex(source) }
+        });)+
+
+        /// Every script of the crate.
+        pub(crate) fn all() -> Vec<&'static Script> {
+            vec![$(&*$ident),+]
+        }
+    };
+}
+
+scripts! {
+    ACQUIRE = "acquire",
+    EXTEND = "extend",
+    RELEASE = "release",
+    FENCE = "fence",
+    INSPECT = "inspect",
+}
+
+/// What a node needs to know of a call beyond its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// May set our token: a late one has to be undone.
+    Acquire,
+    /// Takes our token away: has to get through, also behind a late acquire.
+    Release,
+    /// Changes nothing that could outlive the lease.
+    Other,
+}
+
+/// One script call: the same for every node of a round.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    pub(crate) purpose: Purpose,
+    /// The token the call is about; late sockets are filed under it.
+    pub(crate) token: String,
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+    /// For how long a late execution could matter: the lease it would set.
+    pub(crate) lifetime: Duration,
+    /// The bytes on the wire, made by the node layer once per round.
+    pub(crate) packed: OnceLock<Vec<u8>>,
+}
+
+impl Call {
+    pub(crate) fn new(script: &'static Script, purpose: Purpose, token: &str, lifetime: Duration) -> Call {
+        Call {
+            script,
+            purpose,
+            token: token.to_owned(),
+            keys: Vec::with_capacity(2),
+            args: Vec::with_capacity(4),
+            lifetime,
+            packed: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn key(mut self, key: &str) -> Call {
+        self.keys.push(key.to_owned());
+        self
+    }
+
+    pub(crate) fn arg(mut self, arg: impl ToString) -> Call {
+        self.args.push(arg.to_string());
+        self
+    }
+}

@@ -1,0 +1,155 @@
+//! Tokens: who holds a lock.
+//!
+//! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per `lock()` call
+//! a delayed release of the first attempt could delete the lock that the second attempt had won. It is a random UUID (122 bits),
+//! then the owner as people read it. The process id in the owner keeps tokens apart even in a forked child, whose
+//! random generator starts in the same state as its parent's.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+use crate::error::Error;
+
+/// Longest owner text that is stored with a token.
+const MAX_OWNER: usize = 200;
+
+/// The unique id of one acquisition: the value that the lock key has on the server while it is held.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").lock()?;
+/// assert!(guard.id().as_str().len() > 32);
+/// assert!(guard.id().owner().contains(&std::process::id().to_string()));
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockId(Arc<str>);
+
+impl LockId {
+    /// The whole token, as it stands in Redis.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert!(guard.id().as_str().ends_with(guard.id().owner()));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. Empty for tokens of other
+    /// programs that have none.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock_id("worker-7").lock()?;
+    /// assert_eq!(guard.id().owner(), "worker-7");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.0.split_once(':').map_or("", |(_, owner)| owner)
+    }
+
+    pub(crate) fn from_server(value: &str) -> LockId {
+        LockId(value.into())
+    }
+}
+
+impl fmt::Display for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_debug())
+    }
+}
+
+impl fmt::Debug for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockId({:?})", &*self.0)
+    }
+}
+
+/// Mints tokens for one client. Knows the process it was made in.
+#[derive(Debug)]
+pub(crate) struct Mint {
+    host: String,
+    pid: u32,
+}
+
+impl Mint {
+    pub(crate) fn new() -> Mint {
+        Mint { host: host_name(), pid: std::process::id() }
+    }
+
+    /// The process this client was made in.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A token nobody ever used, with `owner` or else host, process and thread behind it.
+    pub(crate) fn fresh(&self, owner: Option<&str>) -> LockId {
+        let mut buffer = Uuid::encode_buffer();
+        let random = Uuid::new_v4().simple().encode_lower(&mut buffer);
+        LockId(match owner {
+            Some(owner) => format!("{random}:{owner}").into(),
+            None => format!("{random}:{}:{}:{}", self.host, self.pid, thread_number()).into(),
+        })
+    }
+}
+
+/// Checks an owner text chosen by the caller.
+pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
+    if owner.is_empty() || owner.len() > MAX_OWNER {
+        return Err(Error::config(format!("lock_id must have 1 to {MAX_OWNER} bytes, but has {}", owner.len())));
+    }
+    Ok(())
+}
+
+/// A small number for this thread, given on first use.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.try_with(|n| *n).unwrap_or(0)
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    let uname = rustix::system::uname();
+    uname.nodename().to_string_lossy().chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".into()).chars().take(64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_fresh_and_say_who() {
+        let mint = Mint::new();
+        let (a, b) = (mint.fresh(None), mint.fresh(None));
+        assert_ne!(a, b);
+        assert!(a.owner().contains(&std::process::id().to_string()));
+        assert_eq!(mint.fresh(Some("me:too")).owner(), "me:too");
+    }
+
+    #[test]
+    fn owners_are_bounded() {
+        assert!(check_owner("worker").is_ok());
+        assert!(check_owner("").is_err());
+        assert!(check_owner(&"x".repeat(201)).is_err());
+    }
+}
