@@ -1,0 +1,374 @@
+//! The client: servers, settings, and the locks made from them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Engine;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Limits, Retry, Terms};
+use crate::error::Error;
+use crate::key::{Key, LockKey};
+use crate::lock::handle::Handle;
+use crate::lock::mutex::Mutex;
+use crate::lock::reentrant::ReentrantMutex;
+use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::quorum::Quorum;
+
+/// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::Redlock;
+///
+/// let locks = Redlock::open(&url)?; // such as "redis://127.0.0.1/"
+/// let guard = locks.mutex("order:42").lock()?;
+/// // … only one process at a time is here …
+/// guard.unlock()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+///
+/// After a `fork` the child must open a client of its own: everything of the parent's client answers [`Error::Closed`] there.
+#[derive(Clone)]
+pub struct Redlock {
+    engine: Arc<Engine>,
+    prefix: Arc<str>,
+    terms: Arc<Terms>,
+}
+
+impl Redlock {
+    /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data; for a lock that
+    /// survives the loss of servers give [`builder`](Redlock::builder) three or five.
+    ///
+    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) for a URL that cannot be. No connection is made here.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn open(url: impl AsRef<str>) -> Result<Redlock, Error> {
+        Redlock::builder().node(url).build()
+    }
+
+    /// Starts a client with settings of its own.
+    ///
+    /// ```
+    /// use redlock_sync::Redlock;
+    /// use std::time::Duration;
+    /// let locks = Redlock::builder()
+    ///     .nodes(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
+    ///     .lease(Duration::from_secs(10))
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The mutual-exclusion lock of that name. No I/O; a wrong name is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let order = locks.mutex("order:42");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn mutex(&self, key: impl LockKey) -> Mutex {
+        Mutex::new(self.handle(&key))
+    }
+
+    /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
+    /// other way round.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let order = locks.reentrant_mutex("order:42");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn reentrant_mutex(&self, key: impl LockKey) -> ReentrantMutex {
+        ReentrantMutex::new(self.handle(&key))
+    }
+
+    fn handle(&self, key: &impl LockKey) -> Handle {
+        let key = Key::new(&self.prefix, &key.lock_key(), self.engine.quorum.limits.max_key_len);
+        Handle::new(Arc::clone(&self.engine), key, (*self.terms).clone())
+    }
+
+    /// Gives up every lock that this client and its clones hold in this process, for one about to exit. Their guards report
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up.
+    ///
+    /// # Errors
+    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert_eq!(locks.unlock_all()?, 1);
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn unlock_all(&self) -> Result<usize, Error> {
+        self.engine.unlock_all()
+    }
+}
+
+impl fmt::Debug for Redlock {
+    /// Shows addresses, databases and settings; never a user or password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redlock")
+            .field("nodes", &self.engine.quorum.nodes)
+            .field("key_prefix", &self.prefix)
+            .field("limits", &self.engine.quorum.limits)
+            .field("terms", &self.terms)
+            .finish()
+    }
+}
+
+/// Collects the settings of a [`Redlock`] client; [`build`](Builder::build) checks them.
+///
+/// ```
+/// use redlock_sync::Redlock;
+/// use std::time::Duration;
+/// let locks = Redlock::builder()
+///     .node("redis://127.0.0.1/")
+///     .key_prefix("shop:")
+///     .node_timeout(Duration::from_millis(100))
+///     .build()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder makes no client until `build`"]
+pub struct Builder {
+    urls: Vec<String>,
+    prefix: String,
+    limits: Limits,
+    terms: Terms,
+    connections: u32,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            urls: Vec::new(),
+            prefix: String::new(),
+            limits: Limits::default(),
+            terms: Terms::default(),
+            connections: 16,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
+    /// Take an odd number: an even one tolerates no more failures than the odd one below it.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn node(mut self, url: impl AsRef<str>) -> Builder {
+        self.urls.push(url.as_ref().to_owned());
+        self
+    }
+
+    /// Adds several servers.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().nodes(["redis://a/", "redis://b/", "redis://c/"]).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn nodes(self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+        urls.into_iter().fold(self, Builder::node)
+    }
+
+    /// Put before every lock's name; default empty.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").key_prefix("Lock:").build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Default lease of the locks, 10 ms to 24 h; default 30 s. Renewal is due at a third of it. See
+    /// [`Mutex::lease`](crate::Mutex::lease).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").lease(Duration::from_secs(10)).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Builder {
+        self.terms.lease = lease;
+        self
+    }
+
+    /// Default retry policy of the locks; see [`Retry`] for its default.
+    ///
+    /// ```
+    /// use redlock_sync::{Redlock, Retry};
+    /// use std::time::Duration;
+    /// let steady = Retry::every(Duration::from_millis(20));
+    /// let locks = Redlock::builder().node("redis://127.0.0.1/").retry(steady).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn retry(mut self, retry: Retry) -> Builder {
+        self.terms.retry = retry;
+        self
+    }
+
+    /// How long an operation waits for one node: to connect, and for its reply; default 250 ms. All nodes are asked at the same time, so it
+    /// bounds the operation. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases become possible,
+    /// since a lease must exceed it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1/")
+    ///     .node_timeout(Duration::from_millis(20))
+    ///     .lease(Duration::from_millis(100))
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn node_timeout(mut self, timeout: Duration) -> Builder {
+        self.limits.node_timeout = timeout;
+        self
+    }
+
+    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder has more time before its
+    /// first renewal. It takes part in the shortest possible lease.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1/")
+    ///     .min_validity(Duration::from_millis(500))
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn min_validity(mut self, validity: Duration) -> Builder {
+        self.limits.min_validity = validity;
+        self
+    }
+
+    /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked; default 10 s. Zero gives up at
+    /// the first failure; longer rides out a longer failover. A lock that is merely busy is waited for without limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1:1/")
+    ///     .unavailable_after(Duration::ZERO)
+    ///     .build()?;
+    /// assert!(locks.mutex("order:42").lock().unwrap_err().is_unavailable());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn unavailable_after(mut self, patience: Duration) -> Builder {
+        self.limits.unavailable_after = patience;
+        self
+    }
+
+    /// Longest key in bytes, prefix included; default 1024.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
+    /// assert!(locks.mutex("a key that is longer than this").try_lock().is_err());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn max_key_len(mut self, bytes: usize) -> Builder {
+        self.limits.max_key_len = bytes;
+        self
+    }
+
+    /// Connections to each node for attempts; default 16, at least 1. Opened when needed, closed when idle for long. Four more to each
+    /// node are set aside for renewals and releases. More: more threads take locks at the same time without waiting.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(64).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn connections(mut self, each: u32) -> Builder {
+        self.connections = each;
+        self
+    }
+
+    /// Whether a node of several that restarted within the longest lease in use is kept from voting in an acquire, since it may have forgotten
+    /// a lock that is still held; default true. The price: after a restart the node helps nobody to take a lock for that long. It relies on the
+    /// uptime that `INFO` tells; where that is forbidden, or a proxy hides a restart, it is blind.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn restart_guard(mut self, on: bool) -> Builder {
+        self.limits.restart_guard = on;
+        self
+    }
+
+    /// Checks the settings and makes the client. No I/O: servers are first spoken to when a lock is used, and what only they can tell
+    /// (two URLs of the same server, a replica, a missing permission) is a [`Config`](Error::Config) error then.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) with the numbers or the URL (without its password).
+    ///
+    /// ```
+    /// use redlock_sync::{Error, Redlock};
+    /// let error = Redlock::builder().build().unwrap_err();
+    /// assert!(matches!(error, Error::Config { .. }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn build(self) -> Result<Redlock, Error> {
+        if self.urls.is_empty() {
+            return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
+        }
+        if self.connections == 0 {
+            return Err(Error::config("connections = 0 leaves nothing to take locks with; take 1 or more"));
+        }
+        if self.limits.node_timeout < Duration::from_millis(1) {
+            let timeout = self.limits.node_timeout;
+            return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
+        }
+        self.terms.check(&self.limits)?;
+        let urls = self.urls.iter().map(|url| NodeUrl::parse(url)).collect::<Result<Vec<_>, _>>()?;
+        if urls.len().is_multiple_of(2) {
+            log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let settings = NodeSettings {
+            node_timeout: self.limits.node_timeout,
+            pool_size: self.connections,
+            reserved_size: 4,
+        };
+        let nodes = Nodes::new(&urls, &settings, Arc::clone(&clock))?;
+        let engine = Engine::new(Quorum::new(nodes, clock, self.limits));
+        Ok(Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) })
+    }
+}
+
+impl fmt::Debug for Builder {
+    /// Never shows a user or password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<String> = self
+            .urls
+            .iter()
+            .map(|url| NodeUrl::parse(url).map_or_else(|error| error.to_string(), |url| url.to_string()))
+            .collect();
+        f.debug_struct("Builder")
+            .field("nodes", &nodes)
+            .field("key_prefix", &self.prefix)
+            .field("limits", &self.limits)
+            .field("terms", &self.terms)
+            .field("connections", &self.connections)
+            .finish()
+    }
+}

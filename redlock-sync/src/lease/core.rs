@@ -1,0 +1,441 @@
+//! What a guard and its renewal thread share: the lease itself, and every round it makes.
+//!
+//! Two locks, always taken in this order: `io` is held through a round, so that the rounds of one lease never overlap (a refill
+//! never races a release, and nothing is sent after the release); `state` is held for a few instructions, never across I/O.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::holding::Holding;
+use super::state::{LeaseState, State};
+use crate::clock::Tick;
+use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
+use crate::error::{Error, LostReason};
+use crate::key::Key;
+use crate::node::{Executed, Lane, Trouble};
+use crate::primitive::{Attempt, Primitive};
+use crate::quorum::{Ballot, Quorum, Vote};
+use crate::token::LockId;
+
+type OnLost = Box<dyn FnOnce(Error) + Send>;
+
+pub(crate) struct Core {
+    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) key: Key,
+    pub(crate) id: LockId,
+    pub(crate) terms: Terms,
+    /// The process that acquired it; a forked child's copy is inert.
+    pub(crate) pid: u32,
+    born: Tick,
+    /// From `max_hold`: nothing lengthens the lease beyond this.
+    hold_end: Tick,
+    renewals: AtomicU32,
+    state: Mutex<State>,
+    io: Mutex<Io>,
+    on_lost: Mutex<Vec<OnLost>>,
+}
+
+/// What the rounds of a lease carry from one to the next.
+struct Io {
+    holding: Holding,
+    fence: Option<u64>,
+    /// A copy of our acquire may still be executed somewhere.
+    haunted: bool,
+}
+
+/// How a release went.
+#[derive(Debug)]
+pub(crate) struct Release {
+    pub(crate) result: Result<(), Error>,
+    /// Our token may still stand on some node, though nobody holds it.
+    pub(crate) haunted: bool,
+}
+
+/// What the renewal thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    At(Tick),
+    Done,
+}
+
+impl Core {
+    /// A lease from an acquire round that was won.
+    pub(crate) fn new(
+        quorum: Arc<Quorum>,
+        primitive: Arc<dyn Primitive>,
+        (key, id): (Key, LockId),
+        (terms, pid): (Terms, u32),
+        ballot: &Ballot,
+    ) -> Core {
+        let born = ballot.started;
+        let hold_end = terms.max_hold.map_or(Tick::NEVER, |max| born.after(max));
+        let holding = Holding::new(&ballot.votes, born, Core::first_lease(&terms));
+        let state = State::held(holding.deadline().min(hold_end));
+        // One node has no other to be ahead of: its fence is final.
+        let fence = (quorum.len() == 1).then(|| holding.fence());
+        let io = Io { holding, fence, haunted: ballot.is_haunted() };
+        Core {
+            quorum,
+            primitive,
+            key,
+            id,
+            terms,
+            pid,
+            born,
+            hold_end,
+            renewals: AtomicU32::new(0),
+            state: Mutex::new(state),
+            io: Mutex::new(io),
+            on_lost: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The lease that an acquire asks for: never beyond the maximum hold.
+    pub(crate) fn first_lease(terms: &Terms) -> Duration {
+        terms.max_hold.map_or(terms.lease, |max| terms.lease.min(max))
+    }
+
+    /// When the renewal thread has to look for the first time.
+    pub(crate) fn first_due(&self) -> Tick {
+        let until = self.state.lock().until;
+        if !self.may_renew() {
+            return until;
+        }
+        let lease = self.terms.lease;
+        // A node that missed the acquire is filled soon, since spare votes are what survives the loss of one; but not so soon that a short
+        // hold would pay for it.
+        let is_short = self.io.lock().holding.is_incomplete();
+        let wait = if is_short { retry_pause(lease) } else { lease / RENEW_DIVISOR };
+        self.born.after(wait).min(until)
+    }
+
+    fn may_renew(&self) -> bool {
+        self.terms.renew && !self.is_out_of_renewals()
+    }
+
+    fn is_out_of_renewals(&self) -> bool {
+        self.terms.max_renewals.is_some_and(|max| self.renewals.load(Ordering::Relaxed) >= max)
+    }
+
+    fn is_forked_copy(&self) -> bool {
+        std::process::id() != self.pid
+    }
+
+    pub(crate) fn state(&self) -> LeaseState {
+        self.settle();
+        self.state.lock().now
+    }
+
+    /// Declares the lease lost if its time has passed; whoever notices first.
+    fn settle(&self) {
+        let now = self.quorum.now();
+        if self.state.lock().is_overdue(now) {
+            self.lose(self.reason_of_expiry());
+        }
+    }
+
+    /// Why a lease whose time has passed was not renewed.
+    fn reason_of_expiry(&self) -> LostReason {
+        let state = *self.state.lock();
+        // The last lease before the maximum hold ends earlier than that by the drift, or by a rest too short to ask for.
+        let at_max_hold = self.hold_end.since(state.until) <= drift(self.terms.lease) + MIN_LEASE;
+        match state.now {
+            _ if self.terms.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,
+            LeaseState::Suspended => LostReason::Unreachable,
+            _ => LostReason::Expired,
+        }
+    }
+
+    /// Ok while the lease is surely ours. No I/O; looks at the clock itself rather than at what some thread noted.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_forked_copy() {
+            return Err(Error::Closed);
+        }
+        match self.state() {
+            LeaseState::Held | LeaseState::Suspended => Ok(()),
+            LeaseState::Lost(reason) => Err(self.lost(reason)),
+            LeaseState::Released => Err(self.lost(LostReason::Revoked)),
+        }
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) -> Error {
+        Error::Lost { key: self.key.as_str().to_owned(), reason }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let state = *self.state.lock();
+        if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
+    }
+
+    /// Has `f` called once when the lease is lost; at once when it is already.
+    pub(crate) fn on_lost(&self, f: OnLost) {
+        // Registered before the state is looked at: a loss in between finds it.
+        self.on_lost.lock().push(f);
+        if let LeaseState::Lost(reason) = self.state() {
+            self.tell(reason);
+        }
+    }
+
+    fn lose(&self, reason: LostReason) {
+        let made_lost = self.state.lock().lose(reason);
+        if made_lost {
+            log::debug!("{}", self.lost(reason));
+            self.tell(reason);
+        }
+    }
+
+    fn tell(&self, reason: LostReason) {
+        let handlers = std::mem::take(&mut *self.on_lost.lock());
+        for handler in handlers {
+            let error = self.lost(reason);
+            // A handler that panics must not take the renewal thread with it.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));
+            if outcome.is_err() {
+                log::error!("an on_lost handler of lock `{}` panicked", self.key);
+            }
+        }
+    }
+
+    // --- rounds -------------------------------------------------------------------------------------------------------
+
+    fn round_deadline(&self) -> Tick {
+        self.quorum.now().after(self.quorum.limits.node_timeout)
+    }
+
+    /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
+    fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
+        let call = self.primitive.extend(&self.id, lease);
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        io.holding.apply(&ballot.votes, ballot.started, lease);
+        let until = io.holding.deadline().min(self.hold_end);
+        let confirmed = ballot.tally().won();
+        self.state.lock().round_ended(confirmed, until);
+        if self.quorum.now() >= until {
+            self.lose(self.reason_of(&ballot, until));
+        }
+        ballot
+    }
+
+    /// Why a round left us without a majority.
+    fn reason_of(&self, ballot: &Ballot, until: Tick) -> LostReason {
+        if until > Tick::ZERO {
+            return self.reason_of_expiry();
+        }
+        let taken = |vote: &Vote| vote.is_definite_no() && *vote != Vote::Absent;
+        if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
+    }
+
+    /// Called by the renewal thread when it is due.
+    pub(crate) fn tick(&self) -> Next {
+        self.settle();
+        let mut io = self.io.lock();
+        let now = self.quorum.now();
+        let state = *self.state.lock();
+        if !state.is_live() || self.is_forked_copy() {
+            return Next::Done;
+        }
+        let lease = self.terms.lease.min(self.hold_end.since(now));
+        if !self.may_renew() || lease < MIN_LEASE {
+            return Next::At(state.until);
+        }
+        let ballot = self.extend_round(&mut io, lease);
+        let confirmed = ballot.tally().won();
+        if confirmed {
+            self.renewals.fetch_add(1, Ordering::Relaxed);
+        }
+        let state = *self.state.lock();
+        if !state.is_live() {
+            return Next::Done;
+        }
+        if confirmed {
+            self.refill(&mut io, &ballot, lease);
+        }
+        let pause = if confirmed { self.terms.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.terms.lease)) };
+        Next::At(ballot.started.after(pause).min(state.until))
+    }
+
+    /// Sets our token again on nodes that answered "no such key" in a round in which a majority confirmed it. Their votes count from the
+    /// next round on. One of unknown outcome is an acquire of unknown outcome.
+    fn refill(&self, io: &mut Io, ballot: &Ballot, lease: Duration) {
+        let is_empty = |i: usize| ballot.votes.get(i) == Some(&Vote::Absent);
+        if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.holding.deadline() {
+            return;
+        }
+        let least_fence = io.fence.unwrap_or(io.holding.fence());
+        let attempt = Attempt { id: &self.id, lease, least_fence, tickets: &[] };
+        let call = self.primitive.acquire(&attempt);
+        let filled = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &is_empty);
+        io.haunted |= filled.ghost;
+    }
+
+    /// Lengthens the lease to at least `lease` from now.
+    pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
+        check_lease("lease", lease, &self.quorum.limits)?;
+        self.check()?;
+        let mut io = self.io.lock();
+        self.check()?;
+        let lease = lease.min(self.hold_end.since(self.quorum.now()));
+        self.quorum.note_lease(lease);
+        let ballot = self.extend_round(&mut io, lease);
+        self.verdict("extend", &ballot)
+    }
+
+    /// What a round says to the one who asked for it.
+    fn verdict(&self, op: &'static str, ballot: &Ballot) -> Result<(), Error> {
+        if ballot.failure(Trouble::WrongType).is_some() && !ballot.tally().won() {
+            return Err(self.quorum.failed(op, self.key.as_str(), ballot));
+        }
+        self.check()?;
+        if ballot.tally().won() { Ok(()) } else { Err(self.quorum.failed(op, self.key.as_str(), ballot)) }
+    }
+
+    /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
+    /// token has stored it. The largest alone would not rise from one majority to the next.
+    pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
+        self.check()?;
+        let mut io = self.io.lock();
+        if let Some(fence) = io.fence {
+            return Ok(fence);
+        }
+        self.check()?;
+        let fence = io.holding.fence();
+        let call = self.primitive.fence(&self.id, fence);
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        self.verdict("fence", &ballot)?;
+        io.fence = Some(fence);
+        Ok(fence)
+    }
+
+    // --- the end ------------------------------------------------------------------------------------------------------
+
+    /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
+    /// the wait took.
+    pub(crate) fn release(&self, patience: Duration) -> Release {
+        self.settle();
+        self.state.lock().release();
+        self.release_after(patience)
+    }
+
+    fn release_after(&self, patience: Duration) -> Release {
+        let timeout = self.quorum.limits.node_timeout;
+        let by = self.round_deadline();
+        match self.io.try_lock_for(patience) {
+            Some(io) => self.release_rounds(&io, by.max(self.quorum.now().after(timeout / 4))),
+            None => self.unreleased(),
+        }
+    }
+
+    fn unreleased(&self) -> Release {
+        let of = self.quorum.len();
+        let key = self.key.as_str().to_owned();
+        Release { result: Err(Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() }), haunted: true }
+    }
+
+    /// Compare and delete everywhere. Repeated in the time there is while connection errors leave it unconfirmed.
+    fn release_rounds(&self, io: &Io, by: Tick) -> Release {
+        let keep = self.born.after(self.terms.at_least).since(self.quorum.now());
+        let call = self.primitive.release(&self.id, keep);
+        let mut ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
+        let pause = self.quorum.limits.node_timeout / 10;
+        while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
+            self.quorum.clock.sleep(pause);
+            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
+            let again = self.quorum.round(&call, Lane::Reserved, by, &missing);
+            merge(&mut ballot, again);
+        }
+        let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
+        Release { result: self.judge_release(&ballot), haunted }
+    }
+
+    fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
+        let state = self.state.lock().now;
+        if let LeaseState::Lost(reason) = state
+            && (reason != LostReason::Revoked || is_confirmed(ballot))
+        {
+            return Err(self.lost(reason));
+        }
+        let tally = ballot.tally();
+        let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
+        // After a transmission that broke off, "not held" means that the first one had done it.
+        let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.ghost;
+        if !could_be_ours {
+            return Err(match ballot.failure(Trouble::WrongType) {
+                Some(_) => self.quorum.failed("release", self.key.as_str(), ballot),
+                None => self.lost(self.reason_of(ballot, Tick::ZERO)),
+            });
+        }
+        if is_confirmed(ballot) {
+            return Ok(());
+        }
+        Err(Error::Unconfirmed {
+            key: self.key.as_str().to_owned(),
+            confirmed: tally.yes + gone,
+            of: tally.of,
+            nodes: self.quorum.node_errors(&ballot.votes),
+        })
+    }
+
+    /// Gives up the lock although its guard lives; the guard reports it lost from now on. False if it was not held any more.
+    pub(crate) fn revoke(&self) -> Result<bool, Error> {
+        self.settle();
+        if !self.state.lock().is_live() || self.is_forked_copy() {
+            return Ok(false);
+        }
+        self.lose(LostReason::Revoked);
+        match self.release_after(self.quorum.limits.node_timeout * 2).result {
+            Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),
+            _ => Ok(true),
+        }
+    }
+}
+
+/// A majority said that our token is not there (any more).
+fn is_confirmed(ballot: &Ballot) -> bool {
+    ballot.tally().is_answered()
+}
+
+fn is_everywhere(ballot: &Ballot) -> bool {
+    ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
+}
+
+/// Takes over the answers of a repeated round from the nodes it asked. "No such key" after an outcome that was not known means that the
+/// first transmission had done it.
+fn merge(ballot: &mut Ballot, again: Ballot) {
+    ballot.ghost |= again.ghost;
+    for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
+        if !old.is_yes() && !old.is_definite_no() {
+            let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
+            *old = if new == Vote::Absent && !was_known { Vote::Yes { fence: 0 } } else { new };
+        }
+    }
+}
+
+/// Time until a renewal that brought no majority is tried again, and until missing votes are filled.
+fn retry_pause(lease: Duration) -> Duration {
+    (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500))
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", &self.key.as_str())
+            .field("id", &self.id)
+            .field("state", &self.state.lock().now)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The validity that an acquire round left must exceed the minimum.
+pub(crate) fn validity(ballot: &Ballot, lease: Duration, now: Tick) -> Duration {
+    ballot.started.after(lease).before(drift(lease)).since(now)
+}

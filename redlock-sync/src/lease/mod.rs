@@ -1,0 +1,292 @@
+//! The lease: what a guard holds, and the thread that renews it.
+//!
+//! 1. [`holding`]: which nodes hold our token until when. Pure.
+//! 2. [`state`]: held, suspended, lost, released; the transitions.
+//! 3. [`core`]: the rounds of a lease, shared by guard and renewal thread.
+//! 4. [`renewal`]: the threads. The only place that starts one.
+//! 5. [`Lease`], here: what users see, and the one way out.
+
+mod core;
+mod holding;
+mod renewal;
+mod state;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub(crate) use self::core::{Core, validity};
+pub(crate) use self::renewal::Renewer;
+pub use self::state::LeaseState;
+
+use self::renewal::Worker;
+use crate::error::Error;
+use crate::token::LockId;
+
+/// Called with what a release left in doubt, so that this process is not locked out by its own token.
+pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
+    fn ended(&self, core: &Core, haunted: bool);
+}
+
+/// A lock that is held for a time and renewed: what every guard derefs to.
+///
+/// A renewal thread of the guard's own lengthens the lease at a third of its length. The methods here tell whether the lock is still ours
+/// and what to give to the protected resource. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
+/// `&Lease`; it is never `Clone`.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Lease, Redlock};
+///
+/// fn write(lease: &Lease) -> Result<(), redlock_sync::Error> {
+///     lease.check()?; // still ours
+///     println!("UPDATE … WHERE fence < {}", lease.fencing_token()?);
+///     Ok(())
+/// }
+///
+/// let locks = Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").lock()?;
+/// write(&guard)?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+pub struct Lease {
+    core: Arc<Core>,
+    worker: Arc<Worker>,
+    renewer: Arc<Renewer>,
+    afterlife: Weak<dyn Afterlife>,
+    is_finished: AtomicBool,
+}
+
+impl Lease {
+    pub(crate) fn new(core: Arc<Core>, renewer: Arc<Renewer>, afterlife: Weak<dyn Afterlife>) -> std::io::Result<Lease> {
+        let worker = renewer.assign(Arc::clone(&core))?;
+        Ok(Lease { core, worker, renewer, afterlife, is_finished: AtomicBool::new(false) })
+    }
+
+    /// Ok while the lock is surely ours. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
+    /// when the renewal thread got no processor time. Call it before each step that must not happen without the lock; between the call and the
+    /// step the process can still be paused, against which only [`fencing_token`](Lease::fencing_token) helps.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) from the moment at which somebody else could have the lock, for ever;
+    /// [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// for _step in 0..3 {
+    ///     guard.check()?;
+    /// }
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        self.core.check()
+    }
+
+    /// How long the lock is ours without a further renewal; zero when it is lost.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert!(guard.remaining() > Duration::from_secs(25)); // of 30 s
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.core.remaining()
+    }
+
+    /// Held, suspended (a renewal failed, the lease still runs), lost or released. No I/O.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert_eq!(guard.state(), redlock_sync::LeaseState::Held);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn state(&self) -> LeaseState {
+        self.core.state()
+    }
+
+    /// A number that is strictly greater for every later holder of this lock. Give it to the protected resource with each write, and let the
+    /// resource refuse a number smaller than the largest it has seen: the only protection against a holder that was paused and does not know yet
+    /// that it lost the lock (Kleppmann, "How to do distributed locking", 2016).
+    ///
+    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. On one node it
+    /// costs nothing. On several the first call makes one round, which stores the number on a majority; then it is remembered. It is
+    /// the same through renewals and re-entry.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if the lock is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
+    /// it: the lock is still held then, ask again.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let first = locks.mutex("order:42").lock()?.fencing_token()?;
+    /// let second = locks.mutex("order:42").lock()?.fencing_token()?;
+    /// assert!(second > first);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn fencing_token(&self) -> Result<u64, Error> {
+        self.core.fencing_token()
+    }
+
+    /// Makes the lease last at least `lease` from now, in one round. Never shortens it, never beyond `max_hold`. Useful with
+    /// `renew(false)`, or before a step during which this process may get no processor time. Renewal goes on as before.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if it is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is
+    /// held as long as before; [`WrongType`](Error::WrongType) if somebody put something else in its place;
+    /// [`Config`](Error::Config) for a length outside 10 ms to 24 h, or too short for the node timeout.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").renew(false).lock()?;
+    /// guard.extend(Duration::from_secs(60))?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.core.extend(lease)
+    }
+
+    /// Has `handler` called once if the lock is lost; at once if it is lost already; never for a normal release. It is called on the
+    /// renewal thread, or on the thread whose own call noticed the loss first; keep it short. What it panics with is swallowed and
+    /// logged. Several handlers are called in the order in which they were added.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::sync::mpsc;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// let (tell, told) = mpsc::channel();
+    /// guard.on_lost(move |error| tell.send(error).unwrap());
+    /// locks.unlock_all()?;
+    /// assert!(told.recv().unwrap().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
+        self.core.on_lost(Box::new(handler));
+    }
+
+    /// The lock's key on the server, with the client's prefix.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::builder().node(&url).key_prefix("Lock:").build()?;
+    /// assert_eq!(locks.mutex("order:42").lock()?.key(), "Lock:order:42");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.core.key.as_str()
+    }
+
+    /// The unique token of this acquisition, as it stands on the server.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let order = locks.mutex("order:42");
+    /// let guard = order.lock()?;
+    /// assert_eq!(&order.inspect()?.unwrap().id, guard.id());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> &LockId {
+        &self.core.id
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The one room behind both doors, `unlock()` and `Drop`: ends renewal, gives the lock up, once.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        self.finish_within(self.core.quorum.limits.node_timeout * 2)
+    }
+
+    fn finish_within(&self, patience: Duration) -> Result<(), Error> {
+        if self.is_finished.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if std::process::id() != self.core.pid {
+            return Err(Error::Closed);
+        }
+        self.renewer.retire(&self.worker);
+        let release = self.core.release(patience);
+        if let Some(afterlife) = self.afterlife.upgrade() {
+            afterlife.ended(&self.core, release.haunted);
+        }
+        release.result
+    }
+
+    /// What a guard does when nobody looks at the result: at most one node timeout, then the rest in the background; one line of log.
+    fn finish_quietly(&self) {
+        match self.finish_within(self.core.quorum.limits.node_timeout / 2) {
+            Ok(()) | Err(Error::Closed) => {}
+            Err(error @ Error::Unconfirmed { .. }) => {
+                log::warn!("{error}; trying once more in the background");
+                let core = Arc::clone(&self.core);
+                let again = move || drop(core.release(core.quorum.limits.node_timeout * 2));
+                self.core.quorum.nodes.background().after(self.core.quorum.limits.node_timeout, again);
+            }
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !*self.is_finished.get_mut() {
+            self.finish_quietly();
+        }
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core.fmt(f)
+    }
+}
+
+/// The leases of a client that are alive, for those who give up all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<Vec<Weak<Core>>>);
+
+impl Registry {
+    pub(crate) fn add(&self, core: &Arc<Core>) {
+        let mut all = self.0.lock();
+        // Dead entries are thrown out when the list would have to grow: constant cost per lock, and bounded by twice what is alive.
+        if all.len() == all.capacity() {
+            all.retain(|weak| weak.strong_count() > 0);
+            let live = all.len();
+            all.reserve(live.max(16));
+        }
+        all.push(Arc::downgrade(core));
+    }
+
+    pub(crate) fn live(&self) -> Vec<Arc<Core>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+}

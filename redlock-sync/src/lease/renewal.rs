@@ -1,0 +1,194 @@
+//! Renewal threads: one dedicated to each guard while it lives, kept and reused between guards.
+//!
+//! The hot path (lock, unlock, no renewal due) must not wake a thread. A thread whose guard is gone goes on sleeping until the moment it had
+//! planned; a new guard that takes it over notifies it only if that moment is later than its own first renewal. What
+//! the thread plans and what it is given share one mutex, so that no wake-up is lost: a lost one would be a false loss of the lock.
+//! Sleeping is done in slices, because the clock a thread sleeps on stops while the machine does.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::core::{Core, Next};
+use crate::clock::{Clock, Tick};
+
+/// Longest sleep before the lease's own clock is looked at again.
+const SLICE: Duration = Duration::from_secs(1);
+/// A thread without a guard for this long ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The renewal threads of one client.
+#[derive(Debug)]
+pub(crate) struct Renewer {
+    clock: Arc<dyn Clock>,
+    idle: Mutex<Vec<Arc<Worker>>>,
+}
+
+/// One renewal thread, seen from outside.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    slot: Mutex<Slot>,
+    wake: Condvar,
+}
+
+#[derive(Debug)]
+struct Slot {
+    job: Option<Job>,
+    /// The thread looks at the slot again at this moment; zero while it is not asleep.
+    wakes_at: Tick,
+    /// A round for some job is under way; the thread itself goes back to the idle ones after it.
+    is_running: bool,
+    /// Since when there is no job.
+    idle_since: Tick,
+    /// How long to sleep without a job: as long as the last job's interval, so that the next one of its kind needs no wake-up.
+    nap: Duration,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    core: Arc<Core>,
+    due: Tick,
+}
+
+impl Renewer {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Renewer> {
+        Arc::new(Renewer { clock, idle: Mutex::new(Vec::new()) })
+    }
+
+    /// Gives a lease its thread.
+    ///
+    /// # Errors
+    /// When no thread is idle and the system starts no new one.
+    pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<Worker>> {
+        let job = Job { due: core.first_due(), core };
+        let idle = self.idle.lock().pop();
+        match idle {
+            Some(worker) => {
+                worker.give(job);
+                Ok(worker)
+            }
+            None => self.start(job),
+        }
+    }
+
+    fn start(self: &Arc<Self>, job: Job) -> io::Result<Arc<Worker>> {
+        let slot = Slot {
+            job: Some(job),
+            wakes_at: Tick::ZERO,
+            is_running: false,
+            idle_since: Tick::ZERO,
+            nap: SLICE,
+            is_closed: false,
+        };
+        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
+        let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
+        thread::Builder::new()
+            .name("redlock-renew".into())
+            .stack_size(256 * 1024)
+            .spawn(move || mine.run(&renewer))?;
+        Ok(worker)
+    }
+
+    /// Takes the lease away from its thread. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
+    pub(crate) fn retire(&self, worker: &Arc<Worker>) {
+        let mut slot = worker.slot.lock();
+        slot.job = None;
+        slot.idle_since = self.clock.now();
+        let is_free = !slot.is_running;
+        drop(slot);
+        if is_free {
+            self.idle.lock().push(Arc::clone(worker));
+        }
+    }
+
+    /// Ends the idle threads; those with a guard end after it.
+    pub(crate) fn close(&self) {
+        for worker in self.idle.lock().drain(..) {
+            worker.slot.lock().is_closed = true;
+            worker.wake.notify_one();
+        }
+    }
+
+    /// True if the thread was idle until now, and nobody can give it a job any more.
+    fn forget(&self, worker: &Arc<Worker>) -> bool {
+        let mut idle = self.idle.lock();
+        let place = idle.iter().position(|other| Arc::ptr_eq(other, worker));
+        place.map(|i| idle.swap_remove(i)).is_some()
+    }
+}
+
+impl Worker {
+    fn give(&self, job: Job) {
+        let mut slot = self.slot.lock();
+        let must_wake = slot.wakes_at > job.due;
+        slot.job = Some(job);
+        drop(slot);
+        if must_wake {
+            self.wake.notify_one();
+        }
+    }
+
+    fn run(self: &Arc<Self>, renewer: &Renewer) {
+        while let Some(core) = self.next_due(renewer) {
+            let started = renewer.clock.now();
+            let next = core.tick();
+            self.note(renewer, &core, started, next);
+        }
+    }
+
+    /// Sleeps until a job is due; `None` when the thread shall end.
+    fn next_due(self: &Arc<Self>, renewer: &Renewer) -> Option<Arc<Core>> {
+        let mut slot = self.slot.lock();
+        loop {
+            let now = renewer.clock.now();
+            let sleep = match &slot.job {
+                Some(job) if now >= job.due => {
+                    let core = Arc::clone(&job.core);
+                    slot.is_running = true;
+                    return Some(core);
+                }
+                Some(job) => job.due.since(now),
+                None if slot.is_closed => return None,
+                None if now.since(slot.idle_since) >= IDLE => {
+                    // Lock order is idle list, then slot; a job may arrive in between, then the list does not have this thread any more.
+                    drop(slot);
+                    if renewer.forget(self) {
+                        return None;
+                    }
+                    slot = self.slot.lock();
+                    slot.idle_since = now;
+                    continue;
+                }
+                None => slot.nap,
+            };
+            let sleep = sleep.min(SLICE);
+            slot.wakes_at = now.after(sleep);
+            self.wake.wait_for(&mut slot, sleep);
+            slot.wakes_at = Tick::ZERO;
+        }
+    }
+
+    /// Files what comes next for the lease that was just looked at, if the thread still has it.
+    fn note(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, next: Next) {
+        let mut slot = self.slot.lock();
+        slot.is_running = false;
+        match (&mut slot.job, next) {
+            (Some(job), Next::At(due)) if Arc::ptr_eq(&job.core, core) => {
+                job.due = due;
+                slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
+            }
+            // The lease ended by itself; the thread stays with its guard, which will retire it.
+            (Some(job), Next::Done) if Arc::ptr_eq(&job.core, core) => job.due = Tick::NEVER,
+            (Some(_), _) => {}
+            (None, _) => {
+                slot.idle_since = renewer.clock.now();
+                drop(slot);
+                renewer.idle.lock().push(Arc::clone(self));
+            }
+        }
+    }
+}

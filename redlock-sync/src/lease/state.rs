@@ -1,0 +1,104 @@
+//! The state of a lease, and its only transitions.
+//!
+//! | state | meaning | until | leaves to |
+//! |---|---|---|---|
+//! | Held | the last round was confirmed by a majority | the majority's mark | Suspended, Lost, Released |
+//! | Suspended | the last renewal brought no majority; the lease still runs | the same mark | Held, Lost, Released |
+//! | Lost | not ours any more; sticky | - | - |
+//! | Released | given up by its guard | - | - |
+
+use crate::clock::Tick;
+use crate::error::LostReason;
+
+/// What a lease knows about itself, for those who want to see trouble before it is too late.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{LeaseState, Redlock};
+/// let locks = Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").lock()?;
+/// assert_eq!(guard.state(), LeaseState::Held);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LeaseState {
+    /// Held, and the last round was confirmed by a majority of the nodes.
+    Held,
+    /// Still held, but the last renewal was not confirmed; it is lost when none is before the lease runs out.
+    Suspended,
+    /// Lost; it never comes back.
+    Lost(LostReason),
+    /// Given up by its guard.
+    Released,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    pub(super) now: LeaseState,
+    pub(super) until: Tick,
+}
+
+impl State {
+    pub(super) fn held(until: Tick) -> State {
+        State { now: LeaseState::Held, until }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.now, LeaseState::Held | LeaseState::Suspended)
+    }
+
+    /// True if it is live but its time has passed: somebody has to declare it lost.
+    pub(super) fn is_overdue(&self, now: Tick) -> bool {
+        self.is_live() && now >= self.until
+    }
+
+    /// A round ended; ignored unless live.
+    pub(super) fn round_ended(&mut self, confirmed: bool, until: Tick) {
+        if self.is_live() {
+            self.now = if confirmed { LeaseState::Held } else { LeaseState::Suspended };
+            self.until = until;
+        }
+    }
+
+    /// True if this call made it lost.
+    pub(super) fn lose(&mut self, reason: LostReason) -> bool {
+        let was_live = self.is_live();
+        if was_live {
+            self.now = LeaseState::Lost(reason);
+        }
+        was_live
+    }
+
+    /// True if this call released it.
+    pub(super) fn release(&mut self) -> bool {
+        let was_live = self.is_live();
+        if was_live {
+            self.now = LeaseState::Released;
+        }
+        was_live
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_and_released_are_final() {
+        let mut state = State::held(Tick::from_nanos(10));
+        state.round_ended(false, Tick::from_nanos(10));
+        assert_eq!(state.now, LeaseState::Suspended);
+        assert!(!state.is_overdue(Tick::from_nanos(9)) && state.is_overdue(Tick::from_nanos(10)));
+        assert!(state.lose(LostReason::Expired));
+        assert!(!state.lose(LostReason::Taken) && !state.release());
+        state.round_ended(true, Tick::NEVER);
+        assert_eq!(state.now, LeaseState::Lost(LostReason::Expired));
+
+        let mut state = State::held(Tick::from_nanos(10));
+        assert!(state.release());
+        assert!(!state.lose(LostReason::Taken));
+        assert!(!state.is_overdue(Tick::NEVER));
+    }
+}

@@ -1,0 +1,219 @@
+//! What every lock handle carries: the client, the checked key, the settings.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::{Engine, Holder, Request, Wait};
+use crate::clock::tick_at;
+use crate::config::Terms;
+use crate::error::Error;
+use crate::key::Key;
+use crate::lease::Lease;
+use crate::lock::plain::Plain;
+
+/// A lock by name with its settings. Stateless and cheap; a wrong name is reported by the first use.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    plain: Result<Arc<Plain>, Error>,
+    pub(crate) terms: Terms,
+}
+
+impl Handle {
+    pub(crate) fn new(engine: Arc<Engine>, key: Result<Key, Error>, terms: Terms) -> Handle {
+        Handle { engine, plain: key.map(|key| Arc::new(Plain { key })), terms }
+    }
+
+    pub(crate) fn key(&self) -> Result<&Key, Error> {
+        self.plain.as_ref().map(|plain| &plain.key).map_err(Error::clone)
+    }
+
+    pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {
+        let plain = self.plain.clone()?;
+        let request = Request { key: plain.key.clone(), primitive: plain, terms: self.terms.clone() };
+        self.engine.acquire(&request, wait)
+    }
+
+    pub(crate) fn for_at_most(&self, wait: Duration) -> Wait {
+        Wait::Until(self.engine.quorum.now().after(wait))
+    }
+
+    pub(crate) fn until(&self, deadline: Instant) -> Wait {
+        Wait::Until(tick_at(&*self.engine.quorum.clock, deadline))
+    }
+
+    pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
+        let plain = self.plain.clone()?;
+        self.engine.holder(&plain.key, &plain.inspect())
+    }
+}
+
+/// The settings that every kind of lock has, as builder methods on its handle. `$open` is how the examples make a handle.
+macro_rules! settings {
+    ($open:literal) => {
+        /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, more patience with
+        /// unreachable servers. Shorter: others get the lock sooner after this process dies. Checked when the lock is used: it must
+        /// exceed drift (1 % + 2 ms) + node timeout + minimum validity.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use std::time::Duration;
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).lock()?;")]
+        /// assert!(guard.remaining() < Duration::from_secs(5));
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.handle.terms.lease = lease;
+            self
+        }
+
+        /// Whether the lease is renewed while the guard lives; default true. With `false` the lock is lost when the lease has run out, unless
+        /// [`extend`](crate::Lease::extend) is called in time: a bound on how long a hung holder keeps others out.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".renew(false).lock()?;")]
+        /// guard.check()?;
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn renew(mut self, renew: bool) -> Self {
+            self.handle.terms.renew = renew;
+            self
+        }
+
+        /// Keeps the lock taken for at least this long from its acquisition, also when the guard ends earlier; default zero, at most the
+        /// lease. For jobs that several machines start at the same time and that are done before a slow clock has started the last one.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use std::time::Duration;
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".at_least(Duration::from_secs(10)).lock()?;")]
+        /// guard.unlock()?;
+        #[doc = concat!("assert!(", $open, ".try_lock().unwrap_err().is_busy());")]
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn at_least(mut self, hold: Duration) -> Self {
+            self.handle.terms.at_least = hold;
+            self
+        }
+
+        /// Ends renewal so that the lock is lost this long after its acquisition at the latest. No default: a guard that is forgotten, or whose
+        /// holder hangs, holds until its process ends. The loss is reported as [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use std::time::Duration;
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).lock()?;")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn max_hold(mut self, hold: Duration) -> Self {
+            self.handle.terms.max_hold = Some(hold);
+            self
+        }
+
+        /// Ends renewal after that many times; the lock is lost one lease later. No default, as for `max_hold`. Zero is `renew(false)`.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".max_renewals(10).lock()?;")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn max_renewals(mut self, times: u32) -> Self {
+            self.handle.terms.max_renewals = Some(times);
+            self
+        }
+
+        /// How attempts are repeated while another process holds the lock; default: the client's. See [`Retry`](crate::Retry).
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use redlock_sync::Retry;
+        /// use std::time::Duration;
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).lock()?;")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn retry(mut self, retry: crate::Retry) -> Self {
+            self.handle.terms.retry = retry;
+            self
+        }
+
+        /// The readable part of the token, 1 to 200 bytes; default: host, process and thread. Others see it with `inspect`.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".lock_id(\"worker-7\").lock()?;")]
+        /// assert_eq!(guard.id().owner(), "worker-7");
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn lock_id(mut self, owner: impl Into<String>) -> Self {
+            self.handle.terms.lock_id = Some(owner.into());
+            self
+        }
+
+        /// Whether anybody holds the lock at this moment, us included, by a majority of the nodes. It can have changed when this returns: use
+        /// it to watch, not to decide; [`check`](crate::Lease::check) tells the holder.
+        ///
+        /// # Errors
+        /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
+        /// [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("assert!(!", $open, ".is_locked()?);")]
+        #[doc = concat!("let guard = ", $open, ".lock()?;")]
+        #[doc = concat!("assert!(", $open, ".is_locked()?);")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        pub fn is_locked(&self) -> Result<bool, crate::Error> {
+            Ok(self.handle.inspect()?.is_some())
+        }
+
+        /// Who holds the lock at this moment, by a majority of the nodes; `None` if nobody does.
+        ///
+        /// # Errors
+        /// As for `is_locked`.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".lock_id(\"me\").lock()?;")]
+        #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
+        /// assert_eq!(holder.id.owner(), "me");
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        pub fn inspect(&self) -> Result<Option<crate::Holder>, crate::Error> {
+            self.handle.inspect()
+        }
+    };
+}
+
+pub(crate) use settings;

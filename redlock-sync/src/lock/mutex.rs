@@ -1,0 +1,258 @@
+//! The mutex: one holder; a thread that would wait for itself is told so.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wait;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lock::handle::{Handle, settings};
+use crate::reentry::{self, Entry, Mine};
+
+/// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
+///
+/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let order = locks.mutex("order:42");
+/// {
+///     let guard = order.lock()?; // blocks until it is ours
+///     guard.check()?;
+/// } // released here
+/// assert!(!order.is_locked()?);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Mutex {
+    handle: Handle,
+}
+
+impl Mutex {
+    pub(crate) fn new(handle: Handle) -> Mutex {
+        Mutex { handle }
+    }
+
+    settings!("locks.mutex(\"order:42\")");
+
+    /// Blocks until the lock is ours. Threads of this process that want the same key are served in the order in which they came.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already; [`Busy`](Error::Busy) only if the
+    /// [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
+    /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
+    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) at once. Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert!(matches!(locks.mutex("order:42").lock(), Err(redlock_sync::Error::WouldDeadlock { .. })));
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn lock(&self) -> Result<MutexGuard, Error> {
+        match self.mine()? {
+            Mine::Nothing => self.take(Wait::Forever),
+            _ => Err(Error::WouldDeadlock { key: self.handle.key()?.as_str().to_owned() }),
+        }
+    }
+
+    /// One attempt, one round trip to each node.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if somebody holds it, this thread included; [`Unavailable`](Error::Unavailable) without a majority; and
+    /// as for [`lock`](Mutex::lock). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// match locks.mutex("report:daily").try_lock() {
+    ///     Ok(_guard) => println!("we make the report"),
+    ///     Err(error) if error.is_busy() => println!("another instance makes it"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock(&self) -> Result<MutexGuard, Error> {
+        self.take_unless_mine(Wait::No)
+    }
+
+    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if it was held all the time (at once if by this thread), [`Unavailable`](Error::Unavailable) if no
+    /// majority could be asked in the end; and as for [`lock`](Mutex::lock). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").try_lock_for(Duration::from_secs(2))?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock_for(&self, wait: Duration) -> Result<MutexGuard, Error> {
+        self.take_unless_mine(self.handle.for_at_most(wait))
+    }
+
+    /// As [`try_lock_for`](Mutex::try_lock_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_lock_for`](Mutex::try_lock_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").try_lock_until(Instant::now() + Duration::from_secs(2))?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<MutexGuard, Error> {
+        self.take_unless_mine(self.handle.until(deadline))
+    }
+
+    fn mine(&self) -> Result<Mine, Error> {
+        self.handle.engine.ready()?;
+        Ok(reentry::mine(self.handle.engine.id, self.handle.key()?.as_str()))
+    }
+
+    fn take_unless_mine(&self, wait: Wait) -> Result<MutexGuard, Error> {
+        let remaining = match self.mine()? {
+            Mine::Nothing => return self.take(wait),
+            Mine::Once(core) => core.remaining(),
+            Mine::Nested(lease) => lease.remaining(),
+        };
+        Err(Error::Busy { key: self.handle.key()?.as_str().to_owned(), retry_after: Some(remaining) })
+    }
+
+    fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
+        let lease = self.handle.acquire(wait)?;
+        let entry = Entry::new(self.handle.engine.id, lease.core());
+        Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex").field("key", &self.handle.key()).field("terms", &self.handle.terms).finish()
+    }
+}
+
+/// Marks a guard that stays on its thread, as those of `std::sync` do. The default.
+#[derive(Debug)]
+pub struct ThreadBound {
+    _not_send: PhantomData<*const ()>,
+}
+
+/// Marks a guard that may change threads: see [`MutexGuard::into_send`].
+#[derive(Debug)]
+pub struct Sendable {
+    _send: (),
+}
+
+/// The lock is held while this lives; dropping it releases the lock. Derefs to [`Lease`].
+///
+/// The drop waits for the servers one node timeout at most; it then leaves the rest to a background thread, and reports what went wrong by the
+/// log. [`unlock`](MutexGuard::unlock) does the same and tells. `std::mem::forget` of a guard keeps the lock, renewed, until
+/// [`max_hold`](Mutex::max_hold) or the end of the process.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").lock()?;
+/// guard.check()?;
+/// drop(guard);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+///
+/// It cannot leave its thread:
+///
+/// ```compile_fail,E0277
+/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
+/// let guard = locks.mutex("order:42").lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "if unused the lock is released at once"]
+pub struct MutexGuard<M = ThreadBound> {
+    /// Dropped before the lease: who locks this key next in this thread is not waiting for himself. None once it may leave the thread.
+    entry: Option<Entry>,
+    lease: Lease,
+    bound: PhantomData<M>,
+}
+
+impl<M> MutexGuard<M> {
+    /// Releases the lock and tells how that went. Once this has returned, nothing more is sent for this lock.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if it was not ours any more: what was done under it may have overlapped with another holder.
+    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: it may stay taken until its time-to-live ends.
+    /// [`WrongType`](Error::WrongType) if something else stands in its place. The lock is not held by us after any of these.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// guard.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn unlock(self) -> Result<(), Error> {
+        drop(self.entry);
+        self.lease.finish()
+    }
+}
+
+impl MutexGuard {
+    /// Lets the guard change threads. From then on the library cannot tell this thread any more that it would wait for itself.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?.into_send();
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn into_send(self) -> MutexGuard<Sendable> {
+        MutexGuard { entry: None, lease: self.lease, bound: PhantomData }
+    }
+}
+
+impl<M> Deref for MutexGuard<M> {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl<M> fmt::Debug for MutexGuard<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MutexGuard").field(&self.lease).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_sendable_guard_is_send() {
+        fn send<T: Send>() {}
+        send::<MutexGuard<Sendable>>();
+        send::<Arc<Lease>>();
+        send::<Mutex>();
+    }
+}

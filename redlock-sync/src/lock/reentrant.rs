@@ -1,0 +1,237 @@
+//! The reentrant mutex: a thread that holds it can lock it again, without I/O.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wait;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lock::handle::{Handle, settings};
+use crate::reentry::{self, Mine};
+
+/// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
+///
+/// Ownership is by thread, in a thread-local map of client and key, as in Java's locks. A nested `lock()` costs no I/O and shares the outer
+/// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` have no effect. The guard that brings
+/// the count to zero releases, in whatever order they are dropped.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::Unlocked;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let order = locks.reentrant_mutex("order:42");
+/// let outer = order.lock()?;
+/// let inner = order.lock()?; // no I/O
+/// assert_eq!(inner.fencing_token()?, outer.fencing_token()?);
+/// assert_eq!(inner.unlock()?, Unlocked::StillHeld);
+/// assert_eq!(outer.unlock()?, Unlocked::Released);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ReentrantMutex {
+    handle: Handle,
+}
+
+impl ReentrantMutex {
+    pub(crate) fn new(handle: Handle) -> ReentrantMutex {
+        ReentrantMutex { handle }
+    }
+
+    settings!("locks.reentrant_mutex(\"order:42\")");
+
+    /// Blocks until the lock is ours; returns at once if this thread holds it already.
+    ///
+    /// # Errors
+    /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are
+    /// gone it cannot be locked again, as the outer code believes to hold it. [`WouldDeadlock`](Error::WouldDeadlock) if this
+    /// thread holds the key by a [`Mutex`](crate::Mutex).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let outer = locks.reentrant_mutex("order:42").lock()?;
+    /// let inner = locks.reentrant_mutex("order:42").lock()?;
+    /// # drop((outer, inner));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn lock(&self) -> Result<ReentrantMutexGuard, Error> {
+        self.enter(Wait::Forever)
+    }
+
+    /// One attempt; at once and without I/O if this thread holds it already.
+    ///
+    /// # Errors
+    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for [`lock`](ReentrantMutex::lock).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.reentrant_mutex("order:42").try_lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock(&self) -> Result<ReentrantMutexGuard, Error> {
+        self.enter(Wait::No)
+    }
+
+    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer.
+    ///
+    /// # Errors
+    /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for [`lock`](ReentrantMutex::lock).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.reentrant_mutex("order:42").try_lock_for(Duration::from_secs(2))?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock_for(&self, wait: Duration) -> Result<ReentrantMutexGuard, Error> {
+        self.enter(self.handle.for_at_most(wait))
+    }
+
+    /// As [`try_lock_for`](ReentrantMutex::try_lock_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_lock_for`](ReentrantMutex::try_lock_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.reentrant_mutex("order:42").try_lock_until(Instant::now() + Duration::from_secs(2))?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<ReentrantMutexGuard, Error> {
+        self.enter(self.handle.until(deadline))
+    }
+
+    fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
+        self.handle.engine.ready()?;
+        let client = self.handle.engine.id;
+        let key = self.handle.key()?;
+        let lease = match reentry::mine(client, key.as_str()) {
+            Mine::Nested(lease) => {
+                lease.check()?;
+                reentry::enter_again(client, key.as_str());
+                lease
+            }
+            Mine::Once(core) => return Err(self.held_once(wait, core.remaining())?),
+            Mine::Nothing => {
+                let lease = Arc::new(self.handle.acquire(wait)?);
+                reentry::enter_first(client, &key.shared(), &lease);
+                lease
+            }
+        };
+        Ok(ReentrantMutexGuard { lease, client, is_entered: true, bound: PhantomData })
+    }
+
+    fn held_once(&self, wait: Wait, remaining: Duration) -> Result<Error, Error> {
+        let key = self.handle.key()?.as_str().to_owned();
+        Ok(match wait {
+            Wait::Forever => Error::WouldDeadlock { key },
+            _ => Error::Busy { key, retry_after: Some(remaining) },
+        })
+    }
+}
+
+impl fmt::Debug for ReentrantMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReentrantMutex").field("key", &self.handle.key()).field("terms", &self.handle.terms).finish()
+    }
+}
+
+/// What [`ReentrantMutexGuard::unlock`] did.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let guard = locks.reentrant_mutex("order:42").lock()?;
+/// assert_eq!(guard.unlock()?, redlock_sync::Unlocked::Released);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unlocked {
+    /// It was this thread's last guard: the lock is free.
+    Released,
+    /// Other guards of this thread hold it on.
+    StillHeld,
+}
+
+/// One of the holds of a thread; the last one that goes releases the lock. Derefs to [`Lease`]. Never leaves its thread.
+///
+/// ```compile_fail,E0277
+/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
+/// let guard = locks.reentrant_mutex("order:42").lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "if unused the lock is released at once"]
+pub struct ReentrantMutexGuard {
+    lease: Arc<Lease>,
+    client: u64,
+    is_entered: bool,
+    bound: PhantomData<*const ()>,
+}
+
+impl ReentrantMutexGuard {
+    /// Gives up this hold; releases the lock if it was the last of this thread.
+    ///
+    /// # Errors
+    /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost) too when the lock is gone.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.reentrant_mutex("order:42").lock()?;
+    /// guard.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn unlock(mut self) -> Result<Unlocked, Error> {
+        if self.leave() {
+            self.lease.finish()?;
+            return Ok(Unlocked::Released);
+        }
+        self.lease.check()?;
+        Ok(Unlocked::StillHeld)
+    }
+
+    /// True if this was the last hold.
+    fn leave(&mut self) -> bool {
+        let was_entered = std::mem::take(&mut self.is_entered);
+        was_entered && reentry::leave(self.client, self.lease.key(), &self.lease)
+    }
+}
+
+impl Deref for ReentrantMutexGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl Drop for ReentrantMutexGuard {
+    fn drop(&mut self) {
+        if self.leave() {
+            self.lease.finish_quietly();
+        }
+    }
+}
+
+impl fmt::Debug for ReentrantMutexGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReentrantMutexGuard").field(&self.lease).finish()
+    }
+}
