@@ -1,0 +1,3 @@
+//! Tests of the fixture itself.
+
+mod servers;
