@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use redis::{Client, Cmd, Connection, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisResult, cmd};
+use redis::{Client, Cmd, Connection, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, cmd};
 
 use super::Server;
 
@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Admin {
     url: String,
     connection: Option<Connection>,
-    /// Commands sent since the server's process started.
+    /// Commands that count as ours: sent since the server's process started, or executed before it was ready.
     sent: u64,
 }
 
@@ -26,6 +26,7 @@ impl Admin {
     /// Whether the server that answers is the process `pid` (and not a stranger on its port) and has its data loaded.
     pub(super) fn ready(&mut self, pid: u32) -> RedisResult<bool> {
         let info: String = self.query(cmd("INFO").arg("default"))?;
+        self.sent = executed(&info) + 1;
         Ok(field(&info, "process_id") == Some(&pid.to_string()) && field(&info, "loading") == Some("0"))
     }
 
@@ -40,9 +41,7 @@ impl Admin {
         };
         self.sent += 1;
         let answer = command.query(connection);
-        if let Err(error) = &answer
-            && error.is_unrecoverable_error()
-        {
+        if answer.as_ref().is_err_and(RedisError::is_io_error) {
             self.connection = None;
         }
         answer
@@ -51,7 +50,7 @@ impl Admin {
     /// As `query`, once more on a new connection when the old one turns out to be gone.
     fn query_again<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         match self.query(command) {
-            Err(error) if error.is_unrecoverable_error() => self.query(command),
+            Err(error) if error.is_connection_dropped() => self.query(command),
             answer => answer,
         }
     }
@@ -77,6 +76,12 @@ fn connect(url: &str) -> RedisResult<Connection> {
 /// The value of one line of INFO.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// The server's own count, which does not include the INFO that asks for it.
+fn executed(info: &str) -> u64 {
+    let count = field(info, "total_commands_processed").and_then(|count| count.parse().ok());
+    count.expect("INFO has a number of commands")
 }
 
 /// Shortcuts for set-up and checks. Each one panics when the server does not answer.
@@ -142,11 +147,8 @@ impl Server {
     /// Commands that the server refused (for lack of memory, or before AUTH) do not count, replicas' ones do.
     pub fn commands_processed(&self) -> u64 {
         self.with_admin(|admin| {
-            let mut sent = admin.sent;
             let info: String = admin.query_again(cmd("INFO").arg("stats")).expect("INFO is answered");
-            sent += admin.sent - sent - 1; // a new connection's AUTH; the count does not include its own INFO
-            let all: u64 = field(&info, "total_commands_processed").and_then(|all| all.parse().ok()).expect("a number");
-            all.saturating_sub(sent)
+            (executed(&info) + 1).saturating_sub(admin.sent)
         })
     }
 
