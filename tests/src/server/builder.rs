@@ -82,7 +82,13 @@ impl Builder {
     fn try_start(&self, port: Port) -> Result<Server, String> {
         let supervisor = Supervisor::new(|dir| self.command(dir, port.number()));
         let pid = Mutex::new(0);
-        let server = Server { port, settings: self.clone(), supervisor, pid, admin: Mutex::new(Admin::new(String::new())) };
+        let server = Server {
+            port,
+            settings: self.clone(),
+            supervisor,
+            pid,
+            admin: Mutex::new(Admin::new(String::new())),
+        };
         server.launch().map(|()| server)
     }
 
@@ -122,7 +128,11 @@ impl Server {
                 false if state(pid) == State::Gone => Some(false),
                 ready => ready.then_some(true),
             });
-            if ready == Some(true) { Ok(()) } else { Err(self.supervisor.log()) }
+            if ready == Some(true) {
+                Ok(())
+            } else {
+                Err(self.supervisor.log())
+            }
         })
     }
 }

@@ -15,6 +15,7 @@ pub mod find;
 mod port;
 mod supervisor;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread;
@@ -58,15 +59,40 @@ impl Server {
 
     /// `redis://127.0.0.1:PORT/`, with the password if the server has one.
     pub fn url(&self) -> String {
-        let auth = self.settings.password.as_ref().map(|word| format!(":{word}@"));
-        format!("redis://{}127.0.0.1:{}/", auth.unwrap_or_default(), self.port())
+        self.url_at(self.port())
+    }
+
+    /// As `url`, for a client that comes by way of another port.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        let auth = self
+            .settings
+            .password
+            .as_ref()
+            .map(|word| format!(":{word}@"));
+        format!("redis://{}127.0.0.1:{port}/", auth.unwrap_or_default())
+    }
+
+    /// The address the server listens on.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
     }
 
     /// `redis+unix://PATH`; panics unless the server was built with [`Builder::unix_socket`].
     pub fn unix_url(&self) -> String {
-        assert!(self.settings.unix_socket, "this server has no unix socket: build it with `.unix_socket()`");
-        let auth = self.settings.password.as_ref().map(|word| format!("?pass={word}"));
-        format!("redis+unix://{}{}", self.socket().display(), auth.unwrap_or_default())
+        assert!(
+            self.settings.unix_socket,
+            "this server has no unix socket: build it with `.unix_socket()`"
+        );
+        let auth = self
+            .settings
+            .password
+            .as_ref()
+            .map(|word| format!("?pass={word}"));
+        format!(
+            "redis+unix://{}{}",
+            self.socket().display(),
+            auth.unwrap_or_default()
+        )
     }
 
     /// The port, the same one through all restarts.
@@ -93,6 +119,9 @@ impl Server {
 pub fn servers(n: usize) -> Vec<Server> {
     thread::scope(|scope| {
         let starting: Vec<_> = (0..n).map(|_| scope.spawn(Server::start)).collect();
-        starting.into_iter().map(|server| server.join().expect("a server did not start")).collect()
+        starting
+            .into_iter()
+            .map(|server| server.join().expect("a server did not start"))
+            .collect()
     })
 }
