@@ -1,10 +1,5 @@
 //! Processes that tests start, to have more than one, or one to kill: `agent SUBCOMMAND [ARGUMENTS]`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test process fails with a message"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test process fails with a message")]
 
 use std::io::Read;
 use std::{env, io};
@@ -23,7 +18,5 @@ fn main() {
 fn server() {
     static SERVER: std::sync::LazyLock<Server> = std::sync::LazyLock::new(Server::start);
     println!("{}\n{}", SERVER.pid(), SERVER.dir().display());
-    io::stdin()
-        .read_to_end(&mut Vec::new())
-        .expect("stdin can be read");
+    io::stdin().read_to_end(&mut Vec::new()).expect("stdin can be read");
 }

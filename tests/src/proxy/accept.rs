@@ -23,16 +23,11 @@ pub(super) struct Acceptor {
 impl Acceptor {
     pub(super) fn start(port: &Port, shared: &Arc<Shared>) -> Self {
         let listener = port.listen();
-        listener
-            .set_nonblocking(true)
-            .expect("a listener can be made nonblocking");
+        listener.set_nonblocking(true).expect("a listener can be made nonblocking");
         let (wake, woken) = UnixStream::pair().expect("cannot create a socket pair");
         let shared = Arc::clone(shared);
         let thread = thread::spawn(move || run(&shared, listener, &woken));
-        Self {
-            wake: Some(wake),
-            thread: Some(thread),
-        }
+        Self { wake: Some(wake), thread: Some(thread) }
     }
 }
 
@@ -59,10 +54,7 @@ fn run(shared: &Shared, listener: TcpListener, woken: &UnixStream) {
 
 fn accept(listener: &TcpListener, woken: &UnixStream) -> Option<TcpStream> {
     loop {
-        let mut ready = [
-            PollFd::new(listener, PollFlags::IN),
-            PollFd::new(woken, PollFlags::IN),
-        ];
+        let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         match poll(&mut ready, None) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             polled => polled.expect("sockets can be polled"),

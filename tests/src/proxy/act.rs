@@ -55,10 +55,7 @@ impl Fault {
         let end = Instant::now() + deadline;
         let mut state = self.shared.lock();
         while state.faults[self.id].hits < n {
-            assert!(
-                Instant::now() < end,
-                "waited {deadline:?} in vain until a fault struck {n} times"
-            );
+            assert!(Instant::now() < end, "waited {deadline:?} in vain until a fault struck {n} times");
             state = self.shared.wait(state, Some(end));
         }
     }
@@ -72,8 +69,6 @@ impl Fault {
 
 impl fmt::Debug for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fault")
-            .field("hits", &self.hits())
-            .finish_non_exhaustive()
+        f.debug_struct("Fault").field("hits", &self.hits()).finish_non_exhaustive()
     }
 }

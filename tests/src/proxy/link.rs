@@ -39,9 +39,7 @@ fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
         shared.changed();
     });
     // Closed by a reset or not: what the client sent before still reaches the server.
-    shared
-        .lock()
-        .post(id, Lane::ToServer, None, Load::End { reset: false });
+    shared.lock().post(id, Lane::ToServer, None, Load::End { reset: false });
     shared.changed();
 }
 
@@ -50,9 +48,7 @@ fn read_server(shared: &Shared, id: u64, server: &TcpStream) {
         shared.lock().reply(id, reply);
         shared.changed();
     });
-    shared
-        .lock()
-        .post(id, Lane::ToClient, None, Load::End { reset });
+    shared.lock().post(id, Lane::ToClient, None, Load::End { reset });
     shared.changed();
 }
 
@@ -100,10 +96,7 @@ fn connect<'a>(shared: &Shared, id: u64, sockets: &'a Sockets) -> Option<&'a Tcp
     let server = TcpStream::connect_timeout(&target, CONNECT).ok()?;
     _ = server.set_nodelay(true);
     let state = shared.lock(); // Closing finds the socket, or we find that the link is closed.
-    state
-        .links
-        .contains_key(&id)
-        .then(|| sockets.server.get_or_init(|| server))
+    state.links.contains_key(&id).then(|| sockets.server.get_or_init(|| server))
 }
 
 fn write_client(shared: &Shared, id: u64, sockets: &Sockets) {
@@ -136,8 +129,5 @@ fn send(shared: &Shared, id: u64, mut client: &TcpStream, mut bytes: &[u8]) {
 }
 
 fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
-    )
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }

@@ -3,9 +3,10 @@
 //! 1. `act.rs`: [`Act`], what is done to a command, and [`Fault`], the handle on it.
 //! 2. `rules.rs`: which command is struck by which rule.
 //! 3. `resp.rs`: whole requests and whole replies out of streams.
-//! 4. `state.rs`: everything the threads share, under one lock; what happens on a request and on a reply.
-//! 5. `link.rs`: the four threads of one connection.
-//! 6. `accept.rs`: the accepting thread, and the only owner of the links' threads.
+//! 4. `state.rs`: everything the threads share, under one lock.
+//! 5. `traffic.rs`: what happens on a request and on a reply.
+//! 6. `link.rs`: the four threads of one connection.
+//! 7. `accept.rs`: the accepting thread, and the only owner of the links' threads.
 
 mod accept;
 mod act;
@@ -13,6 +14,7 @@ mod link;
 mod resp;
 mod rules;
 mod state;
+mod traffic;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,6 +46,9 @@ pub struct Seen {
 /// It takes the traffic apart into whole commands and whole replies, logs the commands, and acts on those that a rule
 /// names. Names are compared without case: `"acquire"` for a script of `redlock-sync`, `"PING"` for a command, `"*"`
 /// for any. Where several rules name a command, the oldest due one-time rule acts, else the newest one for each command.
+///
+/// EVALSHA of a script that the server does not know, and the EVAL that follows, are two commands of the script's name;
+/// an act that needs the command executed waits for the second one.
 ///
 /// A server that is down looks like this: the proxy accepts a connection and resets it at once. See [`Proxy::refuse`].
 /// Dropping the proxy resets all connections and ends all of its threads.
@@ -77,12 +82,7 @@ impl Proxy {
             shared.name_script(name, &digest);
         }
         let acceptor = Mutex::new(Some(Acceptor::start(&port, &shared)));
-        let proxy = Self {
-            port,
-            url: Mutex::default(),
-            shared,
-            acceptor,
-        };
+        let proxy = Self { port, url: Mutex::default(), shared, acceptor };
         proxy.target(server);
         proxy
     }
@@ -110,8 +110,7 @@ impl Proxy {
 
     /// Gives a name to one more script, for rules and for the log.
     pub fn name_script(&self, name: &str, body: &str) {
-        self.shared
-            .name_script(name, redis::Script::new(body).get_hash());
+        self.shared.name_script(name, redis::Script::new(body).get_hash());
     }
 }
 
@@ -165,8 +164,7 @@ impl Proxy {
     pub fn heal(&self) {
         self.shared.lock().heal();
         self.shared.changed();
-        self.acceptor()
-            .get_or_insert_with(|| Acceptor::start(&self.port, &self.shared));
+        self.acceptor().get_or_insert_with(|| Acceptor::start(&self.port, &self.shared));
     }
 
     /// Resets all current connections; what they hold back is lost.
@@ -189,12 +187,7 @@ impl Proxy {
 
     /// How many commands `name` came in.
     pub fn count(&self, name: &str) -> usize {
-        self.shared
-            .lock()
-            .seen
-            .iter()
-            .filter(|seen| rules::matches(name, &seen.name))
-            .count()
+        self.shared.lock().seen.iter().filter(|seen| rules::matches(name, &seen.name)).count()
     }
 
     /// Waits until `n` commands `name` came in; panics after `deadline`.

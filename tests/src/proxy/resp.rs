@@ -6,9 +6,7 @@ pub(super) fn frame(buffer: &[u8]) -> Option<usize> {
     let (kind, header) = buffer[..line].split_first()?;
     let count = || number(header);
     match kind {
-        b'$' | b'=' | b'!' => {
-            Some(line + count().map_or(0, |bytes| bytes + 2)).filter(|end| *end <= buffer.len())
-        }
+        b'$' | b'=' | b'!' => Some(line + count().map_or(0, |bytes| bytes + 2)).filter(|end| *end <= buffer.len()),
         b'*' | b'~' | b'>' => items(buffer, line, count().unwrap_or(0)),
         b'%' => items(buffer, line, count().unwrap_or(0) * 2),
         b'|' => items(buffer, line, count().unwrap_or(0) * 2 + 1), // attributes belong to the value behind them
@@ -39,10 +37,7 @@ fn number(header: &[u8]) -> Option<usize> {
 pub(super) fn words(request: &[u8]) -> Vec<String> {
     match request.first() {
         Some(b'*') => bulks(request),
-        _ => text(request)
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect(),
+        _ => text(request).split_whitespace().map(str::to_owned).collect(),
     }
 }
 
@@ -60,10 +55,7 @@ fn bulks(request: &[u8]) -> Vec<String> {
 /// The first word of a reply that is an array or a push of strings: `message`, `subscribe`, …
 pub(super) fn first_word(reply: &[u8]) -> Option<String> {
     match reply.first()? {
-        b'*' | b'>' => bulks(reply)
-            .into_iter()
-            .next()
-            .map(|word| word.to_ascii_lowercase()),
+        b'*' | b'>' => bulks(reply).into_iter().next().map(|word| word.to_ascii_lowercase()),
         _ => None,
     }
 }
@@ -119,10 +111,7 @@ mod tests {
 
     #[test]
     fn words_of_requests() {
-        assert_eq!(
-            words(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n"),
-            ["GET", "a\r\nb"]
-        );
+        assert_eq!(words(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n"), ["GET", "a\r\nb"]);
         assert_eq!(words(b"PING  hello\r\n"), ["PING", "hello"]);
         assert_eq!(words(b"\r\n"), [""; 0]);
         assert_eq!(words(b"*1\r\n$0\r\n\r\n"), [""]);
@@ -130,10 +119,7 @@ mod tests {
 
     #[test]
     fn first_words_of_replies() {
-        assert_eq!(
-            first_word(b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n").as_deref(),
-            Some("message")
-        );
+        assert_eq!(first_word(b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n").as_deref(), Some("message"));
         assert_eq!(first_word(b"$7\r\nmessage\r\n"), None);
         assert_eq!(first_word(b"*0\r\n"), None);
     }

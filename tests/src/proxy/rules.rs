@@ -28,10 +28,7 @@ pub(super) fn strike(rules: &mut Vec<Rule>, name: &str) -> Option<(usize, Act)> 
         let rule = rules.remove(once);
         return Some((rule.fault, rule.act));
     }
-    rules
-        .iter()
-        .rfind(|rule| due(None)(rule))
-        .map(|rule| (rule.fault, rule.act.clone()))
+    rules.iter().rfind(|rule| due(None)(rule)).map(|rule| (rule.fault, rule.act.clone()))
 }
 
 #[cfg(test)]
@@ -41,50 +38,30 @@ mod tests {
     fn rules(rules: &[(&str, Option<usize>)]) -> Vec<Rule> {
         let rule = |(fault, (name, left)): (usize, &(&str, Option<usize>))| {
             let name = (*name).to_owned();
-            Rule {
-                name,
-                left: *left,
-                act: Act::Hold,
-                fault,
-            }
+            Rule { name, left: *left, act: Act::Hold, fault }
         };
         rules.iter().enumerate().map(rule).collect()
     }
 
     fn strikes(mut rules: Vec<Rule>, names: &[&str]) -> Vec<Option<usize>> {
-        names
-            .iter()
-            .map(|name| strike(&mut rules, name).map(|(fault, _)| fault))
-            .collect()
+        names.iter().map(|name| strike(&mut rules, name).map(|(fault, _)| fault)).collect()
     }
 
     #[test]
     fn the_nth_command_of_the_name_is_struck_once() {
         let third = rules(&[("get", Some(3))]);
-        assert_eq!(
-            strikes(third, &["GET", "SET", "GET", "GET", "GET"]),
-            [None, None, None, Some(0), None]
-        );
+        assert_eq!(strikes(third, &["GET", "SET", "GET", "GET", "GET"]), [None, None, None, Some(0), None]);
     }
 
     #[test]
     fn rules_made_in_a_row_act_in_a_row() {
-        assert_eq!(
-            strikes(rules(&[("a", Some(1)), ("a", Some(1))]), &["a"; 3]),
-            [Some(0), Some(1), None]
-        );
-        assert_eq!(
-            strikes(rules(&[("a", Some(1)), ("a", Some(2))]), &["a"; 3]),
-            [Some(0), Some(1), None]
-        );
+        assert_eq!(strikes(rules(&[("a", Some(1)), ("a", Some(1))]), &["a"; 3]), [Some(0), Some(1), None]);
+        assert_eq!(strikes(rules(&[("a", Some(1)), ("a", Some(2))]), &["a"; 3]), [Some(0), Some(1), None]);
     }
 
     #[test]
     fn one_time_rules_go_before_lasting_ones_and_new_before_old() {
         let mixed = rules(&[("*", None), ("a", None), ("a", Some(2))]);
-        assert_eq!(
-            strikes(mixed, &["a", "a", "a", "b"]),
-            [Some(1), Some(2), Some(1), Some(0)]
-        );
+        assert_eq!(strikes(mixed, &["a", "a", "a", "b"]), [Some(1), Some(2), Some(1), Some(0)]);
     }
 }

@@ -1,4 +1,4 @@
-//! What all threads of a proxy share, and what happens on a request and on a reply.
+//! What all threads of a proxy share.
 //!
 //! A request or a reply becomes a parcel in one of the two lanes of its link. The thread at the end of the lane waits
 //! until the first parcel may pass: see [`State::next`]. So order within a connection holds whatever is done to a parcel.
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::resp;
-use super::rules::{Rule, strike};
+use super::rules::Rule;
+use super::traffic::Awaited;
 use super::{Act, Seen};
 
 /// The state, and the one condition that every change of it is told by.
@@ -28,12 +28,12 @@ pub(super) struct State {
     /// Nothing passes.
     pub(super) hole: bool,
     refusing: bool,
-    rules: Vec<Rule>,
+    pub(super) rules: Vec<Rule>,
     /// What became of each rule ever made; rules know their index.
     pub(super) faults: Vec<FaultState>,
     pub(super) seen: Vec<Seen>,
     /// Scripts' names by digest.
-    scripts: HashMap<String, String>,
+    pub(super) scripts: HashMap<String, String>,
     /// The open connections. A link that is not here any more is closed, and its threads end.
     pub(super) links: BTreeMap<u64, Link>,
     admitted: u64,
@@ -42,7 +42,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct FaultState {
     pub(super) hits: usize,
-    released: bool,
+    pub(super) released: bool,
 }
 
 /// The two ends of a connection; the server's is there once the proxy is connected.
@@ -55,13 +55,13 @@ pub(super) struct Sockets {
 #[derive(Debug)]
 pub(super) struct Link {
     sockets: Arc<Sockets>,
-    lanes: [VecDeque<Parcel>; 2],
+    pub(super) lanes: [VecDeque<Parcel>; 2],
     /// The requests whose replies are still to come.
-    awaited: VecDeque<Awaited>,
+    pub(super) awaited: VecDeque<Awaited>,
     /// The fault that made a black hole of this link.
-    hole: Option<usize>,
+    pub(super) hole: Option<usize>,
     /// Messages may come without a request.
-    subscriber: bool,
+    pub(super) subscriber: bool,
 }
 
 /// The direction of a lane.
@@ -72,10 +72,10 @@ pub(super) enum Lane {
 }
 
 #[derive(Debug)]
-struct Parcel {
-    due: Instant,
-    held_by: Option<usize>,
-    load: Load,
+pub(super) struct Parcel {
+    pub(super) due: Instant,
+    pub(super) held_by: Option<usize>,
+    pub(super) load: Load,
 }
 
 /// What is to be done at the end of a lane.
@@ -87,16 +87,6 @@ pub(super) enum Load {
     Cut(Vec<u8>),
     /// The other side closed its end, by a reset or in order.
     End { reset: bool },
-}
-
-#[derive(Debug)]
-struct Awaited {
-    name: String,
-    /// How many replies come: more than one for SUBSCRIBE and its like.
-    replies: usize,
-    act: Option<(usize, Act)>,
-    /// The proxy's own reply, which waits for those before it.
-    own: Option<Vec<u8>>,
 }
 
 impl Shared {
@@ -113,10 +103,7 @@ impl Shared {
             links: BTreeMap::new(),
             admitted: 0,
         };
-        Self {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-        }
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,28 +116,16 @@ impl Shared {
     }
 
     /// Waits for a change, at most until `end`.
-    pub(super) fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        end: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, end: Option<Instant>) -> MutexGuard<'a, State> {
         let Some(end) = end else {
-            return self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         let left = end.saturating_duration_since(Instant::now());
-        self.changed
-            .wait_timeout(state, left)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0
+        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub(super) fn name_script(&self, name: &str, digest: &str) {
-        self.lock()
-            .scripts
-            .insert(digest.to_ascii_lowercase(), name.to_owned());
+        self.lock().scripts.insert(digest.to_ascii_lowercase(), name.to_owned());
     }
 
     /// Waits for the next parcel of a lane; `None` once the link is closed.
@@ -187,9 +162,7 @@ impl State {
         let Some(first) = link.lanes[lane as usize].front() else {
             return Some(Next::WaitUntil(None));
         };
-        let held = first
-            .held_by
-            .is_some_and(|fault| !self.faults[fault].released);
+        let held = first.held_by.is_some_and(|fault| !self.faults[fault].released);
         if held || self.blocked(link) {
             return Some(Next::WaitUntil(None));
         }
@@ -207,12 +180,7 @@ impl State {
     pub(super) fn rule(&mut self, name: &str, left: Option<usize>, act: Act) -> usize {
         let fault = self.faults.len();
         self.faults.push(FaultState::default());
-        self.rules.push(Rule {
-            name: name.to_owned(),
-            left,
-            act,
-            fault,
-        });
+        self.rules.push(Rule { name: name.to_owned(), left, act, fault });
         fault
     }
 
@@ -222,9 +190,7 @@ impl State {
     }
 
     pub(super) fn heal(&mut self) {
-        self.faults
-            .iter_mut()
-            .for_each(|fault| fault.released = true);
+        self.faults.iter_mut().for_each(|fault| fault.released = true);
         self.rules.clear();
         self.hole = false;
         self.refusing = false;
@@ -241,10 +207,7 @@ impl State {
 impl State {
     /// Takes a new connection in; none while connections are refused.
     pub(super) fn admit(&mut self, client: TcpStream) -> Option<(u64, Arc<Sockets>)> {
-        let sockets = Arc::new(Sockets {
-            client,
-            server: OnceLock::new(),
-        });
+        let sockets = Arc::new(Sockets { client, server: OnceLock::new() });
         if self.refusing {
             sockets.close(true);
             return None;
@@ -289,172 +252,5 @@ impl Sockets {
         if let Some(server) = self.server.get() {
             _ = server.shutdown(Shutdown::Both);
         }
-    }
-}
-
-/// Traffic.
-impl State {
-    /// A whole request came in.
-    pub(super) fn request(&mut self, id: u64, request: Vec<u8>) {
-        let words = resp::words(&request);
-        let Some(command) = words.first() else {
-            return self.post(id, Lane::ToServer, None, Load::Bytes(request));
-        };
-        let name = self.name(command, words.get(1));
-        let awaited = Awaited {
-            replies: replies(command, &words),
-            name: name.clone(),
-            act: None,
-            own: None,
-        };
-        let subscriber = is_subscription(command);
-        self.seen.push(Seen {
-            name: name.clone(),
-            args: words[1..].to_vec(),
-            at: Instant::now(),
-            connection: id,
-        });
-        let struck = strike(&mut self.rules, &name);
-        if let Some(link) = self.links.get_mut(&id) {
-            link.subscriber |= subscriber;
-        }
-        match struck {
-            None => self.forward(id, request, awaited, None),
-            Some((fault, act)) => self.act(id, request, awaited, fault, act),
-        }
-    }
-
-    fn act(&mut self, id: u64, request: Vec<u8>, mut awaited: Awaited, fault: usize, act: Act) {
-        if matches!(act, Act::HoldReply | Act::ResetAfter | Act::CutReply(_)) {
-            awaited.act = Some((fault, act));
-            return self.forward(id, request, awaited, None); // It is a hit when the reply is here.
-        }
-        self.faults[fault].hits += 1;
-        match act {
-            Act::Delay(delay) => {
-                self.forward(id, request, awaited, None);
-                self.delay_last(id, delay);
-            }
-            Act::BlackHole => {
-                self.forward(id, request, awaited, None);
-                self.link(id, |link| link.hole = Some(fault));
-            }
-            Act::ResetBefore => self.close(id, true),
-            Act::Error(line) => {
-                awaited.own = Some(format!("-{line}\r\n").into_bytes());
-                self.link(id, |link| link.awaited.push_back(awaited));
-                self.post_own(id);
-            }
-            _hold => self.forward(id, request, awaited, Some(fault)),
-        }
-    }
-
-    fn forward(&mut self, id: u64, request: Vec<u8>, awaited: Awaited, held_by: Option<usize>) {
-        self.link(id, |link| link.awaited.push_back(awaited));
-        self.post(id, Lane::ToServer, held_by, Load::Bytes(request));
-    }
-
-    fn delay_last(&mut self, id: u64, delay: Duration) {
-        self.link(id, |link| {
-            if let Some(last) = link.lanes[Lane::ToServer as usize].back_mut() {
-                last.due += delay;
-            }
-        });
-    }
-
-    /// A whole reply came in.
-    pub(super) fn reply(&mut self, id: u64, reply: Vec<u8>) {
-        let act = self
-            .links
-            .get_mut(&id)
-            .and_then(|link| link.answered(&reply));
-        if let Some((fault, _)) = act {
-            self.faults[fault].hits += 1;
-        }
-        let (held_by, load) = match act {
-            Some((fault, Act::HoldReply)) => (Some(fault), Load::Bytes(reply)),
-            Some((_, Act::CutReply(length))) => {
-                (None, Load::Cut(reply[..length.min(reply.len())].to_vec()))
-            }
-            Some((_, Act::ResetAfter)) => (None, Load::Cut(Vec::new())),
-            _ => (None, Load::Bytes(reply)),
-        };
-        self.post(id, Lane::ToClient, held_by, load);
-        self.post_own(id);
-    }
-
-    /// Sends the proxy's own replies whose turn has come.
-    fn post_own(&mut self, id: u64) {
-        while let Some(own) = self.links.get_mut(&id).and_then(Link::take_own) {
-            self.post(id, Lane::ToClient, None, Load::Bytes(own));
-        }
-    }
-
-    /// Puts a parcel at the end of a lane.
-    pub(super) fn post(&mut self, id: u64, lane: Lane, held_by: Option<usize>, load: Load) {
-        let due = Instant::now() + self.latency;
-        self.link(id, |link| {
-            link.lanes[lane as usize].push_back(Parcel { due, held_by, load })
-        });
-    }
-
-    fn link(&mut self, id: u64, work: impl FnOnce(&mut Link)) {
-        if let Some(link) = self.links.get_mut(&id) {
-            work(link);
-        }
-    }
-
-    /// The script's name for EVAL and EVALSHA of a known one, else the command's.
-    fn name(&self, command: &str, script: Option<&String>) -> String {
-        let command = command.to_ascii_uppercase();
-        let digest = match (command.as_str(), script) {
-            ("EVALSHA" | "EVALSHA_RO", Some(digest)) => digest.to_ascii_lowercase(),
-            ("EVAL" | "EVAL_RO", Some(body)) => redis::Script::new(body).get_hash().to_owned(),
-            _ => return command,
-        };
-        self.scripts.get(&digest).cloned().unwrap_or(command)
-    }
-}
-
-impl Link {
-    /// Finds the request that `reply` belongs to; the act on it.
-    fn answered(&mut self, reply: &[u8]) -> Option<(usize, Act)> {
-        let push = reply.first() == Some(&b'>');
-        let word = if push || self.subscriber {
-            resp::first_word(reply)
-        } else {
-            None
-        };
-        let first = self.awaited.front_mut()?;
-        let confirms = word.as_ref().is_some_and(|word| is_subscription(word));
-        let message = push || word.is_some_and(|word| word.ends_with("message"));
-        if (confirms && !is_subscription(&first.name)) || (message && !confirms) {
-            return None;
-        }
-        first.replies -= 1;
-        if first.replies > 0 {
-            return None;
-        }
-        self.awaited.pop_front()?.act
-    }
-
-    fn take_own(&mut self) -> Option<Vec<u8>> {
-        let own = self.awaited.front_mut()?.own.take()?;
-        self.awaited.pop_front();
-        Some(own)
-    }
-}
-
-/// Whether this is the name of a command (and of its confirmation) that begins or ends a subscription.
-fn is_subscription(word: &str) -> bool {
-    word.to_ascii_lowercase().ends_with("subscribe")
-}
-
-/// How many replies a request brings.
-fn replies(command: &str, words: &[String]) -> usize {
-    if is_subscription(command) {
-        words.len().saturating_sub(1).max(1)
-    } else {
-        1
     }
 }

@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::{
-    Client, Cmd, Connection, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError,
-    RedisResult, cmd,
+    Client, Cmd, Connection, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, cmd,
 };
 
 use super::Server;
@@ -23,19 +22,14 @@ pub(super) struct Admin {
 
 impl Admin {
     pub(super) fn new(url: String) -> Self {
-        Self {
-            url,
-            connection: None,
-            sent: 0,
-        }
+        Self { url, connection: None, sent: 0 }
     }
 
     /// Whether the server that answers is the process `pid` (and not a stranger on its port) and has its data loaded.
     pub(super) fn ready(&mut self, pid: u32) -> RedisResult<bool> {
         let info: String = self.query(cmd("INFO").arg("default"))?;
         self.sent = executed(&info) + 1;
-        Ok(field(&info, "process_id") == Some(&pid.to_string())
-            && field(&info, "loading") == Some("0"))
+        Ok(field(&info, "process_id") == Some(&pid.to_string()) && field(&info, "loading") == Some("0"))
     }
 
     fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
@@ -66,9 +60,7 @@ impl Admin {
 
 impl fmt::Debug for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admin")
-            .field("sent", &self.sent)
-            .finish_non_exhaustive()
+        f.debug_struct("Admin").field("sent", &self.sent).finish_non_exhaustive()
     }
 }
 
@@ -76,11 +68,8 @@ impl fmt::Debug for Admin {
 fn connect(url: &str) -> RedisResult<Connection> {
     let info = url.into_connection_info()?;
     let settings = info.redis_settings().clone();
-    let settings = settings
-        .set_protocol(ProtocolVersion::RESP2)
-        .set_skip_set_lib_name();
-    let connection =
-        Client::open(info.set_redis_settings(settings))?.get_connection_with_timeout(TIMEOUT)?;
+    let settings = settings.set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let connection = Client::open(info.set_redis_settings(settings))?.get_connection_with_timeout(TIMEOUT)?;
     connection.set_read_timeout(Some(TIMEOUT))?;
     connection.set_write_timeout(Some(TIMEOUT))?;
     Ok(connection)
@@ -88,8 +77,7 @@ fn connect(url: &str) -> RedisResult<Connection> {
 
 /// The value of one line of INFO.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
 /// The server's own count, which does not include the INFO that asks for it.
@@ -107,8 +95,7 @@ impl Server {
 
     /// Sends one command over the fixture's connection.
     pub fn ask<T: FromRedisValue>(&self, command: &Cmd) -> T {
-        self.try_ask(command)
-            .unwrap_or_else(|error| panic!("{self} did not answer as it should: {error}"))
+        self.try_ask(command).unwrap_or_else(|error| panic!("{self} did not answer as it should: {error}"))
     }
 
     /// Sends one command over the fixture's connection; what the server says may be an error.
@@ -121,12 +108,7 @@ impl Server {
 
     pub(super) fn with_admin<T>(&self, work: impl FnOnce(&mut Admin) -> T) -> T {
         // A panic of another thread leaves nothing half-done here: the connection is used or dropped as a whole.
-        work(
-            &mut self
-                .admin
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-        )
+        work(&mut self.admin.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// All keys of database 0, sorted.
@@ -143,7 +125,7 @@ impl Server {
 
     /// Sets the string at `key`, without a time to live.
     pub fn set(&self, key: &str, value: &str) {
-        self.ask(cmd("SET").arg(key).arg(value))
+        self.ask::<()>(cmd("SET").arg(key).arg(value));
     }
 
     /// Deletes `key`; whether it was there.
@@ -167,9 +149,7 @@ impl Server {
     /// Commands that the server refused (for lack of memory, or before AUTH) do not count, replicas' ones do.
     pub fn commands_processed(&self) -> u64 {
         self.with_admin(|admin| {
-            let info: String = admin
-                .query_again(cmd("INFO").arg("stats"))
-                .expect("INFO is answered");
+            let info: String = admin.query_again(cmd("INFO").arg("stats")).expect("INFO is answered");
             (executed(&info) + 1).saturating_sub(admin.sent)
         })
     }
@@ -177,9 +157,7 @@ impl Server {
     /// Sends a SET and says whether it was refused for lack of memory.
     pub(super) fn is_full(&self) -> bool {
         self.with_admin(|admin| {
-            let refused = admin
-                .query_again::<()>(cmd("SET").arg("redlock-tests:full").arg(""))
-                .err();
+            let refused = admin.query_again::<()>(cmd("SET").arg("redlock-tests:full").arg("")).err();
             let full = refused.is_some_and(|error| error.code() == Some("OOM"));
             if full {
                 admin.sent -= 1; // refused commands are not counted
@@ -193,11 +171,6 @@ impl Server {
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the server on port {} (process {})",
-            self.port(),
-            self.pid()
-        )
+        write!(f, "the server on port {} (process {})", self.port(), self.pid())
     }
 }

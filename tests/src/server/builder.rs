@@ -80,20 +80,16 @@ impl Builder {
     }
 
     fn try_start(&self, port: Port) -> Result<Server, String> {
-        let supervisor = Supervisor::new(|dir| self.command(dir, port.number()));
+        let binary = find::server(); // Panics, if it does, before there is a directory to clean up.
+        let supervisor = Supervisor::new(|dir| self.command(binary, dir, port.number()));
         let pid = Mutex::new(0);
-        let server = Server {
-            port,
-            settings: self.clone(),
-            supervisor,
-            pid,
-            admin: Mutex::new(Admin::new(String::new())),
-        };
+        let server =
+            Server { port, settings: self.clone(), supervisor, pid, admin: Mutex::new(Admin::new(String::new())) };
         server.launch().map(|()| server)
     }
 
-    fn command(&self, dir: &Path, port: u16) -> Vec<OsString> {
-        let mut command: Vec<OsString> = vec![find::server().into()];
+    fn command(&self, binary: &Path, dir: &Path, port: u16) -> Vec<OsString> {
+        let mut command: Vec<OsString> = vec![binary.into()];
         let mut set = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
             command.push(format!("--{name}").into());
             command.push(value.as_ref().to_owned());
@@ -128,11 +124,7 @@ impl Server {
                 false if state(pid) == State::Gone => Some(false),
                 ready => ready.then_some(true),
             });
-            if ready == Some(true) {
-                Ok(())
-            } else {
-                Err(self.supervisor.log())
-            }
+            if ready == Some(true) { Ok(()) } else { Err(self.supervisor.log()) }
         })
     }
 }

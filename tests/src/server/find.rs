@@ -15,11 +15,7 @@ pub const VARIABLE: &str = "REDLOCK_TEST_SERVER";
 pub fn server() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let found = locate(
-            env::var_os(VARIABLE),
-            env::var_os("PATH").as_deref(),
-            &target_dir(),
-        );
+        let found = locate(env::var_os(VARIABLE), env::var_os("PATH").as_deref(), &target_dir());
         found.unwrap_or_else(|problem| panic!("{problem}"))
     })
 }
@@ -28,11 +24,7 @@ pub fn server() -> &'static Path {
 ///
 /// # Errors
 /// A message for people: a named binary that does not run, or how to get a server when there is none.
-pub fn locate(
-    named: Option<OsString>,
-    path: Option<&OsStr>,
-    target: &Path,
-) -> Result<PathBuf, String> {
+pub fn locate(named: Option<OsString>, path: Option<&OsStr>, target: &Path) -> Result<PathBuf, String> {
     if let Some(named) = named {
         return check_named(PathBuf::from(named));
     }
@@ -45,27 +37,21 @@ pub fn locate(
 fn check_named(named: PathBuf) -> Result<PathBuf, String> {
     match runs(&named) {
         Ok(()) => Ok(named),
-        Err(problem) => Err(format!(
-            "{VARIABLE} names `{}`, which cannot be used as a server: {problem}",
-            named.display()
-        )),
+        Err(problem) => {
+            Err(format!("{VARIABLE} names `{}`, which cannot be used as a server: {problem}", named.display()))
+        }
     }
 }
 
 fn on_path(path: &OsStr) -> Option<PathBuf> {
     let folders: Vec<_> = env::split_paths(path).collect();
     let named = |name: &'static str| folders.iter().map(move |folder| folder.join(name));
-    named("redis-server")
-        .chain(named("valkey-server"))
-        .find(|file| file.is_file() && runs(file).is_ok())
+    named("redis-server").chain(named("valkey-server")).find(|file| file.is_file() && runs(file).is_ok())
 }
 
 /// Whether `binary --version` runs and answers like a server.
 pub(super) fn runs(binary: &Path) -> Result<(), String> {
-    let output = Command::new(binary)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .output();
+    let output = Command::new(binary).arg("--version").stdin(Stdio::null()).output();
     let output = output.map_err(|error| error.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout);
     if output.status.success() && said.contains("server v=") {

@@ -64,11 +64,7 @@ impl Server {
 
     /// As `url`, for a client that comes by way of another port.
     pub(crate) fn url_at(&self, port: u16) -> String {
-        let auth = self
-            .settings
-            .password
-            .as_ref()
-            .map(|word| format!(":{word}@"));
+        let auth = self.settings.password.as_ref().map(|word| format!(":{word}@"));
         format!("redis://{}127.0.0.1:{port}/", auth.unwrap_or_default())
     }
 
@@ -79,20 +75,9 @@ impl Server {
 
     /// `redis+unix://PATH`; panics unless the server was built with [`Builder::unix_socket`].
     pub fn unix_url(&self) -> String {
-        assert!(
-            self.settings.unix_socket,
-            "this server has no unix socket: build it with `.unix_socket()`"
-        );
-        let auth = self
-            .settings
-            .password
-            .as_ref()
-            .map(|word| format!("?pass={word}"));
-        format!(
-            "redis+unix://{}{}",
-            self.socket().display(),
-            auth.unwrap_or_default()
-        )
+        assert!(self.settings.unix_socket, "this server has no unix socket: build it with `.unix_socket()`");
+        let auth = self.settings.password.as_ref().map(|word| format!("?pass={word}"));
+        format!("redis+unix://{}{}", self.socket().display(), auth.unwrap_or_default())
     }
 
     /// The port, the same one through all restarts.
@@ -119,9 +104,6 @@ impl Server {
 pub fn servers(n: usize) -> Vec<Server> {
     thread::scope(|scope| {
         let starting: Vec<_> = (0..n).map(|_| scope.spawn(Server::start)).collect();
-        starting
-            .into_iter()
-            .map(|server| server.join().expect("a server did not start"))
-            .collect()
+        starting.into_iter().map(|server| server.join().expect("a server did not start")).collect()
     })
 }

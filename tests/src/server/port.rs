@@ -24,15 +24,9 @@ impl Port {
     /// The port `number`, or any free one for zero.
     pub(crate) fn reserve(number: u16) -> Self {
         let socket = bind(number);
-        let bound = socket
-            .local_addr()
-            .ok()
-            .and_then(|addr| addr.as_socket_ipv4());
+        let bound = socket.local_addr().ok().and_then(|addr| addr.as_socket_ipv4());
         let number = bound.expect("a bound socket has an IPv4 address").port();
-        Self {
-            number,
-            _reserved: cfg!(target_os = "linux").then_some(socket),
-        }
+        Self { number, _reserved: cfg!(target_os = "linux").then_some(socket) }
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -46,18 +40,14 @@ impl Port {
     /// A socket that listens on this port.
     pub(crate) fn listen(&self) -> std::net::TcpListener {
         let socket = bind(self.number);
-        socket
-            .listen(1024)
-            .unwrap_or_else(|error| panic!("cannot listen on port {}: {error}", self.number));
+        socket.listen(1024).unwrap_or_else(|error| panic!("cannot listen on port {}: {error}", self.number));
         socket.into()
     }
 }
 
 fn bind(number: u16) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("cannot create a socket");
-    socket
-        .set_reuse_address(true)
-        .expect("cannot set SO_REUSEADDR");
+    socket.set_reuse_address(true).expect("cannot set SO_REUSEADDR");
     let bound = socket.bind(&local(number).into());
     bound.unwrap_or_else(|error| panic!("cannot bind port {number} of 127.0.0.1: {error}"));
     socket

@@ -44,14 +44,7 @@ impl Supervisor {
             .expect("cannot start `sh`");
         let orders = child.stdin.take().expect("stdin is piped");
         let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        Self {
-            dir,
-            shell: Mutex::new(Shell {
-                child,
-                orders,
-                answers,
-            }),
-        }
+        Self { dir, shell: Mutex::new(Shell { child, orders, answers }) }
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -61,9 +54,7 @@ impl Supervisor {
     /// Starts the server; its process id.
     pub(super) fn start(&self) -> u32 {
         let answer = self.shell.lock().unwrap().order("start");
-        answer.parse().unwrap_or_else(|_| {
-            panic!("the supervisor answered `{answer}` instead of a process id")
-        })
+        answer.parse().unwrap_or_else(|_| panic!("the supervisor answered `{answer}` instead of a process id"))
     }
 
     /// Kills the server, which is gone and reaped afterwards; nothing happens when none runs.
@@ -89,10 +80,7 @@ impl Shell {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        let shell = self
-            .shell
-            .get_mut()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let shell = self.shell.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         _ = writeln!(shell.orders, "quit");
         _ = shell.child.wait();
     }
