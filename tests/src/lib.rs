@@ -1,1 +1,26 @@
-//! Tests
+//! Fixtures for the tests of `redlock-sync`: real servers and a proxy that injures the traffic to them.
+//!
+//! 1. [`Server`]: one private `redis-server` (or Valkey) process, that never outlives its test process.
+//! 2. [`Proxy`]: a TCP proxy in front of one server that acts on whole commands and whole replies.
+//! 3. [`eventually`]: waits for a condition with a deadline; no test sleeps and hopes.
+//!
+//! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
+//! skips one.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::disallowed_methods,
+    reason = "a fixture that cannot do its work fails the test at once, with a message; it also waits by the real clock"
+)]
+
+mod proxy;
+mod server;
+mod wait;
+
+pub use proxy::{Act, Fault, Proxy, Seen};
+pub use server::{Builder, Server, find, servers};
+pub use wait::{eventually, poll};

@@ -1,0 +1,4 @@
+//! Tests of the fixture itself.
+
+mod proxy;
+mod servers;

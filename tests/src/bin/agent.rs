@@ -1,0 +1,22 @@
+//! Processes that tests start, to have more than one, or one to kill: `agent SUBCOMMAND [ARGUMENTS]`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test process fails with a message")]
+
+use std::io::Read;
+use std::{env, io};
+
+use redlock_tests::Server;
+
+fn main() {
+    let args: Vec<String> = env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("server") => server(),
+        other => panic!("no such subcommand: {other:?}"),
+    }
+}
+
+/// Holds a server in a static, which is never dropped: tells its process id and directory, then waits for stdin's end.
+fn server() {
+    static SERVER: std::sync::LazyLock<Server> = std::sync::LazyLock::new(Server::start);
+    println!("{}\n{}", SERVER.pid(), SERVER.dir().display());
+    io::stdin().read_to_end(&mut Vec::new()).expect("stdin can be read");
+}

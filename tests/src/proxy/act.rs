@@ -1,0 +1,74 @@
+//! What a proxy does to a command.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::state::Shared;
+
+/// What a rule of a [`Proxy`](crate::Proxy) does to the command it strikes. Other connections are never affected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// The request reaches the server this much later; later requests of the connection stay behind it.
+    Delay(Duration),
+    /// The request does not reach the server until [`Fault::release`]; later requests of the connection stay behind it.
+    /// When the client closes its connection, the request still reaches the server then, as it would by a slow network.
+    Hold,
+    /// The server executes the command, but its reply stays here until [`Fault::release`]; later replies stay behind it.
+    HoldReply,
+    /// From this request on, itself included, nothing of the connection passes either way; it stays open.
+    BlackHole,
+    /// The connection is reset; the server never gets the request.
+    ResetBefore,
+    /// The server executes the command; when its reply is here, it is thrown away and the connection is reset.
+    ResetAfter,
+    /// As `ResetAfter`, but so many bytes of the reply are delivered first.
+    CutReply(usize),
+    /// The proxy answers with this error, for example `"LOADING not ready yet"`; the server never gets the request.
+    Error(String),
+}
+
+/// One rule of a [`Proxy`](crate::Proxy) and what became of it. Dropping the handle changes nothing.
+#[derive(Clone)]
+pub struct Fault {
+    shared: Arc<Shared>,
+    id: usize,
+}
+
+impl Fault {
+    pub(super) fn new(shared: Arc<Shared>, id: usize) -> Self {
+        Self { shared, id }
+    }
+
+    /// How often it acted. An act on a reply counts once the reply is here: then the server did execute the command.
+    pub fn hits(&self) -> usize {
+        self.shared.lock().faults[self.id].hits
+    }
+
+    /// Waits until it acted at least once; panics after `deadline`.
+    pub fn wait_hit(&self, deadline: Duration) {
+        self.wait_hits(1, deadline);
+    }
+
+    /// Waits until it acted at least `n` times; panics after `deadline`.
+    pub fn wait_hits(&self, n: usize, deadline: Duration) {
+        let end = Instant::now() + deadline;
+        let mut state = self.shared.lock();
+        while state.faults[self.id].hits < n {
+            assert!(Instant::now() < end, "waited {deadline:?} in vain until a fault struck {n} times");
+            state = self.shared.wait(state, Some(end));
+        }
+    }
+
+    /// Ends this fault: what it holds goes on, a connection in its black hole passes again, it acts no more.
+    pub fn release(&self) {
+        self.shared.lock().release(self.id);
+        self.shared.changed();
+    }
+}
+
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fault").field("hits", &self.hits()).finish_non_exhaustive()
+    }
+}

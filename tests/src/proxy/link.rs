@@ -1,0 +1,133 @@
+//! The threads of one connection: one reads and one writes on each side.
+//!
+//! They end when the link is no longer among the open ones. What blocks them until then: readers on their socket, which
+//! closing the link shuts down; writers on the shared condition, on the server's socket (shut down as well), or on the
+//! client's, which has a write timeout, as it cannot be shut down for writing without a FIN.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use super::resp;
+use super::state::{Lane, Load, Shared, Sockets};
+
+/// How long a connection to the server may take; longer only if the server is stopped and its backlog is full.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// How often a writer that the client does not read from looks whether its link is still open.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(super) fn run(shared: &Shared, id: u64, sockets: &Sockets) {
+    prepare(&sockets.client);
+    thread::scope(|scope| {
+        scope.spawn(|| read_client(shared, id, sockets));
+        scope.spawn(|| write_server(scope, shared, id, sockets));
+        write_client(shared, id, sockets);
+    });
+}
+
+fn prepare(client: &TcpStream) {
+    _ = client.set_nonblocking(false);
+    _ = client.set_nodelay(true);
+    _ = client.set_write_timeout(Some(LOOK));
+}
+
+fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
+    read(&sockets.client, |request| {
+        shared.lock().request(id, request);
+        shared.changed();
+    });
+    // Closed by a reset or not: what the client sent before still reaches the server.
+    shared.lock().post(id, Lane::ToServer, None, Load::End { reset: false });
+    shared.changed();
+}
+
+fn read_server(shared: &Shared, id: u64, server: &TcpStream) {
+    let reset = read(server, |reply| {
+        shared.lock().reply(id, reply);
+        shared.changed();
+    });
+    shared.lock().post(id, Lane::ToClient, None, Load::End { reset });
+    shared.changed();
+}
+
+/// Hands out whole values until the end of the stream; whether that was a reset.
+fn read(mut socket: &TcpStream, mut value: impl FnMut(Vec<u8>)) -> bool {
+    let mut buffer = Vec::new();
+    let mut piece = [0; 16 * 1024];
+    loop {
+        match socket.read(&mut piece) {
+            Ok(0) => return false,
+            Ok(length) => buffer.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return true,
+        }
+        while let Some(length) = resp::frame(&buffer) {
+            value(buffer.drain(..length).collect());
+        }
+    }
+}
+
+fn write_server<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    shared: &'env Shared,
+    id: u64,
+    sockets: &'env Sockets,
+) {
+    let Some(mut server) = connect(shared, id, sockets) else {
+        shared.lock().close(id, true);
+        return shared.changed();
+    };
+    scope.spawn(move || read_server(shared, id, server));
+    while let Some(load) = shared.next(id, Lane::ToServer) {
+        if let Load::Bytes(bytes) = load {
+            _ = server.write_all(&bytes); // If it fails, the reader sees the end as well.
+        } else {
+            _ = server.shutdown(std::net::Shutdown::Write);
+            return;
+        }
+    }
+}
+
+/// Connects to the server, unless the link is closed meanwhile.
+fn connect<'a>(shared: &Shared, id: u64, sockets: &'a Sockets) -> Option<&'a TcpStream> {
+    let target = shared.wait_passable(id)?;
+    let server = TcpStream::connect_timeout(&target, CONNECT).ok()?;
+    _ = server.set_nodelay(true);
+    let state = shared.lock(); // Closing finds the socket, or we find that the link is closed.
+    state.links.contains_key(&id).then(|| sockets.server.get_or_init(|| server))
+}
+
+fn write_client(shared: &Shared, id: u64, sockets: &Sockets) {
+    while let Some(load) = shared.next(id, Lane::ToClient) {
+        let reset = match load {
+            Load::Bytes(bytes) => {
+                send(shared, id, &sockets.client, &bytes);
+                continue;
+            }
+            Load::Cut(bytes) => {
+                send(shared, id, &sockets.client, &bytes);
+                true
+            }
+            Load::End { reset } => reset,
+        };
+        shared.lock().close(id, reset);
+        shared.changed();
+    }
+}
+
+/// Writes as much as the client takes while the link is open.
+fn send(shared: &Shared, id: u64, mut client: &TcpStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() && shared.lock().links.contains_key(&id) {
+        match client.write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if is_timeout(&error) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,172 @@
+//! What happens on a request and on a reply.
+
+use std::time::{Duration, Instant};
+
+use super::resp;
+use super::rules::{Rule, strike};
+use super::state::{Lane, Link, Load, Parcel, State};
+use super::{Act, Seen};
+
+/// A request whose reply is still to come.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    name: String,
+    /// How many replies come: more than one for SUBSCRIBE and its like.
+    replies: usize,
+    act: Option<(usize, Act)>,
+    /// The proxy's own reply, which waits for those before it.
+    own: Option<Vec<u8>>,
+}
+
+impl State {
+    /// A whole request came in.
+    pub(super) fn request(&mut self, id: u64, request: Vec<u8>) {
+        let words = resp::words(&request);
+        let Some(command) = words.first() else {
+            return self.post(id, Lane::ToServer, None, Load::Bytes(request));
+        };
+        let name = self.name(command, words.get(1));
+        let awaited = Awaited { replies: replies(command, &words), name: name.clone(), act: None, own: None };
+        let subscriber = is_subscription(command);
+        self.seen.push(Seen { name: name.clone(), args: words[1..].to_vec(), at: Instant::now(), connection: id });
+        let struck = strike(&mut self.rules, &name);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.subscriber |= subscriber;
+        }
+        match struck {
+            None => self.forward(id, request, awaited, None),
+            Some((fault, act)) => self.act(id, request, awaited, fault, act),
+        }
+    }
+
+    fn act(&mut self, id: u64, request: Vec<u8>, mut awaited: Awaited, fault: usize, act: Act) {
+        if matches!(act, Act::HoldReply | Act::ResetAfter | Act::CutReply(_)) {
+            awaited.act = Some((fault, act));
+            return self.forward(id, request, awaited, None); // It is a hit when the reply is here.
+        }
+        self.faults[fault].hits += 1;
+        match act {
+            Act::Delay(delay) => {
+                self.forward(id, request, awaited, None);
+                self.delay_last(id, delay);
+            }
+            Act::BlackHole => {
+                self.forward(id, request, awaited, None);
+                self.link(id, |link| link.hole = Some(fault));
+            }
+            Act::ResetBefore => self.close(id, true),
+            Act::Error(line) => {
+                awaited.own = Some(format!("-{line}\r\n").into_bytes());
+                self.link(id, |link| link.awaited.push_back(awaited));
+                self.post_own(id);
+            }
+            _hold => self.forward(id, request, awaited, Some(fault)),
+        }
+    }
+
+    fn forward(&mut self, id: u64, request: Vec<u8>, awaited: Awaited, held_by: Option<usize>) {
+        self.link(id, |link| link.awaited.push_back(awaited));
+        self.post(id, Lane::ToServer, held_by, Load::Bytes(request));
+    }
+
+    fn delay_last(&mut self, id: u64, delay: Duration) {
+        self.link(id, |link| {
+            if let Some(last) = link.lanes[Lane::ToServer as usize].back_mut() {
+                last.due += delay;
+            }
+        });
+    }
+
+    /// A whole reply came in.
+    pub(super) fn reply(&mut self, id: u64, reply: Vec<u8>) {
+        let answered = self.links.get_mut(&id).and_then(|link| link.answered(&reply));
+        let act = answered.and_then(|answered| self.due_on_reply(answered, &reply));
+        let (held_by, load) = match act {
+            Some((fault, Act::HoldReply)) => (Some(fault), Load::Bytes(reply)),
+            Some((_, Act::CutReply(length))) => (None, Load::Cut(reply[..length.min(reply.len())].to_vec())),
+            Some((_, Act::ResetAfter)) => (None, Load::Cut(Vec::new())),
+            _ => (None, Load::Bytes(reply)),
+        };
+        self.post(id, Lane::ToClient, held_by, load);
+        self.post_own(id);
+    }
+
+    /// The act on a reply, counted as a hit. A script that the server did not know was not executed: the act is saved
+    /// for the next command of this name, which should be EVAL.
+    fn due_on_reply(&mut self, answered: Awaited, reply: &[u8]) -> Option<(usize, Act)> {
+        let (fault, act) = answered.act?;
+        if !reply.starts_with(b"-NOSCRIPT") {
+            self.faults[fault].hits += 1;
+            return Some((fault, act));
+        }
+        let lasting = self.rules.iter().any(|rule| rule.fault == fault);
+        if !lasting && !self.faults[fault].released {
+            self.rules.insert(0, Rule { name: answered.name, left: Some(1), act, fault });
+        }
+        None
+    }
+
+    /// Sends the proxy's own replies whose turn has come.
+    fn post_own(&mut self, id: u64) {
+        while let Some(own) = self.links.get_mut(&id).and_then(Link::take_own) {
+            self.post(id, Lane::ToClient, None, Load::Bytes(own));
+        }
+    }
+
+    /// Puts a parcel at the end of a lane.
+    pub(super) fn post(&mut self, id: u64, lane: Lane, held_by: Option<usize>, load: Load) {
+        let due = Instant::now() + self.latency;
+        self.link(id, |link| {
+            link.lanes[lane as usize].push_back(Parcel { due, held_by, load });
+        });
+    }
+
+    fn link(&mut self, id: u64, work: impl FnOnce(&mut Link)) {
+        if let Some(link) = self.links.get_mut(&id) {
+            work(link);
+        }
+    }
+
+    /// The script's name for EVAL and EVALSHA of a known one, else the command's.
+    fn name(&self, command: &str, script: Option<&String>) -> String {
+        let command = command.to_ascii_uppercase();
+        let digest = match (command.as_str(), script) {
+            ("EVALSHA" | "EVALSHA_RO", Some(digest)) => digest.to_ascii_lowercase(),
+            ("EVAL" | "EVAL_RO", Some(body)) => redis::Script::new(body).get_hash().to_owned(),
+            _ => return command,
+        };
+        self.scripts.get(&digest).cloned().unwrap_or(command)
+    }
+}
+
+impl Link {
+    /// The request that `reply` is the last reply to; none for a message that nobody asked for.
+    fn answered(&mut self, reply: &[u8]) -> Option<Awaited> {
+        let push = reply.first() == Some(&b'>');
+        let word = if push || self.subscriber { resp::first_word(reply) } else { None };
+        let first = self.awaited.front_mut()?;
+        let confirms = word.as_ref().is_some_and(|word| is_subscription(word));
+        let message = push || word.is_some_and(|word| word.ends_with("message"));
+        if (confirms && !is_subscription(&first.name)) || (message && !confirms) {
+            return None;
+        }
+        first.replies -= 1;
+        if first.replies > 0 { None } else { self.awaited.pop_front() }
+    }
+
+    fn take_own(&mut self) -> Option<Vec<u8>> {
+        let own = self.awaited.front_mut()?.own.take()?;
+        self.awaited.pop_front();
+        Some(own)
+    }
+}
+
+/// Whether this is the name of a command (and of its confirmation) that begins or ends a subscription.
+fn is_subscription(word: &str) -> bool {
+    word.to_ascii_lowercase().ends_with("subscribe")
+}
+
+/// How many replies a request brings.
+fn replies(command: &str, words: &[String]) -> usize {
+    if is_subscription(command) { words.len().saturating_sub(1).max(1) } else { 1 }
+}

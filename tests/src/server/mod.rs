@@ -1,0 +1,109 @@
+//! Private servers.
+//!
+//! 1. [`find`]: which binary, from the environment, from `PATH`, or fetched once by `fetch.rs`.
+//! 2. `supervisor.rs`: the process, bound to the life of the test process.
+//! 3. `port.rs`: a port of 127.0.0.1 that stays ours while its server is down.
+//! 4. `builder.rs`: settings and start.
+//! 5. `admin.rs`: the fixture's own connection, and the shortcuts for set-up and checks.
+//! 6. `control.rs`: what can be done to a server: kill, restart, stop, fill, replicate.
+
+mod admin;
+mod builder;
+mod control;
+mod fetch;
+pub mod find;
+mod port;
+mod supervisor;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::thread;
+
+pub use builder::Builder;
+pub(crate) use port::Port;
+
+use admin::Admin;
+use supervisor::Supervisor;
+
+/// One private server process on a port of 127.0.0.1, gone with this value or with the test process.
+///
+/// All methods take `&self`, so that one thread can act on a server while another one works with it.
+///
+/// ```
+/// let server = redlock_tests::Server::start();
+/// server.set("colour", "red");
+/// assert_eq!(server.get("colour").as_deref(), Some("red"));
+/// assert!(server.url().starts_with("redis://127.0.0.1:"));
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    port: Port,
+    settings: Builder,
+    supervisor: Supervisor,
+    /// The current process id; the last one while the server is killed.
+    pid: Mutex<u32>,
+    admin: Mutex<Admin>,
+}
+
+impl Server {
+    /// Starts an empty server and waits until it answers.
+    pub fn start() -> Self {
+        Builder::default().start()
+    }
+
+    /// Settings for a server that is not the plain one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// `redis://127.0.0.1:PORT/`, with the password if the server has one.
+    pub fn url(&self) -> String {
+        self.url_at(self.port())
+    }
+
+    /// As `url`, for a client that comes by way of another port.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        let auth = self.settings.password.as_ref().map(|word| format!(":{word}@"));
+        format!("redis://{}127.0.0.1:{port}/", auth.unwrap_or_default())
+    }
+
+    /// The address the server listens on.
+    pub fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// `redis+unix://PATH`; panics unless the server was built with [`Builder::unix_socket`].
+    pub fn unix_url(&self) -> String {
+        assert!(self.settings.unix_socket, "this server has no unix socket: build it with `.unix_socket()`");
+        let auth = self.settings.password.as_ref().map(|word| format!("?pass={word}"));
+        format!("redis+unix://{}{}", self.socket().display(), auth.unwrap_or_default())
+    }
+
+    /// The port, the same one through all restarts.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The process id of the server; the last one while it is killed.
+    pub fn pid(&self) -> u32 {
+        *self.pid.lock().unwrap()
+    }
+
+    /// The directory the server works in, with its log in `log`; removed with the server.
+    pub fn dir(&self) -> PathBuf {
+        self.supervisor.dir().to_owned()
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir().join("socket")
+    }
+}
+
+/// Starts `n` servers at once.
+pub fn servers(n: usize) -> Vec<Server> {
+    thread::scope(|scope| {
+        let starting: Vec<_> = (0..n).map(|_| scope.spawn(Server::start)).collect();
+        starting.into_iter().map(|server| server.join().expect("a server did not start")).collect()
+    })
+}

@@ -1,0 +1,101 @@
+//! A server process that never outlives the test process.
+//!
+//! A small shell stands between the two. Its stdin is a pipe whose only other end this process holds: when that closes,
+//! be it by `Drop`, by exit, by a panic that aborts or by SIGKILL, the shell kills the server and removes its directory.
+//! (A child made by `fork` without `exec` holds the pipe too: then the server lives until that child ends, unless
+//! [`Supervisor`] is dropped.)
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{env, fs, process};
+
+const SCRIPT: &str = include_str!("supervisor.sh");
+
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    dir: PathBuf,
+    shell: Mutex<Shell>,
+}
+
+#[derive(Debug)]
+struct Shell {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Supervisor {
+    /// A supervisor of the command that `command` makes for the new directory; nothing is started yet.
+    pub(super) fn new(command: impl FnOnce(&Path) -> Vec<OsString>) -> Self {
+        let dir = new_dir();
+        let mut child = Command::new("sh")
+            .args(["-c", SCRIPT, "redlock-server"])
+            .arg(&dir)
+            .args(command(&dir))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0) // Ctrl-C is for the test process; the shell must survive it to clean up.
+            .spawn()
+            .expect("cannot start `sh`");
+        let orders = child.stdin.take().expect("stdin is piped");
+        let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        Self { dir, shell: Mutex::new(Shell { child, orders, answers }) }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Starts the server; its process id.
+    pub(super) fn start(&self) -> u32 {
+        let answer = self.shell.lock().unwrap().order("start");
+        answer.parse().unwrap_or_else(|_| panic!("the supervisor answered `{answer}` instead of a process id"))
+    }
+
+    /// Kills the server, which is gone and reaped afterwards; nothing happens when none runs.
+    pub(super) fn kill(&self) {
+        assert_eq!(self.shell.lock().unwrap().order("kill"), "gone");
+    }
+
+    /// What the server wrote so far.
+    pub(super) fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+}
+
+impl Shell {
+    fn order(&mut self, order: &str) -> String {
+        let mut answer = String::new();
+        let sent = writeln!(self.orders, "{order}");
+        let heard = sent.and_then(|()| self.answers.read_line(&mut answer));
+        heard.unwrap_or_else(|error| panic!("the server's supervisor is gone: {error}"));
+        answer.trim_end().to_owned()
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        let shell = self.shell.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        _ = writeln!(shell.orders, "quit");
+        _ = shell.child.wait();
+    }
+}
+
+/// A directory of our own, with a path short enough for a unix socket.
+fn new_dir() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = env::temp_dir().join(format!("redlock-{}-{count}", process::id()));
+        match fs::create_dir(&dir) {
+            Ok(()) => return dir,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("cannot create `{}`: {error}", dir.display()),
+        }
+    }
+}
