@@ -349,7 +349,7 @@ impl Builder {
             pool_size: self.connections,
             reserved_size: 4,
         };
-        let nodes = Nodes::new(&urls, &settings, Arc::clone(&clock))?;
+        let nodes = Nodes::new(&urls, settings, &clock)?;
         let engine = Engine::new(Quorum::new(nodes, clock, self.limits));
         Ok(Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) })
     }

@@ -183,6 +183,11 @@ impl Quorum {
         self.nodes.len()
     }
 
+    /// The nodes in their order; all that a round knows of them is the trait.
+    fn members(&self) -> impl Iterator<Item = &dyn Node> {
+        self.nodes.iter().map(|node| node as &dyn Node)
+    }
+
     pub(crate) fn need(&self) -> usize {
         Tally::need(self.len())
     }
@@ -223,7 +228,7 @@ impl Quorum {
 
     fn scatter<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Vec<Seat<'a>> {
         let heed_outages = self.can_spare_the_failed();
-        let begin = |(i, node): (usize, &'a Arc<dyn Node>)| {
+        let begin = |(i, node): (usize, &'a dyn Node)| {
             if !ask(i) {
                 return Seat::Voted(Vote::Failed(not_asked()));
             }
@@ -238,13 +243,13 @@ impl Quorum {
                 None => Seat::from(node.begin(call, lane, by, Patience::AtOnce)),
             }
         };
-        self.nodes.iter().enumerate().map(begin).collect()
+        self.members().enumerate().map(begin).collect()
     }
 
     /// Nodes without a connection at hand get one now; each in small slices, so that a hanging one does not use up the others' time.
     fn warm_up<'a>(&'a self, seats: &mut [Seat<'a>], call: &'a Call, lane: Lane, by: Tick) {
         while seats.iter().any(|seat| matches!(seat, Seat::Cold)) && self.now() < by {
-            for (node, seat) in self.nodes.iter().zip(seats.iter_mut()) {
+            for (node, seat) in self.members().zip(seats.iter_mut()) {
                 if matches!(seat, Seat::Cold) {
                     let slice = by.min(self.now().after(COLD_SLICE));
                     *seat = Seat::from(node.begin(call, lane, slice, Patience::Wait));
@@ -255,7 +260,7 @@ impl Quorum {
 
     /// Nodes that failed just now are left out as long as the others make a majority; else asking them is the only chance.
     fn can_spare_the_failed(&self) -> bool {
-        self.nodes.iter().filter(|node| node.outage().is_none()).count() >= self.need()
+        self.members().filter(|node| node.outage().is_none()).count() >= self.need()
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
@@ -265,11 +270,11 @@ impl Quorum {
             return;
         }
         let longest = Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed));
-        let is_old = |node: &Arc<dyn Node>| node.uptime().is_some_and(|up| up >= longest);
-        if !self.nodes.iter().any(is_old) {
+        let is_old = |node: &dyn Node| node.uptime().is_some_and(|up| up >= longest);
+        if !self.members().any(is_old) {
             return;
         }
-        for (node, vote) in self.nodes.iter().zip(votes) {
+        for (node, vote) in self.members().zip(votes) {
             match node.uptime() {
                 Some(up) if up < longest && vote.is_yes() => {
                     *vote = Vote::Failed(Failure {
@@ -306,7 +311,7 @@ impl Quorum {
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.nodes.iter().nth(index).map_or_else(String::new, |node| node.address().to_owned());
+        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().to_owned());
         NodeError { node: index + 1, address, message }
     }
 

@@ -242,7 +242,7 @@ impl Lease {
     }
 
     /// What a guard does when nobody looks at the result: at most one node timeout, then the rest in the background; one line of log.
-    fn finish_quietly(&self) {
+    pub(crate) fn finish_quietly(&self) {
         match self.finish_within(self.core.quorum.limits.node_timeout / 2) {
             Ok(()) | Err(Error::Closed) => {}
             Err(error @ Error::Unconfirmed { .. }) => {

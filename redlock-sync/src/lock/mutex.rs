@@ -3,7 +3,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
@@ -252,7 +251,7 @@ mod tests {
     fn only_the_sendable_guard_is_send() {
         fn send<T: Send>() {}
         send::<MutexGuard<Sendable>>();
-        send::<Arc<Lease>>();
+        send::<std::sync::Arc<Lease>>();
         send::<Mutex>();
     }
 }

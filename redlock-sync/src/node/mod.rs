@@ -3,11 +3,54 @@
 //! What a [`Node`] promises to the layers above: a call is written without waiting for its reply, every wait is bounded, an outcome
 //! that is not known is never reported as a "no", and a call that was given up stays in order before the release that undoes it.
 
+//!
+//! What is inside, from the wire up:
+//!
+//! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
+//! 2. `resolve.rs`: names to addresses, in bounded time.
+//! 3. `wire.rs`: calls as bytes, and the digest of a script.
+//! 4. `reply.rs`: replies as values, and what the server's errors mean.
+//! 5. `link.rs`: one connection, and how it broke.
+//! 6. `background.rs`: the few threads that all nodes of a client share.
+//! 7. `roster.rs`: which server each member really is, and whether two of them are one.
+//! 8. `health.rs`: the circuit breaker of one node.
+//! 9. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
+//! 10. `manager.rs`: how r2d2 gets its connections.
+//! 11. `pool.rs`: the two pools of a node and how a call takes a connection from them.
+//! 12. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
+//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
+//! 14. `set.rs`: all nodes of a client.
+
+mod background;
+mod call;
+mod handshake;
+mod health;
+mod host;
+mod late;
+mod link;
+mod manager;
+mod pool;
+mod reply;
+mod resolve;
+mod roster;
+mod server;
+mod set;
+#[cfg(test)]
+mod tests;
+mod url;
+mod wire;
+
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::script::Call;
+
+pub(crate) use background::Background;
+pub(crate) use server::RedisNode;
+pub(crate) use set::{NodeSettings, Nodes};
+pub(crate) use url::NodeUrl;
+pub(crate) use wire::sha1_hex;
 
 /// What a server replied to a script, without the types of any crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +104,17 @@ pub(crate) struct Failure {
     pub(crate) trouble: Trouble,
     pub(crate) executed: Executed,
     pub(crate) message: String,
+}
+
+impl Failure {
+    fn new(trouble: Trouble, executed: Executed, message: impl Into<String>) -> Failure {
+        Failure { trouble, executed, message: message.into() }
+    }
+
+    /// A failure before anything was written.
+    fn unsent(trouble: Trouble, message: impl Into<String>) -> Failure {
+        Failure::new(trouble, Executed::No, message)
+    }
 }
 
 /// The end of a call on one node.

@@ -1,0 +1,109 @@
+//! The talk on a new connection: log in, choose the database, and ask the server who it is. One write, one round trip.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::RedisConnectionInfo;
+
+use super::link::{Broken, Link};
+use super::roster::Identity;
+use super::url::host_port;
+use super::{Failure, Trouble, reply};
+use crate::clock::{Clock, Tick};
+
+/// Logs in and asks. The error of a server that cannot serve us at all.
+pub(super) fn greet(
+    link: &mut Link,
+    login: &RedisConnectionInfo,
+    by: Tick,
+    clock: &dyn Clock,
+) -> Result<Identity, Failure> {
+    match talk(link, login, login.username(), by, clock) {
+        // Before Redis 6 there were no users.
+        Err(e) if login.username().is_some() && e.message.contains("wrong number of arguments") => {
+            talk(link, login, None, by, clock)
+        }
+        result => result,
+    }
+}
+
+fn talk(
+    link: &mut Link,
+    login: &RedisConnectionInfo,
+    user: Option<&str>,
+    by: Tick,
+    clock: &dyn Clock,
+) -> Result<Identity, Failure> {
+    let mut pipe = redis::pipe();
+    if let Some(password) = login.password() {
+        pipe.cmd("AUTH").arg(user).arg(password);
+    }
+    if login.db() != 0 {
+        pipe.cmd("SELECT").arg(login.db());
+    }
+    let demands = pipe.len();
+    pipe.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+    link.send(&pipe.get_packed_pipeline()).map_err(lost)?;
+    let mut refusal = None;
+    for _ in 0..demands {
+        let answer = receive(link, by, clock)?;
+        refusal = refusal.or(refused(answer));
+    }
+    let mut facts = HashMap::new();
+    for _ in 0..2 {
+        let answer = receive(link, by, clock)?;
+        refusal = refusal.or(read_facts(answer, &mut facts));
+    }
+    refusal.map_or_else(|| Ok(identity(&facts, clock.now())), Err)
+}
+
+fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
+    let answer = link.receive(by.since(clock.now())).map_err(lost)?;
+    match &answer {
+        // The one error after which the server closes without having read anything.
+        redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
+            let failure = reply::failure(e);
+            Err(Failure::unsent(Trouble::Unreachable, failure.message))
+        }
+        redis::Value::ServerError(e) if e.code() == "DENIED" => {
+            let failure = reply::failure(e);
+            Err(Failure::unsent(Trouble::Misuse, failure.message))
+        }
+        _ => Ok(answer),
+    }
+}
+
+fn lost(broken: Broken) -> Failure {
+    match broken {
+        Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
+        Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, format!("lost while connecting: {why}")),
+    }
+}
+
+/// A demand that was not met: wrong password, no such database.
+fn refused(answer: redis::Value) -> Option<Failure> {
+    let redis::Value::ServerError(error) = answer else { return None };
+    let failure = reply::failure(&error);
+    let trouble = if failure.trouble == Trouble::Transient { Trouble::Transient } else { Trouble::Misuse };
+    Some(Failure::unsent(trouble, failure.message))
+}
+
+/// Reads `name:value` lines. A server that hides them from us is no error, one that wants a password is.
+fn read_facts(answer: redis::Value, facts: &mut HashMap<String, String>) -> Option<Failure> {
+    if let redis::Value::ServerError(error) = &answer {
+        return (error.code() == "NOAUTH").then(|| refused(answer)).flatten();
+    }
+    let Ok(super::Value::Text(text)) = reply::value(answer) else { return None };
+    let text = String::from_utf8_lossy(&text);
+    let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+    facts.extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    None
+}
+
+fn identity(facts: &HashMap<String, String>, now: Tick) -> Identity {
+    let fact = |name: &str| facts.get(name).cloned().unwrap_or_default();
+    let uptime = fact("uptime_in_seconds").parse().ok().map(|s| (Duration::from_secs(s), now));
+    let is_replica = matches!(fact("role").as_str(), "slave" | "replica");
+    let master = is_replica.then(|| host_port(&fact("master_host"), fact("master_port").parse().unwrap_or(0)));
+    Identity { run_id: fact("run_id"), replid: fact("master_replid"), master, uptime }
+}

@@ -1,0 +1,135 @@
+//! The connections of one node, and how a call takes one.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::host::Host;
+use super::link::Link;
+use super::manager::{self, LinkPool, PooledLink};
+use super::{Failure, Lane, Patience, Trouble};
+use crate::clock::Tick;
+
+/// The news of a link that was dead on arrival is fresh for this long: the attempt may have been started on behalf of the call that
+/// asks now, by its first try without patience.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// Two pools: whoever lets go of a lock never waits behind those who want one.
+pub(super) struct Pools {
+    host: Arc<Host>,
+    ordinary: OnceLock<LinkPool>,
+    reserved: OnceLock<LinkPool>,
+}
+
+/// What came of asking for a connection.
+pub(super) enum Taken {
+    Link(PooledLink),
+    /// None at hand; one is being made.
+    Nothing,
+    Failed(Failure),
+}
+
+impl Pools {
+    pub(super) fn new(host: Arc<Host>) -> Pools {
+        Pools { host, ordinary: OnceLock::new(), reserved: OnceLock::new() }
+    }
+
+    /// Takes a connection; waits until `by` for one if there is patience.
+    pub(super) fn take(&self, lane: Lane, by: Tick, patience: Patience) -> Taken {
+        match (self.at_hand(lane), patience) {
+            (Some(link), _) => Taken::Link(link),
+            (None, Patience::Wait) => self.wait(lane, by),
+            (None, Patience::AtOnce) => self.start_one(lane),
+        }
+    }
+
+    fn own(&self, lane: Lane) -> &LinkPool {
+        let settings = &self.host.settings;
+        match lane {
+            Lane::Ordinary => self.ordinary.get_or_init(|| manager::pool(&self.host, settings.pool_size)),
+            Lane::Reserved => self.reserved.get_or_init(|| manager::pool(&self.host, settings.reserved_size)),
+        }
+    }
+
+    /// An idle connection: for the reserved lane one of the ordinary pool first, since it is the most recently used.
+    fn at_hand(&self, lane: Lane) -> Option<PooledLink> {
+        match lane {
+            Lane::Ordinary => self.idle(self.own(lane)),
+            Lane::Reserved => {
+                self.ordinary.get().and_then(|pool| self.idle(pool)).or_else(|| self.idle(self.own(lane)))
+            }
+        }
+    }
+
+    /// Throws away what is stale until a good one comes.
+    fn idle(&self, pool: &LinkPool) -> Option<PooledLink> {
+        loop {
+            let link = pool.try_get()?;
+            if !self.host.is_stale(&link) {
+                return Some(link);
+            }
+        }
+    }
+
+    /// Has a connection made in the background: a round that finds all nodes cold then waits for all of them at once.
+    fn start_one(&self, lane: Lane) -> Taken {
+        match self.own(lane).get_timeout(Duration::ZERO) {
+            Ok(link) if !self.host.is_stale(&link) => Taken::Link(link),
+            _ => Taken::Nothing,
+        }
+    }
+
+    fn wait(&self, lane: Lane, by: Tick) -> Taken {
+        let pool = self.own(lane);
+        let asked = self.host.clock.now();
+        loop {
+            let left = self.host.time_left(by);
+            // r2d2 wakes nobody when a broken connection leaves a full pool: look again from time to time.
+            let got = pool.get_timeout(left.min(self.host.settings.node_timeout / 4));
+            match got {
+                Ok(link) if !self.host.is_stale(&link) => return Taken::Link(link),
+                Ok(link) => {
+                    if let Some(failure) = fresh_failure(&link, asked) {
+                        return Taken::Failed(failure);
+                    }
+                }
+                Err(_) => {
+                    if let Some(link) = self.at_hand(lane) {
+                        return Taken::Link(link);
+                    }
+                }
+            }
+            if left.is_zero() {
+                return Taken::Failed(self.gave_up(pool, asked));
+            }
+        }
+    }
+
+    /// Nothing came in time: all connections are in use, or none could be made. The latter is the node's fault.
+    fn gave_up(&self, pool: &LinkPool, asked: Tick) -> Failure {
+        let waited = self.host.clock.now().since(asked);
+        let all = pool.max_size();
+        if pool.state().connections >= all {
+            let message = format!("no free connection within {} ms: all {all} are in use", waited.as_millis());
+            return Failure::unsent(Trouble::TimedOut, message);
+        }
+        let failure = Failure::unsent(Trouble::TimedOut, format!("no connection within {} ms", waited.as_millis()));
+        if waited >= self.host.settings.node_timeout / 2 {
+            self.host.note(&failure);
+        }
+        failure
+    }
+}
+
+/// Why the link was dead on arrival, unless that was long before the call.
+fn fresh_failure(link: &Link, asked: Tick) -> Option<Failure> {
+    let fresh = link.made() >= asked.before(FRESH);
+    link.failure().filter(|_| fresh).cloned()
+}
+
+impl fmt::Debug for Pools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = |pool: &OnceLock<LinkPool>| pool.get().map(LinkPool::state);
+        write!(f, "ordinary {:?}, reserved {:?}", state(&self.ordinary), state(&self.reserved))
+    }
+}

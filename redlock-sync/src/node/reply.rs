@@ -1,0 +1,156 @@
+//! What a server's reply means.
+
+use redis::{RedisError, ServerError};
+
+use super::{Executed, Failure, Trouble, Value};
+
+/// Longest error text that is passed on; a server's own can be a page.
+const MAX_TEXT: usize = 200;
+
+/// A reply in the crate's own terms, or the error that it is.
+pub(super) fn value(reply: redis::Value) -> Result<Value, Failure> {
+    convert(reply.extract_error().map_err(|e| server_failure(&e))?)
+}
+
+fn convert(reply: redis::Value) -> Result<Value, Failure> {
+    Ok(match reply {
+        redis::Value::Nil => Value::Nil,
+        redis::Value::Int(n) => Value::Int(n),
+        redis::Value::BulkString(bytes) => Value::Text(bytes),
+        redis::Value::SimpleString(text) => Value::Text(text.into_bytes()),
+        redis::Value::Okay => Value::Text(b"OK".to_vec()),
+        redis::Value::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
+        _ => return Err(Failure::new(Trouble::Refused, Executed::Maybe, "replied with something unexpected")),
+    })
+}
+
+/// True for the reply of a server that does not know the script's digest.
+pub(super) fn is_noscript(reply: &redis::Value) -> bool {
+    matches!(reply, redis::Value::ServerError(e) if e.code() == "NOSCRIPT")
+}
+
+/// True if the connection should not be used again: the next one learns the server's role, or logs in, anew.
+pub(super) fn wants_new_connection(failure: &Failure) -> bool {
+    let code = failure.message.split(' ').next().unwrap_or_default();
+    failure.trouble == Trouble::Misuse && matches!(code, "READONLY" | "NOAUTH" | "WRONGPASS")
+        || failure.trouble == Trouble::Misuse && failure.message.contains("READONLY")
+}
+
+fn server_failure(error: &RedisError) -> Failure {
+    classify(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
+}
+
+/// The failure that an error reply stands for.
+pub(super) fn failure(error: &ServerError) -> Failure {
+    classify(error.code(), error.details().unwrap_or_default())
+}
+
+/// Codes and what they mean, in the order in which they are looked for inside a longer text.
+const CODES: [(&str, Trouble); 19] = [
+    ("WRONGTYPE", Trouble::WrongType),
+    ("READONLY", Trouble::Misuse),
+    ("NOPERM", Trouble::Misuse),
+    ("NOAUTH", Trouble::Misuse),
+    ("WRONGPASS", Trouble::Misuse),
+    ("DENIED", Trouble::Misuse),
+    ("MOVED", Trouble::Misuse),
+    ("ASK", Trouble::Misuse),
+    ("CROSSSLOT", Trouble::Misuse),
+    ("LOADING", Trouble::Transient),
+    ("BUSY", Trouble::Transient),
+    ("MASTERDOWN", Trouble::Transient),
+    ("TRYAGAIN", Trouble::Transient),
+    ("CLUSTERDOWN", Trouble::Transient),
+    ("OOM", Trouble::Refused),
+    ("MISCONF", Trouble::Refused),
+    ("NOREPLICAS", Trouble::Refused),
+    ("NOSCRIPT", Trouble::Refused),
+    ("EXECABORT", Trouble::Refused),
+];
+
+/// Refused at a script's first write, if not before its start: nothing of the script was done even if the text tells of a script.
+const NEVER_HALF_DONE: [&str; 5] = ["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
+
+fn classify(code: &str, detail: &str) -> Failure {
+    let known = known_code(code).or_else(|| wrapped_code(code, detail));
+    let in_script = detail.contains("script");
+    let (trouble, executed) = match known {
+        Some((code, trouble)) if !in_script || NEVER_HALF_DONE.contains(&code) => (trouble, Executed::No),
+        Some((code, trouble)) if code == "BUSY" || code == "NOSCRIPT" => (trouble, Executed::No),
+        Some((_, trouble)) => (trouble, Executed::Maybe),
+        None => (Trouble::Refused, Executed::Maybe),
+    };
+    Failure::new(trouble, executed, text(code, detail))
+}
+
+fn known_code(code: &str) -> Option<(&'static str, Trouble)> {
+    CODES.iter().copied().find(|(known, _)| *known == code)
+}
+
+/// Redis 6 puts the error of a command inside a script into the text of an `ERR`.
+fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, Trouble)> {
+    if code != "ERR" || !detail.contains("script") {
+        return None;
+    }
+    detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(known_code)
+}
+
+fn text(code: &str, detail: &str) -> String {
+    let whole = format!("{code} {}", detail.trim());
+    let line = whole.lines().next().unwrap_or_default().trim_end();
+    match line.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> (Trouble, Executed) {
+        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let failure = value(reply).unwrap_err();
+        assert_eq!(failure.message, line.get(..).unwrap());
+        (failure.trouble, failure.executed)
+    }
+
+    #[test]
+    fn errors_before_the_run() {
+        let no = |trouble| (trouble, Executed::No);
+        assert_eq!(of("NOAUTH Authentication required."), no(Trouble::Misuse));
+        assert_eq!(of("WRONGTYPE Operation against a key holding the wrong kind of value"), no(Trouble::WrongType));
+        assert_eq!(of("LOADING Redis is loading the dataset in memory"), no(Trouble::Transient));
+        assert_eq!(of("BUSY Redis is busy running a script. You can only call SCRIPT KILL"), no(Trouble::Transient));
+        assert_eq!(of("MOVED 3999 127.0.0.1:6381"), no(Trouble::Misuse));
+        assert_eq!(of("OOM command not allowed when used memory > 'maxmemory'."), no(Trouble::Refused));
+        assert_eq!(of("NOPERM this user has no permissions to run the 'evalsha' command"), no(Trouble::Misuse));
+        assert_eq!(of("READONLY You can't write against a read only replica."), no(Trouble::Misuse));
+    }
+
+    #[test]
+    fn errors_inside_a_script() {
+        let six = "ERR Error running script (call to f_6b1): @user_script:3: ";
+        assert_eq!(
+            of(&format!("{six}WRONGTYPE Operation against a key holding the wrong kind of value")),
+            (Trouble::WrongType, Executed::No)
+        );
+        assert_eq!(of(&format!("{six}@user_script: 3: -OOM command not allowed")), (Trouble::Refused, Executed::No));
+        assert_eq!(of(&format!("{six}-READONLY You can't write")), (Trouble::Misuse, Executed::No));
+        assert_eq!(of(&format!("{six}attempt to index a nil value")), (Trouble::Refused, Executed::Maybe));
+        assert_eq!(
+            of("NOPERM ACL failure in script: User a has no permissions to access the 'k' key"),
+            (Trouble::Misuse, Executed::Maybe)
+        );
+        assert_eq!(of("ERR something else"), (Trouble::Refused, Executed::Maybe));
+        assert_eq!(of("ERR the BUSY word alone"), (Trouble::Refused, Executed::Maybe));
+    }
+
+    #[test]
+    fn an_error_inside_a_list_is_an_error() {
+        let reply = redis::parse_redis_value(b"*2\r\n:1\r\n-OOM no\r\n").unwrap();
+        assert_eq!(value(reply).unwrap_err().trouble, Trouble::Refused);
+        let reply = redis::parse_redis_value(b"*3\r\n:1\r\n$1\r\na\r\n$-1\r\n").unwrap();
+        assert_eq!(value(reply).unwrap(), Value::List(vec![Value::Int(1), Value::Text(b"a".to_vec()), Value::Nil]));
+    }
+}

@@ -1,0 +1,136 @@
+//! Names to addresses. The system's resolver knows no time limit, so it runs on a helper thread, one per node at most, and whoever
+//! needs the result waits for it as long as he can.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// What looks a name up; a test has its own.
+type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// Looks up one host.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    host: String,
+    port: u16,
+    lookup: Lookup,
+    flight: Arc<Flight>,
+}
+
+/// The one lookup that is under way, and what the last one found.
+#[derive(Debug, Default)]
+struct Flight {
+    state: Mutex<State>,
+    landed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    under_way: bool,
+    /// Counts finished lookups, so that a waiter takes no result from before he asked.
+    finished: u64,
+    last: Option<Result<Vec<SocketAddr>, String>>,
+}
+
+impl Resolver {
+    pub(super) fn new(host: &str, port: u16) -> Resolver {
+        Resolver::with_lookup(host, port, system_lookup)
+    }
+
+    fn with_lookup(host: &str, port: u16, lookup: Lookup) -> Resolver {
+        Resolver { host: host.to_owned(), port, lookup, flight: Arc::default() }
+    }
+
+    /// The host's addresses, at least one. The error is a message.
+    pub(super) fn resolve(&self, within: Duration) -> Result<Vec<SocketAddr>, String> {
+        if let Ok(ip) = self.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, self.port)]);
+        }
+        let mut state = self.flight.state.lock();
+        if !state.under_way {
+            self.take_off().map_err(|e| format!("cannot start a thread to resolve `{}`: {e}", self.host))?;
+            state.under_way = true;
+        }
+        let before = state.finished;
+        self.flight.landed.wait_while_for(&mut state, |s| s.finished == before, within);
+        match &state.last {
+            Some(result) if state.finished != before => result.clone(),
+            _ => Err(format!("name `{}` was not resolved within {} ms", self.host, within.as_millis())),
+        }
+    }
+
+    fn take_off(&self) -> io::Result<()> {
+        let (host, port, lookup, flight) = (self.host.clone(), self.port, self.lookup, Arc::clone(&self.flight));
+        let fly = move || flight.land(found(&host, lookup(&host, port)));
+        thread::Builder::new().name("redlock-resolve".into()).spawn(fly).map(drop)
+    }
+}
+
+impl Flight {
+    fn land(&self, result: Result<Vec<SocketAddr>, String>) {
+        let mut state = self.state.lock();
+        state.under_way = false;
+        state.finished += 1;
+        state.last = Some(result);
+        self.landed.notify_all();
+    }
+}
+
+fn system_lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    (host, port).to_socket_addrs().map(Iterator::collect)
+}
+
+fn found(host: &str, result: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAddr>, String> {
+    match result {
+        Ok(addresses) if addresses.is_empty() => Err(format!("name `{host}` has no address")),
+        Ok(addresses) => Ok(addresses),
+        Err(e) => Err(format!("cannot resolve name `{host}`: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn literals_need_no_thread() {
+        let at_once = |host: &str| Resolver::with_lookup(host, 7, |_, _| panic!()).resolve(Duration::ZERO);
+        assert_eq!(at_once("127.0.0.1").unwrap(), ["127.0.0.1:7".parse().unwrap()]);
+        assert_eq!(at_once("::1").unwrap(), ["[::1]:7".parse().unwrap()]);
+    }
+
+    #[test]
+    fn names_are_looked_up() {
+        assert!(!Resolver::new("localhost", 7).resolve(5000 * MS).unwrap().is_empty());
+        let nowhere = Resolver::with_lookup("nowhere", 7, |_, _| Err(io::ErrorKind::NotFound.into()));
+        assert!(nowhere.resolve(5000 * MS).unwrap_err().contains("cannot resolve name `nowhere`"));
+        let empty = Resolver::with_lookup("empty", 7, |_, _| Ok(vec![]));
+        assert!(empty.resolve(5000 * MS).unwrap_err().contains("no address"));
+    }
+
+    #[test]
+    fn one_slow_lookup_at_a_time_and_nobody_waits_longer_than_he_said() {
+        static GATE: Mutex<()> = Mutex::new(());
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let slow = Resolver::with_lookup("slow", 7, |_, port| {
+            CALLS.fetch_add(1, Ordering::SeqCst);
+            drop(GATE.lock());
+            Ok(vec![([127, 0, 0, 1], port).into()])
+        });
+        let gate = GATE.lock();
+        for _ in 0..3 {
+            assert!(slow.resolve(5 * MS).unwrap_err().contains("was not resolved within 5 ms"));
+        }
+        drop(gate);
+        assert_eq!(slow.resolve(5000 * MS).unwrap().len(), 1);
+        assert!(CALLS.load(Ordering::SeqCst) <= 2);
+    }
+}

@@ -1,0 +1,142 @@
+//! Which server each member of a client really is. Locks on "three nodes" that are one server, or a server and its replica, are worth
+//! less than they seem, so this is found out whenever a connection is made.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Tick;
+
+/// What a server said of itself on a new connection; what it did not say is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) run_id: String,
+    pub(super) replid: String,
+    /// The address of its master, if it is a replica.
+    pub(super) master: Option<String>,
+    /// How long it had been up, and when it said so.
+    pub(super) uptime: Option<(Duration, Tick)>,
+}
+
+/// The identities of all members.
+#[derive(Debug)]
+pub(super) struct Roster {
+    addresses: Vec<String>,
+    members: Mutex<Vec<Option<Identity>>>,
+    /// Set while `conflict` holds something, so that asking costs nothing when there is none.
+    in_conflict: AtomicBool,
+    conflict: Mutex<Option<String>>,
+}
+
+impl Roster {
+    pub(super) fn new(addresses: Vec<String>) -> Roster {
+        let members = Mutex::new(vec![None; addresses.len()]);
+        Roster { addresses, members, in_conflict: AtomicBool::new(false), conflict: Mutex::new(None) }
+    }
+
+    /// Notes who answered at a member's address just now; it may be another server than last time.
+    pub(super) fn report(&self, member: usize, identity: Identity) {
+        let mut members = self.members.lock();
+        if let Some(slot) = members.get_mut(member) {
+            *slot = Some(identity);
+        }
+        // Both are set with the members locked: of two reports the later one decides.
+        let found = find_conflict(&members, &self.addresses);
+        self.in_conflict.store(found.is_some(), Ordering::Release);
+        *self.conflict.lock() = found;
+    }
+
+    /// How long a member has been up, at least.
+    pub(super) fn uptime(&self, member: usize, now: Tick) -> Option<Duration> {
+        let members = self.members.lock();
+        let (uptime, read_at) = members.get(member)?.as_ref()?.uptime?;
+        Some(uptime.saturating_add(now.since(read_at)))
+    }
+
+    /// Why the members are not independent of each other, if they are not.
+    pub(super) fn conflict(&self) -> Option<String> {
+        if self.in_conflict.load(Ordering::Acquire) { self.conflict.lock().clone() } else { None }
+    }
+}
+
+fn find_conflict(members: &[Option<Identity>], addresses: &[String]) -> Option<String> {
+    let known: Vec<_> = members.iter().zip(addresses).enumerate().collect();
+    let named = |(i, address): (usize, &String)| format!("node {} ({address})", i + 1);
+    known.iter().find_map(|&(i, (a, a_address))| {
+        known.iter().find_map(|&(j, (b, b_address))| {
+            let how = relation(i, a.as_ref()?, j, b.as_ref(), b_address)?;
+            Some(format!("{} {how} {}", named((i, a_address)), named((j, b_address))))
+        })
+    })
+}
+
+/// What `a` is to `b`; `b` may be a member that was not reached yet.
+fn relation(i: usize, a: &Identity, j: usize, b: Option<&Identity>, b_address: &str) -> Option<&'static str> {
+    if i == j {
+        return None;
+    }
+    if let Some(master) = &a.master {
+        let same_data = b.is_some_and(|b| b.master.is_none() && !a.replid.is_empty() && a.replid == b.replid);
+        return (same_data || master == b_address).then_some("is a replica of");
+    }
+    (i < j && !a.run_id.is_empty() && b.is_some_and(|b| b.run_id == a.run_id)).then_some("is the same server as")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roster() -> Roster {
+        Roster::new(vec!["a:1".into(), "b:2".into(), "c:3".into()])
+    }
+
+    fn master(run_id: &str, replid: &str) -> Identity {
+        Identity { run_id: run_id.into(), replid: replid.into(), ..Identity::default() }
+    }
+
+    fn replica(run_id: &str, replid: &str, of: &str) -> Identity {
+        Identity { master: Some(of.into()), ..master(run_id, replid) }
+    }
+
+    #[test]
+    fn one_server_twice_is_a_conflict_until_it_is_not() {
+        let roster = roster();
+        roster.report(0, master("x", "r1"));
+        assert_eq!(roster.conflict(), None);
+        roster.report(2, master("x", "r1"));
+        assert_eq!(roster.conflict().unwrap(), "node 1 (a:1) is the same server as node 3 (c:3)");
+        roster.report(2, master("y", "r2"));
+        assert_eq!(roster.conflict(), None);
+    }
+
+    #[test]
+    fn a_replica_of_a_member_is_a_conflict() {
+        let by_address = roster();
+        by_address.report(0, replica("x", "r1", "b:2"));
+        assert_eq!(by_address.conflict().unwrap(), "node 1 (a:1) is a replica of node 2 (b:2)");
+        let by_data = roster();
+        by_data.report(0, replica("x", "r1", "elsewhere:9"));
+        by_data.report(1, master("y", "r1"));
+        assert_eq!(by_data.conflict().unwrap(), "node 1 (a:1) is a replica of node 2 (b:2)");
+    }
+
+    #[test]
+    fn members_that_say_nothing_are_no_conflict() {
+        let roster = roster();
+        roster.report(0, Identity::default());
+        roster.report(1, Identity::default());
+        roster.report(9, Identity::default());
+        assert_eq!(roster.conflict(), None);
+        assert_eq!(roster.uptime(0, Tick::ZERO), None);
+    }
+
+    #[test]
+    fn uptime_goes_on() {
+        let roster = roster();
+        let second = Duration::from_secs(1);
+        let uptime = Some((second, Tick::ZERO.after(second)));
+        roster.report(0, Identity { uptime, ..Identity::default() });
+        assert_eq!(roster.uptime(0, Tick::ZERO.after(3 * second)), Some(3 * second));
+    }
+}

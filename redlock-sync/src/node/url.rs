@@ -1,0 +1,228 @@
+//! A node's URL: what may stand in it, and how it is shown without a password.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::error::Error;
+
+/// After this much silence the kernel asks whether the peer is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// A checked URL of one node.
+#[derive(Clone)]
+pub(crate) struct NodeUrl {
+    info: ConnectionInfo,
+    address: String,
+}
+
+impl NodeUrl {
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`, `unix://` likewise.
+    pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
+        NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text))))
+    }
+
+    fn check(text: &str) -> Result<NodeUrl, String> {
+        check_scheme(text)?;
+        let url = redis::parse_redis_url(text).ok_or("not a valid URL")?;
+        let tcp = matches!(url.scheme(), "redis" | "rediss" | "valkey" | "valkeys");
+        if tcp && url.host_str().is_none_or(str::is_empty) {
+            return Err("the host is missing".into());
+        }
+        if !tcp && url.path().trim_matches('/').is_empty() {
+            return Err("the path of the socket is missing".into());
+        }
+        if url.fragment().is_some() {
+            return Err("a part after `#` has no meaning here; write `%23` for a `#` in a user name or password".into());
+        }
+        let known: &[&str] = if tcp { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
+        if let Some((name, _)) = url.query_pairs().find(|(name, _)| !known.contains(&name.as_ref())) {
+            return Err(format!("unknown parameter `{}`", name.escape_debug()));
+        }
+        // The crate's own message can carry a part of the URL only in its detail, which is left out.
+        let info = url.into_connection_info().map_err(|e| plain(&e))?;
+        NodeUrl::from_info(info)
+    }
+
+    fn from_info(info: ConnectionInfo) -> Result<NodeUrl, String> {
+        if info.redis_settings().db() < 0 {
+            return Err("the database number is negative".into());
+        }
+        if matches!(info.addr(), ConnectionAddr::Tcp(_, 0) | ConnectionAddr::TcpTls { port: 0, .. }) {
+            return Err("nothing can listen on port 0".into());
+        }
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+        let address = address_of(info.addr());
+        Ok(NodeUrl { info: info.set_tcp_settings(tcp).set_redis_settings(settings), address })
+    }
+
+    /// `host:port`, or the path of the socket.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        &self.info
+    }
+}
+
+/// Says what is wrong with the scheme, with the remedy, before the parser says less.
+fn check_scheme(text: &str) -> Result<(), String> {
+    let Some((scheme, _)) = text.split_once("://") else {
+        return Err("a URL starts with `redis://`, `rediss://` or `redis+unix://`".into());
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "rediss" | "valkeys" if cfg!(not(feature = "tls")) => {
+            Err("TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }".into())
+        }
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => Ok(()),
+        _ => Err(format!("unknown scheme `{}`; use redis, rediss, redis+unix or unix", scheme.escape_debug())),
+    }
+}
+
+fn plain(error: &redis::RedisError) -> String {
+    let text = error.to_string();
+    text.split(" - ").next().unwrap_or("not a valid URL").to_owned()
+}
+
+fn address_of(addr: &ConnectionAddr) -> String {
+    match addr {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => host_port(host, *port),
+        ConnectionAddr::Unix(path) => path.display().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// `host:port` as a URL has it; host names in lower case, so that the same one compares equal.
+pub(super) fn host_port(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(v6)) => format!("[{v6}]:{port}"),
+        _ => format!("{}:{port}", host.to_ascii_lowercase()),
+    }
+}
+
+/// The text with stars for its password; works on any text, since what cannot be parsed has to be shown too.
+fn redact(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let (head, rest) = text.split_at_checked(start).unwrap_or(("", text));
+    let colon = rest.find(':');
+    let at = rest.rfind('@');
+    let hidden = match (colon, at) {
+        (Some(colon), Some(at)) if colon < at => {
+            let (user, host) = (rest.get(..colon).unwrap_or_default(), rest.get(at..).unwrap_or_default());
+            format!("{head}{user}:***{host}")
+        }
+        _ => text.to_owned(),
+    };
+    redact_parameter(&hidden)
+}
+
+/// Hides the value of the parameter `pass`.
+fn redact_parameter(text: &str) -> String {
+    let Some((path, query)) = text.split_once('?') else { return text.to_owned() };
+    let hide = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.eq_ignore_ascii_case("pass") || name.eq_ignore_ascii_case("password") => {
+            format!("{name}=***")
+        }
+        _ => pair.to_owned(),
+    };
+    let pairs: Vec<String> = query.split('&').map(hide).collect();
+    format!("{path}?{}", pairs.join("&"))
+}
+
+impl fmt::Display for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let db = self.info.redis_settings().db();
+        match self.info.addr() {
+            ConnectionAddr::TcpTls { .. } => write!(f, "rediss://{}/{db}", self.address),
+            ConnectionAddr::Unix(_) => write!(f, "redis+unix://{}?db={db}", self.address),
+            _ => write!(f, "redis://{}/{db}", self.address),
+        }
+    }
+}
+
+impl fmt::Debug for NodeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(text: &str) -> String {
+        NodeUrl::parse(text).unwrap().to_string()
+    }
+
+    fn refusal(text: &str) -> String {
+        NodeUrl::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn good_urls_are_shown_without_user_and_password() {
+        assert_eq!(show("redis://localhost"), "redis://localhost:6379/0");
+        assert_eq!(show("redis://user:pa%40ss@Host:7000/3"), "redis://host:7000/3");
+        assert_eq!(show("redis://:secret@[::1]:7000"), "redis://[::1]:7000/0");
+        assert_eq!(show("redis+unix:///run/redis.sock?db=2&pass=secret"), "redis+unix:///run/redis.sock?db=2");
+        assert_eq!(show("unix:///run/redis.sock"), "redis+unix:///run/redis.sock?db=0");
+        let url = NodeUrl::parse("redis://user:secret@127.0.0.1/1").unwrap();
+        assert_eq!(format!("{url:?}"), "redis://127.0.0.1:6379/1");
+        assert_eq!(url.address(), "127.0.0.1:6379");
+        assert_eq!(url.info().redis_settings().password(), Some("secret"));
+        assert!(url.info().tcp_settings().nodelay());
+    }
+
+    #[test]
+    fn bad_urls_are_refused_by_name_and_never_show_the_password() {
+        for bad in [
+            "redis://:secret@",
+            "redis://user:secret@host:notaport",
+            "redis://:sec#secret@host",
+            "redis://:secret@host/x",
+            "redis://:secret@host/-1",
+            "redis://:secret@host:0",
+            "http://:secret@host",
+            "redis:user:secret@host",
+            "redis://:secret@host?db=3",
+            "redis://:sec:secret@secret@ho st",
+            "redis+unix://?pass=secret",
+            "redis+unix://relative/path?pass=secret&db=x",
+            "redis+unix:///path?db=x&pass=secret",
+        ] {
+            let message = refusal(bad);
+            assert!(!message.contains("secret"), "{message}");
+            assert!(message.starts_with("node URL `"), "{message}");
+        }
+        for bad in [
+            "",
+            "localhost:6379",
+            "redis://",
+            "redis:///0",
+            "redis://host/0#x",
+            "redis://0.0.0.0",
+            "://",
+            "redis://ü:ö@",
+        ] {
+            refusal(bad);
+        }
+        assert!(refusal("redis:///0").contains("host is missing"));
+        assert!(refusal("redis://host?db=3").contains("unknown parameter `db`"));
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_names_the_feature() {
+        assert!(refusal("rediss://host").contains("feature `tls`"));
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_is_accepted() {
+        assert_eq!(show("rediss://host"), "rediss://host:6379/0");
+    }
+}

@@ -1,0 +1,47 @@
+//! Calls as bytes.
+
+use crate::script::Call;
+
+/// The digest by which a server knows a script.
+pub(crate) fn sha1_hex(source: &str) -> String {
+    redis::Script::new(source).get_hash().to_owned()
+}
+
+/// The call by digest; packed once for all nodes of a round.
+pub(super) fn packed(call: &Call) -> &[u8] {
+    call.packed.get_or_init(|| pack(call, "EVALSHA", &call.script.sha))
+}
+
+/// The call with its source, for a server that does not know the digest.
+pub(super) fn packed_with_source(call: &Call) -> Vec<u8> {
+    pack(call, "EVAL", call.script.source)
+}
+
+fn pack(call: &Call, command: &str, script: &str) -> Vec<u8> {
+    let mut cmd = redis::cmd(command);
+    cmd.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    cmd.get_packed_command()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::script::{Purpose, RELEASE};
+
+    #[test]
+    fn the_digest_is_sha1() {
+        assert_eq!(sha1_hex("abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+    }
+
+    #[test]
+    fn keys_are_counted() {
+        let call = Call::new(&RELEASE, Purpose::Release, "t", Duration::ZERO).key("k").arg("t").arg(0);
+        let expected =
+            format!("*6\r\n$7\r\nEVALSHA\r\n$40\r\n{}\r\n$1\r\n1\r\n$1\r\nk\r\n$1\r\nt\r\n$1\r\n0\r\n", RELEASE.sha);
+        assert_eq!(String::from_utf8_lossy(packed(&call)), expected);
+        let none = Call::new(&RELEASE, Purpose::Other, "t", Duration::ZERO);
+        assert!(packed(&none).ends_with(b"$1\r\n0\r\n"));
+    }
+}
