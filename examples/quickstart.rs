@@ -85,7 +85,7 @@ fn contend() -> Result<ExitCode, Box<dyn Error>> {
     let mut holds = Vec::new();
     for hold in receiver {
         let hold = hold.map_err(|line| format!("a process said `{line}`"))?;
-        let (at, ms) = (hold.from.saturating_sub(start).as_secs_f64(), (hold.to - hold.from).as_millis());
+        let (at, ms) = (hold.from.saturating_sub(start).as_secs_f64(), hold.to.saturating_sub(hold.from).as_millis());
         println!("{at:7.3} s  {} held it for {ms:3} ms with fencing token {}", hold.who, hold.token);
         holds.push(hold);
     }

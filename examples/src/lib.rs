@@ -3,6 +3,7 @@
 //! None of it is needed to use `redlock-sync`; a program of your own begins with `Redlock::open("redis://…")`.
 
 mod redis;
+mod temp;
 mod worker;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 pub use redis::Redis;
+pub use temp::TempDir;
 pub use worker::{Worker, work};
 
 /// The time on a clock that all processes of this host share and that nobody sets: comparable between them, unlike a
