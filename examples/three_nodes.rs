@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("   killed the server on port {}", c.port());
     let end = Instant::now() + LEASE * 2;
     while Instant::now() < end {
-        thread::sleep(LEASE / 3);
+        thread::sleep(LEASE / 5);
         guard.check()?; // an error, if the lock were lost: main would end here
         println!("   still held: {:?}, {} ms left of the lease", guard.state(), guard.remaining().as_millis());
     }
