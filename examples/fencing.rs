@@ -9,7 +9,7 @@
 //! can prevent that. The protected resource can: each holder gets a larger *fencing token* than the one before, gives it along
 //! with each write, and the resource refuses a token that is smaller than one it has seen.
 //!
-//! Here the resource is a SQLite table, with a trigger as its fence. A process is paused on purpose between its look at the lock
+//! Here the resource is an `SQLite` table, with a trigger as its fence. A process is paused on purpose between its look at the lock
 //! and its write, once without the fence and once with it. Exits with 1 if anything is not as told here.
 #![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
 
@@ -73,16 +73,16 @@ fn one_is_paused(redis: &Redis, fenced: &str) -> Result<i64, Box<dyn Error>> {
     let mut said = slow.lines()?.map_while(Result::ok);
     let holding = said.next().ok_or("the slow process ended early")?;
     slow.pause()?; // now it is between its look at the lock and its write
-    println!("   slow:  {holding}\n          … and is paused (SIGSTOP)");
+    println!("{holding}\n          … and is paused (SIGSTOP)");
 
     let locks = Redlock::builder().node(redis.url()).lease(LEASE).build()?;
     let guard = locks.mutex("account:till").lock()?; // waits until the lease of the paused process is over
-    let balance = deposit(&bank, &guard, 5, fenced == "fenced")?;
-    println!("   quick: locked with fencing token {}, wrote {balance}", guard.fencing_token()?);
+    let balance = deposit("quick", &bank, &guard, 5, fenced == "fenced")?;
+    println!("   quick: wrote {balance}");
     guard.unlock()?;
 
     slow.resume()?;
-    said.for_each(|line| println!("   slow:  {line}"));
+    said.for_each(|line| println!("{line}"));
     slow.wait()?;
     let balance = bank.query_row("SELECT balance FROM account", [], |row| row.get(0))?;
     println!("   in the till: {balance}");
@@ -94,22 +94,22 @@ fn slow_holder(url: &str, file: &Path, amount: i64, is_fenced: bool) -> Result<(
     let bank = Connection::open(file)?;
     let locks = Redlock::builder().node(url).lease(LEASE).build()?;
     let guard = locks.mutex("account:till").lock()?;
-    match deposit(&bank, &guard, amount, is_fenced) {
-        Ok(balance) => println!("wrote {balance}, and never knew better"),
-        Err(error) => println!("write refused: {error}"),
+    match deposit("slow ", &bank, &guard, amount, is_fenced) {
+        Ok(balance) => println!("   slow : wrote {balance}, and never knew better"),
+        Err(error) => println!("   slow : write refused: {error}"),
     }
     if let Err(error) = guard.unlock() {
-        println!("on unlock: {error}"); // the library tells, but what was written is written
+        println!("   slow : on unlock: {error}"); // the library tells, but what was written is written
     }
     Ok(())
 }
 
 /// Reads, thinks, and writes: wrong when somebody else writes in between.
-fn deposit(bank: &Connection, lease: &Lease, amount: i64, is_fenced: bool) -> Result<i64, Box<dyn Error>> {
+fn deposit(who: &str, bank: &Connection, lease: &Lease, amount: i64, is_fenced: bool) -> Result<i64, Box<dyn Error>> {
     let token = lease.fencing_token()?;
     let balance: i64 = bank.query_row("SELECT balance FROM account", [], |row| row.get(0))?;
     lease.check()?; // still ours: but for how long?
-    println!("locked with fencing token {token}, read {balance}");
+    println!("   {who}: locked with fencing token {token}, read {balance}");
     thread::sleep(Duration::from_millis(100)); // here the slow process is paused
     let balance = balance + amount;
     if is_fenced {
