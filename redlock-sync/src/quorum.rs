@@ -280,7 +280,9 @@ impl Quorum {
                     *vote = Vote::Failed(Failure {
                         trouble: Trouble::Quarantined,
                         executed: Executed::Maybe,
-                        message: format!("casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"),
+                        message: format!(
+                            "casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"
+                        ),
                     });
                 }
                 _ => {}
@@ -313,7 +315,7 @@ impl Quorum {
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().to_owned());
+        let address = self.nodes.get(index).map_or_else(String::new, |node| node.address().to_owned());
         NodeError { node: index + 1, address, message }
     }
 
@@ -417,11 +419,8 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_is_never_a_no() {
-        let unknown = Vote::Failed(Failure {
-            trouble: Trouble::TimedOut,
-            executed: Executed::Maybe,
-            message: String::new(),
-        });
+        let unknown =
+            Vote::Failed(Failure { trouble: Trouble::TimedOut, executed: Executed::Maybe, message: String::new() });
         assert!(unknown.may_be_set() && !unknown.is_definite_no());
         assert!(!failed().may_be_set() && !failed().is_definite_no());
     }
