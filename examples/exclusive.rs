@@ -152,8 +152,12 @@ fn watch(child: &mut Child, lease: &Lease, on_lost: OnLost) -> io::Result<ExitSt
 fn end(child: &mut Child, pid: Pid, on_lost: OnLost, events: &mpsc::Receiver<Event>) -> io::Result<()> {
     match on_lost {
         OnLost::Tell => Ok(()),
-        OnLost::Kill => child.kill(),
+        OnLost::Kill => {
+            say("ending the command");
+            child.kill()
+        }
         OnLost::Term => {
+            say("ending the command");
             kill_process(pid, Signal::TERM)?;
             if events.recv_timeout(GRACE).is_err() {
                 child.kill()?; // it did not heed SIGTERM

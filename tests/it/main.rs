@@ -4,7 +4,8 @@
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
-//! 5. `tidy`: rules of the repository.
+//! 5. `examples`: the examples, run as people run them.
+//! 6. `tidy`: rules of the repository.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,6 +16,7 @@
 )]
 
 mod contract;
+mod examples;
 mod faults;
 mod fixture;
 mod inputs;

@@ -1,7 +1,7 @@
 //! Several processes, one lock, scoped code.
 //!
 //! ```text
-//! cargo run --example quickstart
+//! cargo run --example scoped
 //! ```
 //!
 //! Starts a private Redis (or uses the one in `REDIS_URL`) and a few processes that all want the same lock. Each of them notes,
@@ -33,7 +33,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 /// What each of the processes does. This is all there is to using the library.
 fn hold_again_and_again(url: &str) -> Result<(), Box<dyn Error>> {
     let locks = Redlock::open(url)?;
-    let till = locks.mutex("quickstart:till"); // a handle, no I/O; its name is what the processes have in common
+    let till = locks.mutex("scoped:till"); // a handle, no I/O; its name is what the processes have in common
     for _ in 0..HOLDS {
         {
             let guard = till.lock()?; // blocks until it is ours
