@@ -1,6 +1,6 @@
 //! Further processes of the same example: it starts itself again, with hidden arguments.
 
-use std::io::{self, BufRead, BufReader, Lines};
+use std::io::{self, BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::{env, process};
 
@@ -29,7 +29,7 @@ impl Worker {
     /// What the operating system has against it.
     pub fn start<'a>(args: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
         let mut command = Command::new(env::current_exe()?);
-        command.arg(MARK).args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg(MARK).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(Self { child: command.spawn()? })
     }
 
@@ -46,6 +46,14 @@ impl Worker {
     pub fn lines(&mut self) -> io::Result<Lines<BufReader<ChildStdout>>> {
         let stdout = self.child.stdout.take().ok_or_else(|| io::Error::other("the lines were taken already"))?;
         Ok(BufReader::new(stdout).lines())
+    }
+
+    /// Gives a worker that waits for a line on its stdin an empty one.
+    ///
+    /// # Errors
+    /// When it has ended before.
+    pub fn nod(&mut self) -> io::Result<()> {
+        self.child.stdin.as_mut().map_or(Ok(()), |stdin| stdin.write_all(b"\n"))
     }
 
     /// Ends the process at once, wherever it is: SIGKILL.
