@@ -1,0 +1,182 @@
+//! What the attribute makes of a function.
+//!
+//! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure takes the
+//! arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside, once the key is made.
+//!
+//! Names in here have mixed-site hygiene: no code of the user can see or hide them.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::visit_mut::{VisitMut, visit_type_mut};
+use syn::{FnArg, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
+
+use crate::args::{Answer, Args, Attribute, Kind, Policy};
+use crate::check::{self, check};
+use crate::duration::Length;
+use crate::function::{Function, hidden_name, plain};
+use crate::template::Template;
+use crate::{hole, key};
+
+/// The whole attribute. After a mistake the function stays as it is, so that there is one message.
+pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
+    match parse2(args).and_then(|attribute| expand(attribute, parse2(item.clone())?)) {
+        Ok(expanded) => expanded,
+        Err(error) => [error.into_compile_error(), item].into_iter().collect(),
+    }
+}
+
+/// Where the library is, unless `crate = path` says otherwise.
+pub(crate) fn default_path() -> Path {
+    parse_quote!(::redlock_sync)
+}
+
+fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Result<TokenStream> {
+    check(&args, &function)?;
+    let template = Template::parse(template)?;
+    hole::check(&template, &function.scope())?;
+    let krate = args.krate.clone().unwrap_or_else(default_path);
+    let key = key::build(&template, args.prefix.as_ref(), &krate)?.into_name();
+
+    let output = output(&function);
+    let arguments = Arguments::take_from(&mut function);
+    let lock = lock(&args, &krate);
+    let failed = policy(check::failed(&args), &output, &krate);
+    let busy = busy(&args, &output, &arguments, &krate);
+    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
+    let captures = arguments.captures;
+    let Function { outer, vis, sig, inner, body } = function;
+
+    let at = Span::mixed_site();
+    Ok(quote_spanned! {at=>
+        #(#outer)*
+        #vis #sig {
+            #(#inner)*
+            use #krate::__private::AnyValue as _;
+            let failed = #failed;
+            let mut hold = #krate::__private::Hold::new();
+            let value = hold.run(move |hold| -> #output {
+                #captures
+                let key = #key;
+                let lock = #lock;
+                let #lease = match hold.keep(lock) {
+                    ::core::result::Result::Ok(lease) => lease,
+                    #busy
+                    ::core::result::Result::Err(error) => return failed(error),
+                };
+                #body
+            });
+            match hold.release(#krate::__private::Value(&value).is_err()) {
+                ::core::result::Result::Ok(()) => value,
+                ::core::result::Result::Err(error) => failed(error),
+            }
+        }
+    })
+}
+
+/// The type after the arrow, as a closure may write it: what `impl Trait` hides is inferred.
+fn output(function: &Function) -> Type {
+    struct Infer;
+    impl VisitMut for Infer {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            match ty {
+                Type::ImplTrait(_) => *ty = parse_quote!(_),
+                other => visit_type_mut(self, other),
+            }
+        }
+    }
+    let at = function.sig.ident.span();
+    let mut ty = function.output().cloned().unwrap_or_else(|| parse_quote_spanned!(at=> ()));
+    Infer.visit_type_mut(&mut ty);
+    ty
+}
+
+/// From the client to `Result<Guard, Error>`.
+fn lock(args: &Args, krate: &Path) -> TokenStream {
+    let at = Span::mixed_site();
+    let client = args.client.as_ref().map_or_else(
+        || quote_spanned!(at=> #krate::Redlock::default_client()),
+        |client| quote_spanned!(at=> #krate::__private::client(&#client)),
+    );
+    let kind = match args.kind.unwrap_or(Kind::Reentrant) {
+        Kind::Reentrant => quote!(reentrant_mutex),
+        Kind::Mutex => quote!(mutex),
+    };
+    let length = |length: &Length| {
+        let millis = u64::try_from(length.value.as_millis()).unwrap_or(u64::MAX);
+        quote!(::core::time::Duration::from_millis(#millis))
+    };
+    let lease = args.lease.as_ref().map(length).map(|lease| quote!(.lease(#lease)));
+    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
+    let at_least = args.at_least.as_ref().map(length).map(|hold| quote!(.at_least(#hold)));
+    let max_hold = args.max_hold.as_ref().map(length).map(|hold| quote!(.max_hold(#hold)));
+    let take = match &args.wait {
+        None => quote!(lock()),
+        Some(wait) if wait.value.is_zero() => quote!(try_lock()),
+        Some(wait) => {
+            let wait = length(wait);
+            quote!(try_lock_for(#wait))
+        }
+    };
+    quote_spanned!(at=> #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take))
+}
+
+/// A function from the error to the value, or one that panics.
+fn policy(policy: Policy, output: &Type, krate: &Path) -> TokenStream {
+    match policy {
+        Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
+        Policy::Skip => quote!(<#output as #krate::__private::OrSkip>::or_skip),
+        Policy::Panic => quote!(#krate::__private::panic),
+    }
+}
+
+/// The arm for a lock that somebody else has, unless that is a failure as any other.
+fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
+    args.wait.as_ref()?;
+    let value = match args.busy.as_ref().map_or(&Answer::Policy(Policy::Error), |busy| &busy.answer) {
+        Answer::Policy(same) if *same == check::failed(args) => return None,
+        Answer::Policy(other) => {
+            let other = policy(*other, output, krate);
+            quote!(#other(error))
+        }
+        Answer::Fallback(path) => {
+            let names = &arguments.names;
+            quote!(#path(#(#names),*))
+        }
+    };
+    let at = Span::mixed_site();
+    Some(quote_spanned!(at=> ::core::result::Result::Err(error) if error.is_busy() => return #value,))
+}
+
+/// The parameters, as the closure sees them.
+#[derive(Default)]
+struct Arguments {
+    /// Moves each of them into the closure as a whole, and takes apart those that were patterns.
+    captures: TokenStream,
+    /// What a fallback is called with.
+    names: Vec<TokenStream>,
+}
+
+impl Arguments {
+    /// Patterns change place from the signature to the closure: what they leave unbound must not outlive the lock either.
+    fn take_from(function: &mut Function) -> Arguments {
+        let mut all = Arguments::default();
+        let mut taken_apart = TokenStream::new();
+        for (index, input) in function.sig.inputs.iter_mut().enumerate() {
+            let name = match input {
+                FnArg::Receiver(receiver) => receiver.self_token.to_token_stream(),
+                FnArg::Typed(typed) => {
+                    if plain(&typed.pat).is_none() {
+                        let name = hidden_name(index);
+                        let pat = std::mem::replace(&mut *typed.pat, parse_quote!(#name));
+                        taken_apart.extend(quote!(let #pat = #name;));
+                    }
+                    plain(&typed.pat).to_token_stream()
+                }
+            };
+            all.captures.extend(quote!(let _ = &#name;));
+            all.names.push(name);
+        }
+        all.captures.extend(taken_apart);
+        all
+    }
+}
