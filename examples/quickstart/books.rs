@@ -22,7 +22,8 @@ fn count(store: &Store, query: &str) -> Result<usize, ShopError> {
 }
 
 /// Facts, each with a query that counts.
-const FACTS: [(&str, &str); 4] = [
+const FACTS: [(&str, &str); 5] = [
+    ("orders, told apart by their numbers", "SELECT count(DISTINCT id) FROM orders"),
     ("units on stock at the beginning", "SELECT sum(units) FROM stock"),
     ("units sold, as the stock has it", "SELECT sum(sold) FROM stock"),
     ("units sold, as the sales have it", "SELECT sum(count) FROM sale"),
@@ -45,8 +46,11 @@ const PROOF: [(&str, &str); 7] = [
     ("orders that were sold twice", "SELECT count(*) FROM (SELECT 1 FROM sale GROUP BY id HAVING count(*) > 1)"),
     ("orders that were settled twice", "SELECT count(*) FROM (SELECT 1 FROM orders GROUP BY id HAVING count(*) > 1)"),
     ("lines that were settled twice", "SELECT count(*) FROM (SELECT 1 FROM line GROUP BY number HAVING count(*) > 1)"),
-    ("goods whose stock and sales differ", "SELECT count(*) FROM stock WHERE sold <> (
-         SELECT coalesce(sum(count), 0) FROM sale WHERE sale.sku = stock.sku)"),
+    (
+        "goods whose stock and sales differ",
+        "SELECT count(*) FROM stock WHERE sold <> (
+         SELECT coalesce(sum(count), 0) FROM sale WHERE sale.sku = stock.sku)",
+    ),
     (
         "sales that overlapped another one from the same stock",
         "SELECT count(*) FROM (SELECT began, max(ended) OVER (

@@ -15,10 +15,10 @@ use crate::store::Store;
 use crate::worker::THREADS;
 
 const WORKERS: [&str; 4] = ["ann", "bob", "cid", "dee"];
-/// This one is killed in the middle of its sixth sale.
-const KILLED: (&str, u32) = ("bob", 6);
-/// This one is paused in the middle of its ninth sale, for as long as it takes until another worker has settled the same order.
-const PAUSED: (&str, u32) = ("cid", 9);
+/// This one is killed in the middle of its eighth sale.
+const KILLED: (&str, u32) = ("bob", 8);
+/// This one is paused in the middle of its tenth sale, for as long as it takes until another worker has settled the same order.
+const PAUSED: (&str, u32) = ("cid", 10);
 /// How often the director looks around.
 const TICK: Duration = Duration::from_millis(20);
 /// How often it tells how far things are.
@@ -42,6 +42,7 @@ struct Play {
     store: Store,
     workers: BTreeMap<&'static str, Worker>,
     start: Duration,
+    ready: usize,
     incidents: Incidents,
     /// The order at which a worker is paused now.
     waiting: Option<String>,
@@ -56,12 +57,19 @@ pub(crate) fn run(with_locks: bool) -> Result<ExitCode, Box<dyn Error>> {
     let (lines, unusable) = feed::read()?;
     println!("{} workers with {THREADS} threads each, {} lines in the feed\n", WORKERS.len(), lines.len() + unusable);
 
-    let mut play =
-        Play { store, workers: BTreeMap::new(), start: now(), incidents: Incidents::default(), waiting: None };
+    let mut play = Play {
+        store,
+        workers: BTreeMap::new(),
+        start: now(),
+        ready: 0,
+        incidents: Incidents::default(),
+        waiting: None,
+    };
     let prefix = format!("quickstart:{}:", process::id());
     let locks: Vec<&str> = redis.iter().flat_map(|redis| [redis.url(), &prefix]).collect();
     let said = play.raise_the_curtain(&file.display().to_string(), &locks)?;
     play.watch(&said, lines.len())?;
+    play.tell("all lines are settled");
     let books = books::Books::read(&play.store, &play.incidents, lines.len(), unusable)?;
     books.print(with_locks);
     Ok(if books.are_right(with_locks) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -69,7 +77,11 @@ pub(crate) fn run(with_locks: bool) -> Result<ExitCode, Box<dyn Error>> {
 
 impl Play {
     /// Starts the workers. Returns what they say, and who says it.
-    fn raise_the_curtain(&mut self, file: &str, locks: &[&str]) -> Result<Receiver<(&'static str, String)>, Box<dyn Error>> {
+    fn raise_the_curtain(
+        &mut self,
+        file: &str,
+        locks: &[&str],
+    ) -> Result<Receiver<(&'static str, String)>, Box<dyn Error>> {
         let (sender, receiver) = mpsc::channel();
         for (i, name) in WORKERS.into_iter().enumerate() {
             let hold_at = [KILLED, PAUSED].iter().find(|(who, _)| *who == name).map_or(0, |(_, at)| *at);
@@ -114,18 +126,23 @@ impl Play {
 
     fn hear(&mut self, who: &'static str, what: &str) -> Result<(), Box<dyn Error>> {
         match what.split_once(' ') {
+            _ if what == "ready" => self.begin_when_all_are_ready()?,
             Some(("still", order)) if who == KILLED.0 => {
                 if let Some(mut worker) = self.workers.remove(who) {
                     worker.kill()?;
                 }
-                self.tell(&format!("** {who} is killed (SIGKILL) between reading the stock and writing it, at order {order}"));
+                self.tell(&format!(
+                    "** {who} is killed (SIGKILL) between reading the stock and writing it, at order {order}"
+                ));
                 self.incidents.killed = Some(order.to_owned());
             }
             Some(("still", order)) => {
                 if let Some(worker) = self.workers.get(who) {
                     worker.pause()?;
                 }
-                self.tell(&format!("** {who} is paused (SIGSTOP) between reading the stock and writing it, at order {order}"));
+                self.tell(&format!(
+                    "** {who} is paused (SIGSTOP) between reading the stock and writing it, at order {order}"
+                ));
                 self.incidents.paused = Some(order.to_owned());
                 self.waiting = Some(order.to_owned());
             }
@@ -134,6 +151,15 @@ impl Play {
                 self.tell(&format!("** the fence refuses a late write of {who}: {what}"));
             }
             _ => self.tell(&format!("** {who}: {what}")),
+        }
+        Ok(())
+    }
+
+    /// The workers begin at the same time: one that comes late would find no work.
+    fn begin_when_all_are_ready(&mut self) -> Result<(), Box<dyn Error>> {
+        self.ready += 1;
+        if self.ready == WORKERS.len() {
+            self.workers.values_mut().try_for_each(Worker::nod)?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! A worker process.
 
 use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,8 @@ const LATER: Duration = Duration::from_millis(50);
 /// `args`: name, file, where in the feed to begin in per cent, at which sale to hold still, and, with locks, the Redis and a prefix for keys.
 pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     let [name, file, begin, hold_at, locks @ ..] = args else { return Err("arguments are missing".into()) };
+    println!("ready");
+    io::stdin().read_line(&mut String::new())?; // until the director nods
     if let [url, prefix] = locks {
         // The client of all annotated functions that name none. A program whose Redis is in `REDIS_URL` needs not even this.
         Redlock::set_default(Redlock::builder().node(url).key_prefix(prefix.as_str()).build()?)?;
@@ -28,10 +31,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         stage: Stage { hold_at: hold_at.parse()?, ..Stage::default() },
     };
     let (lines, _) = feed::read()?;
-    let begin: usize = begin.parse()?;
+    let (begin, shop, lines): (usize, _, _) = (begin.parse()?, &shop, &lines[..]);
     thread::scope(|scope| {
         let begins = (0..THREADS).map(|i| lines.len() * (begin + i * 100 / (THREADS * 4)) / 100);
-        let threads: Vec<_> = begins.map(|begin| scope.spawn(|| work(&shop, &lines, begin))).collect();
+        let threads: Vec<_> = begins.map(|begin| scope.spawn(move || work(shop, lines, begin))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
     Ok(())
@@ -66,11 +69,11 @@ fn is_done(shop: &Shop, line: &Line) -> Result<bool, String> {
         Ok(outcome) => Ok(outcome.is_some()),
         // Nothing was written, or it was and cannot be undone: another look will tell.
         Err(ShopError::Stale(what)) => {
-            println!("stale {}: {what}", line.order);
+            println!("stale {what}");
             Ok(false)
         }
         Err(ShopError::Lock(error)) => {
-            println!("lock {}: {error}", line.order);
+            println!("{error}");
             Ok(false)
         }
         Err(error @ ShopError::File(_)) => Err(error.to_string()),

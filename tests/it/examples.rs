@@ -88,6 +88,25 @@ fn cron_runs_no_period_twice() {
     shows(&mut example("cron"), &["run twice 0", "OK"]);
 }
 
+#[test]
+fn http_sells_no_ticket_twice() {
+    shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
+}
+
+#[test]
+fn quickstart_sells_no_unit_twice() {
+    let texts = ["is killed", "is paused", "the fence refuses a late write", "OK: no unit was sold twice"];
+    shows(&mut example("quickstart"), &texts);
+}
+
+#[test]
+fn quickstart_without_locks_shows_the_damage() {
+    let (said, code) = outcome(example("quickstart").arg("--no-locks"));
+    assert!(code == Some(1) && said.contains("DAMAGE"), "{code:?} {said}");
+    let twice = said.lines().find_map(|line| line.trim().strip_prefix("units that were sold twice"));
+    assert_ne!(twice.map(str::trim), Some("0"), "{said}");
+}
+
 /// `exclusive` on that server.
 fn exclusive<const N: usize>(server: &Server, args: [&str; N]) -> Command {
     let mut command = example("exclusive");
