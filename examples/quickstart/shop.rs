@@ -21,7 +21,7 @@ impl Shop {
     /// process. Nobody waits, though: `busy = skip` returns `Ok(None)` when another worker is at this order, and we come back later.
     #[distributed_lock("order:<line.order>", wait = "0s", busy = skip, lease = "1s", guard = lock)]
     fn settle(&self, line: &Line) -> Result<Option<Outcome>, ShopError> {
-        self.decide(line, Some(lock.fencing_token()?)).map(Some)
+        self.decide(line, Some(lock.fencing_token()?))
     }
 
     /// Sells from the stock of one SKU, under its lock, for which it waits. The lease is short so that the example is: when a holder dies, the
@@ -32,18 +32,24 @@ impl Shop {
     }
 
     pub(crate) fn handle(&self, line: &Line) -> Result<Option<Outcome>, ShopError> {
-        if self.with_locks { self.settle(line) } else { self.decide(line, None).map(Some) }
+        if self.with_locks { self.settle(line) } else { self.decide(line, None) }
     }
 
     /// Looks whether the order was there before: right only if nobody settles it between the look and the deed.
-    fn decide(&self, line: &Line, order: Option<u64>) -> Result<Outcome, ShopError> {
-        let fences = Fences { order, stock: None };
-        match self.store.order_on_file(line)? {
-            Some(true) => self.store.settle(line, Outcome::Duplicate, fences),
-            Some(false) => self.store.settle(line, Outcome::Clash, fences),
-            None if self.with_locks => self.sell(line, order),
-            None => self.take_from_stock(line, fences),
+    fn decide(&self, line: &Line, order: Option<u64>) -> Result<Option<Outcome>, ShopError> {
+        // The worker has looked for this before it called us. But what was seen without the lock is a hint, and no more: somebody may have
+        // settled the line between that look and our lock.
+        if self.store.is_settled(line)? {
+            return Ok(None);
         }
+        let fences = Fences { order, stock: None };
+        let outcome = match self.store.order_on_file(line)? {
+            Some(true) => self.store.settle(line, Outcome::Duplicate, fences)?,
+            Some(false) => self.store.settle(line, Outcome::Clash, fences)?,
+            None if self.with_locks => self.sell(line, order)?,
+            None => self.take_from_stock(line, fences)?,
+        };
+        Ok(Some(outcome))
     }
 
     /// Reads, pauses, writes: right only if nobody else sells from this stock meanwhile.
