@@ -1,13 +1,13 @@
 //! `key!` and `assert_locked!`, which are called like functions.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Expr, LitStr, Path, Result, Token, parse2};
 
 use crate::args::{self, set};
-use crate::expand::default_path;
+use crate::expand::{client, default_path};
 use crate::hole::{self, Scope};
 
 use crate::template::Template;
@@ -59,14 +59,11 @@ pub(crate) fn key(input: TokenStream) -> TokenStream {
 
 /// `()`, or a panic.
 pub(crate) fn assert_locked(input: TokenStream) -> TokenStream {
-    let at = Span::mixed_site();
     let expand = |call: Call| {
         let (key, krate) = (call.key()?, &call.krate);
-        let client = call.client.as_ref().map_or_else(
-            || quote!(#krate::Redlock::default_client()),
-            |(_, client)| quote!(#krate::__private::client(&#client)),
-        );
-        Ok(quote_spanned!(at=> #krate::__private::assert_locked(#client, &#key)))
+        let (bind, client) = client(call.client.as_ref().map(|(_, client)| client), krate);
+        let at = Span::mixed_site();
+        Ok(quote_spanned!(at=> { #bind #krate::__private::assert_locked(#client, &#key) }))
     };
     parse2(input).and_then(expand).unwrap_or_else(Error::into_compile_error)
 }
@@ -88,10 +85,10 @@ mod tests {
 
     #[test]
     fn assertions() {
-        let default = "::redlock_sync::__private::assert_locked(::redlock_sync::Redlock::default_client(),&::std::format!(\"o:{id}\"))";
+        let default = "{::redlock_sync::__private::assert_locked(::redlock_sync::Redlock::default_client(),&::std::format!(\"o:{id}\"))}";
         assert_eq!(of(assert_locked, "\"o:{id}\""), default);
         let own = of(assert_locked, "\"job\", client = self.locks");
-        assert!(own.contains("::redlock_sync::__private::client(&self.locks)"), "{own}");
+        assert!(own.contains("letclient=&self.locks;"), "{own}");
     }
 
     #[test]
