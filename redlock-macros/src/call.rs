@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Expr, LitStr, Path, Result, Token, parse2};
 
-use crate::args::{self, set};
+use crate::args::{self, module, set, value};
 use crate::expand::{client, default_path};
 use crate::hole::{self, Scope};
 
@@ -29,10 +29,9 @@ impl Parse for Call {
                 break;
             }
             let name = Ident::parse_any(input)?;
-            let _: Token![=] = input.parse()?;
             match name.to_string().as_str() {
-                "client" => set(&mut client, &name, input.parse().map(|client| (name.clone(), client)))?,
-                "crate" => set(&mut krate, &name, input.call(Path::parse_mod_style))?,
+                "client" => set(&mut client, &name, value(input, &name).map(|client| (name.clone(), client)))?,
+                "crate" => set(&mut krate, &name, module(input, &name))?,
                 other => return Err(Error::new(name.span(), format!("unknown argument `{other}`"))),
             }
         }

@@ -175,7 +175,8 @@ fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Opti
         Answer::Policy(other) => other.refuse(&other.function(output, krate)),
         Answer::Fallback(path) => {
             let names = &arguments.names;
-            quote!(return #path(#(#names),*))
+            let arguments = quote_spanned!(path.span()=> (#(#names),*));
+            quote!(return #path #arguments)
         }
     };
     Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
