@@ -215,3 +215,96 @@ impl Arguments {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proc_macro2::TokenTree;
+
+    /// The tokens of a text, without the spaces in between.
+    fn tokens(stream: TokenStream) -> Vec<String> {
+        stream
+            .into_iter()
+            .flat_map(|token| match token {
+                TokenTree::Group(group) => {
+                    let around = quote_around(&group);
+                    let [open, close] = around.map(String::from);
+                    [vec![open], tokens(group.stream()), vec![close]].concat()
+                }
+                other => vec![other.to_string()],
+            })
+            .collect()
+    }
+
+    fn quote_around(group: &proc_macro2::Group) -> [&'static str; 2] {
+        match group.delimiter() {
+            proc_macro2::Delimiter::Brace => ["{", "}"],
+            proc_macro2::Delimiter::Parenthesis => ["(", ")"],
+            proc_macro2::Delimiter::Bracket => ["[", "]"],
+            proc_macro2::Delimiter::None => ["", ""],
+        }
+    }
+
+    fn expanded(attribute: &str, function: &str) -> String {
+        let tokens = super::attribute(attribute.parse().unwrap(), function.parse().unwrap());
+        tokens.to_string().replace(' ', "")
+    }
+
+    /// The code of the docs: without the lines that rustdoc hides.
+    fn blocks() -> Vec<String> {
+        let shown = |line: &&str| !line.starts_with("# ");
+        let lines: Vec<_> = include_str!("docs/expansion.md").lines().filter(shown).collect();
+        lines.join("\n").split("```").skip(1).step_by(2).map(String::from).collect()
+    }
+
+    #[test]
+    fn the_docs_show_the_expansion() {
+        let blocks = blocks();
+        let (attribute, function) =
+            blocks[0].trim().strip_prefix("#[distributed_lock(").unwrap().split_once(")]\n").unwrap();
+        let expanded = super::attribute(attribute.parse().unwrap(), function.parse().unwrap());
+        let text = expanded.to_string();
+        let documented: TokenStream = blocks[1].parse().unwrap();
+        assert_eq!(tokens(expanded), tokens(documented), "docs/expansion.md is not what is made: {text}");
+    }
+
+    #[test]
+    fn settings_are_those_of_the_handle() {
+        let text = expanded(
+            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, client = self.locks",
+            "fn f(&self) -> R { body() }",
+        );
+        let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
+            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64)).lock()";
+        assert!(text.contains(settings), "{text}");
+        assert!(
+            text.contains("letclient=&self.locks;letlock=::redlock_sync::__private::client(client).and_then("),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn zero_tries_once() {
+        assert!(expanded("\"k\", wait = \"0s\"", "fn f() -> R {}").contains("reentrant_mutex(key).try_lock())"));
+        assert!(expanded("\"k\"", "fn f() -> R {}").contains("reentrant_mutex(key).lock())"));
+    }
+
+    #[test]
+    fn a_hidden_type_is_inferred() {
+        let text = expanded("\"k\"", "fn f() -> Result<Vec<impl Fn() -> u8>, E> {}");
+        assert!(text.contains("move|hold|->Result<Vec<_>,E>{"), "{text}");
+    }
+
+    #[test]
+    fn patterns_move_into_the_body() {
+        let text = expanded("\"k:{a}\"", "fn f((a, _): (u8, u8), mut b: u8, _: u8) -> R {}");
+        assert!(text.starts_with("fnf(arg0:(u8,u8),mutb:u8,arg2:u8)->R{"), "{text}");
+        assert!(text.contains("let_=&arg0;let_=&b;let_=&arg2;let(a,_)=arg0;let_=arg2;letkey="), "{text}");
+    }
+
+    #[test]
+    fn a_mistake_leaves_the_function_as_it_was() {
+        let text = expanded("\"\"", "fn f() -> R { body() }");
+        assert!(text.contains("compile_error!") && text.ends_with("fnf()->R{body()}"), "{text}");
+    }
+}
