@@ -1,6 +1,10 @@
 //! The one integration binary.
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
+//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock.
+//! 3. `contract`: what every lock must do when nothing is broken.
+//! 4. `faults`: FAULTS by number, and bad input by number.
+//! 5. `tidy`: rules of the repository.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,4 +14,9 @@
     reason = "tests fail by panicking, and wait by the real clock"
 )]
 
+mod contract;
+mod faults;
 mod fixture;
+mod inputs;
+mod kinds;
+mod tidy;

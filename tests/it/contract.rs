@@ -1,0 +1,1 @@
+//! What every lock must do when nothing is broken.

@@ -1,0 +1,1 @@
+//! Rows 23 to 40: keys, holders and waiters.

@@ -1,0 +1,1 @@
+//! Rows 1 to 22: servers and connections.

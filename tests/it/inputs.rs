@@ -1,0 +1,1 @@
+//! Bad input, row by row: each is refused with a clear error, or does what the documentation says.

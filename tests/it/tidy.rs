@@ -1,0 +1,1 @@
+//! Rules of the repository that a compiler does not check.
