@@ -289,13 +289,15 @@ impl Quorum {
     }
 
     /// Takes back what an acquire may have set on any node, whatever the cause. Written before this returns; not waited for longer than
-    /// `by`. True if some node may have our token all the same.
+    /// `by`. True if some node may have our token all the same, now or later.
     pub(crate) fn roll_back(&self, ballot: &Ballot, release: &Call, by: Tick) -> bool {
         let concerned = |i: usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
-        if (0..self.len()).any(concerned) {
-            self.round(release, Lane::Reserved, by, &concerned);
+        if !(0..self.len()).any(concerned) {
+            return false;
         }
-        ballot.is_haunted()
+        let undone = self.round(release, Lane::Reserved, by, &concerned);
+        let is_left = |(i, vote): (usize, &Vote)| concerned(i) && !vote.is_yes() && !vote.is_definite_no();
+        ballot.is_haunted() || undone.votes.iter().enumerate().any(is_left)
     }
 
     /// The failures of a ballot, node by node, for an error.
