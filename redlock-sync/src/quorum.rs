@@ -251,8 +251,7 @@ impl Quorum {
         while seats.iter().any(|seat| matches!(seat, Seat::Cold)) && self.now() < by {
             for (node, seat) in self.members().zip(seats.iter_mut()) {
                 if matches!(seat, Seat::Cold) {
-                    let slice = by.min(self.now().after(COLD_SLICE));
-                    *seat = Seat::from(node.begin(call, lane, slice, Patience::Wait));
+                    *seat = Seat::from(node.begin(call, lane, by, Patience::Slice(COLD_SLICE)));
                 }
             }
         }
@@ -280,7 +279,9 @@ impl Quorum {
                     *vote = Vote::Failed(Failure {
                         trouble: Trouble::Quarantined,
                         executed: Executed::Maybe,
-                        message: format!("casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"),
+                        message: format!(
+                            "casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"
+                        ),
                     });
                 }
                 _ => {}
@@ -313,7 +314,7 @@ impl Quorum {
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().to_owned());
+        let address = self.nodes.get(index).map_or_else(String::new, |node| node.address().to_owned());
         NodeError { node: index + 1, address, message }
     }
 
@@ -417,11 +418,8 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_is_never_a_no() {
-        let unknown = Vote::Failed(Failure {
-            trouble: Trouble::TimedOut,
-            executed: Executed::Maybe,
-            message: String::new(),
-        });
+        let unknown =
+            Vote::Failed(Failure { trouble: Trouble::TimedOut, executed: Executed::Maybe, message: String::new() });
         assert!(unknown.may_be_set() && !unknown.is_definite_no());
         assert!(!failed().may_be_set() && !failed().is_definite_no());
     }
