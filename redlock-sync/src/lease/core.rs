@@ -426,10 +426,11 @@ fn jittered(pause: Duration) -> Duration {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock().now;
         f.debug_struct("Lease")
             .field("key", &self.key.as_str())
             .field("id", &self.id)
-            .field("state", &self.state.lock().now)
+            .field("state", &state)
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
