@@ -86,10 +86,14 @@ fn known_code(code: &str) -> Option<(&'static str, Trouble)> {
     CODES.iter().copied().find(|(known, _)| *known == code)
 }
 
-/// Redis 6 puts the error of a command inside a script into the text of an `ERR`.
+/// Redis 6 puts the error of a command inside a script into the text of an `ERR`; 6 and 7.0 have no code for a command inside a script
+/// that its user may not run.
 fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, Trouble)> {
     if code != "ERR" || !detail.contains("script") {
         return None;
+    }
+    if detail.contains("The user executing the script can't") {
+        return known_code("NOPERM");
     }
     detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(known_code)
 }
@@ -140,6 +144,10 @@ mod tests {
         assert_eq!(of(&format!("{six}attempt to index a nil value")), (Trouble::Refused, Executed::Maybe));
         assert_eq!(
             of("NOPERM ACL failure in script: User a has no permissions to access the 'k' key"),
+            (Trouble::Misuse, Executed::Maybe)
+        );
+        assert_eq!(
+            of("ERR The user executing the script can't run this command or subcommand script: f6b1, on @user_script:1."),
             (Trouble::Misuse, Executed::Maybe)
         );
         assert_eq!(of("ERR something else"), (Trouble::Refused, Executed::Maybe));
