@@ -86,23 +86,39 @@ pub(crate) fn template(input: ParseStream, example: &str) -> Result<LitStr> {
 impl Args {
     fn parse_one(&mut self, input: ParseStream) -> Result<()> {
         let name = Ident::parse_any(input)?;
-        let equals = |input: ParseStream| input.parse::<Token![=]>();
         match name.to_string().as_str() {
-            "wait" => set(&mut self.wait, &name, equals(input).and_then(|_| input.parse())),
-            "lease" => set(&mut self.lease, &name, equals(input).and_then(|_| input.parse())),
-            "renew" => set(&mut self.renew, &name, equals(input).and_then(|_| input.parse())),
-            "at_least" => set(&mut self.at_least, &name, equals(input).and_then(|_| input.parse())),
-            "max_hold" => set(&mut self.max_hold, &name, equals(input).and_then(|_| input.parse())),
-            "kind" => set(&mut self.kind, &name, equals(input).and_then(|_| input.parse())),
-            "client" => set(&mut self.client, &name, equals(input).and_then(|_| input.parse())),
-            "prefix" => set(&mut self.prefix, &name, equals(input).and_then(|_| input.parse())),
-            "guard" => set(&mut self.guard, &name, equals(input).and_then(|_| input.parse())),
-            "busy" => set(&mut self.busy, &name, equals(input).and_then(|_| input.parse())),
-            "failed" => set(&mut self.failed, &name, equals(input).and_then(|_| input.parse())),
-            "crate" => set(&mut self.krate, &name, equals(input).and_then(|_| input.call(Path::parse_mod_style))),
+            "wait" => set(&mut self.wait, &name, value(input, &name)),
+            "lease" => set(&mut self.lease, &name, value(input, &name)),
+            "renew" => set(&mut self.renew, &name, value(input, &name)),
+            "at_least" => set(&mut self.at_least, &name, value(input, &name)),
+            "max_hold" => set(&mut self.max_hold, &name, value(input, &name)),
+            "kind" => set(&mut self.kind, &name, value(input, &name)),
+            "client" => set(&mut self.client, &name, value(input, &name)),
+            "prefix" => set(&mut self.prefix, &name, value(input, &name)),
+            "guard" => set(&mut self.guard, &name, value(input, &name)),
+            "busy" => set(&mut self.busy, &name, value(input, &name)),
+            "failed" => set(&mut self.failed, &name, value(input, &name)),
+            "crate" => set(&mut self.krate, &name, module(input, &name)),
             other => Err(Error::new(name.span(), format!("unknown argument `{other}`; the arguments are {NAMES}"))),
         }
     }
+}
+
+fn equals(input: ParseStream, name: &Ident) -> Result<()> {
+    let missing = |_| Error::new(name.span(), format!("`{name}` needs a value: `{name} = …`"));
+    input.parse::<Token![=]>().map(drop).map_err(missing)
+}
+
+/// `= value`
+pub(crate) fn value<T: Parse>(input: ParseStream, name: &Ident) -> Result<T> {
+    equals(input, name)?;
+    input.parse()
+}
+
+/// `= path::of::the::library`
+pub(crate) fn module(input: ParseStream, name: &Ident) -> Result<Path> {
+    equals(input, name)?;
+    input.call(Path::parse_mod_style)
 }
 
 /// Puts a parsed value into its place, which must be free.
@@ -211,7 +227,7 @@ mod tests {
         assert!(message("\"k\", kind = rwlock").contains("the kinds are"));
         assert!(message("\"k\", failed = a::b").contains("`failed` takes"));
         assert!(message("\"k\", busy = 5").contains("`busy` takes"));
-        assert!(message("\"k\", wait").contains("expected `=`"));
+        assert!(message("\"k\", wait").contains("`wait` needs a value"));
         assert!(message("\"k\" \"l\"").contains("expected `,`"));
     }
 }

@@ -1,13 +1,13 @@
 //! `key!` and `assert_locked!`, which are called like functions.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Expr, LitStr, Path, Result, Token, parse2};
 
-use crate::args::{self, set};
-use crate::expand::default_path;
+use crate::args::{self, module, set, value};
+use crate::expand::{client, default_path};
 use crate::hole::{self, Scope};
 
 use crate::template::Template;
@@ -29,10 +29,9 @@ impl Parse for Call {
                 break;
             }
             let name = Ident::parse_any(input)?;
-            let _: Token![=] = input.parse()?;
             match name.to_string().as_str() {
-                "client" => set(&mut client, &name, input.parse().map(|client| (name.clone(), client)))?,
-                "crate" => set(&mut krate, &name, input.call(Path::parse_mod_style))?,
+                "client" => set(&mut client, &name, value(input, &name).map(|client| (name.clone(), client)))?,
+                "crate" => set(&mut krate, &name, module(input, &name))?,
                 other => return Err(Error::new(name.span(), format!("unknown argument `{other}`"))),
             }
         }
@@ -59,14 +58,11 @@ pub(crate) fn key(input: TokenStream) -> TokenStream {
 
 /// `()`, or a panic.
 pub(crate) fn assert_locked(input: TokenStream) -> TokenStream {
-    let at = Span::mixed_site();
     let expand = |call: Call| {
         let (key, krate) = (call.key()?, &call.krate);
-        let client = call.client.as_ref().map_or_else(
-            || quote!(#krate::Redlock::default_client()),
-            |(_, client)| quote!(#krate::__private::client(&#client)),
-        );
-        Ok(quote_spanned!(at=> #krate::__private::assert_locked(#client, &#key)))
+        let (bind, client) = client(call.client.as_ref().map(|(_, client)| client), krate);
+        let at = Span::mixed_site();
+        Ok(quote_spanned!(at=> { #bind #krate::__private::assert_locked(#client, &#key) }))
     };
     parse2(input).and_then(expand).unwrap_or_else(Error::into_compile_error)
 }
@@ -88,10 +84,10 @@ mod tests {
 
     #[test]
     fn assertions() {
-        let default = "::redlock_sync::__private::assert_locked(::redlock_sync::Redlock::default_client(),&::std::format!(\"o:{id}\"))";
+        let default = "{::redlock_sync::__private::assert_locked(::redlock_sync::Redlock::default_client(),&::std::format!(\"o:{id}\"))}";
         assert_eq!(of(assert_locked, "\"o:{id}\""), default);
         let own = of(assert_locked, "\"job\", client = self.locks");
-        assert!(own.contains("::redlock_sync::__private::client(&self.locks)"), "{own}");
+        assert!(own.contains("letclient=&self.locks;"), "{own}");
     }
 
     #[test]

@@ -8,13 +8,13 @@ use syn::{
     WherePredicate, parse_quote, parse2,
 };
 
-use crate::args::set;
+use crate::args::{module, set};
 use crate::expand::default_path;
 use crate::hole::{self, Scope};
 use crate::key;
 use crate::template::{Hole, Template};
 
-const EXAMPLE: &str = "#[lock_key(\"order:{id}\")]";
+const EXAMPLE: &str = "`#[lock_key(\"order:{id}\")]`";
 
 /// The whole derive; nothing but the message after a mistake.
 pub(crate) fn lock_key(item: TokenStream) -> TokenStream {
@@ -43,8 +43,7 @@ impl Parse for Settings {
             if name != "crate" {
                 return Err(Error::new(name.span(), format!("expected {EXAMPLE}, and `crate = path` if need be")));
             }
-            input.parse::<Token![=]>()?;
-            set(&mut settings.krate, &name, input.call(Path::parse_mod_style))?;
+            set(&mut settings.krate, &name, module(input, &name))?;
             input.parse::<Option<Token![,]>>()?;
         }
         Ok(settings)

@@ -5,10 +5,11 @@
 //!
 //! Names in here have mixed-site hygiene: no code of the user can see or hide them.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
-use syn::{FnArg, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
+use syn::{Expr, FnArg, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
 use crate::args::{Answer, Args, Attribute, Kind, Policy};
 use crate::check::{self, check};
@@ -40,37 +41,54 @@ fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Re
     let output = output(&function);
     let arguments = Arguments::take_from(&mut function);
     let lock = lock(&args, &krate);
-    let failed = policy(check::failed(&args), &output, &krate);
+    let failed = check::failed(&args);
     let busy = busy(&args, &output, &arguments, &krate);
+    let otherwise = failed.refuse(&quote_spanned!(at()=> failed));
+    let failed = failed.function(&output, &krate);
     let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
     let captures = arguments.captures;
     let Function { outer, vis, sig, inner, body } = function;
 
-    let at = Span::mixed_site();
-    Ok(quote_spanned! {at=>
+    let run = quote_spanned! {at()=>
+        hold.run(move |hold| -> #output {
+            #captures
+            let key = #key;
+            #lock
+            let #lease = match hold.keep(lock) {
+                ::core::result::Result::Ok(lease) => lease,
+                #busy
+                ::core::result::Result::Err(error) => #otherwise,
+            };
+            #body
+        })
+    };
+    let run = if let Type::Never(_) = output { run } else { release(&run, &krate) };
+    Ok(quote_spanned! {at()=>
         #(#outer)*
         #vis #sig {
             #(#inner)*
-            use #krate::__private::AnyValue as _;
             let failed = #failed;
             let mut hold = #krate::__private::Hold::new();
-            let value = hold.run(move |hold| -> #output {
-                #captures
-                let key = #key;
-                let lock = #lock;
-                let #lease = match hold.keep(lock) {
-                    ::core::result::Result::Ok(lease) => lease,
-                    #busy
-                    ::core::result::Result::Err(error) => return failed(error),
-                };
-                #body
-            });
-            match hold.release(#krate::__private::Value(&value).is_err()) {
-                ::core::result::Result::Ok(()) => value,
-                ::core::result::Result::Err(error) => failed(error),
-            }
+            #run
         }
     })
+}
+
+/// The hygiene of all that is written here.
+fn at() -> Span {
+    Span::mixed_site()
+}
+
+/// What follows the body. A body that never returns needs no more: its panic drops the guard.
+fn release(run: &TokenStream, krate: &Path) -> TokenStream {
+    quote_spanned! {at()=>
+        let value = #run;
+        use #krate::__private::AnyValue as _;
+        match hold.release(#krate::__private::Value(&value).is_err()) {
+            ::core::result::Result::Ok(()) => value,
+            ::core::result::Result::Err(error) => failed(error),
+        }
+    }
 }
 
 /// The type after the arrow, as a closure may write it: what `impl Trait` hides is inferred.
@@ -92,59 +110,76 @@ fn output(function: &Function) -> Type {
 
 /// From the client to `Result<Guard, Error>`.
 fn lock(args: &Args, krate: &Path) -> TokenStream {
-    let at = Span::mixed_site();
-    let client = args.client.as_ref().map_or_else(
-        || quote_spanned!(at=> #krate::Redlock::default_client()),
-        |client| quote_spanned!(at=> #krate::__private::client(&#client)),
-    );
+    let (bind, client) = client(args.client.as_ref(), krate);
     let kind = match args.kind.unwrap_or(Kind::Reentrant) {
         Kind::Reentrant => quote!(reentrant_mutex),
         Kind::Mutex => quote!(mutex),
     };
-    let length = |length: &Length| {
-        let millis = u64::try_from(length.value.as_millis()).unwrap_or(u64::MAX);
-        quote!(::core::time::Duration::from_millis(#millis))
-    };
-    let lease = args.lease.as_ref().map(length).map(|lease| quote!(.lease(#lease)));
+    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
     let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
-    let at_least = args.at_least.as_ref().map(length).map(|hold| quote!(.at_least(#hold)));
-    let max_hold = args.max_hold.as_ref().map(length).map(|hold| quote!(.max_hold(#hold)));
+    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
+    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
     let take = match &args.wait {
         None => quote!(lock()),
         Some(wait) if wait.value.is_zero() => quote!(try_lock()),
         Some(wait) => {
-            let wait = length(wait);
+            let wait = duration(wait);
             quote!(try_lock_for(#wait))
         }
     };
-    quote_spanned!(at=> #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take))
+    quote_spanned! {at()=>
+        #bind
+        let lock = #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take);
+    }
 }
 
-/// A function from the error to the value, or one that panics.
-fn policy(policy: Policy, output: &Type, krate: &Path) -> TokenStream {
-    match policy {
-        Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
-        Policy::Skip => quote!(<#output as #krate::__private::OrSkip>::or_skip),
-        Policy::Panic => quote!(#krate::__private::panic),
+/// A statement that is needed before, and the client as `Result<Redlock, Error>`.
+pub(crate) fn client(given: Option<&Expr>, krate: &Path) -> (TokenStream, TokenStream) {
+    let Some(given) = given else {
+        return (TokenStream::new(), quote_spanned!(at()=> #krate::Redlock::default_client()));
+    };
+    // A variable of its own: so `&Arc<Redlock>` and the like are found before they have to be `&Redlock`.
+    let client = Ident::new("client", at().located_at(given.span()));
+    (quote!(let #client = &#given;), quote_spanned!(at()=> #krate::__private::client(#client)))
+}
+
+fn duration(length: &Length) -> TokenStream {
+    let millis = u64::try_from(length.value.as_millis()).unwrap_or(u64::MAX);
+    quote!(::core::time::Duration::from_millis(#millis))
+}
+
+impl Policy {
+    /// A function from the error to the value, or one that panics.
+    fn function(self, output: &Type, krate: &Path) -> TokenStream {
+        match self {
+            Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
+            Policy::Skip => quote!(<#output as #krate::__private::OrSkip>::or_skip),
+            Policy::Panic => quote!(#krate::__private::panic),
+        }
+    }
+
+    /// Ends the closure by that function.
+    fn refuse(self, function: &TokenStream) -> TokenStream {
+        match self {
+            Policy::Error | Policy::Skip => quote_spanned!(at()=> return #function(error)),
+            Policy::Panic => quote_spanned!(at()=> #function(error)),
+        }
     }
 }
 
 /// The arm for a lock that somebody else has, unless that is a failure as any other.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
     args.wait.as_ref()?;
-    let value = match args.busy.as_ref().map_or(&Answer::Policy(Policy::Error), |busy| &busy.answer) {
+    let answer = match args.busy.as_ref().map_or(&Answer::Policy(Policy::Error), |busy| &busy.answer) {
         Answer::Policy(same) if *same == check::failed(args) => return None,
-        Answer::Policy(other) => {
-            let other = policy(*other, output, krate);
-            quote!(#other(error))
-        }
+        Answer::Policy(other) => other.refuse(&other.function(output, krate)),
         Answer::Fallback(path) => {
             let names = &arguments.names;
-            quote!(#path(#(#names),*))
+            let arguments = quote_spanned!(path.span()=> (#(#names),*));
+            quote!(return #path #arguments)
         }
     };
-    let at = Span::mixed_site();
-    Some(quote_spanned!(at=> ::core::result::Result::Err(error) if error.is_busy() => return #value,))
+    Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
 }
 
 /// The parameters, as the closure sees them.
@@ -178,5 +213,98 @@ impl Arguments {
         }
         all.captures.extend(taken_apart);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proc_macro2::TokenTree;
+
+    /// The tokens of a text, without the spaces in between.
+    fn tokens(stream: TokenStream) -> Vec<String> {
+        stream
+            .into_iter()
+            .flat_map(|token| match token {
+                TokenTree::Group(group) => {
+                    let around = quote_around(&group);
+                    let [open, close] = around.map(String::from);
+                    [vec![open], tokens(group.stream()), vec![close]].concat()
+                }
+                other => vec![other.to_string()],
+            })
+            .collect()
+    }
+
+    fn quote_around(group: &proc_macro2::Group) -> [&'static str; 2] {
+        match group.delimiter() {
+            proc_macro2::Delimiter::Brace => ["{", "}"],
+            proc_macro2::Delimiter::Parenthesis => ["(", ")"],
+            proc_macro2::Delimiter::Bracket => ["[", "]"],
+            proc_macro2::Delimiter::None => ["", ""],
+        }
+    }
+
+    fn expanded(attribute: &str, function: &str) -> String {
+        let tokens = super::attribute(attribute.parse().unwrap(), function.parse().unwrap());
+        tokens.to_string().replace(' ', "")
+    }
+
+    /// The code of the docs: without the lines that rustdoc hides.
+    fn blocks() -> Vec<String> {
+        let shown = |line: &&str| !line.starts_with("# ");
+        let lines: Vec<_> = include_str!("docs/expansion.md").lines().filter(shown).collect();
+        lines.join("\n").split("```").skip(1).step_by(2).map(String::from).collect()
+    }
+
+    #[test]
+    fn the_docs_show_the_expansion() {
+        let blocks = blocks();
+        let (attribute, function) =
+            blocks[0].trim().strip_prefix("#[distributed_lock(").unwrap().split_once(")]\n").unwrap();
+        let expanded = super::attribute(attribute.parse().unwrap(), function.parse().unwrap());
+        let text = expanded.to_string();
+        let documented: TokenStream = blocks[1].parse().unwrap();
+        assert_eq!(tokens(expanded), tokens(documented), "docs/expansion.md is not what is made: {text}");
+    }
+
+    #[test]
+    fn settings_are_those_of_the_handle() {
+        let text = expanded(
+            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, client = self.locks",
+            "fn f(&self) -> R { body() }",
+        );
+        let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
+            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64)).lock()";
+        assert!(text.contains(settings), "{text}");
+        assert!(
+            text.contains("letclient=&self.locks;letlock=::redlock_sync::__private::client(client).and_then("),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn zero_tries_once() {
+        assert!(expanded("\"k\", wait = \"0s\"", "fn f() -> R {}").contains("reentrant_mutex(key).try_lock())"));
+        assert!(expanded("\"k\"", "fn f() -> R {}").contains("reentrant_mutex(key).lock())"));
+    }
+
+    #[test]
+    fn a_hidden_type_is_inferred() {
+        let text = expanded("\"k\"", "fn f() -> Result<Vec<impl Fn() -> u8>, E> {}");
+        assert!(text.contains("move|hold|->Result<Vec<_>,E>{"), "{text}");
+    }
+
+    #[test]
+    fn patterns_move_into_the_body() {
+        let text = expanded("\"k:{a}\"", "fn f((a, _): (u8, u8), mut b: u8, _: u8) -> R {}");
+        assert!(text.starts_with("fnf(arg0:(u8,u8),mutb:u8,arg2:u8)->R{"), "{text}");
+        assert!(text.contains("let_=&arg0;let_=&b;let_=&arg2;let(a,_)=arg0;let_=arg2;letkey="), "{text}");
+    }
+
+    #[test]
+    fn a_mistake_leaves_the_function_as_it_was() {
+        let text = expanded("\"\"", "fn f() -> R { body() }");
+        assert!(text.contains("compile_error!") && text.ends_with("fnf()->R{body()}"), "{text}");
     }
 }

@@ -36,25 +36,26 @@ mod template;
 
 use proc_macro::TokenStream;
 
-/// TODO
+#[doc = include_str!("docs/distributed_lock.md")]
+#[doc = include_str!("docs/expansion.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(args.into(), item.into()).into()
 }
 
-/// TODO
+#[doc = include_str!("docs/key.md")]
 #[proc_macro]
 pub fn key(input: TokenStream) -> TokenStream {
     call::key(input.into()).into()
 }
 
-/// TODO
+#[doc = include_str!("docs/assert_locked.md")]
 #[proc_macro]
 pub fn assert_locked(input: TokenStream) -> TokenStream {
     call::assert_locked(input.into()).into()
 }
 
-/// TODO
+#[doc = include_str!("docs/lock_key.md")]
 #[proc_macro_derive(LockKey, attributes(lock_key))]
 pub fn derive_lock_key(item: TokenStream) -> TokenStream {
     derive::lock_key(item.into()).into()

@@ -9,7 +9,8 @@
 //! Which expressions a hole may contain, and which names: [`hole`](crate::hole).
 
 use proc_macro2::Span;
-use syn::{Error, Expr, LitStr, Result};
+use syn::visit_mut::{VisitMut, visit_expr_method_call_mut};
+use syn::{Error, Expr, ExprMethodCall, LitStr, Member, Result};
 
 /// A checked template.
 pub(crate) struct Template {
@@ -140,9 +141,11 @@ impl<'a> Scan<'a> {
         }
         let is_number = self.numbers && source.trim_start().starts_with(|c: char| c.is_ascii_digit());
         let name = if is_number { format!("_{}", source.trim_start()) } else { source.to_owned() };
-        LitStr::new(&name, self.span).parse().map_err(|_| {
+        let mut expr: Expr = LitStr::new(&name, self.span).parse().map_err(|_| {
             self.error(format!("`{source}` is no expression for a hole; it takes parameters, fields and method calls"))
-        })
+        })?;
+        Members(Span::call_site().located_at(self.span)).visit_expr_mut(&mut expr);
+        Ok(expr)
     }
 
     fn unclosed(&self, open: char) -> Error {
@@ -161,6 +164,23 @@ impl<'a> Scan<'a> {
 
     fn error(&self, message: String) -> Error {
         Error::new(self.span, message)
+    }
+}
+
+/// Gives fields and methods a span that rustc knows as a macro's. Otherwise it would offer to replace the whole template by a field's
+/// name. (Variables keep the template's own span: it says where to look for them.)
+struct Members(Span);
+
+impl VisitMut for Members {
+    fn visit_member_mut(&mut self, member: &mut Member) {
+        if let Member::Named(name) = member {
+            name.set_span(self.0);
+        }
+    }
+
+    fn visit_expr_method_call_mut(&mut self, call: &mut ExprMethodCall) {
+        call.method.set_span(self.0);
+        visit_expr_method_call_mut(self, call);
     }
 }
 
