@@ -4,9 +4,9 @@
 //! cargo run --example cron
 //! ```
 //!
-//! Three instances (processes), whose clocks are a little apart, all find the job due each second. `try_lock` lets one of them in, and the
+//! Three instances (processes), whose clocks are a little apart, all find the job due each second. `wait = "0s"` lets one of them in, and the
 //! others do not wait. The job is over in no time, and then an instance with a late clock would come and run it again; `at_least` keeps the lock
-//! that long even when the guard is gone before. In the third period the instance that runs the job is killed; the others go on.
+//! that long even when the job is done before. In the third period the instance that runs the job is killed; the others go on.
 //!
 //! Exits with 1 if a period had two runs. It does not count on one run in each: when an instance dies in the job, or all of them are
 //! late, the next period has to do. That is what a singleton job can promise.
@@ -20,19 +20,26 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_examples::{Redis, Worker, now, work};
-use redlock_sync::Redlock;
+use redlock_sync::{Redlock, distributed_lock};
 
 const INSTANCES: [&str; 3] = ["ann", "bob", "cid"];
 const PERIODS: u32 = 6;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How far the clocks of neighbouring instances are apart.
 const SKEW: Duration = Duration::from_millis(120);
-/// Longer than the clocks are apart, shorter than a period.
-const AT_LEAST: Duration = Duration::from_millis(700);
 /// An instance that comes later than this to a run leaves it to others, as good schedulers do.
 const TOO_LATE: Duration = Duration::from_millis(200);
-/// A dead instance keeps the others out until its lease is over: here before the next period.
-const LEASE: Duration = Duration::from_millis(800);
+
+/// The job. Runs in one instance at a time; in the others the call returns `Ok(())` at once.
+///
+/// `at_least` is longer than the clocks are apart, and shorter than a period. `lease` is for an instance that dies: it keeps the others out
+/// until its lease is over, here before the next period. A job that takes longer is no problem: its lock is renewed.
+#[distributed_lock("cron:report", wait = "0s", busy = skip, at_least = "700ms", lease = "800ms")]
+fn report(period: u32) -> Result<(), redlock_sync::Error> {
+    println!("{period}");
+    thread::sleep(Duration::from_millis(20));
+    Ok(())
+}
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     match work().as_deref() {
@@ -46,27 +53,18 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
 /// What each instance does: a loop such as in any blocking service.
 fn instance(url: &str, start: Duration) -> Result<(), Box<dyn Error>> {
-    let locks = Redlock::open(url)?;
-    let job = locks.mutex("cron:report").lease(LEASE).at_least(AT_LEAST);
+    Redlock::set_default(Redlock::open(url)?)?;
     for period in 0..PERIODS {
         let due = start + PERIOD * period;
         thread::sleep(due.saturating_sub(now()));
         if now() > due + TOO_LATE {
             continue;
         }
-        match job.try_lock() {
-            Ok(_guard) => report(period), // the lock is kept at least 700 ms, and renewed for as long as this takes
-            Err(error) if error.is_busy() => {} // another instance runs it, or has just run it
-            Err(error) => eprintln!("not this time: {error}"), // Redis is away: go on, there is a next period
+        if let Err(error) = report(period) {
+            eprintln!("not this time: {error}"); // Redis is away: go on, there is a next period
         }
     }
     Ok(())
-}
-
-/// The job.
-fn report(period: u32) {
-    println!("{period}");
-    thread::sleep(Duration::from_millis(20));
 }
 
 /// Starts the instances, kills one, and counts who ran what.

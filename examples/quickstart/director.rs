@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io;
 use std::process::{self, ExitCode};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -42,6 +43,7 @@ struct Play {
     store: Store,
     workers: BTreeMap<&'static str, Worker>,
     start: Duration,
+    with_locks: bool,
     ready: usize,
     incidents: Incidents,
     /// The order at which a worker is paused now.
@@ -61,6 +63,7 @@ pub(crate) fn run(with_locks: bool) -> Result<ExitCode, Box<dyn Error>> {
         store,
         workers: BTreeMap::new(),
         start: now(),
+        with_locks,
         ready: 0,
         incidents: Incidents::default(),
         waiting: None,
@@ -127,31 +130,37 @@ impl Play {
     fn hear(&mut self, who: &'static str, what: &str) -> Result<(), Box<dyn Error>> {
         match what.split_once(' ') {
             _ if what == "ready" => self.begin_when_all_are_ready()?,
-            Some(("still", order)) if who == KILLED.0 => {
-                if let Some(mut worker) = self.workers.remove(who) {
-                    worker.kill()?;
-                }
-                self.tell(&format!(
-                    "** {who} is killed (SIGKILL) between reading the stock and writing it, at order {order}"
-                ));
-                self.incidents.killed = Some(order.to_owned());
-            }
-            Some(("still", order)) => {
-                if let Some(worker) = self.workers.get(who) {
-                    worker.pause()?;
-                }
-                self.tell(&format!(
-                    "** {who} is paused (SIGSTOP) between reading the stock and writing it, at order {order}"
-                ));
-                self.incidents.paused = Some(order.to_owned());
-                self.waiting = Some(order.to_owned());
-            }
+            Some(("still", order)) if who == KILLED.0 => self.kill(who, order)?,
+            Some(("still", order)) => self.pause(who, order)?,
             Some(("stale", what)) => {
                 self.incidents.stale += 1;
                 self.tell(&format!("** the fence refuses a late write of {who}: {what}"));
             }
             _ => self.tell(&format!("** {who}: {what}")),
         }
+        Ok(())
+    }
+
+    /// In the middle of an order, between reading the stock and writing it.
+    fn kill(&mut self, who: &str, order: &str) -> io::Result<()> {
+        if let Some(mut worker) = self.workers.remove(who) {
+            worker.kill()?;
+        }
+        self.tell(&format!("** {who} is killed (SIGKILL) in the middle of order {order}"));
+        self.tell_of_locks("its locks are free when their lease of 1 s is over");
+        self.incidents.killed = Some(order.to_owned());
+        Ok(())
+    }
+
+    /// In the same place.
+    fn pause(&mut self, who: &str, order: &str) -> io::Result<()> {
+        if let Some(worker) = self.workers.get(who) {
+            worker.pause()?;
+        }
+        self.tell(&format!("** {who} is paused (SIGSTOP) in the middle of order {order}"));
+        self.tell_of_locks("it cannot renew its locks, which others can have when their lease of 1 s is over");
+        self.incidents.paused = Some(order.to_owned());
+        self.waiting = Some(order.to_owned());
         Ok(())
     }
 
@@ -175,6 +184,12 @@ impl Play {
             worker.resume()?;
         }
         Ok(())
+    }
+
+    fn tell_of_locks(&self, what: &str) {
+        if self.with_locks {
+            self.tell(&format!("   {what}"));
+        }
     }
 
     fn tell(&self, what: &str) {
