@@ -141,7 +141,8 @@ fn exclusive_ends_as_its_command_does() {
 fn exclusive_does_not_run_its_command_when_busy() {
     let server = Server::start();
     let dir = server.dir();
-    let script = format!("until [ -e {}/go ]; do sleep 0.05; done", dir.display());
+    // Ends in any case: the directory goes with the server.
+    let script = format!("cd {} && until [ -e go ] || [ ! -e log ]; do sleep 0.05; done", dir.display());
     let mut first = exclusive(&server, ["job", "--", "sh", "-c", &script]).spawn().unwrap();
     eventually("the lock is held", LONG, || server.get("job").is_some());
 
