@@ -127,9 +127,13 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
             quote!(try_lock_for(#wait))
         }
     };
-    quote_spanned! {at()=>
-        #bind
-        let lock = #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take);
+    let lock =
+        quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take));
+    // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
+    if bind.is_empty() {
+        quote_spanned!(at()=> let lock = #lock;)
+    } else {
+        quote_spanned!(at()=> let lock = { #bind #lock };)
     }
 }
 
@@ -278,7 +282,7 @@ mod tests {
             .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64)).lock()";
         assert!(text.contains(settings), "{text}");
         assert!(
-            text.contains("letclient=&self.locks;letlock=::redlock_sync::__private::client(client).and_then("),
+            text.contains("letlock={letclient=&self.locks;::redlock_sync::__private::client(client).and_then("),
             "{text}"
         );
     }

@@ -52,9 +52,8 @@ fn names(expr: &Expr) -> Result<Vec<&Ident>> {
 
 fn walk<'a>(expr: &'a Expr, found: &mut Vec<&'a Ident>) -> Result<()> {
     match expr {
-        Expr::Lit(_) => {}
         Expr::Path(path) if path.qself.is_none() => found.extend(path.path.get_ident()),
-        Expr::Path(_) => {}
+        Expr::Lit(_) | Expr::Path(_) => {}
         Expr::Field(field) => walk(&field.base, found)?,
         Expr::Paren(paren) => walk(&paren.expr, found)?,
         Expr::Group(group) => walk(&group.expr, found)?,

@@ -68,14 +68,11 @@ pub(crate) fn build(template: &Template, prefix: Option<&Expr>, krate: &Path) ->
     Ok(format.finish(template.lit.span()))
 }
 
-/// The literal itself, if `format!` reads it as we do (it does not know `{0}`, `<id>`): then rustc's caret stands under the very hole.
+/// The literal itself, if `format!` reads it as we do: then rustc's caret stands under the very hole.
 fn as_written(template: &Template) -> Option<&LitStr> {
     let mut holes = template.holes();
-    let hole = holes.next()?;
-    let is_name =
-        hole.only_name().is_some_and(|name| name != "self" && template.lit.value().contains(&name.to_string()));
-    let is_braced = !template.lit.value().contains(['<', '>']);
-    (is_name && is_braced && holes.next().is_none()).then_some(&template.lit)
+    let is_plain = holes.next()?.is_plain && holes.next().is_none() && !template.lit.value().contains(['<', '>']);
+    is_plain.then_some(&template.lit)
 }
 
 /// The character behind the hole at `at`: there is one, since another hole follows.
@@ -174,6 +171,8 @@ mod tests {
         assert_eq!(built("o:{id:08}", None).unwrap(), "::std::format!(\"o:{id:08}\")");
         assert_eq!(built("o:<id>", None).unwrap(), "::std::format!(\"o:{}\",id)");
         assert_eq!(built("{{o}}:{x.id:08}", None).unwrap(), "::std::format!(\"{{o}}:{:08}\",x.id)");
+        assert_eq!(built("o:{r#type}", None).unwrap(), "::std::format!(\"o:{}\",r#type)");
+        assert_eq!(built("o:{ id }", None).unwrap(), "::std::format!(\"o:{}\",id)");
         assert_eq!(built("{id}", Some("P")).unwrap(), "::std::format!(\"{}{}\",P,id)");
     }
 

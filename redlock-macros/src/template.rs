@@ -28,6 +28,8 @@ pub(crate) struct Hole {
     pub(crate) expr: Expr,
     /// What follows the colon in the brace form; empty for `Display`.
     pub(crate) spec: String,
+    /// Written so that `format!` would read it the same way: `{name…}`.
+    pub(crate) is_plain: bool,
 }
 
 impl Template {
@@ -122,7 +124,8 @@ impl<'a> Scan<'a> {
                 self.error(format!("`{c}` in format spec `{spec}`: in a key template width and precision are numbers"))
             );
         }
-        Ok(Hole { expr: self.expr(source, "{}")?, spec: spec.to_owned() })
+        let is_name = source.chars().all(|c| c.is_alphanumeric() || c == '_') && source.parse::<u32>().is_err();
+        Ok(Hole { expr: self.expr(source, "{}")?, spec: spec.to_owned(), is_plain: is_name && source != "self" })
     }
 
     fn angled(&self, inside: &str) -> Result<Hole> {
@@ -132,7 +135,7 @@ impl<'a> Scan<'a> {
                 self.error(format!("`<{inside}>` has a format spec, which only braces take: write `{{{inside}}}`"))
             );
         }
-        Ok(Hole { expr: self.expr(source, "<>")?, spec: String::new() })
+        Ok(Hole { expr: self.expr(source, "<>")?, spec: String::new(), is_plain: false })
     }
 
     fn expr(&self, source: &str, empty: &str) -> Result<Expr> {
@@ -192,6 +195,7 @@ fn closing(open: char, text: &str) -> Option<(&str, &str)> {
     while let Some((at, c)) = chars.next() {
         match c {
             '"' => skip_string(&mut chars),
+            '\'' => skip_char(&mut chars),
             _ if c == open => depth += 1,
             _ if c == close && depth == 0 => return Some((text.get(..at)?, chars.as_str())),
             _ if c == close => depth -= 1,
@@ -211,6 +215,14 @@ fn skip_string(chars: &mut std::str::CharIndices<'_>) {
     }
 }
 
+/// `'x'`, but not a lifetime.
+fn skip_char(chars: &mut std::str::CharIndices<'_>) {
+    let mut ahead = chars.clone();
+    if let (Some((_, _)), Some((_, '\''))) = (ahead.next(), ahead.next()) {
+        *chars = ahead;
+    }
+}
+
 /// Splits at the first single colon outside brackets and strings: `id:08` is `id` and `08`, `a::B` has no spec.
 fn split_spec(text: &str) -> (&str, &str) {
     let mut depth = 0_usize;
@@ -218,6 +230,7 @@ fn split_spec(text: &str) -> (&str, &str) {
     while let Some((at, c)) = chars.next() {
         match c {
             '"' => skip_string(&mut chars),
+            '\'' => skip_char(&mut chars),
             '(' | '[' => depth += 1,
             ')' | ']' => depth = depth.saturating_sub(1),
             ':' if depth == 0 && !chars.as_str().starts_with(':') => {
@@ -280,6 +293,8 @@ mod tests {
     #[test]
     fn strings_inside_holes() {
         assert_eq!(shown(r#"{x.replace("}", ":\"")}"#), r#"[x.replace("}",":\"")|]"#);
+        assert_eq!(shown("{x.replace('}', ':'):5}-<y.find('>')>"), "[x.replace('}',':')|5]-[y.find('>')|]");
+        assert_eq!(shown("{x.get::<'a, 'b>()}"), "[x.get::<'a,'b>()|]");
     }
 
     #[test]

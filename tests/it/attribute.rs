@@ -2,12 +2,15 @@
 //!
 //! 1. `policies`: every policy with every return type.
 //! 2. `shapes`: every shape of function, in both editions.
-//! 3. Here: when the body runs, and when the lock is released.
+//! 3. `from_environment`: the default client in a process of its own.
+//! 4. Here: when the body runs, and when the lock is released.
 
+mod from_environment;
 mod policies;
 #[path = "../ui/pass/shapes.rs"]
 mod shapes;
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::thread;
@@ -48,6 +51,34 @@ fn while_busy<R>(key: &str, f: impl FnOnce() -> R) -> R {
 fn steal(key: &str) {
     assert!(server().get(key).is_some(), "`{key}` is not held");
     server().set(key, "somebody else's");
+}
+
+/// Notes what each thread logs.
+struct Log;
+
+thread_local!(static LOGGED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) });
+
+impl log::Log for Log {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LOGGED.with_borrow_mut(|logged| logged.push(format!("{}: {}", record.level(), record.args())));
+    }
+
+    fn flush(&self) {}
+}
+
+/// What this thread logs while `f` runs.
+fn logged<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
+    static INSTALLED: LazyLock<()> = LazyLock::new(|| {
+        log::set_logger(&Log).unwrap();
+        log::set_max_level(log::LevelFilter::Debug);
+    });
+    LazyLock::force(&INSTALLED);
+    LOGGED.take();
+    (f(), LOGGED.take())
 }
 
 fn panic_message(f: impl FnOnce()) -> String {
@@ -224,7 +255,9 @@ fn a_lost_lease_is_told() {
     let _ = locks();
     assert!(loses("ok", Ok(1)).unwrap_err().is_lost());
     assert_eq!(server().get("lost:ok").as_deref(), Some("somebody else's"), "the next holder's key is untouched");
-    assert_eq!(loses("err", Err(Error::Closed)), Err(Error::Closed), "the body's error wins");
+    let (result, logged) = logged(|| loses("err", Err(Error::Closed)));
+    assert_eq!(result, Err(Error::Closed), "the body's error wins");
+    assert!(logged.iter().any(|line| line.starts_with("WARN: lock `lost:err` was lost")), "{logged:?}");
     assert_eq!(server().get("lost:err").as_deref(), Some("somebody else's"));
 }
 
@@ -238,7 +271,9 @@ fn nobody_confirms(id: u8, server: &Server, locks: &Redlock) -> Result<u8, Error
 fn an_unconfirmed_release_is_only_logged() {
     let server = Server::start();
     let locks = Redlock::open(server.url()).unwrap();
-    assert_eq!(nobody_confirms(5, &server, &locks), Ok(5));
+    let (result, logged) = logged(|| nobody_confirms(5, &server, &locks));
+    assert_eq!(result, Ok(5));
+    assert!(logged.iter().any(|line| line.starts_with("WARN: release of lock `unconfirmed:5`")), "{logged:?}");
 }
 
 #[distributed_lock(

@@ -94,8 +94,7 @@ impl<R> AnyValue for Value<'_, R> {
     }
 }
 
-/// The client of `client = expr`: whatever coerces to a reference to one.
-#[expect(clippy::unnecessary_wraps, reason = "stands where the default client does, which can fail")]
+/// The client of `client = expr`: whatever coerces to a reference to one. A `Result`, as the default client is.
 pub fn client(client: &Redlock) -> Result<Redlock, Error> {
     Ok(client.clone())
 }

@@ -1,9 +1,9 @@
 //! What the macros expand to and what the test rig needs; not part of the public API.
 //!
-//! 1. [`hold`]: the place of a guard outside the body, and how it ends.
-//! 2. [`policy`]: what a call returns that had no lock.
-//! 3. [`escape`]: values in keys.
-//! 4. [`assert`]: whether this thread holds a lock.
+//! 1. `hold`: the place of a guard outside the body, and how it ends.
+//! 2. `policy`: what a call returns that had no lock.
+//! 3. `escape`: values in keys.
+//! 4. `assert`: whether this thread holds a lock.
 
 mod assert;
 mod escape;

@@ -29,6 +29,7 @@ impl<T, E: From<Error>> OrError for Result<T, E> {
 pub trait OrSkip: Sized {
     fn skipped() -> Self;
 
+    #[must_use]
     fn or_skip(error: Error) -> Self {
         let level = if error.is_busy() { log::Level::Debug } else { log::Level::Warn };
         log::log!(level, "skipped: {error}");

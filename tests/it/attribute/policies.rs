@@ -120,7 +120,7 @@ macro_rules! policies {
                     body(case, key);
                     $value
                 }
-                #[allow(dead_code, reason = "for some pairs")]
+                #[allow(dead_code, clippy::unnecessary_wraps, reason = "for some pairs, and some types")]
                 fn fallback(_: Case, _: &str) -> $ty {
                     FELL_BACK.set(true);
                     $value
@@ -189,17 +189,18 @@ fn failed_follows_a_panic_when_busy() {
         body(case, "policy:follow");
         1
     }
-    let said = while_busy("policy:follow", || panic_message(|| drop(locked(Case::Busy))));
+    let said = while_busy("policy:follow", || panic_message(|| _ = locked(Case::Busy)));
     assert!(said.starts_with("lock `policy:follow` is held by someone else"), "{said}");
-    assert!(panic_message(|| drop(locked(Case::Failed))).starts_with("failed to acquire lock"));
+    assert!(panic_message(|| _ = locked(Case::Failed)).starts_with("failed to acquire lock"));
     assert_eq!(locked(Case::Free), 1);
-    assert!(panic_message(|| drop(locked(Case::Lost))).contains("was lost"));
+    assert!(panic_message(|| _ = locked(Case::Lost)).contains("was lost"));
 }
 
 struct Till {
     coins: Vec<u8>,
 }
 
+#[allow(clippy::needless_pass_by_value, clippy::unnecessary_wraps, reason = "the two must have the same parameters")]
 impl Till {
     #[distributed_lock("policy:till:{name}", wait = "0s", busy = Self::put_aside)]
     fn put<T: Into<Vec<u8>>>(

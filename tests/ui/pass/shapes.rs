@@ -166,6 +166,18 @@ fn slice([first, .., last]: [u8; 4]) -> Result<u8, Error> {
     Ok(first + last)
 }
 
+#[distributed_lock("shapes:raw:{r#type}:{ id }:{id:>3}:{name.replace('-', \"}\")}")]
+fn odd_holes(r#type: u8, id: u8, name: &str) -> Result<(), Error> {
+    assert!(held("shapes:raw:1:2:  2:x}y"));
+    let _ = (r#type, id, name);
+    Ok(())
+}
+
+#[distributed_lock("shapes:raw:{r#type}")]
+fn raw_name(r#type: u8) -> Result<u8, Error> {
+    Ok(r#type)
+}
+
 // Generics and lifetimes.
 
 #[distributed_lock("shapes:generic:{a}:{b:?}:{N}")]
@@ -378,6 +390,7 @@ fn crate_path(a: u8, b: u8) -> Result<String, Error> {
 struct Owner {
     locks: Redlock,
     shared: Arc<Redlock>,
+    behind: std::sync::Mutex<Redlock>,
 }
 
 impl Owner {
@@ -395,6 +408,12 @@ impl Owner {
 
     #[distributed_lock("shapes:fallible", client = self.find()?)]
     fn fallible(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    #[distributed_lock("shapes:behind", client = self.behind.lock().unwrap())]
+    fn behind(&self) -> Result<(), Error> {
+        assert!(self.behind.try_lock().is_ok());
         Ok(())
     }
 
@@ -446,10 +465,11 @@ pub fn run(locks: &Redlock) {
     free();
     methods();
     nothing_in().unwrap();
-    let owner = Owner { locks: locks.clone(), shared: Arc::new(locks.clone()) };
+    let owner = Owner { locks: locks.clone(), shared: Arc::new(locks.clone()), behind: locks.clone().into() };
     owner.own().unwrap();
     owner.shared().unwrap();
     owner.fallible().unwrap();
+    owner.behind().unwrap();
     derived();
 }
 
@@ -471,6 +491,8 @@ fn free() {
     assert_eq!(moved("x".into()).unwrap(), "x");
     let point = Point { x: 1, y: 2, rest: String::new() };
     assert_eq!(taken_apart(point, (1, 1), (0, 1), &1, String::new()), Ok(8));
+    odd_holes(1, 2, "x-y").unwrap();
+    assert_eq!(raw_name(3), Ok(3));
     assert_eq!(slice([1, 2, 3, 4]), Ok(5));
     assert_eq!(generic::<_, _, 2>(5, "x"), Ok([5, 5]));
     assert_eq!(borrow("abc", ""), Ok("bc"));
