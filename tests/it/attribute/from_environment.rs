@@ -16,7 +16,9 @@ fn child_sees(vars: &[(&str, &str)], expected: &str) {
     let names = ["REDLOCK_NODES", "REDIS_URL", "REDLOCK_LEASE", "REDLOCK_NODE_TIMEOUT", "REDLOCK_KEY_PREFIX"];
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "attribute::from_environment::child", "--ignored"]);
-    names.iter().for_each(|name| _ = command.env_remove(name));
+    for name in names {
+        command.env_remove(name);
+    }
     let output = command.envs(vars.iter().copied()).env("EXPECTED", expected).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
