@@ -1,0 +1,1 @@
+//! The holder's process is stopped for longer than its lease.

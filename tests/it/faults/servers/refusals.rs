@@ -1,0 +1,1 @@
+//! Servers that answer with an error.

@@ -1,0 +1,1 @@
+//! Servers that come back empty, or as somebody else.

@@ -1,0 +1,161 @@
+//! What the fault tests share: servers behind proxies, clients of them, and the measure of a loss.
+
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Builder, Error, LeaseState, LostReason, Redlock};
+use redlock_tests::{Proxy, Server, eventually, servers};
+
+use crate::kinds::Kind;
+
+/// For conditions that come in milliseconds, on a machine that is busy with other tests.
+pub const SOON: Duration = Duration::from_secs(10);
+/// Renewed each 400 ms; long enough for a machine that stutters, short enough to wait for its end.
+pub const LEASE: Duration = Duration::from_millis(1200);
+/// A lease that no test waits for: what goes before its end was not its end.
+pub const LONG: Duration = Duration::from_secs(60);
+/// The client's default.
+pub const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+/// What the machine may add to a bounded wait.
+pub const SLACK: Duration = Duration::from_millis(400);
+
+/// N servers, each behind a proxy.
+pub struct Rig {
+    pub servers: Vec<Server>,
+    pub proxies: Vec<Proxy>,
+}
+
+impl Rig {
+    pub fn start(n: usize) -> Rig {
+        Rig::of(servers(n))
+    }
+
+    pub fn of(servers: Vec<Server>) -> Rig {
+        let proxies = servers.iter().map(Proxy::start).collect();
+        Rig { servers, proxies }
+    }
+
+    /// Settings of a client by way of the proxies. Without the restart guard: a server of a test is younger than its leases.
+    pub fn builder(&self) -> Builder {
+        Redlock::builder().nodes(self.proxies.iter().map(Proxy::url)).restart_guard(false).lease(LEASE)
+    }
+
+    pub fn open(&self) -> Redlock {
+        self.builder().build().unwrap()
+    }
+
+    /// A client that has connections to all nodes already, whose servers know the scripts.
+    pub fn open_warm<K: Kind>(&self) -> Redlock {
+        let locks = self.open();
+        warm::<K>(&locks, self.servers.len());
+        locks
+    }
+
+    /// A client that no proxy injures.
+    pub fn open_direct(&self) -> Redlock {
+        let urls = self.servers.iter().map(Server::url);
+        Redlock::builder().nodes(urls).restart_guard(false).lease(LEASE).build().unwrap()
+    }
+
+    /// As many nodes as make a majority.
+    pub fn need(&self) -> usize {
+        self.servers.len() / 2 + 1
+    }
+
+    /// As many nodes as can be missed.
+    pub fn spare(&self) -> usize {
+        self.servers.len() - self.need()
+    }
+
+    /// How many commands of that name came to all nodes.
+    pub fn count(&self, name: &str) -> usize {
+        self.proxies.iter().map(|proxy| proxy.count(name)).sum()
+    }
+
+    /// How many nodes have this token at the key.
+    pub fn holding(&self, key: &str, token: &str) -> usize {
+        self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
+    }
+
+    /// No node has the key.
+    pub fn is_free(&self, key: &str) -> bool {
+        self.servers.iter().all(|server| server.get(key).is_none())
+    }
+}
+
+/// Uses a lock of its own until every node has taken part.
+pub fn warm<K: Kind>(locks: &Redlock, nodes: usize) {
+    let lock = K::new(locks, "warm-up");
+    eventually("all nodes take part", SOON, || {
+        let Ok(guard) = lock.lock() else { return false };
+        let all = (0..20).any(|_| guard.extend(LEASE).is_ok()) && guard.fencing_token().is_ok();
+        K::unlock(guard).is_ok() && all
+    });
+    assert!(nodes > 0);
+}
+
+/// Runs the test for each number of nodes at the same time: most of it is waiting.
+pub fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        let test = &test;
+        let all: Vec<_> = ns.iter().map(|&n| scope.spawn(move || test(n))).collect();
+        for (n, thread) in ns.iter().zip(all) {
+            if let Err(panic) = thread.join() {
+                eprintln!("… with {n} nodes");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+}
+
+/// Runs `work` and asserts that it took no longer than that, plus what the machine may add.
+pub fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    let took = start.elapsed();
+    assert!(took <= limit + SLACK, "{what} took {took:?}, more than {limit:?}");
+    result
+}
+
+/// Renewal fails already. Waits for the loss and asserts that `check()` is Ok until the lease's own deadline, and not a moment longer;
+/// that `on_lost` is called then; and what the reason is. The moment of the loss.
+pub fn lost_at_own_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
+    eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
+    let (tell, told) = std::sync::mpsc::channel();
+    guard.on_lost(move |_| _ = tell.send(Instant::now()));
+    // The deadline lies between the two: it cannot move any more, as no renewal succeeds.
+    let early = Instant::now();
+    let left = guard.remaining();
+    let late = Instant::now() + left;
+    let early = early + left;
+    let reason = loop {
+        let asked = Instant::now();
+        match guard.check() {
+            Ok(()) => assert!(asked < late, "check() was Ok after the lease's own deadline"),
+            Err(error) => {
+                assert!(Instant::now() >= early, "lost before the lease's own deadline");
+                break error.lost_reason().unwrap_or_else(|| panic!("{error}"));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let heard = told.recv_timeout(SOON).expect("on_lost is called");
+    assert!(heard <= late + SLACK, "on_lost came {:?} after the deadline", heard - late);
+    assert!(matches!(guard.state(), LeaseState::Lost(_)) && guard.remaining().is_zero());
+    (late, reason)
+}
+
+/// The names and addresses of all nodes for which the error brings a message.
+pub fn nodes_named(error: &Error) -> Vec<(usize, String)> {
+    match error {
+        Error::Unavailable { nodes, .. } | Error::Unconfirmed { nodes, .. } => {
+            nodes.iter().map(|node| (node.node, node.message.clone())).collect()
+        }
+        other => panic!("no error of nodes: {other}"),
+    }
+}
+
+/// Fails unless this is a `Config` error that names the node and says what it said.
+pub fn assert_misuse(error: &Error, address: &str, said: &str) {
+    let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
+    assert!(message.contains(address) && message.contains(said), "`{message}` lacks `{address}` or `{said}`");
+}
