@@ -6,7 +6,7 @@ use redlock_sync::{Error, LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
 use crate::faults::support::{
-    LEASE, NODE_TIMEOUT, Rig, SOON, for_each_n, lost_at_own_deadline, nodes_named, warm, within,
+    LEASE, NODE_TIMEOUT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named, warm, within,
 };
 use crate::kinds::{Kind, each_kind};
 
@@ -50,11 +50,12 @@ fn fault_01_unlock_after_the_kill<K: Kind>() {
 /// The node timeout is nearly as long as the lease: the renewal that is under way when the lease ends must not keep the news back.
 fn fault_01_loss_is_told_in_time_though_a_renewal_hangs<K: Kind>() {
     let rig = Rig::start(1);
-    let locks = rig.builder().node_timeout(Duration::from_millis(1000)).build().unwrap();
-    let guard = K::new(&locks, "a").lock().unwrap();
+    let locks = rig.builder().node_timeout(Duration::from_millis(1400)).build().unwrap();
+    let guard = K::new(&locks, "a").lease(Duration::from_millis(1500)).lock().unwrap();
+    let renewals = rig.count("extend");
     rig.proxies[0].black_hole();
-    let (_, reason) = lost_at_own_deadline::<K>(&guard);
-    assert_eq!(reason, LostReason::Unreachable);
+    rig.proxies[0].wait_count("extend", renewals + 1, SOON);
+    lost_at_deadline::<K>(&guard);
     drop(guard);
 }
 
