@@ -50,8 +50,9 @@ fn fault_01_unlock_after_the_kill<K: Kind>() {
 /// The node timeout is nearly as long as the lease: the renewal that is under way when the lease ends must not keep the news back.
 fn fault_01_loss_is_told_in_time_though_a_renewal_hangs<K: Kind>() {
     let rig = Rig::start(1);
-    let locks = rig.builder().node_timeout(Duration::from_millis(1400)).build().unwrap();
-    let guard = K::new(&locks, "a").lease(Duration::from_millis(1500)).lock().unwrap();
+    let (timeout, lease) = (Duration::from_millis(1400), Duration::from_millis(1500));
+    let locks = rig.builder().node_timeout(timeout).lease(lease).build().unwrap();
+    let guard = K::new(&locks, "a").lock().unwrap();
     let renewals = rig.count("extend");
     rig.proxies[0].black_hole();
     rig.proxies[0].wait_count("extend", renewals + 1, SOON);

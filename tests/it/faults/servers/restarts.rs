@@ -87,12 +87,11 @@ fn fault_03_one_of_three_restarts_empty<K: Kind>() {
     assert!(second.get("a").is_none() && third.get("a").is_none());
 }
 
-/// Sleeps until the wall clock is at the end of a second: a server counts its uptime in such seconds, so that it can be nearly one too
-/// high.
-fn end_of_a_second() {
+/// Sleeps until the wall clock is so far into a second.
+fn sleep_into_second(millis: u64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let nanos = 1_850_000_000 - u64::from(now.subsec_nanos());
-    sleep(Duration::from_nanos(nanos % 1_000_000_000));
+    let now = u64::from(now.subsec_millis());
+    sleep(Duration::from_millis((1000 + millis - now) % 1000));
 }
 
 /// A holds nodes 1 and 2; node 2 forgets it; B could have 2 and 3.
@@ -107,13 +106,15 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
         let is_old = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap() >= 3;
         rig.servers.iter().all(is_old)
     });
-    end_of_a_second();
+    // A server counts its uptime by seconds of the wall clock: one that starts at the end of a second is a second old at once.
+    sleep_into_second(750);
     rig.proxies[2].refuse();
     let held = K::new(&a, "a").renew(false).lock().unwrap();
     let taken_until = Instant::now() + held.remaining();
     assert_eq!(rig.holding("a", held.id().as_str()), 2);
     rig.servers[1].restart();
     let restarted = Instant::now();
+    sleep_into_second(10);
     rig.proxies[2].heal();
     let lock = K::new(&b, "a");
     // B asks again and again while A holds, until node 3 takes part.
