@@ -46,7 +46,7 @@ impl Rig {
     /// A client that has connections to all nodes already, whose servers know the scripts.
     pub fn open_warm<K: Kind>(&self) -> Redlock {
         let locks = self.open();
-        warm::<K>(&locks, self.servers.len());
+        warm::<K>(&locks, LEASE);
         locks
     }
 
@@ -82,15 +82,13 @@ impl Rig {
     }
 }
 
-/// Uses a lock of its own until every node has taken part.
-pub fn warm<K: Kind>(locks: &Redlock, nodes: usize) {
-    let lock = K::new(locks, "warm-up");
-    eventually("all nodes take part", SOON, || {
-        let Ok(guard) = lock.lock() else { return false };
-        let all = (0..20).any(|_| guard.extend(LEASE).is_ok()) && guard.fencing_token().is_ok();
-        K::unlock(guard).is_ok() && all
-    });
-    assert!(nodes > 0);
+/// Uses a lock of its own, with all its calls: then there are connections to all nodes, and the servers know the scripts.
+pub fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
+    let guard = K::new(locks, "warm-up").lease(lease).lock().unwrap();
+    guard.extend(lease).unwrap();
+    guard.fencing_token().unwrap();
+    K::new(locks, "warm-up").is_locked().unwrap();
+    K::unlock(guard).unwrap();
 }
 
 /// Runs the test for each number of nodes at the same time: most of it is waiting.

@@ -6,7 +6,7 @@ use redlock_sync::{Error, LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
 use crate::faults::support::{
-    LEASE, NODE_TIMEOUT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named, warm, within,
+    LEASE, NODE_TIMEOUT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named, within,
 };
 use crate::kinds::{Kind, each_kind};
 
@@ -123,6 +123,5 @@ fn fault_11_a_majority_is_down_at_acquire<K: Kind>() {
         rig.servers[..rig.need()].iter().for_each(Server::restart);
         let guard = lock.try_lock_for(SOON).unwrap();
         assert_eq!(guard.state(), LeaseState::Held);
-        warm::<K>(&locks, n);
     });
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redlock_sync::{LeaseState, LostReason, Redlock};
 use redlock_tests::{Server, eventually, poll};
 
-use crate::faults::support::{LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n};
+use crate::faults::support::{LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n, warm};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(
@@ -97,15 +97,12 @@ fn sleep_into_second(millis: u64) {
 /// A holds nodes 1 and 2; node 2 forgets it; B could have 2 and 3.
 fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     let rig = Rig::start(3);
-    let open = || -> Redlock { rig.builder().restart_guard(true).build().unwrap() };
+    let lease = Duration::from_millis(900);
+    let open = || -> Redlock { rig.builder().restart_guard(true).lease(lease).build().unwrap() };
     let (a, b) = (open(), open());
-    // From here on all are older than the lease, by what the clients know.
-    crate::faults::support::warm::<K>(&a, 3);
-    crate::faults::support::warm::<K>(&b, 3);
-    eventually("all servers are old", SOON, || {
-        let is_old = |server: &Server| server.info("uptime_in_seconds").unwrap().parse::<u64>().unwrap() >= 3;
-        rig.servers.iter().all(is_old)
-    });
+    warm::<K>(&a, lease);
+    warm::<K>(&b, lease);
+    sleep(lease); // Both clients know now that all servers are older than the lease.
     // A server counts its uptime by seconds of the wall clock: one that starts at the end of a second is a second old at once.
     sleep_into_second(750);
     rig.proxies[2].refuse();
@@ -140,8 +137,8 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     let guard = lock.try_lock_for(SOON).unwrap();
     let waited = restarted.elapsed();
     // The server's process is a little older than the end of its start.
-    assert!(waited >= LEASE - Duration::from_millis(300), "it voted after {waited:?}");
-    assert!(waited < LEASE + Duration::from_secs(3), "it voted only after {waited:?}");
+    assert!(waited >= lease - Duration::from_millis(300), "it voted after {waited:?}");
+    assert!(waited < lease + Duration::from_secs(3), "it voted only after {waited:?}");
     K::unlock(guard).unwrap();
 }
 

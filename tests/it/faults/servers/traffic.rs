@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{Error, LeaseState};
 use redlock_tests::{Act, Proxy, eventually};
 
-use crate::faults::support::{LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n, nodes_named, within};
+use crate::faults::support::{LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n, nodes_named, warm, within};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(
@@ -178,7 +178,7 @@ fn fault_09_a_black_hole_among_the_nodes<K: Kind>() {
         let rig = Rig::start(n);
         let open = || rig.builder().node_timeout(timeout).lease(LONG).build().unwrap();
         let warmed = open();
-        crate::faults::support::warm::<K>(&warmed, n);
+        warm::<K>(&warmed, LONG);
         rig.proxies[0].black_hole();
         for (locks, what) in [(warmed, "a client with connections"), (open(), "a fresh client")] {
             let lock = K::new(&locks, "a");
@@ -205,7 +205,7 @@ fn fault_09_a_slow_node<K: Kind>() {
         let trip = Duration::from_millis(150);
         let rig = Rig::start(n);
         let locks = rig.builder().node_timeout(Duration::from_secs(1)).lease(LONG).build().unwrap();
-        crate::faults::support::warm::<K>(&locks, n);
+        warm::<K>(&locks, LONG);
         rig.proxies[..rig.spare()].iter().for_each(|proxy| proxy.latency(trip / 2));
         let start = Instant::now();
         let guard = K::new(&locks, "a").try_lock().unwrap();
