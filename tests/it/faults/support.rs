@@ -8,82 +8,82 @@ use redlock_tests::{Proxy, Server, eventually, servers};
 use crate::kinds::Kind;
 
 /// For conditions that come in milliseconds, on a machine that is busy with other tests.
-pub const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// Renewed each 400 ms; long enough for a machine that stutters, short enough to wait for its end.
-pub const LEASE: Duration = Duration::from_millis(1200);
+pub(crate) const LEASE: Duration = Duration::from_millis(1200);
 /// A lease that no test waits for: what goes before its end was not its end.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The client's default.
-pub const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 /// What the machine may add to a bounded wait.
-pub const SLACK: Duration = Duration::from_millis(500);
+pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
 /// N servers, each behind a proxy.
-pub struct Rig {
-    pub servers: Vec<Server>,
-    pub proxies: Vec<Proxy>,
+pub(crate) struct Rig {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) proxies: Vec<Proxy>,
 }
 
 impl Rig {
-    pub fn start(n: usize) -> Rig {
+    pub(crate) fn start(n: usize) -> Rig {
         Rig::of(servers(n))
     }
 
-    pub fn of(servers: Vec<Server>) -> Rig {
+    pub(crate) fn of(servers: Vec<Server>) -> Rig {
         let proxies = servers.iter().map(Proxy::start).collect();
         Rig { servers, proxies }
     }
 
     /// Settings of a client by way of the proxies. Without the restart guard: a server of a test is younger than its leases.
-    pub fn builder(&self) -> Builder {
+    pub(crate) fn builder(&self) -> Builder {
         Redlock::builder().nodes(self.proxies.iter().map(Proxy::url)).restart_guard(false).lease(LEASE)
     }
 
-    pub fn open(&self) -> Redlock {
+    pub(crate) fn open(&self) -> Redlock {
         self.builder().build().unwrap()
     }
 
     /// A client that has connections to all nodes already, whose servers know the scripts.
-    pub fn open_warm<K: Kind>(&self) -> Redlock {
+    pub(crate) fn open_warm<K: Kind>(&self) -> Redlock {
         let locks = self.open();
         warm::<K>(&locks, LEASE);
         locks
     }
 
     /// A client that no proxy injures.
-    pub fn open_direct(&self) -> Redlock {
+    pub(crate) fn open_direct(&self) -> Redlock {
         let urls = self.servers.iter().map(Server::url);
         Redlock::builder().nodes(urls).restart_guard(false).lease(LEASE).build().unwrap()
     }
 
     /// As many nodes as make a majority.
-    pub fn need(&self) -> usize {
+    pub(crate) fn need(&self) -> usize {
         self.servers.len() / 2 + 1
     }
 
     /// As many nodes as can be missed.
-    pub fn spare(&self) -> usize {
+    pub(crate) fn spare(&self) -> usize {
         self.servers.len() - self.need()
     }
 
     /// How many commands of that name came to all nodes.
-    pub fn count(&self, name: &str) -> usize {
+    pub(crate) fn count(&self, name: &str) -> usize {
         self.proxies.iter().map(|proxy| proxy.count(name)).sum()
     }
 
     /// How many nodes have this token at the key.
-    pub fn holding(&self, key: &str, token: &str) -> usize {
+    pub(crate) fn holding(&self, key: &str, token: &str) -> usize {
         self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
     }
 
     /// No node has the key.
-    pub fn is_free(&self, key: &str) -> bool {
+    pub(crate) fn is_free(&self, key: &str) -> bool {
         self.servers.iter().all(|server| server.get(key).is_none())
     }
 }
 
 /// Uses a lock of its own, with all its calls: then there are connections to all nodes, and the servers know the scripts.
-pub fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
+pub(crate) fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
     let guard = K::new(locks, "warm-up").lease(lease).lock().unwrap();
     guard.extend(lease).unwrap();
     guard.fencing_token().unwrap();
@@ -92,7 +92,7 @@ pub fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
 }
 
 /// Runs the test for each number of nodes at the same time: most of it is waiting.
-pub fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
+pub(crate) fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
         let test = &test;
         let all: Vec<_> = ns.iter().map(|&n| scope.spawn(move || test(n))).collect();
@@ -106,7 +106,7 @@ pub fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
 }
 
 /// Runs `work` and asserts that it took no longer than that, plus what the machine may add.
-pub fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
+pub(crate) fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let result = work();
     let took = start.elapsed();
@@ -115,14 +115,14 @@ pub fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 /// No renewal succeeds any more. Waits for the loss as in [`lost_at_deadline`], from the first renewal that failed.
-pub fn lost_at_own_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
+pub(crate) fn lost_at_own_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
     eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
     lost_at_deadline::<K>(guard)
 }
 
 /// The lease's deadline cannot move any more. Waits for the loss and asserts that `check()` is Ok until that deadline and not a moment
 /// longer, and that `on_lost` is called then. The deadline and the reason.
-pub fn lost_at_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
+pub(crate) fn lost_at_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
     let (tell, told) = std::sync::mpsc::channel();
     guard.on_lost(move |_| _ = tell.send(Instant::now()));
     // The deadline lies between the two.
@@ -148,7 +148,7 @@ pub fn lost_at_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReason) {
 }
 
 /// The names and addresses of all nodes for which the error brings a message.
-pub fn nodes_named(error: &Error) -> Vec<(usize, String)> {
+pub(crate) fn nodes_named(error: &Error) -> Vec<(usize, String)> {
     match error {
         Error::Unavailable { nodes, .. } | Error::Unconfirmed { nodes, .. } => {
             nodes.iter().map(|node| (node.node, node.message.clone())).collect()
@@ -158,7 +158,7 @@ pub fn nodes_named(error: &Error) -> Vec<(usize, String)> {
 }
 
 /// Fails unless this is a `Config` error that names the node and says what it said.
-pub fn assert_misuse(error: &Error, address: &str, said: &str) {
+pub(crate) fn assert_misuse(error: &Error, address: &str, said: &str) {
     let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
     assert!(message.contains(address) && message.contains(said), "`{message}` lacks `{address}` or `{said}`");
 }

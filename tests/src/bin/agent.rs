@@ -13,7 +13,7 @@ fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server(),
-        Some("paused") => paused::run(&args[1..]),
+        Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         other => panic!("no such subcommand: {other:?}"),
     }
 }

@@ -72,7 +72,8 @@ fn fault_06_reset_on_the_reply_to_a_release<K: Kind>() {
         let locks = rig.open_warm::<K>();
         let guard = K::new(&locks, "a").lease(LONG).lock().unwrap();
         let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", Act::ResetAfter)).collect();
-        within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard)).expect("`not held` after an unknown outcome is success");
+        within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard))
+            .expect("`not held` after an unknown outcome is success");
         assert!(faults.iter().all(|fault| fault.hits() == 1));
         assert!(rig.is_free("a"));
         let again = K::new(&locks, "a").try_lock_for(SOON).unwrap();
@@ -113,7 +114,9 @@ fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
         guard.check().unwrap();
         faults.iter().for_each(redlock_tests::Fault::release);
         eventually("a renewal has succeeded", SOON, || guard.state() == LeaseState::Held);
-        eventually("the lease lasts longer than without", SOON, || Instant::now() + guard.remaining() > deadline + LEASE / 2);
+        eventually("the lease lasts longer than without", SOON, || {
+            Instant::now() + guard.remaining() > deadline + LEASE / 2
+        });
         guard.check().unwrap();
         assert_eq!(rig.count("release"), releases, "a failed extend never deletes");
         assert_eq!(rig.holding("a", guard.id().as_str()), n);

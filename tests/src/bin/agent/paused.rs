@@ -1,4 +1,5 @@
 //! A holder that is stopped while it holds.
+#![allow(clippy::disallowed_methods, reason = "measures how long a call took")]
 
 use std::io::{BufRead, stdin};
 use std::time::{Duration, Instant};
@@ -15,18 +16,16 @@ pub(crate) fn run(args: &[String]) {
     let [kind, lease, urls @ ..] = args else { panic!("paused KIND LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());
     let locks = Redlock::builder().nodes(urls).lease(lease).restart_guard(false).build().unwrap();
-    match kind.as_str() {
-        "mutex" => {
-            let guard = locks.mutex("a").lock().unwrap();
-            serve(&guard);
-            end(guard.unlock());
-        }
-        _ => {
-            let guard = locks.reentrant_mutex("a").lock().unwrap();
-            serve(&guard);
-            end(guard.unlock().map(drop));
-        }
-    }
+    let end = if kind == "mutex" {
+        let guard = locks.mutex("a").lock().unwrap();
+        serve(&guard);
+        guard.unlock()
+    } else {
+        let guard = locks.reentrant_mutex("a").lock().unwrap();
+        serve(&guard);
+        guard.unlock().map(drop)
+    };
+    println!("{}", word(&end));
 }
 
 fn serve(lease: &Lease) {
@@ -35,20 +34,16 @@ fn serve(lease: &Lease) {
         match order.unwrap().as_str() {
             "check" => {
                 let start = Instant::now();
-                let said = word(lease.check());
+                let said = word(&lease.check());
                 println!("{said} {}", start.elapsed().as_millis());
             }
-            "use" => println!("{} {}", word(lease.fencing_token()), word(lease.extend(Duration::from_secs(60)))),
+            "use" => println!("{} {}", word(&lease.fencing_token()), word(&lease.extend(Duration::from_secs(60)))),
             _unlock => return,
         }
     }
 }
 
-fn end(result: Result<(), Error>) {
-    println!("{}", word(result));
-}
-
-fn word<T>(result: Result<T, Error>) -> &'static str {
+fn word<T>(result: &Result<T, Error>) -> &'static str {
     match result {
         Ok(_) => "ok",
         Err(Error::Lost { .. }) => "lost",
