@@ -11,10 +11,12 @@ use crate::kinds::Kind;
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// Renewed each 400 ms; long enough for a machine that stutters, short enough to wait for its end.
 pub(crate) const LEASE: Duration = Duration::from_millis(1200);
+/// For a lease that has to last through a stutter of the machine; renewed each second.
+pub(crate) const PATIENT: Duration = Duration::from_secs(3);
 /// A lease that no test waits for: what goes before its end was not its end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// The client's default.
-pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+/// More than the client's default: a stutter of the machine is no fault of a node.
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(400);
 /// What the machine may add to a bounded wait.
 pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
@@ -36,7 +38,11 @@ impl Rig {
 
     /// Settings of a client by way of the proxies. Without the restart guard: a server of a test is younger than its leases.
     pub(crate) fn builder(&self) -> Builder {
-        Redlock::builder().nodes(self.proxies.iter().map(Proxy::url)).restart_guard(false).lease(LEASE)
+        Redlock::builder()
+            .nodes(self.proxies.iter().map(Proxy::url))
+            .restart_guard(false)
+            .lease(LEASE)
+            .node_timeout(NODE_TIMEOUT)
     }
 
     pub(crate) fn open(&self) -> Redlock {

@@ -104,7 +104,8 @@ fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
-        let guard = K::new(&locks, "a").lock().unwrap();
+        let lease = 2 * LEASE;
+        let guard = K::new(&locks, "a").lease(lease).lock().unwrap();
         let releases = rig.count("release");
         let deadline = Instant::now() + guard.remaining();
         let struck = &rig.proxies[..rig.need()];
@@ -122,7 +123,7 @@ fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
         // One reset alone is not even noticed.
         let fault = rig.proxies[0].on("extend", Act::ResetAfter);
-        guard.extend(LEASE).unwrap();
+        guard.extend(lease).unwrap();
         assert_eq!((fault.hits(), guard.state()), (1, LeaseState::Held));
         K::unlock(guard).unwrap();
     });
@@ -212,6 +213,9 @@ fn fault_09_a_slow_node<K: Kind>() {
         rig.proxies[..rig.spare()].iter().for_each(|proxy| proxy.latency(trip / 2));
         let start = Instant::now();
         let guard = K::new(&locks, "a").try_lock().unwrap();
+        // Counted from before the first byte, less 1 % drift: the time of the reply is half a round trip later than the latest allowed.
+        let end = guard.remaining() + start.elapsed();
+        assert!(end + LONG / 100 <= LONG + trip / 2, "the lease ends {end:?} after the call");
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
         guard.extend(LONG).unwrap();
         K::unlock(guard).unwrap();
@@ -231,6 +235,5 @@ fn fault_09_a_slow_server_at_the_first_connection<K: Kind>() {
         let guard = K::new(&locks, "a").try_lock().unwrap();
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
         K::unlock(guard).unwrap();
-        assert!(rig.is_free("a"));
     });
 }
