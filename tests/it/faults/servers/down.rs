@@ -6,7 +6,8 @@ use redlock_sync::{Error, LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
 use crate::faults::support::{
-    LEASE, NODE_TIMEOUT, PATIENT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named, within,
+    LEASE, LONG, NODE_TIMEOUT, PATIENT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named,
+    within,
 };
 use crate::kinds::{Kind, each_kind};
 
@@ -35,7 +36,8 @@ fn fault_01_server_killed_while_held<K: Kind>() {
 fn fault_01_unlock_after_the_kill<K: Kind>() {
     let rig = Rig::start(1);
     let locks = rig.open();
-    let (a, b) = (K::new(&locks, "a").lock().unwrap(), K::new(&locks, "b").lock().unwrap());
+    let hold = |key| K::new(&locks, key).lease(LONG).lock().unwrap();
+    let (a, b) = (hold("a"), hold("b"));
     rig.proxies[0].black_hole();
     let error = within(3 * NODE_TIMEOUT, "unlock() without answers", || K::unlock(a).unwrap_err());
     assert!(matches!(&error, Error::Unconfirmed { key, confirmed: 0, of: 1, .. } if key == "a"), "{error}");
@@ -91,7 +93,7 @@ fn fault_11_a_majority_is_down_while_held<K: Kind>() {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
         let guard = K::new(&locks, "a").lock().unwrap();
-        let other = K::new(&locks, "b").lock().unwrap();
+        let other = K::new(&locks, "b").lease(PATIENT).lock().unwrap();
         rig.servers[..rig.need()].iter().for_each(Server::kill);
         let error = within(3 * NODE_TIMEOUT, "unlock()", || K::unlock(other).unwrap_err());
         assert!(matches!(error, Error::Unconfirmed { of, .. } if of == n), "{error}");

@@ -94,11 +94,11 @@ fn fault_18_failover_behind_an_address<K: Kind>() {
     let guard = K::new(&locks, "held").lease(LONG).lock().unwrap();
     eventually("the replica has the key", SOON, || new.get("held").is_some());
     new.promote();
-    old.replica_of(&new);
     rig.proxies[0].target(&new);
+    old.replica_of(&new);
     let lock = K::new(&locks, "a");
     assert_misuse(&lock.lock().err().unwrap(), &rig.proxies[0].addr().to_string(), "READONLY");
-    let taken = lock.lock().expect("a new connection leads to the new master");
+    let taken = poll(SOON, || lock.lock().ok()).expect("a new connection leads to the new master");
     assert_eq!(new.get("a").as_deref(), Some(taken.id().as_str()));
     K::unlock(taken).unwrap();
     guard.extend(LONG).unwrap();
