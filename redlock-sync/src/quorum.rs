@@ -251,8 +251,7 @@ impl Quorum {
         while seats.iter().any(|seat| matches!(seat, Seat::Cold)) && self.now() < by {
             for (node, seat) in self.members().zip(seats.iter_mut()) {
                 if matches!(seat, Seat::Cold) {
-                    let slice = by.min(self.now().after(COLD_SLICE));
-                    *seat = Seat::from(node.begin(call, lane, slice, Patience::Wait));
+                    *seat = Seat::from(node.begin(call, lane, by, Patience::Slice(COLD_SLICE)));
                 }
             }
         }

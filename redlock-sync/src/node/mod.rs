@@ -129,7 +129,7 @@ pub(crate) struct Answer {
 pub(crate) enum Begun<'a> {
     /// On its way; the reply is read by [`Pending::finish`].
     Sent(Box<dyn Pending + 'a>),
-    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Wait`].
+    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Slice`].
     Cold,
     /// Not sent, or not worth waiting for.
     Failed(Failure),
@@ -139,6 +139,9 @@ pub(crate) enum Begun<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
     AtOnce,
+    /// At most this long; a connection that is still being made then is [`Begun::Cold`] until `by` has passed.
+    Slice(Duration),
+    /// Until `by`.
     Wait,
 }
 
