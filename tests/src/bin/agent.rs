@@ -6,10 +6,14 @@ use std::{env, io};
 
 use redlock_tests::Server;
 
+#[path = "agent/holders.rs"]
+mod holders;
+
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server(),
+        Some("hold" | "fork" | "hear") => holders::main(&args),
         other => panic!("no such subcommand: {other:?}"),
     }
 }

@@ -1,0 +1,114 @@
+//! N servers, each behind a proxy of its own.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::{Builder, Error, Lease, LostReason, Redlock};
+use redlock_tests::{Proxy, Seen, Server, poll, servers};
+
+use crate::kinds::Kind;
+
+/// The end of patience where something must happen, however busy the machine is.
+pub(super) const SOON: Duration = Duration::from_secs(20);
+/// What a busy machine may add to a time that is bounded.
+pub(super) const SLACK: Duration = Duration::from_millis(800);
+/// The library's default.
+pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+pub(super) const KEY: &str = "order:42";
+
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The servers; what goes over a proxy can be seen and injured.
+pub(super) struct Rig {
+    pub(super) servers: Vec<Server>,
+    pub(super) proxies: Vec<Proxy>,
+}
+
+impl Rig {
+    pub(super) fn start(n: usize) -> Rig {
+        let servers = servers(n);
+        let proxies = servers.iter().map(Proxy::start).collect();
+        Rig { servers, proxies }
+    }
+
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.proxies.iter().map(Proxy::url).collect()
+    }
+
+    pub(super) fn builder(&self) -> Builder {
+        Redlock::builder().nodes(self.urls())
+    }
+
+    pub(super) fn client(&self) -> Redlock {
+        self.builder().build().unwrap()
+    }
+
+    /// A client that does not go by way of the proxies.
+    pub(super) fn other_client(&self) -> Redlock {
+        Redlock::builder().nodes(self.servers.iter().map(Server::url)).build().unwrap()
+    }
+
+    pub(super) fn majority(&self) -> &[Server] {
+        &self.servers[..self.servers.len() / 2 + 1]
+    }
+
+    /// On how many servers the key is.
+    pub(super) fn holding(&self, key: &str) -> usize {
+        self.servers.iter().filter(|server| exists(server, key)).count()
+    }
+
+    pub(super) fn heal(&self) {
+        self.proxies.iter().for_each(Proxy::heal);
+    }
+
+    /// All scripts that were sent for a token.
+    pub(super) fn sent_for(&self, token: &str) -> Vec<Seen> {
+        let all = self.proxies.iter().flat_map(Proxy::seen);
+        all.filter(|seen| seen.args.iter().any(|arg| arg == token)).collect()
+    }
+}
+
+pub(super) fn exists(server: &Server, key: &str) -> bool {
+    server.ask::<bool>(cmd("EXISTS").arg(key))
+}
+
+/// Runs the test for each number of servers at the same time: most of it is waiting.
+pub(super) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
+    thread::scope(|scope| {
+        for &n in sizes {
+            let test = &test;
+            thread::Builder::new().name(format!("N = {n}")).spawn_scoped(scope, move || test(&Rig::start(n))).unwrap();
+        }
+    });
+}
+
+/// How long it took.
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    (work(), start.elapsed())
+}
+
+pub(super) fn err<T>(result: Result<T, Error>) -> Error {
+    result.map(drop).unwrap_err()
+}
+
+/// Waits until the lease is lost; for which reason, and when that was seen.
+pub(super) fn lost(lease: &Lease) -> (LostReason, Instant) {
+    let found = poll(SOON, || lease.check().err().map(|error| (error, Instant::now())));
+    let (error, at) = found.expect("the lock is never lost");
+    (error.lost_reason().unwrap_or_else(|| panic!("{error}")), at)
+}
+
+/// For this long the condition holds whenever one looks.
+pub(super) fn stays(what: &str, long: Duration, mut holds: impl FnMut() -> bool) {
+    let broken = poll(long, || (!holds()).then_some(()));
+    assert!(broken.is_none(), "did not stay so for {long:?}: {what}");
+}
+
+/// The kind's name in the words of `agent`.
+pub(super) fn kind_name<K: Kind>() -> &'static str {
+    if std::any::type_name::<K>().contains("Reentrant") { "reentrant" } else { "mutex" }
+}
