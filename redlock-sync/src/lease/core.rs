@@ -228,7 +228,9 @@ impl Core {
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
         let call = self.primitive.extend(&self.id, lease);
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
+        let by = self.round_deadline().min(self.state.lock().until);
+        let ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
         io.holding.apply(&ballot.votes, ballot.started, lease);
         let until = io.holding.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
@@ -473,10 +475,11 @@ fn jittered(pause: Duration) -> Duration {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock().now;
         f.debug_struct("Lease")
             .field("key", &self.key.as_str())
             .field("id", &self.id)
-            .field("state", &self.state.lock().now)
+            .field("state", &state)
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

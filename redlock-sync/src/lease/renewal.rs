@@ -92,10 +92,7 @@ impl Renewer {
         };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
-        thread::Builder::new()
-            .name("redlock-renew".into())
-            .stack_size(256 * 1024)
-            .spawn(move || mine.run(&renewer))?;
+        thread::Builder::new().name("redlock-renew".into()).stack_size(256 * 1024).spawn(move || mine.run(&renewer))?;
         Ok(worker)
     }
 
