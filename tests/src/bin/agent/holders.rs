@@ -57,47 +57,51 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
 
 fn fork(kind: &str, key: &str, urls: &[String]) {
     let locks = client(urls, Duration::from_secs(10));
+    // As long as no client of this process has been used, there are no threads, and a child can open a client of its own.
+    in_a_child(|| {
+        tell("early-lock", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
+        let own = client(urls, Duration::from_secs(10));
+        let guard = lock(&own, kind, key, true).unwrap();
+        tell("early-own", guard.check());
+        drop(guard);
+    });
     // Without renewal, so that whatever is sent for this token while the child lives is sent by the child.
     let guard = lock(&locks, kind, key, false).unwrap();
-    // One more token, so that the random generator has been used before the fork.
-    drop(lock(&locks, kind, "before", false).unwrap());
-    tell("token", guard.id().as_str());
-    // SAFETY: no other thread of this process holds a lock that the child needs: they all sleep.
+    println!("token {}", guard.id().as_str());
+    in_a_child(|| {
+        tell("check", guard.check());
+        tell("extend", guard.extend(Duration::from_secs(20)));
+        tell("fence", guard.fencing_token());
+        tell("lock", lock(&locks, kind, "another", true).map(|guard| guard.id().clone()));
+        tell("lock-again", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
+        tell("unlock_all", locks.unlock_all());
+        // The child's copies of both end here, as at the end of a function that the child returns from.
+        // SAFETY: they are read once, and the process ends before their owners would drop them again.
+        unsafe {
+            drop(std::ptr::read(&raw const guard));
+            drop(std::ptr::read(&raw const locks));
+        }
+    });
+    tell("forked", ());
+    io::stdin().lock().read_line(&mut String::new()).unwrap();
+    tell("parent-check", guard.check());
+    drop(guard);
+    tell("parent-dropped", ());
+}
+
+/// Runs the work in a forked child, waits for its end, and asserts that it went well.
+fn in_a_child(work: impl FnOnce()) {
+    // SAFETY: the child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
     if child == 0 {
-        in_child(&locks, guard, kind, key, urls);
-        drop(locks);
+        work();
         exit(0);
     }
     let mut status = 0;
     // SAFETY: `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    tell("status", status);
-    wait_for_stdin();
-    tell("parent-check", guard.check());
-    let other = lock(&locks, kind, "of-parent", false).unwrap();
-    tell("parent-token", other.id().as_str());
-    drop((other, guard));
-    tell("parent-dropped", ());
-}
-
-fn in_child(locks: &Redlock, guard: Guard, kind: &str, key: &str, urls: &[String]) {
-    tell("check", guard.check());
-    tell("extend", guard.extend(Duration::from_secs(20)));
-    tell("fence", guard.fencing_token());
-    tell("lock", lock(locks, kind, "another", true).map(|guard| guard.id().clone()));
-    tell("unlock_all", locks.unlock_all());
-    drop(guard);
-    let fresh = client(urls, Duration::from_secs(10));
-    let other = lock(&fresh, kind, "of-child", false).unwrap();
-    tell("child-token", other.id().as_str());
-    drop(other);
-    tell("child-try", fresh.mutex(key).try_lock().map(|guard| guard.id().clone()));
-}
-
-fn wait_for_stdin() {
-    io::stdin().lock().read_line(&mut String::new()).unwrap();
+    assert_eq!(status, 0, "the child died");
 }
 
 /// Writes every record of the library to stdout.
