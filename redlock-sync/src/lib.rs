@@ -46,6 +46,7 @@ mod client;
 mod clock;
 mod config;
 mod error;
+mod gate;
 mod key;
 mod lease;
 mod lock;
