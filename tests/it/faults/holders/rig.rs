@@ -38,8 +38,9 @@ impl Rig {
         self.proxies.iter().map(Proxy::url).collect()
     }
 
+    /// Without the guard against restarts: these servers were all started just now, some a moment before the others.
     pub(super) fn builder(&self) -> Builder {
-        Redlock::builder().nodes(self.urls())
+        Redlock::builder().nodes(self.urls()).restart_guard(false)
     }
 
     pub(super) fn client(&self) -> Redlock {
@@ -48,11 +49,17 @@ impl Rig {
 
     /// A client that does not go by way of the proxies.
     pub(super) fn other_client(&self) -> Redlock {
-        Redlock::builder().nodes(self.servers.iter().map(Server::url)).build().unwrap()
+        Redlock::builder().nodes(self.servers.iter().map(Server::url)).restart_guard(false).build().unwrap()
     }
 
     pub(super) fn majority(&self) -> &[Server] {
         &self.servers[..self.servers.len() / 2 + 1]
+    }
+
+    /// Whether a majority has this token at the key.
+    pub(super) fn is_held_by(&self, key: &str, token: &str) -> bool {
+        let has = |server: &&Server| server.get(key).as_deref() == Some(token);
+        self.servers.iter().filter(has).count() >= self.majority().len()
     }
 
     /// On how many servers the key is.

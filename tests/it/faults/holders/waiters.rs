@@ -45,7 +45,7 @@ fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
                         match lock.try_lock() {
                             Ok(guard) => drop(guard),
                             Err(error) => {
-                                assert!(error.is_unavailable() && error.to_string().contains("no free connection"), "{error}");
+                                assert!(error.is_unavailable(), "{error}");
                                 refused.fetch_add(1, Ordering::Relaxed);
                             }
                         }
@@ -259,29 +259,3 @@ each_kind!(
     fault_40_lock_without_a_deadline_gives_up_too,
     fault_40_a_majority_that_answers_is_enough,
 );
-#[test]
-fn scratch_crowd() {
-    for threads in [8, 32, 64] {
-        for n in [1usize, 3] {
-            let rig = Rig::start(n);
-            let locks = rig.other_client();
-            let (ok, bad) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let start = Instant::now();
-            thread::scope(|scope| {
-                for i in 0..threads {
-                    let lock = locks.mutex(format!("crowd:{i}"));
-                    let (ok, bad) = (&ok, &bad);
-                    scope.spawn(move || {
-                        while start.elapsed() < ms(2000) {
-                            match lock.try_lock().and_then(|g| g.unlock()) {
-                                Ok(()) => ok.fetch_add(1, Ordering::Relaxed),
-                                Err(_) => bad.fetch_add(1, Ordering::Relaxed),
-                            };
-                        }
-                    });
-                }
-            });
-            println!("{threads} threads N = {n}: {ok:?} ok {bad:?} failed");
-        }
-    }
-}
