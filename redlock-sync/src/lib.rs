@@ -32,7 +32,7 @@
 //!
 //! - async: it is for programs that block and have no runtime. With one, take `rslock`.
 //! - read-to-write upgrade: two readers that both wait to upgrade would wait for ever.
-//! - a forked child cannot use its parent's client: it must open one of its own.
+//! - a forked child cannot use its parent's client. Fork first, then open a client in each process.
 //!
 //! # Platforms
 //!

@@ -304,10 +304,13 @@ fn input_10_a_database_of_its_own_per_node<K: Kind>() {
 
 #[test]
 fn input_10_debug_shows_no_password() {
-    let builder = || Redlock::builder().node("redis://someone:Geheimnis@host:7000/3").node("unix:///a.sock?pass=Geheimnis&db=2");
+    let builder =
+        || Redlock::builder().node("redis://someone:Geheimnis@host:7000/3").node("unix:///a.sock?pass=Geheimnis&db=2");
     let locks = builder().build().unwrap();
     let (mutex, reentrant) = (locks.mutex("k"), locks.reentrant_mutex("k"));
-    for shown in [format!("{:?}", builder()), format!("{locks:?}"), format!("{locks:#?}"), format!("{mutex:?} {reentrant:?}")] {
+    for shown in
+        [format!("{:?}", builder()), format!("{locks:?}"), format!("{locks:#?}"), format!("{mutex:?} {reentrant:?}")]
+    {
         assert!(!shown.contains(SECRET), "{shown}");
     }
     let shown = format!("{locks:?}");
@@ -341,7 +344,6 @@ fn input_11_urls_that_cannot_be() {
     }
 }
 
-#[cfg(not(feature = "tls"))]
 #[test]
 fn input_11_tls_without_the_feature() {
     says(Redlock::open("rediss://:Geheimnis@host/"), &["rediss://:***@host/", "feature `tls`"]);
@@ -350,7 +352,8 @@ fn input_11_tls_without_the_feature() {
 /// Whatever the password is made of, no message of a URL that is refused shows a part of it.
 #[test]
 fn input_11_no_message_shows_a_part_of_a_password() {
-    for odd in ["@", ":", "/", "?", "#", "&", "%", "=", " ", "\\", "?pass=", "&x=", "://", "[", "]", "%40", "ü", "\n"] {
+    for odd in ["@", ":", "/", "?", "#", "&", "%", "=", " ", "\\", "?pass=", "&x=", "://", "[", "]", "%40", "ü", "\n"]
+    {
         let password = format!("Geheim{odd}nisvoll");
         for url in [
             format!("redis://someone:{password}@host:port/"),

@@ -42,7 +42,7 @@ fn fault_29_drop_while_panicking_never_panics<K: Kind>() {
             guard.on_lost(|_| panic!("this panic is part of the test, too"));
             rig.servers.iter().for_each(|server| _ = server.del(KEY));
         });
-        let (_, took) = timed(|| {
+        let ((), took) = timed(|| {
             panic_with_guard(lock.clone(), |_| rig.proxies.iter().for_each(Proxy::black_hole));
         });
         assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
@@ -55,7 +55,7 @@ fn fault_29_drop_while_panicking_never_panics<K: Kind>() {
 
 fn fault_29_a_lost_lock_with_a_panicking_handler_unwinds<K: Kind>() {
     let rig = Rig::start(1);
-    let lock = K::new(&rig.client(), KEY).lease(ms(600)).renew(false);
+    let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
     let (tell, told) = mpsc::channel();
     // The lease runs out unseen; the drop notices it first, while its thread is panicking.
     panic_with_guard(lock, move |guard| {
@@ -73,7 +73,7 @@ fn fault_29_a_lost_lock_with_a_panicking_handler_unwinds<K: Kind>() {
 fn fault_31_a_sendable_guard_changes_threads() {
     for_sizes(&[1, 3], |rig| {
         let locks = rig.client();
-        let lock = locks.mutex(KEY).lease(ms(900));
+        let lock = locks.mutex(KEY).lease(ms(1200));
         let guard = lock.lock().unwrap();
         let token = guard.id().clone();
         assert!(matches!(lock.lock(), Err(Error::WouldDeadlock { .. })));
@@ -88,17 +88,17 @@ fn fault_31_a_sendable_guard_changes_threads() {
             guard.unlock()
         });
         let seen = rig.proxies[0].count("acquire");
-        let taken = AtomicBool::new(false);
+        let is_taken = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 // Renewed across the move, for longer than a lease.
-                rig.proxies[0].wait_count("extend", 4, SOON);
+                rig.proxies[0].wait_count("extend", 3, SOON);
                 rig.proxies[0].wait_count("acquire", seen + 2, SOON);
-                assert!(!taken.load(Ordering::SeqCst));
+                assert!(!is_taken.load(Ordering::SeqCst));
                 release.send(()).unwrap();
             });
             let guard = lock.lock().unwrap();
-            taken.store(true, Ordering::SeqCst);
+            is_taken.store(true, Ordering::SeqCst);
             assert_ne!(guard.id(), &token);
         });
         holder.join().unwrap().unwrap();
@@ -117,11 +117,10 @@ fn fault_31_a_dropped_sendable_guard_releases_in_its_thread() {
 /// At once, and without a word to the servers.
 #[track_caller]
 fn silently<T>(rig: &Rig, work: impl FnOnce() -> T) -> T {
-    let said = |rig: &Rig| rig.proxies.iter().map(|proxy| proxy.count("*")).sum::<usize>();
-    let before = said(rig);
+    let before = rig.calls();
     let (outcome, took) = timed(work);
     assert!(took < SLACK, "{took:?}");
-    assert_eq!(said(rig), before);
+    assert_eq!(rig.calls(), before);
     outcome
 }
 
@@ -229,21 +228,21 @@ fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
 
 fn fault_33_a_forgotten_guard_ends_by_max_hold<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lock = K::new(&rig.client(), KEY).lease(ms(600)).max_hold(ms(1300));
+        let lock = K::new(&rig.client(), KEY).lease(ms(900)).max_hold(ms(1600));
         std::mem::forget(lock.lock().unwrap());
         let other: Redlock = rig.other_client();
         let (next, took) = timed(|| other.mutex(KEY).lock().unwrap());
-        assert!(took > ms(900) && took < ms(1300) + SLACK, "{took:?}");
+        assert!(took > ms(1000) && took < ms(1600) + SLACK, "{took:?}");
         next.unlock().unwrap();
     });
 }
 
 fn fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lock = K::new(&rig.client(), KEY).lease(ms(600)).renew(false);
+        let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
         std::mem::forget(lock.lock().unwrap());
         let (next, took) = timed(|| rig.other_client().mutex(KEY).lock().unwrap());
-        assert!(took < ms(600) + SLACK, "{took:?}");
+        assert!(took < ms(800) + SLACK, "{took:?}");
         next.unlock().unwrap();
     });
 }
@@ -251,8 +250,8 @@ fn fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl<K: Kind>() {
 fn fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let locks = rig.client();
-        std::mem::forget(K::new(&locks, KEY).lease(ms(600)).lock().unwrap());
-        stays("the lock is held", ms(1000), || rig.holding(KEY) == rig.servers.len());
+        std::mem::forget(K::new(&locks, KEY).lease(ms(1200)).lock().unwrap());
+        stays("the lock is held", ms(1500), || rig.holding(KEY) == rig.servers.len());
         assert_eq!(locks.unlock_all().unwrap(), 1);
         assert_eq!(rig.holding(KEY), 0);
         let renewed = rig.proxies[0].count("extend");

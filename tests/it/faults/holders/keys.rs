@@ -36,7 +36,7 @@ fn expect_wrong_type<T>(rig: &Rig, op: &str, outcome: impl FnOnce() -> Result<T,
     let text = error.to_string();
     assert!(text.contains(op) && text.contains(KEY) && text.contains(&node.address), "{text}");
     assert!(rig.proxies.iter().any(|proxy| node.address == proxy.addr().to_string()), "{text}");
-    assert!(took < PATIENT - ms(500), "{op} took {took:?}");
+    assert!(took < ms(2500), "{op} took {took:?}");
 }
 
 fn fault_23_a_foreign_key_is_refused_at_once<K: Kind>() {
@@ -124,7 +124,9 @@ fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
         let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
         let fence = guard.fencing_token().unwrap();
         let minority = &rig.servers[rig.majority().len()..];
-        minority.iter().for_each(|server| assert!(server.del(KEY)));
+        for server in minority {
+            assert!(server.del(KEY));
+        }
         let is_filled = |server: &Server| server.get(KEY).as_deref() == Some(guard.id().as_str());
         eventually("the nodes are filled again", SOON, || minority.iter().all(is_filled));
         guard.check().unwrap();
@@ -134,7 +136,9 @@ fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
         eventually("a renewal has counted them", SOON, || guard.state() == redlock_sync::LeaseState::Held);
         let renewed = rig.proxies[0].count("extend");
         rig.proxies[0].wait_count("extend", renewed + 1, SOON);
-        others.iter().for_each(|server| _ = server.del(KEY));
+        for server in others {
+            server.del(KEY);
+        }
         let renewed = rig.proxies[0].count("extend");
         rig.proxies[0].wait_count("extend", renewed + 2, SOON);
         guard.check().unwrap();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{LeaseState, LostReason, Redlock};
 use redlock_tests::{Act, Proxy, eventually, poll};
 
-use super::rig::{KEY, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use super::rig::{KEY, NODE_TIMEOUT, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
 fn loading() -> Act {
@@ -48,7 +48,7 @@ fn fault_24_lost_only_at_the_own_deadline<K: Kind>() {
 fn fault_25_a_handler_that_panics_harms_nobody<K: Kind>() {
     for_sizes(&[1], |rig| {
         let locks = rig.client();
-        let guard = K::new(&locks, KEY).lease(ms(900)).lock().unwrap();
+        let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
         let (tell, told) = mpsc::channel();
         guard.on_lost(|_| panic!("this panic is part of the test"));
         guard.on_lost(move |error| tell.send((error, thread::current().id())).unwrap());
@@ -60,7 +60,7 @@ fn fault_25_a_handler_that_panics_harms_nobody<K: Kind>() {
         assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::Deleted));
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
         // The thread goes on with the next guard.
-        let guard = K::new(&locks, KEY).lease(ms(900)).lock().unwrap();
+        let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
         rig.proxies[0].clear_log();
         rig.proxies[0].wait_count("extend", 2, SOON);
         guard.check().unwrap();
@@ -76,16 +76,16 @@ fn fault_25_a_handler_that_blocks_keeps_nobody_waiting<K: Kind>() {
         let (go, gone) = mpsc::channel::<()>();
         guard.on_lost(move |_| {
             blocked.send(()).unwrap();
-            drop(gone.recv());
+            _ = gone.recv();
         });
         rig.servers.iter().for_each(|server| _ = server.del(KEY));
         is_blocked.recv_timeout(SOON).unwrap();
         let (checked, took) = timed(|| guard.check());
         assert_eq!(err(checked).lost_reason(), Some(LostReason::Deleted));
-        assert!(took < ms(300), "{took:?}");
+        assert!(took < ms(500), "{took:?}");
         let (unlocked, took) = timed(|| K::unlock(guard));
         assert_eq!(err(unlocked).lost_reason(), Some(LostReason::Deleted));
-        assert!(took < ms(500), "{took:?}");
+        assert!(took < ms(600), "{took:?}");
         // Others are renewed by other threads.
         let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
         rig.proxies[0].clear_log();
@@ -137,24 +137,22 @@ fn fault_25_check_is_right_while_the_renewal_thread_is_stuck<K: Kind>() {
 }
 
 fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
-    for act in [Act::Hold, Act::HoldReply, Act::Delay(ms(600))] {
+    for act in [Act::Hold, Act::HoldReply, Act::Delay(ms(800))] {
         for_sizes(&[1, 3], |rig| {
-            let locks = rig.builder().node_timeout(ms(500)).build().unwrap();
-            let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
+            let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
             let token = guard.id().as_str().to_owned();
             let fault = rig.proxies[0].on("extend", act.clone());
             fault.wait_hit(SOON);
             let (unlocked, took) = timed(|| K::unlock(guard));
             let returned = Instant::now();
             unlocked.unwrap();
-            assert!(took < ms(1500) + SLACK, "{took:?}");
+            assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
             // Of three nodes the one that did not answer may be left out of the release; the lock is free all the same.
-            let minority = rig.servers.len() - rig.majority().len();
-            assert!(rig.holding(KEY) <= minority, "{act:?}");
+            assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
             fault.release();
-            stays("the late extend brings nothing back", ms(300), || rig.holding(KEY) <= minority);
+            stays("the late extend brings nothing back", ms(400), || rig.holding(KEY) <= rig.minority());
             drop(rig.other_client().mutex(KEY).try_lock().unwrap());
-            let late: Vec<_> = rig.sent_for(&token).into_iter().filter(|seen| seen.at > returned).collect();
+            let late = rig.sent_after(&token, returned);
             assert!(late.is_empty(), "{act:?}: {late:?}");
         });
     }
@@ -172,7 +170,7 @@ fn fault_26_renewals_race_releases<K: Kind>() {
                 let guard = lock.lock().unwrap();
                 let token = guard.id().as_str().to_owned();
                 // The renewal is due after 60 ms: unlock a little before, at the same time, and a little after.
-                let held = ms(60) + Duration::from_micros(300) * u32::try_from(round).unwrap() - ms(1);
+                let held = ms(59) + Duration::from_micros(300) * u32::try_from(round).unwrap();
                 let until = Instant::now() + held;
                 while Instant::now() < until {
                     thread::yield_now();
@@ -181,7 +179,7 @@ fn fault_26_renewals_race_releases<K: Kind>() {
                 // On a busy machine so short a lease can be lost, or a reply come too late; then nothing is promised here.
                 if K::unlock(guard).is_ok() {
                     ended.push((token, Instant::now()));
-                    assert_eq!(rig.holding(&key), 0);
+                    assert!(rig.holding(&key) <= rig.minority());
                 }
             }
             ended
@@ -192,25 +190,25 @@ fn fault_26_renewals_race_releases<K: Kind>() {
         });
         assert!(ended.len() > ROUNDS, "the machine is too busy: {} rounds", ended.len());
         assert!(rig.proxies[0].count("extend") > 0, "no renewal took part in the race");
-        stays("no key comes back", ms(200), || (0..3).all(|i| rig.holding(&format!("race:{i}")) == 0));
+        stays("no key comes back", ms(200), || (0..3).all(|i| rig.holding(&format!("race:{i}")) <= rig.minority()));
         for (token, returned) in ended {
-            let late: Vec<_> = rig.sent_for(&token).into_iter().filter(|seen| seen.at > returned).collect();
+            let late = rig.sent_after(&token, returned);
             assert!(late.is_empty(), "{late:?}");
         }
     });
 }
 
 fn fault_27_max_hold_ends_a_holder_that_hangs<K: Kind>() {
-    const HOLD: Duration = ms(1400);
+    const HOLD: Duration = ms(1700);
     for_sizes(&[1, 3], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(ms(700)).max_hold(HOLD).lock().unwrap();
+        let guard = K::new(&rig.client(), KEY).lease(ms(1000)).max_hold(HOLD).lock().unwrap();
         let start = Instant::now();
         let wait = |locks: Redlock| thread::spawn(move || locks.mutex(KEY).lock().unwrap().into_send());
         let waiter = wait(rig.other_client());
         let next = waiter.join().unwrap();
-        let waited = start.elapsed();
-        assert!(waited > ms(1000), "renewed until {waited:?} only");
-        assert!(waited < HOLD + SLACK, "{waited:?}");
+        let took = start.elapsed();
+        assert!(took > ms(1200), "renewed until {took:?} only");
+        assert!(took < HOLD + SLACK, "{took:?}");
         assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::MaxHold));
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::MaxHold));
         next.check().unwrap();

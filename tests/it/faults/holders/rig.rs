@@ -13,8 +13,8 @@ use crate::kinds::Kind;
 pub(super) const SOON: Duration = Duration::from_secs(20);
 /// What a busy machine may add to a time that is bounded.
 pub(super) const SLACK: Duration = Duration::from_millis(800);
-/// The library's default.
-pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+/// More than the library's default: a busy machine shall not make a node look dead.
+pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(600);
 pub(super) const KEY: &str = "order:42";
 
 pub(super) const fn ms(n: u64) -> Duration {
@@ -40,7 +40,7 @@ impl Rig {
 
     /// Without the guard against restarts: these servers were all started just now, some a moment before the others.
     pub(super) fn builder(&self) -> Builder {
-        Redlock::builder().nodes(self.urls()).restart_guard(false)
+        Redlock::builder().nodes(self.urls()).restart_guard(false).node_timeout(NODE_TIMEOUT)
     }
 
     pub(super) fn client(&self) -> Redlock {
@@ -49,11 +49,38 @@ impl Rig {
 
     /// A client that does not go by way of the proxies.
     pub(super) fn other_client(&self) -> Redlock {
-        Redlock::builder().nodes(self.servers.iter().map(Server::url)).restart_guard(false).build().unwrap()
+        let direct = Redlock::builder().nodes(self.servers.iter().map(Server::url));
+        direct.restart_guard(false).node_timeout(NODE_TIMEOUT).build().unwrap()
     }
 
     pub(super) fn majority(&self) -> &[Server] {
-        &self.servers[..self.servers.len() / 2 + 1]
+        &self.servers[..=self.servers.len() / 2]
+    }
+
+    /// How many servers may keep a key without it being held.
+    pub(super) fn minority(&self) -> usize {
+        self.servers.len() - self.majority().len()
+    }
+
+    /// How many calls of scripts came in: all that locks say.
+    pub(super) fn calls(&self) -> usize {
+        let scripts = ["acquire", "extend", "release", "fence", "inspect"];
+        self.proxies.iter().map(|proxy| scripts.iter().map(|name| proxy.count(name)).sum::<usize>()).sum()
+    }
+
+    /// After which time a majority of the servers is free if nobody renews.
+    pub(super) fn free_in(&self, key: &str) -> Duration {
+        let mut left: Vec<_> = self.servers.iter().map(|server| server.pttl(key).unwrap_or_default()).collect();
+        left.sort_unstable();
+        left[self.majority().len() - 1]
+    }
+
+    /// What was sent for a token after its `unlock` returned. A release that nobody waited for may be read by the proxy a little later.
+    pub(super) fn sent_after(&self, token: &str, returned: Instant) -> Vec<Seen> {
+        let mut sent = self.sent_for(token);
+        let grace = |name: &str| if name == "release" { ms(200) } else { Duration::ZERO };
+        sent.retain(|seen| seen.at > returned + grace(&seen.name));
+        sent
     }
 
     /// Whether a majority has this token at the key.

@@ -198,7 +198,10 @@ fn fault_40_the_deadline_passes_while_requests_are_under_way<K: Kind>() {
         let Error::Unavailable { op: "acquire", of, nodes, .. } = &error else { panic!("{error:?}") };
         assert_eq!((*of, nodes.len()), (rig.servers.len(), rig.servers.len()));
         let text = error.to_string();
-        assert!(text.contains(KEY) && rig.proxies.iter().all(|proxy| text.contains(&proxy.addr().to_string())), "{text}");
+        assert!(
+            text.contains(KEY) && rig.proxies.iter().all(|proxy| text.contains(&proxy.addr().to_string())),
+            "{text}"
+        );
         assert!(took >= ms(250) && took < bound, "{took:?}");
         expect_clean(rig, KEY);
         eventually("the lock can be had again", SOON, || lock.try_lock().is_ok());

@@ -3,7 +3,10 @@
 //! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard alive.
 //! 2. `fork KIND KEY URL…`: takes the lock, forks, and tells what the child's copy and the parent could do.
 //! 3. `hear URL…`: builds a client and tells what the library logs.
-#![allow(unsafe_code, reason = "a fork is what these tests are about; the child calls nothing that needs the parent's threads")]
+#![allow(
+    unsafe_code,
+    reason = "a fork is what these tests are about; the child calls nothing that needs the parent's threads"
+)]
 
 use std::io::{self, BufRead, Write};
 use std::ops::Deref;
