@@ -33,7 +33,8 @@ const MAX_CONNECTIONS: u32 = 10_000;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// After a `fork` the child must open a client of its own: everything of the parent's client answers [`Error::Closed`] there.
+/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client of its own only if no
+/// client had been used before the fork: threads that exist in the parent alone would make it hang sooner or later.
 #[derive(Clone)]
 pub struct Redlock {
     engine: Arc<Engine>,

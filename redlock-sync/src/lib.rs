@@ -32,7 +32,7 @@
 //!
 //! - async: it is for programs that block and have no runtime. With one, take `rslock`.
 //! - read-to-write upgrade: two readers that both wait to upgrade would wait for ever.
-//! - a forked child cannot use its parent's client: it must open one of its own.
+//! - a forked child cannot use its parent's client. Fork first, then open a client in each process.
 //!
 //! # Platforms
 //!
@@ -50,6 +50,7 @@ mod clock;
 mod config;
 mod default_client;
 mod error;
+mod gate;
 mod key;
 mod lease;
 mod lock;
