@@ -1,0 +1,103 @@
+//! What ten thousand cycles leave behind, compared with the first hundred. In an agent of its own, whose threads and files nobody else uses.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use super::rig::{SOON, heavy, locks_on, ms, watched};
+
+/// What the agent tells after a part.
+#[derive(Debug)]
+struct Report {
+    threads: usize,
+    files: usize,
+    released: u64,
+    busy: u64,
+    failed: u64,
+}
+
+struct Agent {
+    process: Child,
+    say: ChildStdin,
+    hear: BufReader<ChildStdout>,
+}
+
+impl Agent {
+    fn start(server: &Server, proxy: &Proxy) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+        command.args(["cycles", &server.url(), &proxy.url()]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (say, hear) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        Agent { process, say, hear }
+    }
+
+    /// The next report. While it is awaited, connections get cut in every way.
+    fn report(&mut self, proxy: &Proxy) -> Report {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| cut(proxy, &done));
+            let mut line = String::new();
+            self.hear.read_line(&mut line).unwrap();
+            done.store(true, Ordering::Relaxed);
+            let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+            let [threads, files, released, busy, failed] = numbers[..] else { panic!("the agent said `{line}`") };
+            let [threads, files] = [threads, files].map(|n| usize::try_from(n).unwrap());
+            Report { threads, files, released, busy, failed }
+        })
+    }
+
+    fn go_on(&mut self) {
+        self.say.write_all(b"go on\n").unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// Cuts connections between, before, after and amid commands.
+fn cut(proxy: &Proxy, done: &AtomicBool) {
+    let acts = [Act::ResetBefore, Act::ResetAfter, Act::CutReply(3)];
+    let faults = ["acquire", "release"].into_iter().flat_map(|name| acts.clone().map(|act| (name, act)));
+    for (name, act) in faults.cycle() {
+        if done.load(Ordering::Relaxed) {
+            return proxy.heal();
+        }
+        proxy.on(name, act);
+        thread::sleep(ms(20));
+        proxy.drop_connections();
+        thread::sleep(ms(20));
+    }
+}
+
+/// No key of a lock is left; at worst one whose release was lost ends with its lease.
+fn no_lock_is_left(server: &Server) {
+    eventually("no key is left but fences", SOON + SOON, || locks_on(server).is_empty());
+    assert!(server.keys().len() <= 2, "{:?}", server.keys());
+}
+
+#[test]
+fn ten_thousand_cycles_leave_nothing_behind() {
+    let _alone = heavy();
+    let (server, proxy) = watched();
+    let mut agent = Agent::start(&server, &proxy);
+    let first = agent.report(&proxy);
+    no_lock_is_left(&server);
+    agent.go_on();
+    let last = agent.report(&proxy);
+    no_lock_is_left(&server);
+    println!("{first:?}\n{last:?}");
+    let cycles = last.released + last.busy + last.failed;
+    assert_eq!(cycles, 10_000);
+    assert!(last.released > 2_000 && last.busy > 500 && last.failed > 5, "too few of a kind: {last:?}");
+    assert!(last.threads <= first.threads, "threads are left: {first:?}, {last:?}");
+    assert!(last.files <= first.files, "files are left: {first:?}, {last:?}");
+    agent.go_on();
+    assert!(agent.process.wait().unwrap().success());
+}
