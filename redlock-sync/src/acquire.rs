@@ -9,7 +9,7 @@ use crate::config::Terms;
 use crate::error::{Error, NodeError};
 use crate::key::Key;
 use crate::lease::{Afterlife, Core, Lease, Registry, Renewer, validity};
-use crate::node::{Lane, Trouble};
+use crate::node::Lane;
 use crate::primitive::{Attempt, Primitive};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::{LockId, Mint};
@@ -205,7 +205,7 @@ impl Engine {
         self.ready()?;
         let by = self.quorum.now().after(self.quorum.limits.node_timeout);
         let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);
-        if ballot.failure(Trouble::WrongType).is_some() && !ballot.tally().is_answered() || !ballot.tally().is_answered() {
+        if !ballot.tally().is_answered() {
             return Err(self.quorum.failed("inspect", key.as_str(), &ballot));
         }
         Ok(Holder::of_majority(&ballot))

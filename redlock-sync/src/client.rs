@@ -65,7 +65,6 @@ impl Redlock {
     ///     .build()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -344,11 +343,8 @@ impl Builder {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let settings = NodeSettings {
-            node_timeout: self.limits.node_timeout,
-            pool_size: self.connections,
-            reserved_size: 4,
-        };
+        let settings =
+            NodeSettings { node_timeout: self.limits.node_timeout, pool_size: self.connections, reserved_size: 4 };
         let nodes = Nodes::new(&urls, settings, &clock)?;
         let engine = Engine::new(Quorum::new(nodes, clock, self.limits));
         Ok(Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) })

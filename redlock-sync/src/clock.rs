@@ -17,12 +17,9 @@ impl Tick {
     /// After every other moment: no deadline.
     pub(crate) const NEVER: Tick = Tick(u64::MAX);
 
+    #[cfg(test)]
     pub(crate) const fn from_nanos(nanos: u64) -> Tick {
         Tick(nanos)
-    }
-
-    pub(crate) const fn as_nanos(self) -> u64 {
-        self.0
     }
 
     pub(crate) fn after(self, d: Duration) -> Tick {
@@ -36,10 +33,6 @@ impl Tick {
     /// Time from `earlier` to `self`; zero when `earlier` is later.
     pub(crate) fn since(self, earlier: Tick) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-
-    pub(crate) fn is_never(self) -> bool {
-        self == Tick::NEVER
     }
 }
 
@@ -109,7 +102,6 @@ mod tests {
         assert_eq!(Tick::ZERO.before(Duration::from_secs(1)), Tick::ZERO);
         assert_eq!(Tick::from_nanos(5).after(Duration::MAX), Tick::NEVER);
         assert_eq!(Tick::from_nanos(5).since(Tick::from_nanos(9)), Duration::ZERO);
-        assert!(Tick::NEVER.is_never());
     }
 
     #[test]

@@ -90,9 +90,7 @@ impl Terms {
 /// A lease must lie within the limits, and outlast what a round can take from it.
 pub(crate) fn check_lease(what: &str, lease: Duration, limits: &Limits) -> Result<(), Error> {
     if what == "lease" && lease > MAX_LEASE || lease < MIN_LEASE {
-        return Err(Error::config(format!(
-            "{what} = {lease:?} is outside {MIN_LEASE:?} to {MAX_LEASE:?}"
-        )));
+        return Err(Error::config(format!("{what} = {lease:?} is outside {MIN_LEASE:?} to {MAX_LEASE:?}")));
     }
     let spent = drift(lease).saturating_add(limits.node_timeout).saturating_add(limits.min_validity);
     if lease <= spent {

@@ -125,9 +125,7 @@ fn helper(name: &str, suffix: &str) -> String {
 
 /// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
 fn has_hash_tag(name: &str) -> bool {
-    name.split_once('{')
-        .and_then(|(_, rest)| rest.split_once('}'))
-        .is_some_and(|(tag, _)| !tag.is_empty())
+    name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 #[cfg(test)]

@@ -251,8 +251,7 @@ impl Quorum {
         while seats.iter().any(|seat| matches!(seat, Seat::Cold)) && self.now() < by {
             for (node, seat) in self.members().zip(seats.iter_mut()) {
                 if matches!(seat, Seat::Cold) {
-                    let slice = by.min(self.now().after(COLD_SLICE));
-                    *seat = Seat::from(node.begin(call, lane, slice, Patience::Wait));
+                    *seat = Seat::from(node.begin(call, lane, by, Patience::Slice(COLD_SLICE)));
                 }
             }
         }
@@ -280,7 +279,9 @@ impl Quorum {
                     *vote = Vote::Failed(Failure {
                         trouble: Trouble::Quarantined,
                         executed: Executed::Maybe,
-                        message: format!("casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"),
+                        message: format!(
+                            "casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"
+                        ),
                     });
                 }
                 _ => {}
@@ -289,13 +290,15 @@ impl Quorum {
     }
 
     /// Takes back what an acquire may have set on any node, whatever the cause. Written before this returns; not waited for longer than
-    /// `by`. True if some node may have our token all the same.
+    /// `by`. True if some node may have our token all the same, now or later.
     pub(crate) fn roll_back(&self, ballot: &Ballot, release: &Call, by: Tick) -> bool {
         let concerned = |i: usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
-        if (0..self.len()).any(concerned) {
-            self.round(release, Lane::Reserved, by, &concerned);
+        if !(0..self.len()).any(concerned) {
+            return false;
         }
-        ballot.is_haunted()
+        let undone = self.round(release, Lane::Reserved, by, &concerned);
+        let is_left = |(i, vote): (usize, &Vote)| concerned(i) && !vote.is_yes() && !vote.is_definite_no();
+        ballot.is_haunted() || undone.votes.iter().enumerate().any(is_left)
     }
 
     /// The failures of a ballot, node by node, for an error.
@@ -311,7 +314,7 @@ impl Quorum {
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().to_owned());
+        let address = self.nodes.get(index).map_or_else(String::new, |node| node.address().to_owned());
         NodeError { node: index + 1, address, message }
     }
 
@@ -415,11 +418,8 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_is_never_a_no() {
-        let unknown = Vote::Failed(Failure {
-            trouble: Trouble::TimedOut,
-            executed: Executed::Maybe,
-            message: String::new(),
-        });
+        let unknown =
+            Vote::Failed(Failure { trouble: Trouble::TimedOut, executed: Executed::Maybe, message: String::new() });
         assert!(unknown.may_be_set() && !unknown.is_definite_no());
         assert!(!failed().may_be_set() && !failed().is_definite_no());
     }

@@ -7,8 +7,6 @@ use std::sync::{LazyLock, OnceLock};
 
 use std::time::Duration;
 
-use crate::node::sha1_hex;
-
 /// A server-side script with its digest.
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -21,7 +19,7 @@ macro_rules! scripts {
     ($($ident:ident = $name:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = include_str!(concat!("lua/", $name, ".lua"));
-            Script { name: $name, source, sha: sha1_hex(source) }
+            Script { name: $name, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
 
         /// Every script of the crate.
@@ -83,8 +81,27 @@ impl Call {
         self
     }
 
-    pub(crate) fn arg(mut self, arg: impl ToString) -> Call {
+    pub(crate) fn text(mut self, arg: &str) -> Call {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    pub(crate) fn number(mut self, arg: u64) -> Call {
         self.args.push(arg.to_string());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_has_its_own_digest() {
+        let mut digests: Vec<&str> = all().iter().map(|script| script.sha.as_str()).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        assert_eq!(digests.len(), all().len());
+        assert!(digests.iter().all(|sha| sha.len() == 40));
     }
 }

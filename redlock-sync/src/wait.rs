@@ -102,17 +102,14 @@ impl Lines {
     fn pass_on(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         let Some(line) = by_key.get_mut(key) else { return };
-        match line.waiting.pop_front() {
-            Some(next) => {
-                *next.at_head.lock() = true;
-                next.moved.notify_one();
-            }
-            None => {
-                line.is_taken = false;
-                if line.is_idle() {
-                    by_key.remove(key);
-                }
-            }
+        if let Some(next) = line.waiting.pop_front() {
+            *next.at_head.lock() = true;
+            next.moved.notify_one();
+            return;
+        }
+        line.is_taken = false;
+        if line.is_idle() {
+            by_key.remove(key);
         }
     }
 
@@ -212,7 +209,9 @@ mod tests {
             .collect();
         drop(head);
         assert_eq!(told.iter().take(8).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
-        threads.into_iter().for_each(|t| t.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         assert!(lines.by_key.lock().is_empty(), "nothing is left of an idle line");
     }
 

@@ -62,7 +62,11 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(core: Arc<Core>, renewer: Arc<Renewer>, afterlife: Weak<dyn Afterlife>) -> std::io::Result<Lease> {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        renewer: Arc<Renewer>,
+        afterlife: Weak<dyn Afterlife>,
+    ) -> std::io::Result<Lease> {
         let worker = renewer.assign(Arc::clone(&core))?;
         Ok(Lease { core, worker, renewer, afterlife, is_finished: AtomicBool::new(false) })
     }

@@ -24,7 +24,13 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Renewer {
     clock: Arc<dyn Clock>,
-    idle: Mutex<Vec<Arc<Worker>>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    workers: Vec<Arc<Worker>>,
+    is_closed: bool,
 }
 
 /// One renewal thread, seen from outside.
@@ -56,7 +62,7 @@ struct Job {
 
 impl Renewer {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Renewer> {
-        Arc::new(Renewer { clock, idle: Mutex::new(Vec::new()) })
+        Arc::new(Renewer { clock, idle: Mutex::default() })
     }
 
     /// Gives a lease its thread.
@@ -65,7 +71,7 @@ impl Renewer {
     /// When no thread is idle and the system starts no new one.
     pub(crate) fn assign(self: &Arc<Self>, core: Arc<Core>) -> io::Result<Arc<Worker>> {
         let job = Job { due: core.first_due(), core };
-        let idle = self.idle.lock().pop();
+        let idle = self.idle.lock().workers.pop();
         match idle {
             Some(worker) => {
                 worker.give(job);
@@ -86,10 +92,7 @@ impl Renewer {
         };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
-        thread::Builder::new()
-            .name("redlock-renew".into())
-            .stack_size(256 * 1024)
-            .spawn(move || mine.run(&renewer))?;
+        thread::Builder::new().name("redlock-renew".into()).stack_size(256 * 1024).spawn(move || mine.run(&renewer))?;
         Ok(worker)
     }
 
@@ -101,23 +104,33 @@ impl Renewer {
         let is_free = !slot.is_running;
         drop(slot);
         if is_free {
-            self.idle.lock().push(Arc::clone(worker));
+            self.put_back(worker);
+        }
+    }
+
+    fn put_back(&self, worker: &Arc<Worker>) {
+        let mut idle = self.idle.lock();
+        if idle.is_closed {
+            worker.close();
+        } else {
+            idle.workers.push(Arc::clone(worker));
         }
     }
 
     /// Ends the idle threads; those with a guard end after it.
     pub(crate) fn close(&self) {
-        for worker in self.idle.lock().drain(..) {
-            worker.slot.lock().is_closed = true;
-            worker.wake.notify_one();
+        let mut idle = self.idle.lock();
+        idle.is_closed = true;
+        for worker in idle.workers.drain(..) {
+            worker.close();
         }
     }
 
     /// True if the thread was idle until now, and nobody can give it a job any more.
     fn forget(&self, worker: &Arc<Worker>) -> bool {
         let mut idle = self.idle.lock();
-        let place = idle.iter().position(|other| Arc::ptr_eq(other, worker));
-        place.map(|i| idle.swap_remove(i)).is_some()
+        let place = idle.workers.iter().position(|other| Arc::ptr_eq(other, worker));
+        place.map(|i| idle.workers.swap_remove(i)).is_some()
     }
 }
 
@@ -130,6 +143,12 @@ impl Worker {
         if must_wake {
             self.wake.notify_one();
         }
+    }
+
+    /// Ends the thread once it has no job. Lock order: the idle list, then the slot.
+    fn close(&self) {
+        self.slot.lock().is_closed = true;
+        self.wake.notify_one();
     }
 
     fn run(self: &Arc<Self>, renewer: &Renewer) {
@@ -187,7 +206,7 @@ impl Worker {
             (None, _) => {
                 slot.idle_since = renewer.clock.now();
                 drop(slot);
-                renewer.idle.lock().push(Arc::clone(self));
+                renewer.put_back(self);
             }
         }
     }

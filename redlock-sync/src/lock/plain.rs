@@ -28,33 +28,33 @@ impl Primitive for Plain {
         let call = Call::new(&ACQUIRE, Purpose::Acquire, attempt.id.as_str(), attempt.lease)
             .key(self.key.as_str())
             .key(self.key.fence())
-            .arg(attempt.id.as_str())
-            .arg(millis(attempt.lease))
-            .arg(millis(FENCE_LIFETIME))
-            .arg(attempt.least_fence);
-        attempt.tickets.iter().fold(call, |call, ticket| call.arg(ticket.as_str()))
+            .text(attempt.id.as_str())
+            .number(millis(attempt.lease))
+            .number(millis(FENCE_LIFETIME))
+            .number(attempt.least_fence);
+        attempt.tickets.iter().fold(call, |call, ticket| call.text(ticket.as_str()))
     }
 
     fn extend(&self, id: &LockId, lease: Duration) -> Call {
         Call::new(&EXTEND, Purpose::Other, id.as_str(), lease)
             .key(self.key.as_str())
-            .arg(id.as_str())
-            .arg(millis(lease))
+            .text(id.as_str())
+            .number(millis(lease))
     }
 
     fn release(&self, id: &LockId, keep: Duration) -> Call {
         Call::new(&RELEASE, Purpose::Release, id.as_str(), keep.max(Duration::from_secs(1)))
             .key(self.key.as_str())
-            .arg(id.as_str())
-            .arg(millis(keep))
+            .text(id.as_str())
+            .number(millis(keep))
     }
 
     fn fence(&self, id: &LockId, fence: u64) -> Call {
         Call::new(&FENCE, Purpose::Other, id.as_str(), FENCE_LIFETIME)
             .key(self.key.as_str())
             .key(self.key.fence())
-            .arg(id.as_str())
-            .arg(fence)
-            .arg(millis(FENCE_LIFETIME))
+            .text(id.as_str())
+            .number(fence)
+            .number(millis(FENCE_LIFETIME))
     }
 }

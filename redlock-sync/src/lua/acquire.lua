@@ -17,7 +17,8 @@ if not mine and not free then
 end
 local stored = redis.call('GET', KEYS[2])
 if mine then
-  if redis.call('PTTL', KEYS[1]) < lease then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  -- Also the write that a full server (maxmemory) does not refuse, before the ones that it would.
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease))
   if stored then return {1, stored} end
 else
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -24,11 +24,6 @@ impl Background {
         Background(Arc::new(Lazy { size: nodes.clamp(2, 8), threads: OnceLock::new() }))
     }
 
-    /// Runs the job as soon as a thread is free.
-    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        self.after(Duration::ZERO, job);
-    }
-
     /// Runs the job after a delay, or never if the client is gone by then.
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         drop(self.threads().execute_after(delay, job));
@@ -52,6 +47,7 @@ impl fmt::Debug for Background {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use std::sync::mpsc;
 
@@ -64,7 +60,7 @@ mod tests {
         let mine = background.clone();
         let later = tx.clone();
         background.after(Duration::from_secs(3600), move || later.send("much later").unwrap());
-        background.run(move || {
+        background.after(Duration::ZERO, move || {
             drop(mine);
             tx.send("now").unwrap();
         });

@@ -80,8 +80,8 @@ impl<'a> InFlight<'a> {
 
     /// Sends the call a second time: the scripts may be executed twice for the same token. One attempt: if a fresh connection
     /// breaks as well, it was not staleness.
-    fn again(&mut self, first: Cut, by: Tick) -> Answer {
-        let result = self.second(&first, by).map_err(|mut failure| {
+    fn again(&mut self, first: &Cut, by: Tick) -> Answer {
+        let result = self.second(first, by).map_err(|mut failure| {
             if first.arrived {
                 failure.executed = Executed::Maybe;
             }
@@ -132,7 +132,7 @@ impl Pending for InFlight<'_> {
             Stage::Cut(why) => Cut { why, arrived: false },
             Stage::Over => Cut { why: "already over".into(), arrived: false },
         };
-        self.again(cut, by)
+        self.again(&cut, by)
     }
 }
 

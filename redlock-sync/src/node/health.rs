@@ -69,6 +69,7 @@ impl Breaker {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

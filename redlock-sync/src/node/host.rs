@@ -1,6 +1,7 @@
 //! What everything about one server shares: how to connect, and how it is doing.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -123,13 +124,13 @@ impl Host {
 
     fn only_slot(&self) -> Option<Slot<'_>> {
         let taken = self.connecting.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
-        taken.is_ok().then_some(Slot(&self.connecting))
+        taken.is_ok().then(|| Slot(&self.connecting)) // Lazily: dropping a slot gives it back.
     }
 
     /// Connects within the node timeout. A failure comes back as a link that is dead on arrival.
     pub(super) fn connect(&self) -> Link {
         let by = self.clock.now().after(self.settings.node_timeout);
-        match self.open(by) {
+        match self.open_or_fail(by) {
             Ok(link) => {
                 self.proven.store(true, Ordering::Release);
                 self.breaker.recover();
@@ -148,6 +149,13 @@ impl Host {
         if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
             self.breaker.recover();
         }
+    }
+
+    /// A panic must not pass: r2d2 would count the attempt as under way for ever. rustls panics if it has no crypto provider.
+    fn open_or_fail(&self, by: Tick) -> Result<Link, Failure> {
+        catch_unwind(AssertUnwindSafe(|| self.open(by))).unwrap_or_else(|_| {
+            Err(Failure::unsent(Trouble::Misuse, "connecting panicked; see the panic's own message"))
+        })
     }
 
     fn open(&self, by: Tick) -> Result<Link, Failure> {

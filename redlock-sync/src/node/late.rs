@@ -8,8 +8,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::Connection;
 
-use super::Background;
+use super::{Background, wire};
 use crate::clock::{Clock, Tick};
+use crate::script::Call;
 
 /// At most this many sockets per node; the oldest are closed first.
 const MOST: usize = 16;
@@ -37,7 +38,7 @@ struct Entries {
 /// One late socket.
 struct Entry {
     token: String,
-    wire: Connection,
+    wire: Box<Connection>,
     /// From then on a late execution can do no harm.
     keep_until: Tick,
     /// Replies due for which no read was made yet; the reads that timed out are counted by the crate.
@@ -65,7 +66,7 @@ impl Shelf {
     }
 
     /// Keeps a socket. The oldest one makes room.
-    pub(super) fn keep(&self, wire: Connection, late: &Late<'_>) {
+    pub(super) fn keep(&self, wire: Box<Connection>, late: &Late<'_>) {
         if wire.set_write_timeout(Some(GLANCE)).and_then(|()| wire.set_read_timeout(Some(GLANCE))).is_err() {
             return;
         }
@@ -88,17 +89,19 @@ impl Shelf {
         drop(oldest);
     }
 
-    /// Writes a release behind every late call for its token. True if it stands behind at least one.
-    pub(super) fn send_behind(&self, token: &str, release: &[u8]) -> bool {
+    /// Writes a release behind every late call for its token. True if it stands behind at least one. It carries its
+    /// source: nobody would be there to answer a NOSCRIPT.
+    pub(super) fn send_behind(&self, release: &Call) -> bool {
         let mut entries = self.entries.lock();
         if entries.list.is_empty() {
             return false;
         }
         let now = self.clock.now();
+        let bytes = wire::packed_with_source(release);
         // Written under the lock, so that the janitor cannot have the socket in his hands meanwhile. A write waits only when the
         // socket's buffer is full.
-        let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == token);
-        let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(release, now)).collect();
+        let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == release.token);
+        let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(&bytes, now)).collect();
         let any = !written.is_empty();
         entries.list.extend(others);
         entries.list.extend(written);

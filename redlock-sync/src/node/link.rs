@@ -21,7 +21,8 @@ pub(super) enum Broken {
 
 /// A connection in the pool, or the reason why there is none.
 pub(super) struct Link {
-    wire: Option<Connection>,
+    /// Boxed, since links are moved about.
+    wire: Option<Box<Connection>>,
     failure: Option<Failure>,
     /// When the attempt to connect ended.
     made: Tick,
@@ -38,7 +39,7 @@ impl Link {
     /// The socket must have `longest` as its read timeout.
     pub(super) fn live(wire: Connection, made: Tick, generation: u64, longest: Duration) -> Link {
         let read_timeout = longest;
-        Link { wire: Some(wire), failure: None, made, generation, longest, read_timeout, poisoned: false }
+        Link { wire: Some(Box::new(wire)), failure: None, made, generation, longest, read_timeout, poisoned: false }
     }
 
     /// A link that was dead on arrival: it brings the reason to whoever waits for a connection.
@@ -70,7 +71,7 @@ impl Link {
     }
 
     /// Takes the connection out; the link is of no more use.
-    pub(super) fn take(&mut self) -> Option<Connection> {
+    pub(super) fn take(&mut self) -> Option<Box<Connection>> {
         self.poisoned = true;
         self.wire.take()
     }
@@ -105,7 +106,7 @@ impl Link {
     }
 
     fn wire(&mut self) -> Result<&mut Connection, Broken> {
-        self.wire.as_mut().ok_or_else(|| Broken::Cut("connection is gone".into()))
+        self.wire.as_deref_mut().ok_or_else(|| Broken::Cut("connection is gone".into()))
     }
 
     fn checked<T>(&mut self, result: Result<T, RedisError>) -> Result<T, Broken> {
@@ -118,7 +119,7 @@ impl Link {
 
 /// At least 7/8 of `full`.
 fn nearly(part: Duration, full: Duration) -> bool {
-    part >= full - full / 8
+    part >= full.saturating_sub(full / 8)
 }
 
 /// What an error of the connection means.
@@ -140,6 +141,7 @@ impl fmt::Debug for Link {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

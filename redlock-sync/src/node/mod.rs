@@ -8,7 +8,7 @@
 //!
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time.
-//! 3. `wire.rs`: calls as bytes, and the digest of a script.
+//! 3. `wire.rs`: calls as bytes.
 //! 4. `reply.rs`: replies as values, and what the server's errors mean.
 //! 5. `link.rs`: one connection, and how it broke.
 //! 6. `background.rs`: the few threads that all nodes of a client share.
@@ -36,6 +36,7 @@ mod roster;
 mod server;
 mod set;
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
 mod url;
 mod wire;
@@ -47,10 +48,8 @@ use crate::clock::Tick;
 use crate::script::Call;
 
 pub(crate) use background::Background;
-pub(crate) use server::RedisNode;
 pub(crate) use set::{NodeSettings, Nodes};
 pub(crate) use url::NodeUrl;
-pub(crate) use wire::sha1_hex;
 
 /// What a server replied to a script, without the types of any crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +128,7 @@ pub(crate) struct Answer {
 pub(crate) enum Begun<'a> {
     /// On its way; the reply is read by [`Pending::finish`].
     Sent(Box<dyn Pending + 'a>),
-    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Wait`].
+    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Slice`].
     Cold,
     /// Not sent, or not worth waiting for.
     Failed(Failure),
@@ -139,6 +138,9 @@ pub(crate) enum Begun<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
     AtOnce,
+    /// At most this long; a connection that is still being made then is [`Begun::Cold`] until `by` has passed.
+    Slice(Duration),
+    /// Until `by`.
     Wait,
 }
 

@@ -34,11 +34,13 @@ impl Pools {
         Pools { host, ordinary: OnceLock::new(), reserved: OnceLock::new() }
     }
 
-    /// Takes a connection; waits until `by` for one if there is patience.
+    /// Takes a connection; waits for one as long as there is patience, until `by` at most.
     pub(super) fn take(&self, lane: Lane, by: Tick, patience: Patience) -> Taken {
+        let now = self.host.clock.now();
         match (self.at_hand(lane), patience) {
             (Some(link), _) => Taken::Link(link),
-            (None, Patience::Wait) => self.wait(lane, by),
+            (None, Patience::Wait) => self.wait(lane, by, by),
+            (None, Patience::Slice(slice)) => self.wait(lane, now.after(slice).min(by), by),
             (None, Patience::AtOnce) => self.start_one(lane),
         }
     }
@@ -79,11 +81,12 @@ impl Pools {
         }
     }
 
-    fn wait(&self, lane: Lane, by: Tick) -> Taken {
+    /// Waits until `until`. What has not come then may still come until `by`: the end of a slice is no failure.
+    fn wait(&self, lane: Lane, until: Tick, by: Tick) -> Taken {
         let pool = self.own(lane);
         let asked = self.host.clock.now();
         loop {
-            let left = self.host.time_left(by);
+            let left = self.host.time_left(until);
             // r2d2 wakes nobody when a broken connection leaves a full pool: look again from time to time.
             let got = pool.get_timeout(left.min(self.host.settings.node_timeout / 4));
             match got {
@@ -99,8 +102,11 @@ impl Pools {
                     }
                 }
             }
-            if left.is_zero() {
+            if left.is_zero() && self.host.time_left(by).is_zero() {
                 return Taken::Failed(self.gave_up(pool, asked));
+            }
+            if left.is_zero() {
+                return Taken::Nothing;
             }
         }
     }
@@ -110,10 +116,9 @@ impl Pools {
         let waited = self.host.clock.now().since(asked);
         let all = pool.max_size();
         if pool.state().connections >= all {
-            let message = format!("no free connection within {} ms: all {all} are in use", waited.as_millis());
-            return Failure::unsent(Trouble::TimedOut, message);
+            return Failure::unsent(Trouble::TimedOut, format!("no free connection in time: all {all} are in use"));
         }
-        let failure = Failure::unsent(Trouble::TimedOut, format!("no connection within {} ms", waited.as_millis()));
+        let failure = Failure::unsent(Trouble::TimedOut, "no connection in time");
         if waited >= self.host.settings.node_timeout / 2 {
             self.host.note(&failure);
         }

@@ -93,6 +93,7 @@ fn found(host: &str, result: io::Result<Vec<SocketAddr>>) -> Result<Vec<SocketAd
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -84,6 +84,7 @@ fn relation(i: usize, a: &Identity, j: usize, b: Option<&Identity>, b_address: &
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

@@ -78,7 +78,7 @@ impl Node for RedisNode {
 
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a> {
         // Before anything else: behind the late call there is order, on another connection there is none.
-        let behind = call.purpose == Purpose::Release && self.late.send_behind(&call.token, wire::packed(call));
+        let behind = call.purpose == Purpose::Release && self.late.send_behind(call);
         if behind && let Some(outage) = self.outage() {
             let message = format!("{}; the release was written behind the late call", outage.message);
             return Begun::Failed(Failure::new(outage.trouble, Executed::Maybe, message));

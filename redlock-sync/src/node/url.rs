@@ -152,6 +152,7 @@ impl fmt::Debug for NodeUrl {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

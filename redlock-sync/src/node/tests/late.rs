@@ -1,0 +1,122 @@
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use super::*;
+
+/// How many connections the server has, the fixture's own left out.
+fn sockets(server: &Server) -> usize {
+    let list: String = server.ask(redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal"));
+    list.lines().count() - 1
+}
+
+#[test]
+fn a_release_goes_behind_the_late_acquire() {
+    let server = Server::start();
+    let nodes = nodes(&[server.url()]);
+    let node = first(&nodes);
+    eventually("the node is warm", SOON, || is_yes(&ask(node, &acquire("warm", "a"))));
+    server.stop();
+    let start = now();
+    let late = failure(ask(node, &acquire("k", "t")));
+    assert_eq!((late.trouble, late.executed), (Trouble::TimedOut, Executed::Maybe));
+    assert!(late.message.starts_with("timed out after 2"), "{}", late.message);
+    assert!(now().since(start) < 2 * TIMEOUT);
+    assert!(node.outage().unwrap().message.starts_with("left out after: timed out after"));
+    let start = now();
+    let behind = failure(ask(node, &release("k", "t")));
+    assert_eq!((behind.trouble, behind.executed), (Trouble::LeftOut, Executed::Maybe));
+    assert!(behind.message.contains("written behind"), "{}", behind.message);
+    assert!(now().since(start) < TIMEOUT);
+    assert_eq!(node.late.len(), 1);
+    server.cont();
+    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    assert_eq!(server.get("k"), None);
+    assert!(server.get("k:fence").is_some(), "the acquire was executed");
+    eventually("the outage ends", SOON, || node.outage().is_none());
+    eventually("no socket is left but the pools'", SOON, || sockets(&server) <= 1);
+}
+
+#[test]
+fn a_late_acquire_waits_for_its_release_and_others_pass_it() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let nodes = nodes(&[proxy.url()]);
+    let node = first(&nodes);
+    eventually("the node is warm", SOON, || is_yes(&ask(node, &acquire("warm", "a"))));
+    let held = proxy.on("acquire", Act::Hold);
+    assert_eq!(failure(ask(node, &acquire("k", "t"))).executed, Executed::Maybe);
+    eventually("the probe ends the outage", SOON, || node.outage().is_none());
+    assert!(is_yes(&ask(node, &acquire("k2", "t2"))));
+    // The release goes behind and the normal way; there it finds nothing yet.
+    assert_eq!(ask(node, &release("k", "t")).result, Ok(Value::Int(-1)));
+    assert_eq!(node.late.len(), 1);
+    held.release();
+    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    assert_eq!(server.get("k"), None);
+    assert!(server.get("k:fence").is_some(), "the acquire was executed");
+}
+
+#[test]
+fn a_call_that_is_dropped_counts_as_late() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    let node = first(&nodes);
+    let (call, by) = (acquire("k", "t"), now().after(SOON));
+    let Begun::Sent(pending) = node.begin(&call, Lane::Ordinary, by, Patience::Wait) else { panic!() };
+    drop(pending);
+    assert_eq!(node.late.len(), 1);
+    ask(node, &release("k", "t")).result.unwrap();
+    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    assert_eq!(server.get("k"), None);
+}
+
+#[test]
+fn a_late_socket_is_closed_when_its_time_has_passed() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    let node = first(&nodes);
+    let mut call = acquire("k", "t");
+    call.lifetime = 2 * TIMEOUT;
+    let by = now().after(SOON);
+    let Begun::Sent(pending) = node.begin(&call, Lane::Ordinary, by, Patience::Wait) else { panic!() };
+    let start = now();
+    drop(pending);
+    eventually("the late socket is closed", SOON, || node.late.len() == 0);
+    assert!(now().since(start) >= 2 * TIMEOUT);
+}
+
+#[test]
+fn the_shelf_is_bounded_and_other_calls_are_not_kept() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    let node = first(&nodes);
+    let by = now().after(SOON);
+    for i in 0..20 {
+        let call = acquire("k", &format!("t{i}"));
+        let Begun::Sent(pending) = node.begin(&call, Lane::Ordinary, by, Patience::Wait) else { panic!() };
+        drop(pending);
+    }
+    assert_eq!(node.late.len(), 16);
+    let question = Call { purpose: Purpose::Other, ..acquire("k", "t") };
+    let Begun::Sent(pending) = node.begin(&question, Lane::Ordinary, by, Patience::Wait) else { panic!() };
+    drop(pending);
+    for i in 4..20 {
+        ask(node, &release("k", &format!("t{i}"))).result.unwrap();
+    }
+    eventually("the late sockets are done", SOON, || node.late.len() == 0);
+    eventually("no socket is left but the pool's", SOON, || sockets(&server) <= 1);
+}
+
+#[test]
+fn a_late_release_gets_through_and_is_cleared_away() {
+    let server = Server::start();
+    let nodes = nodes(&[server.url()]);
+    let node = first(&nodes);
+    eventually("the node is warm", SOON, || is_yes(&ask(node, &acquire("k", "t"))));
+    // The script must be known, or the late release meets NOSCRIPT with nobody there to answer it.
+    eventually("the script is known", SOON, || ask(node, &release("k", "other")).result.is_ok());
+    server.stop();
+    assert_eq!(failure(ask(node, &release("k", "t"))).trouble, Trouble::TimedOut);
+    server.cont();
+    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    assert_eq!(server.get("k"), None);
+}

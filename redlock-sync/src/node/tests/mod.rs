@@ -1,0 +1,84 @@
+//! The node layer against real servers.
+//!
+//! 1. `calls.rs`: what comes back from a server that works.
+//! 2. `pools.rs`: connections: none, not enough, stale.
+//! 3. `late.rs`: replies that do not come in time.
+//! 4. `outage.rs`: servers that are gone, and come back.
+//! 5. `members.rs`: who the servers are.
+
+mod calls;
+mod late;
+mod members;
+mod outage;
+mod pools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::server::RedisNode;
+use super::*;
+use crate::clock::{Clock, SystemClock, Tick};
+use crate::script::{ACQUIRE, Purpose, RELEASE};
+
+/// Longer than anything takes, shorter than a test run's patience.
+const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_millis(200);
+const LEASE: Duration = Duration::from_secs(60);
+
+fn now() -> Tick {
+    SystemClock.now()
+}
+
+fn nodes_with(urls: &[String], settings: NodeSettings) -> Nodes {
+    let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    Nodes::new(&urls, settings, &clock).unwrap()
+}
+
+fn settings(node_timeout: Duration) -> NodeSettings {
+    NodeSettings { node_timeout, ..NodeSettings::default() }
+}
+
+fn nodes(urls: &[String]) -> Nodes {
+    nodes_with(urls, settings(TIMEOUT))
+}
+
+/// For tests in which nothing is supposed to time out.
+fn patient(urls: &[String]) -> Nodes {
+    nodes_with(urls, settings(SOON))
+}
+
+fn first(nodes: &Nodes) -> &RedisNode {
+    nodes.get(0).unwrap()
+}
+
+fn acquire(key: &str, token: &str) -> Call {
+    let call = Call::new(&ACQUIRE, Purpose::Acquire, token, LEASE).key(key).key(&format!("{key}:fence"));
+    call.text(token).number(crate::primitive::millis(LEASE)).number(100_000).number(0)
+}
+
+fn release(key: &str, token: &str) -> Call {
+    Call::new(&RELEASE, Purpose::Release, token, LEASE).key(key).text(token).number(0)
+}
+
+/// A whole call, with the node's timeout as its time.
+fn ask_on(node: &RedisNode, call: &Call, lane: Lane) -> Answer {
+    let by = now().after(node.host.settings.node_timeout);
+    match node.begin(call, lane, by, Patience::Wait) {
+        Begun::Sent(pending) => pending.finish(by),
+        Begun::Failed(failure) => Answer { result: Err(failure), ghost: false },
+        Begun::Cold => panic!("cold in spite of patience"),
+    }
+}
+
+fn ask(node: &RedisNode, call: &Call) -> Answer {
+    ask_on(node, call, Lane::Ordinary)
+}
+
+fn is_yes(answer: &Answer) -> bool {
+    matches!(&answer.result, Ok(Value::List(items)) if items.first() == Some(&Value::Int(1)))
+}
+
+fn failure(answer: Answer) -> Failure {
+    answer.result.unwrap_err()
+}

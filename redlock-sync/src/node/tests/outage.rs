@@ -1,0 +1,106 @@
+use redlock_tests::{Proxy, Server, eventually, servers};
+
+use super::*;
+
+#[test]
+fn a_refused_port_fails_fast_with_the_reason() {
+    let server = Server::start();
+    server.kill();
+    let nodes = patient(&[server.url()]);
+    let start = now();
+    let refused = failure(ask(first(&nodes), &acquire("k", "a")));
+    assert_eq!((refused.trouble, refused.executed), (Trouble::Unreachable, Executed::No));
+    assert_eq!(refused.message, "connection refused");
+    assert!(now().since(start) < SOON / 10);
+}
+
+#[test]
+fn a_node_is_left_out_until_a_probe_finds_it_back() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    let node = first(&nodes);
+    assert!(is_yes(&ask(node, &acquire("k", "a"))));
+    server.kill();
+    let gone = failure(ask(node, &acquire("k", "a")));
+    assert_eq!((gone.trouble, gone.executed), (Trouble::Unreachable, Executed::Maybe));
+    let outage = node.outage().unwrap();
+    assert_eq!((outage.trouble, outage.executed), (Trouble::LeftOut, Executed::No));
+    assert!(outage.message.starts_with("left out after: "), "{}", outage.message);
+    server.restart();
+    eventually("the probe finds it back", SOON, || node.outage().is_none());
+    assert!(is_yes(&ask(node, &acquire("k", "a"))));
+}
+
+#[test]
+fn a_call_during_an_outage_is_tried_and_ends_it() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    let node = first(&nodes);
+    server.kill();
+    assert!(ask(node, &acquire("k", "a")).result.is_err());
+    server.restart();
+    // The pause between probes has grown meanwhile; a call does not wait for the next one.
+    eventually("a call gets through", SOON, || is_yes(&ask(node, &acquire("k", "a"))));
+    assert_eq!(node.outage(), None);
+}
+
+#[test]
+fn a_black_hole_costs_one_timeout_and_not_the_other_nodes() {
+    let servers = servers(3);
+    let proxy = Proxy::start(&servers[0]);
+    proxy.black_hole();
+    let nodes = nodes(&[proxy.url(), servers[1].url(), servers[2].url()]);
+    let (call, start) = (acquire("k", "a"), now());
+    let by = start.after(TIMEOUT);
+    let cold = |node: &RedisNode| matches!(node.begin(&call, Lane::Ordinary, by, Patience::AtOnce), Begun::Cold);
+    assert!(nodes.iter().all(cold));
+    let hole = failure(ask(first(&nodes), &call));
+    assert_eq!((hole.trouble, hole.executed), (Trouble::TimedOut, Executed::No));
+    assert!(now().since(start) < 2 * TIMEOUT);
+    assert!(first(&nodes).outage().is_some());
+    for node in nodes.iter().skip(1) {
+        let Begun::Sent(pending) = node.begin(&call, Lane::Ordinary, by, Patience::AtOnce) else { panic!() };
+        assert!(is_yes(&pending.finish(by)));
+    }
+    proxy.heal();
+    eventually("the probe finds it back", SOON, || first(&nodes).outage().is_none());
+}
+
+#[test]
+fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
+    let servers = servers(2);
+    let proxy = Proxy::start(&servers[0]);
+    proxy.black_hole();
+    let nodes = nodes(&[proxy.url(), servers[1].url()]);
+    let second = nodes.get(1).unwrap();
+    std::thread::scope(|scope| {
+        for i in 0..12 {
+            let nodes = &nodes;
+            scope.spawn(move || ask(first(nodes), &acquire("k", &format!("t{i}"))).result.unwrap_err());
+        }
+        let start = now();
+        let answer = ask(second, &acquire("k", "a"));
+        assert!(is_yes(&answer), "{answer:?}");
+        assert!(now().since(start) < TIMEOUT);
+    });
+}
+
+#[test]
+fn everything_ends_with_the_client() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
+    drop(nodes);
+    eventually("the connections are closed", SOON, || server.info("connected_clients").as_deref() == Some("1"));
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_with_a_server_that_has_none_fails_in_time() {
+    let server = Server::start();
+    let nodes = nodes(&[format!("rediss://127.0.0.1:{}", server.port())]);
+    let start = now();
+    let failure = failure(ask(first(&nodes), &acquire("k", "a")));
+    assert_eq!(failure.executed, Executed::No, "{}", failure.message);
+    assert!(now().since(start) < SOON, "{}", failure.message);
+}
