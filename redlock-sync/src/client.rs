@@ -15,6 +15,9 @@ use crate::lock::reentrant::ReentrantMutex;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::quorum::Quorum;
 
+/// Most connections to one node: what a server admits by default, and room for them is made in advance.
+const MAX_CONNECTIONS: u32 = 10_000;
+
 /// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
 ///
 /// ```
@@ -289,7 +292,7 @@ impl Builder {
         self
     }
 
-    /// Connections to each node for attempts; default 16, at least 1. Opened when needed, closed when idle for long. Four more to each
+    /// Connections to each node for attempts, 1 to 10 000; default 16. Opened when needed, closed when idle for long. Four more to each
     /// node are set aside for renewals and releases. More: more threads take locks at the same time without waiting.
     ///
     /// ```
@@ -330,8 +333,9 @@ impl Builder {
         if self.urls.is_empty() {
             return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
         }
-        if self.connections == 0 {
-            return Err(Error::config("connections = 0 leaves nothing to take locks with; take 1 or more"));
+        if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
+            let each = self.connections;
+            return Err(Error::config(format!("connections = {each} is outside 1 to {MAX_CONNECTIONS}")));
         }
         if self.limits.node_timeout < Duration::from_millis(1) {
             let timeout = self.limits.node_timeout;
