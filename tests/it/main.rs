@@ -5,6 +5,7 @@
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `tidy`: rules of the repository.
+//! 6. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,5 +19,7 @@ mod contract;
 mod faults;
 mod fixture;
 mod inputs;
+#[cfg(feature = "interop")]
+mod interop;
 mod kinds;
 mod tidy;

@@ -43,7 +43,11 @@ fn on_lost_is_not_called_for_a_release<K: Kind>() {
     let calls = [true, false].map(|by_unlock| {
         let guard = K::new(&locks, "order:42").lock().unwrap();
         let calls = counter(&guard);
-        if by_unlock { K::unlock(guard).unwrap() } else { drop(guard) }
+        if by_unlock {
+            K::unlock(guard).unwrap();
+        } else {
+            drop(guard);
+        }
         calls
     });
     locks.unlock_all().unwrap();

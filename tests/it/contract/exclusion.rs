@@ -56,7 +56,7 @@ fn contend(nodes: usize, acquisitions: u64, locked: bool, retry: Duration) -> Ou
 fn excludes(nodes: usize, acquisitions: u64, changes: u64, retry: Duration) {
     let _alone = heavy();
     let outcome = contend(nodes, acquisitions, true, retry);
-    println!("N = {nodes}: {outcome:?}");
+    println!("N = {nodes}, within {:?}: {outcome:?}", outcome.took);
     assert!(outcome.made >= acquisitions);
     assert_eq!(outcome.lost(), 0, "{outcome:?}");
     assert!(!outcome.met, "two were inside at once: {outcome:?}");

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::Redlock;
-use redlock_tests::{Server, servers};
+use redlock_tests::{Server, eventually, servers};
 
 use super::rig::{SOON, builder, ms, open};
 use crate::kinds::{Kind, each_kind};
@@ -76,40 +76,50 @@ fn tokens_rise_though_the_only_node_forgets<K: Kind>() {
 fn tokens_rise_though_a_minority_forgets<K: Kind>() {
     let servers = servers(5);
     let unguarded = || builder(&servers).restart_guard(false).build().unwrap();
-    let forget = |round: usize| [2 * round, 2 * round + 1].map(|i| servers[i % 5].restart());
-    rise(&tokens::<K>(&three(unguarded), 10, |round| _ = forget(round)));
+    let forget = |round: usize| {
+        servers[2 * round % 5].restart();
+        servers[(2 * round + 1) % 5].restart();
+    };
+    rise(&tokens::<K>(&three(unguarded), 10, forget));
 }
 
 /// The same with the restart guard, by which the two cast no vote for a lease and the other three decide.
 fn tokens_rise_while_the_restarted_may_not_vote<K: Kind>() {
     let servers = servers(5);
-    let locks = three(|| builder(&servers).node_timeout(ms(400)).lease(Duration::from_secs(1)).build().unwrap());
-    let forget = |round: usize| [0, 1].map(|i| if round % 3 == 2 { servers[i].restart() });
-    let tokens: Vec<u64> = (0..4).flat_map(|_| tokens_of_short_leases::<K>(&locks, &forget)).collect();
-    rise(&tokens);
-}
-
-/// As `tokens`, without the extension, which would let the restarted wait for as long.
-fn tokens_of_short_leases<K: Kind>(locks: &[Redlock], between: &impl Fn(usize) -> [(); 2]) -> Vec<u64> {
-    let hold = |(round, locks): (usize, &Redlock)| {
-        between(round);
-        let guard = K::new(locks, "fenced").try_lock_for(SOON).unwrap();
+    eventually("the servers are older than the lease", SOON, || servers.iter().all(|server| uptime(server) >= 3));
+    let locks = three(|| builder(&servers).node_timeout(ms(300)).lease(ms(1500)).build().unwrap());
+    let mut last = 0;
+    for round in 0..8 {
+        if round % 2 == 1 {
+            servers[round % 5].restart();
+            servers[(round + 1) % 5].restart();
+        }
+        let guard = K::new(&locks[round % 3], "fenced").try_lock_for(SOON).unwrap();
         let token = guard.fencing_token().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
         K::unlock(guard).unwrap();
-        token
-    };
-    locks.iter().enumerate().map(hold).collect()
+    }
 }
 
-/// What a reader of the fence key sees: counters that one majority has and another has not would break this.
+/// Whole seconds.
+fn uptime(server: &Server) -> u64 {
+    server.info("uptime_in_seconds").unwrap().parse().unwrap()
+}
+
+/// Every holder has another majority: counters of which each stands on some nodes only would break this.
 fn tokens_rise_though_each_holder_has_another_majority<K: Kind>() {
     let servers = servers(5);
     let mut last = 0;
     for round in 0..10 {
         let blocked = [round % 5, (round + 2) % 5];
-        blocked.map(|i| servers[i].set("fenced", "foreign"));
+        for i in blocked {
+            servers[i].set("fenced", "foreign");
+        }
         let token = token::<K>(&open(&servers));
-        blocked.map(|i| servers[i].del("fenced"));
+        for i in blocked {
+            servers[i].del("fenced");
+        }
         assert!(token > last, "{token} after {last}");
         last = token;
     }

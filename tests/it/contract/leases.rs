@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{LeaseState, LostReason, Mutex};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
-use super::rig::{SOON, brisk, locks_on, ms, through, urls, watched};
+use super::rig::{SOON, brisk, calls, locks_on, ms, through, urls, watched};
 use crate::kinds::{Kind, each_kind};
 
 /// Long enough that a busy machine gets a renewal through, short enough to watch some of them.
@@ -32,7 +32,9 @@ fn held_for_four_leases<K: Kind>(nodes: usize) {
 
 fn renewal_outlasts_the_lease<K: Kind>() {
     let on = |nodes| thread::spawn(move || held_for_four_leases::<K>(nodes));
-    [1, 3, 5].map(on).map(|thread| thread.join().unwrap());
+    for thread in [1, 3, 5].map(on) {
+        thread.join().unwrap();
+    }
 }
 
 /// Renewal has a rhythm of a third of a lease; it neither floods the server nor waits until the last moment.
@@ -57,7 +59,7 @@ fn without_renewal_the_lease_runs_out<K: Kind>() {
     let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").renew(false).lock().unwrap();
     guard.check().unwrap();
     eventually("the lease runs out", SOON, || guard.check().is_err());
-    assert!(start.elapsed() > LEASE - ms(100) && start.elapsed() < LEASE + Duration::from_secs(3));
+    assert!(start.elapsed() > ms(1100) && start.elapsed() < LEASE + Duration::from_secs(3));
     let error = guard.check().unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Expired));
     assert_eq!((guard.state(), guard.remaining()), (LeaseState::Lost(LostReason::Expired), Duration::ZERO));
@@ -123,7 +125,7 @@ fn at_least_keeps_the_lock_taken<K: Kind>() {
     let guard = K::new(&one, "order:42").at_least(hold).lock().unwrap();
     K::unlock(guard).unwrap();
     let next = K::new(&two, "order:42").try_lock_for(SOON).unwrap();
-    assert!(start.elapsed() >= hold - ms(5), "taken by another one after {:?}", start.elapsed());
+    assert!(start.elapsed() >= ms(495), "taken by another one after {:?}", start.elapsed());
     K::unlock(next).unwrap();
     drop(K::new(&one, "order:42").at_least(hold).lock().unwrap());
     assert!(server.pttl("order:42").is_some_and(|left| left <= hold));
@@ -181,10 +183,10 @@ fn max_renewals_ends_renewal<K: Kind>() {
 fn an_idle_holder_sends_only_renewals() {
     let (_server, proxy) = watched();
     let guard = <Mutex as Kind>::new(&through(&proxy), "order:42").lock().unwrap();
-    let before = proxy.count("*");
+    let before = calls(&proxy);
     thread::sleep(ms(300));
     guard.check().unwrap();
-    assert_eq!(proxy.count("*"), before);
+    assert_eq!(calls(&proxy), before);
 }
 
 each_kind!(

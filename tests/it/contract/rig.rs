@@ -43,6 +43,7 @@ pub(super) fn brisk(url: &str, lease: Duration) -> Redlock {
 /// A server, and a proxy before it that counts.
 pub(super) fn watched() -> (Server, Proxy) {
     let server = Server::start();
+    teach(&server);
     let proxy = Proxy::start(&server);
     (server, proxy)
 }
@@ -50,6 +51,18 @@ pub(super) fn watched() -> (Server, Proxy) {
 /// A client by way of the proxy.
 pub(super) fn through(proxy: &Proxy) -> Redlock {
     Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(2)).build().unwrap()
+}
+
+/// Has the server learn all scripts, so that from now on each call is one command.
+pub(super) fn teach(server: &Server) {
+    let guard = open(std::slice::from_ref(server)).mutex("teach").lock().unwrap();
+    guard.extend(ms(30_000)).unwrap();
+    guard.unlock().unwrap();
+}
+
+/// How many commands came in that are not the talk on a new connection, of which there can be one more at any time.
+pub(super) fn calls(proxy: &Proxy) -> usize {
+    proxy.count("*") - proxy.count("INFO")
 }
 
 /// All keys on a server but the fence counters, each of which must have a time to live.

@@ -98,7 +98,8 @@ fn a_lease_that_cannot_be_valid_is_refused_by_build() {
     for lease in [Duration::ZERO, Duration::from_nanos(1), ms(9), ms(24 * 60 * 60 * 1000 + 1)] {
         refused("out of bounds", at(lease).node_timeout(ms(1)));
     }
-    for lease in [Duration::MAX, ms(u64::MAX), Duration::from_secs(u64::MAX / 1000 + 1), Duration::from_secs(u64::MAX)] {
+    for lease in [Duration::MAX, ms(u64::MAX), Duration::from_secs(u64::MAX / 1000 + 1), Duration::from_secs(u64::MAX)]
+    {
         refused("more milliseconds than there are", at(lease));
     }
     refused("the default node timeout is longer", at(ms(100)));

@@ -28,6 +28,15 @@ fn a_free_lock_is_taken_by_each_form<K: Kind>() {
     }
 }
 
+fn the_lease_is_the_keys_time_to_live<K: Kind>() {
+    let server = Server::start();
+    let lock = K::new(&open(std::slice::from_ref(&server)), "order:42").lease(Duration::from_secs(100));
+    let guard = lock.lock().unwrap();
+    let left = server.pttl("order:42").unwrap();
+    assert!(left <= Duration::from_secs(100) && left > Duration::from_secs(60), "{left:?}");
+    assert!(guard.remaining() < left, "the holder trusts the key for longer than it lives");
+}
+
 fn dropping_the_guard_releases<K: Kind>() {
     let server = Server::start();
     let lock = K::new(&open(std::slice::from_ref(&server)), "order:42");
@@ -163,6 +172,7 @@ fn other_keys_are_other_locks<K: Kind>() {
 
 each_kind!(
     a_free_lock_is_taken_by_each_form,
+    the_lease_is_the_keys_time_to_live,
     dropping_the_guard_releases,
     each_acquisition_has_a_token_of_its_own,
     try_lock_does_not_wait,

@@ -1,7 +1,7 @@
 //! `agent contend FILE ROUNDS THREADS LOCKED RETRY_US URL…`: counts in a shared file, by read, pause and write.
 //!
-//! The file is one record of four numbers: the count, the process that counted last, how often the process changed, and the process that
-//! is inside. Without the lock (`LOCKED` is `no`) updates get lost.
+//! The file is one record of five numbers: the count, the process that counted last, how often the process changed, the process that
+//! is inside, and whether somebody found another one inside. Without the lock (`LOCKED` is `no`) updates get lost.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
