@@ -1,11 +1,11 @@
-//! What ten thousand cycles leave behind, compared with the first hundred. In an agent of its own, whose threads and files nobody else uses.
+//! What ten thousand cycles leave behind, compared with the first hundred and with what was before. In an agent of its own, whose threads and files nobody else uses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use redlock_tests::{Act, Proxy, Server, eventually};
+use redlock_tests::{Act, Fault, Proxy, Server, eventually};
 
 use super::rig::{SOON, heavy, locks_on, ms, watched};
 
@@ -17,6 +17,8 @@ struct Report {
     released: u64,
     busy: u64,
     failed: u64,
+    /// Commands that were cut off during the part.
+    cut: usize,
 }
 
 struct Agent {
@@ -38,14 +40,14 @@ impl Agent {
     fn report(&mut self, proxy: &Proxy) -> Report {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| cut(proxy, &done));
+            let cutter = scope.spawn(|| cut(proxy, &done));
             let mut line = String::new();
             self.hear.read_line(&mut line).unwrap();
             done.store(true, Ordering::Relaxed);
             let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
             let [threads, files, released, busy, failed] = numbers[..] else { panic!("the agent said `{line}`") };
             let [threads, files] = [threads, files].map(|n| usize::try_from(n).unwrap());
-            Report { threads, files, released, busy, failed }
+            Report { threads, files, released, busy, failed, cut: cutter.join().unwrap() }
         })
     }
 
@@ -61,43 +63,54 @@ impl Drop for Agent {
     }
 }
 
-/// Cuts connections between, before, after and amid commands.
-fn cut(proxy: &Proxy, done: &AtomicBool) {
+/// Cuts connections between, before, after and amid commands; twice in a row, as the library tries once more by itself. Returns how often it
+/// struck a command.
+fn cut(proxy: &Proxy, done: &AtomicBool) -> usize {
     let acts = [Act::ResetBefore, Act::ResetAfter, Act::CutReply(3)];
     let faults = ["acquire", "release"].into_iter().flat_map(|name| acts.clone().map(|act| (name, act)));
+    let mut struck = 0;
     for (name, act) in faults.cycle() {
         if done.load(Ordering::Relaxed) {
-            return proxy.heal();
+            break;
         }
-        proxy.on(name, act);
-        thread::sleep(ms(20));
+        let both = [proxy.on(name, act.clone()), proxy.on(name, act)];
+        thread::sleep(ms(10));
+        struck += both.iter().map(Fault::hits).sum::<usize>();
         proxy.drop_connections();
-        thread::sleep(ms(20));
+        thread::sleep(ms(5));
     }
+    proxy.heal();
+    struck
 }
 
 /// No key of a lock is left; at worst one whose release was lost ends with its lease.
 fn no_lock_is_left(server: &Server) {
     eventually("no key is left but fences", SOON + SOON, || locks_on(server).is_empty());
-    assert!(server.keys().len() <= 2, "{:?}", server.keys());
+    assert!(server.keys().len() <= 3, "{:?}", server.keys());
 }
+
+/// The connections that the agent's two clients may keep to the server.
+const POOLED: usize = 2 * (4 + 4);
 
 #[test]
 fn ten_thousand_cycles_leave_nothing_behind() {
     let _alone = heavy();
     let (server, proxy) = watched();
     let mut agent = Agent::start(&server, &proxy);
-    let first = agent.report(&proxy);
-    no_lock_is_left(&server);
-    agent.go_on();
-    let last = agent.report(&proxy);
-    no_lock_is_left(&server);
-    println!("{first:?}\n{last:?}");
-    let cycles = last.released + last.busy + last.failed;
-    assert_eq!(cycles, 10_000);
-    assert!(last.released > 2_000 && last.busy > 500 && last.failed > 5, "too few of a kind: {last:?}");
+    let mut next = || {
+        let report = agent.report(&proxy);
+        no_lock_is_left(&server);
+        agent.go_on();
+        report
+    };
+    let (before, first, last, after) = (next(), next(), next(), next());
+    println!("{before:?}\n{first:?}\n{last:?}\n{after:?}");
+    assert_eq!(last.released + last.busy + last.failed, 10_000);
+    assert!(last.released > 2_000 && last.busy > 500 && last.cut > 50, "too few of a kind: {last:?}");
     assert!(last.threads <= first.threads, "threads are left: {first:?}, {last:?}");
-    assert!(last.files <= first.files, "files are left: {first:?}, {last:?}");
-    agent.go_on();
+    // A pool keeps what was needed at once, which can be more than in the first hundred; but no more than its size.
+    assert!(first.files <= before.files + POOLED, "{before:?}, {first:?}");
+    assert!(last.files <= before.files + POOLED, "files are left: {first:?}, {last:?}");
+    assert_eq!((after.threads, after.files), (before.threads, before.files), "the clients are gone");
     assert!(agent.process.wait().unwrap().success());
 }

@@ -1,18 +1,22 @@
 //! `agent cycles DIRECT_URL PROXY_URL`: locks and unlocks a hundred times, tells what it uses, and again after ten thousand.
 //!
 //! Two clients: one by the proxy, whose connections the test cuts, and one straight to the server, which makes the first one's locks
-//! contended. After each part it prints `threads files` once they do not grow any more, and waits for a line.
+//! contended. It prints what it uses four times, each time as soon as that is no more than it should be, and waits for a line: before the
+//! clients are made, after a hundred cycles, after ten thousand, and when the clients are gone.
 
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Redlock, Retry};
+use redlock_sync::{Error, MutexGuard, Redlock, Retry};
 use redlock_tests::poll;
 
 const THREADS: u64 = 4;
+/// Connections that a pool may keep: those set, and those that the library sets aside for renewals and releases.
+const ORDINARY: u32 = 4;
+const RESERVED: u32 = 4;
 /// Threads and late sockets end by themselves, after some seconds without work.
 const SETTLES: Duration = Duration::from_secs(60);
 
@@ -26,17 +30,22 @@ struct Ends {
 
 pub(crate) fn main(args: &[String]) {
     let [direct, proxy] = args else { panic!("expected two URLs: {args:?}") };
-    let (direct, proxied) = (open(direct), open(proxy));
     let ends = Ends::default();
+    let base = settled((1, usize::MAX));
+    tell(&ends, base);
+    let (direct, proxied) = (open(direct), open(proxy));
+    let full = base.1 + usize::try_from(2 * (ORDINARY + RESERVED)).expect("a small number");
     run(&direct, &proxied, 100, &ends);
-    let first = settled(&used());
-    tell(&ends, &first);
+    let first = settled((usize::MAX, full));
+    tell(&ends, first);
     run(&direct, &proxied, 9_900, &ends);
-    tell(&ends, &settled(&first));
+    tell(&ends, settled((first.0, full)));
+    drop((direct, proxied));
+    tell(&ends, settled(base));
 }
 
 fn open(url: &str) -> Redlock {
-    let builder = Redlock::builder().node(url).connections(4).node_timeout(Duration::from_millis(500));
+    let builder = Redlock::builder().node(url).connections(ORDINARY).node_timeout(Duration::from_millis(500));
     builder.retry(Retry::every(Duration::from_millis(1))).build().expect("the settings are good")
 }
 
@@ -55,10 +64,20 @@ fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) 
         2 => lock.renew(false).try_lock_for(Duration::from_millis(5)),
         _ => lock.try_lock_for(Duration::from_millis(200)),
     };
-    if i.is_multiple_of(4) && taken.is_ok() {
+    note(ends, taken.and_then(|guard| hold(guard, thread / 2, i)));
+}
+
+/// Nobody else is inside meanwhile, whatever becomes of the connections.
+fn hold(guard: MutexGuard, key: u64, i: u64) -> Result<(), Error> {
+    static INSIDE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+    let inside = &INSIDE[usize::from(key == 1)];
+    assert!(!inside.swap(true, Ordering::SeqCst), "two holders at once");
+    if i.is_multiple_of(4) {
         thread::sleep(Duration::from_millis(2));
     }
-    note(ends, taken.and_then(redlock_sync::MutexGuard::unlock));
+    guard.check()?;
+    inside.store(false, Ordering::SeqCst);
+    guard.unlock()
 }
 
 fn note(ends: &Ends, result: Result<(), Error>) {
@@ -77,19 +96,20 @@ fn used() -> (usize, usize) {
     (count("task"), count("fd"))
 }
 
-/// What is used once that is no more than `before` and has stayed the same for a while; or what there is after a minute.
-fn settled(before: &(usize, usize)) -> (usize, usize) {
-    let mut last = (used(), 0);
-    let calm = poll(SETTLES, || {
+/// What is used once that has stayed the same for a while and is no more than `most`; or what there is after a minute.
+fn settled(most: (usize, usize)) -> (usize, usize) {
+    let (mut last, mut calm) = (used(), 0);
+    let found = poll(SETTLES, || {
         let now = used();
-        last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
-        (last.1 > 100 && now.0 <= before.0 && now.1 <= before.1).then_some(now)
+        calm = if now == last { calm + 1 } else { 0 };
+        last = now;
+        (calm > 100 && now.0 <= most.0 && now.1 <= most.1).then_some(now)
     });
-    calm.unwrap_or(last.0)
+    found.unwrap_or(last)
 }
 
 /// Tells, and waits for a line.
-fn tell(ends: &Ends, used: &(usize, usize)) {
+fn tell(ends: &Ends, used: (usize, usize)) {
     let [released, busy, failed] = [&ends.released, &ends.busy, &ends.failed].map(|n| n.load(Ordering::Relaxed));
     println!("{} {} {released} {busy} {failed}", used.0, used.1);
     io::stdin().read_line(&mut String::new()).expect("stdin can be read");
