@@ -13,7 +13,7 @@ use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
-use crate::script::Call;
+use crate::script::{Call, Purpose};
 
 /// While connections are being made, how long to wait for one node before looking at the next.
 const COLD_SLICE: Duration = Duration::from_millis(2);
@@ -74,6 +74,13 @@ impl Vote {
             Vote::Failed(failure) => failure.trouble == Trouble::WrongType,
             Vote::Yes { .. } => false,
         }
+    }
+
+    /// Nothing of the call has got through, which can be otherwise in a moment.
+    fn is_unsent(&self) -> bool {
+        use Trouble::{LeftOut, TimedOut, Transient, Unreachable};
+        let passes = |trouble| matches!(trouble, Unreachable | TimedOut | LeftOut | Transient);
+        matches!(self, Vote::Failed(failure) if failure.executed == Executed::No && passes(failure.trouble))
     }
 
     /// Whether our token may stand on this node after an acquire that said this.
@@ -233,13 +240,7 @@ impl Quorum {
                 return Seat::Voted(Vote::Failed(not_asked()));
             }
             match node.outage().filter(|_| heed_outages) {
-                Some(failure) => {
-                    // A release still goes behind what may be late there; `begin` sees the outage and waits for nothing.
-                    if call.purpose == crate::script::Purpose::Release {
-                        drop(node.begin(call, lane, by, Patience::AtOnce));
-                    }
-                    Seat::Voted(Vote::Failed(failure))
-                }
+                Some(failure) => Seat::Voted(Vote::Failed(left_out(node, call, lane, by, failure))),
                 None => Seat::from(node.begin(call, lane, by, Patience::AtOnce)),
             }
         };
@@ -289,16 +290,27 @@ impl Quorum {
         }
     }
 
-    /// Takes back what an acquire may have set on any node, whatever the cause. Written before this returns; not waited for longer than
-    /// `by`. True if some node may have our token all the same, now or later.
+    /// Takes back what an acquire may have set on any node, whatever the cause. Not waited for longer than `by`; repeated until then where
+    /// it could not even be sent. True if some node may have our token all the same, now or later.
     pub(crate) fn roll_back(&self, ballot: &Ballot, release: &Call, by: Tick) -> bool {
-        let concerned = |i: usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
-        if !(0..self.len()).any(concerned) {
+        let may_be_set = |&i: &usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
+        let mut unsent: Vec<usize> = (0..self.len()).filter(may_be_set).collect();
+        if unsent.is_empty() {
             return false;
         }
-        let undone = self.round(release, Lane::Reserved, by, &concerned);
-        let is_left = |(i, vote): (usize, &Vote)| concerned(i) && !vote.is_yes() && !vote.is_definite_no();
-        ballot.is_haunted() || undone.votes.iter().enumerate().any(is_left)
+        let mut is_left = ballot.is_haunted();
+        let pause = self.limits.node_timeout / 10;
+        loop {
+            let undone = self.round(release, Lane::Reserved, by, &|i| unsent.contains(&i));
+            let said = |i: usize| undone.votes.get(i);
+            is_left |=
+                unsent.iter().any(|&i| said(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no() && !v.is_unsent()));
+            unsent.retain(|&i| said(i).is_some_and(Vote::is_unsent));
+            if unsent.is_empty() || self.now().after(pause) >= by {
+                return is_left || !unsent.is_empty();
+            }
+            self.clock.sleep(pause);
+        }
     }
 
     /// The failures of a ballot, node by node, for an error.
@@ -329,6 +341,18 @@ impl Quorum {
             return Error::config(format!("failed to {op} lock `{}`: {node}", key.escape_debug()));
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }
+    }
+}
+
+/// What a node that is left out says. A release is written all the same where that takes no time: it may have to go behind something late.
+fn left_out(node: &dyn Node, call: &Call, lane: Lane, by: Tick, outage: Failure) -> Failure {
+    if call.purpose != Purpose::Release {
+        return outage;
+    }
+    match node.begin(call, lane, by, Patience::AtOnce) {
+        Begun::Sent(_) => Failure { executed: Executed::Maybe, ..outage },
+        Begun::Failed(failure) => failure,
+        Begun::Cold => outage,
     }
 }
 

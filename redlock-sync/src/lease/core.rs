@@ -2,6 +2,7 @@
 //!
 //! Two locks, always taken in this order: `io` is held through a round, so that the rounds of one lease never overlap (a refill
 //! never races a release, and nothing is sent after the release); `state` is held for a few instructions, never across I/O.
+//! The user's handlers of a loss are called with neither: one that blocks must not keep `unlock` waiting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::error::{Error, LostReason};
 use crate::key::Key;
 use crate::node::{Executed, Lane, Trouble};
 use crate::primitive::{Attempt, Primitive};
-use crate::quorum::{Ballot, Quorum, Vote};
+use crate::quorum::{Ballot, Quorum, Tally, Vote};
 use crate::token::LockId;
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
@@ -128,10 +129,11 @@ impl Core {
 
     pub(crate) fn state(&self) -> LeaseState {
         self.settle();
+        self.tell_loss();
         self.state.lock().now
     }
 
-    /// Declares the lease lost if its time has passed; whoever notices first.
+    /// Declares the lease lost if its time has passed; whoever notices first. The handlers are told later, without locks.
     fn settle(&self) {
         let now = self.quorum.now();
         if self.state.lock().is_overdue(now) {
@@ -153,10 +155,19 @@ impl Core {
 
     /// Ok while the lease is surely ours. No I/O; looks at the clock itself rather than at what some thread noted.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        let outcome = self.still_ours();
+        self.tell_loss();
+        outcome
+    }
+
+    /// As `check`, for those who hold `io`.
+    fn still_ours(&self) -> Result<(), Error> {
         if self.is_forked_copy() {
             return Err(Error::Closed);
         }
-        match self.state() {
+        self.settle();
+        let state = self.state.lock().now;
+        match state {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),
@@ -176,15 +187,22 @@ impl Core {
     pub(crate) fn on_lost(&self, f: OnLost) {
         // Registered before the state is looked at: a loss in between finds it.
         self.on_lost.lock().push(f);
-        if let LeaseState::Lost(reason) = self.state() {
-            self.tell(reason);
-        }
+        self.state();
     }
 
     fn lose(&self, reason: LostReason) {
         let made_lost = self.state.lock().lose(reason);
         if made_lost {
             log::debug!("{}", self.lost(reason));
+        }
+    }
+
+    /// Calls the handlers, once, if the lease is lost. Never with `io` held: what they do takes as long as it takes.
+    fn tell_loss(&self) {
+        let state = self.state.lock().now;
+        if let LeaseState::Lost(reason) = state
+            && !self.is_forked_copy()
+        {
             self.tell(reason);
         }
     }
@@ -210,7 +228,9 @@ impl Core {
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
         let call = self.primitive.extend(&self.id, lease);
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
+        let by = self.round_deadline().min(self.state.lock().until);
+        let ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
         io.holding.apply(&ballot.votes, ballot.started, lease);
         let until = io.holding.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
@@ -232,6 +252,12 @@ impl Core {
 
     /// Called by the renewal thread when it is due.
     pub(crate) fn tick(&self) -> Next {
+        let next = self.renew();
+        self.tell_loss();
+        next
+    }
+
+    fn renew(&self) -> Next {
         self.settle();
         let mut io = self.io.lock();
         let now = self.quorum.now();
@@ -276,9 +302,15 @@ impl Core {
     /// Lengthens the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease, &self.quorum.limits)?;
-        self.check()?;
+        let outcome = self.lengthen(lease);
+        self.tell_loss();
+        outcome
+    }
+
+    fn lengthen(&self, lease: Duration) -> Result<(), Error> {
+        self.still_ours()?;
         let mut io = self.io.lock();
-        self.check()?;
+        self.still_ours()?;
         let lease = lease.min(self.hold_end.since(self.quorum.now()));
         self.quorum.note_lease(lease);
         let ballot = self.extend_round(&mut io, lease);
@@ -290,19 +322,25 @@ impl Core {
         if ballot.failure(Trouble::WrongType).is_some() && !ballot.tally().won() {
             return Err(self.quorum.failed(op, self.key.as_str(), ballot));
         }
-        self.check()?;
+        self.still_ours()?;
         if ballot.tally().won() { Ok(()) } else { Err(self.quorum.failed(op, self.key.as_str(), ballot)) }
     }
 
     /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
     /// token has stored it. The largest alone would not rise from one majority to the next.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
-        self.check()?;
+        let outcome = self.settled_fence();
+        self.tell_loss();
+        outcome
+    }
+
+    fn settled_fence(&self) -> Result<u64, Error> {
+        self.still_ours()?;
         let mut io = self.io.lock();
         if let Some(fence) = io.fence {
             return Ok(fence);
         }
-        self.check()?;
+        self.still_ours()?;
         let fence = io.holding.fence();
         let call = self.primitive.fence(&self.id, fence);
         let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
@@ -318,7 +356,9 @@ impl Core {
     pub(crate) fn release(&self, patience: Duration) -> Release {
         self.settle();
         self.state.lock().release();
-        self.release_after(patience)
+        let release = self.release_after(patience);
+        self.tell_loss();
+        release
     }
 
     fn release_after(&self, patience: Duration) -> Release {
@@ -330,10 +370,16 @@ impl Core {
         }
     }
 
+    /// The round under way did not end in time.
     fn unreleased(&self) -> Release {
         let of = self.quorum.len();
         let key = self.key.as_str().to_owned();
-        Release { result: Err(Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() }), haunted: true }
+        let state = self.state.lock().now;
+        let error = match state {
+            LeaseState::Lost(reason) if reason != LostReason::Revoked => self.lost(reason),
+            _ => Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() },
+        };
+        Release { result: Err(error), haunted: true }
     }
 
     /// Compare and delete everywhere. Repeated in the time there is while connection errors leave it unconfirmed.
@@ -387,16 +433,19 @@ impl Core {
             return Ok(false);
         }
         self.lose(LostReason::Revoked);
-        match self.release_after(self.quorum.limits.node_timeout * 2).result {
+        let release = self.release_after(self.quorum.limits.node_timeout * 2);
+        self.tell_loss();
+        match release.result {
             Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),
             _ => Ok(true),
         }
     }
 }
 
-/// A majority said that our token is not there (any more).
+/// A majority said that our token is not there (any more); that something else stands there says so too.
 fn is_confirmed(ballot: &Ballot) -> bool {
-    ballot.tally().is_answered()
+    let clear = ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
+    clear >= Tally::need(ballot.votes.len())
 }
 
 fn is_everywhere(ballot: &Ballot) -> bool {
@@ -426,10 +475,11 @@ fn jittered(pause: Duration) -> Duration {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.lock().now;
         f.debug_struct("Lease")
             .field("key", &self.key.as_str())
             .field("id", &self.id)
-            .field("state", &self.state.lock().now)
+            .field("state", &state)
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

@@ -102,7 +102,9 @@ fn read_facts(answer: redis::Value, facts: &mut HashMap<String, String>) -> Opti
 
 fn identity(facts: &HashMap<String, String>, now: Tick) -> Identity {
     let fact = |name: &str| facts.get(name).cloned().unwrap_or_default();
-    let uptime = fact("uptime_in_seconds").parse().ok().map(|s| (Duration::from_secs(s), now));
+    // The server subtracts whole seconds of its wall clock: it can have been up for nearly a second less than it says.
+    let at_least = |seconds: u64| Duration::from_secs(seconds.saturating_sub(1));
+    let uptime = fact("uptime_in_seconds").parse().ok().map(|seconds| (at_least(seconds), now));
     let is_replica = matches!(fact("role").as_str(), "slave" | "replica");
     let master = is_replica.then(|| host_port(&fact("master_host"), fact("master_port").parse().unwrap_or(0)));
     Identity { run_id: fact("run_id"), replid: fact("master_replid"), master, uptime }

@@ -71,7 +71,8 @@ fn errors_that_pass_keep_their_kind() {
     ] {
         proxy.on("acquire", Act::Error(error.into()));
         let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-        assert_eq!((failure.trouble, failure.executed, failure.message.as_str()), (trouble, Executed::No, error));
+        assert_eq!((failure.trouble, failure.executed), (trouble, Executed::No));
+        assert!(failure.message.starts_with(error), "{}", failure.message);
     }
 }
 
