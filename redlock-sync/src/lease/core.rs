@@ -452,14 +452,19 @@ fn is_everywhere(ballot: &Ballot) -> bool {
     ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
 }
 
-/// Takes over the answers of a repeated round from the nodes it asked. "No such key" after an outcome that was not known means that the
-/// first transmission had done it.
+/// The token is not there: there is no such key, or another holder has it by now.
+fn is_gone(vote: &Vote) -> bool {
+    matches!(vote, Vote::Absent | Vote::Taken { .. })
+}
+
+/// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
+/// first transmission had done it; somebody else can have taken the lock since.
 fn merge(ballot: &mut Ballot, again: Ballot) {
     ballot.ghost |= again.ghost;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
         if !old.is_yes() && !old.is_definite_no() {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
-            *old = if new == Vote::Absent && !was_known { Vote::Yes { fence: 0 } } else { new };
+            *old = if is_gone(&new) && !was_known { Vote::Yes { fence: 0 } } else { new };
         }
     }
 }
