@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use redlock_sync::{Error, Lease, LeaseState, LostReason};
-use redlock_tests::{Server, eventually};
+use redlock_sync::{Error, Lease, LeaseState, LostReason, Retry};
+use redlock_tests::{Act, Proxy, Server, eventually};
 
-use super::rig::{SOON, brisk, locks_on, ms, open};
+use super::rig::{SOON, brisk, locks_on, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
 
 /// Counts the calls of a handler.
@@ -104,6 +104,28 @@ fn a_release_of_a_deleted_key_says_so<K: Kind>() {
     assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Deleted));
 }
 
+/// The first transmission meets a dead connection, the second is executed and its reply is lost, the third finds the next holder: that is a
+/// release, not a loss.
+fn a_release_that_was_done_is_no_loss_though_another_holds_it_since<K: Kind>() {
+    let (server, proxy) = watched();
+    let guard = K::new(&through(&proxy), "order:42").lock().unwrap();
+    let side = Proxy::start(&server);
+    let next = K::new(&through(&side), "order:42").retry(Retry::every(ms(1)));
+    let next = thread::spawn(move || {
+        let guard = next.lock().unwrap();
+        let id = guard.id().clone();
+        std::mem::forget(guard);
+        id
+    });
+    side.wait_count("acquire", 2, SOON);
+    proxy.drop_connections();
+    eventually("the connections are gone", SOON, || proxy.connections() == 0);
+    proxy.on("release", Act::ResetAfter);
+    K::unlock(guard).unwrap();
+    let id = next.join().unwrap();
+    assert_eq!(server.get("order:42").as_deref(), Some(id.as_str()));
+}
+
 /// A guard does not need the client any more.
 fn a_guard_outlives_its_client<K: Kind>() {
     let server = Server::start();
@@ -141,6 +163,7 @@ each_kind!(
     unlock_all_gives_up_all,
     a_late_release_leaves_the_next_holder_alone,
     a_release_of_a_deleted_key_says_so,
+    a_release_that_was_done_is_no_loss_though_another_holds_it_since,
     a_guard_outlives_its_client,
     a_panic_releases,
 );

@@ -7,7 +7,7 @@ use std::thread;
 
 use redlock_tests::{Act, Fault, Proxy, Server, eventually};
 
-use super::rig::{SOON, heavy, locks_on, ms, watched};
+use super::rig::{SOON, heavy, locks_on, watched};
 
 /// What the agent tells after a part.
 #[derive(Debug)]
@@ -73,11 +73,11 @@ fn cut(proxy: &Proxy, done: &AtomicBool) -> usize {
         if done.load(Ordering::Relaxed) {
             break;
         }
-        let both = [proxy.on(name, act.clone()), proxy.on(name, act)];
-        thread::sleep(ms(10));
+        let both = [proxy.on_nth(name, 30, act.clone()), proxy.on_nth(name, 31, act)];
+        let over = || done.load(Ordering::Relaxed) || both.iter().all(|fault| fault.hits() == 1);
+        eventually("two more commands are cut, or all is done", 3 * SOON, over);
         struck += both.iter().map(Fault::hits).sum::<usize>();
         proxy.drop_connections();
-        thread::sleep(ms(5));
     }
     proxy.heal();
     struck
