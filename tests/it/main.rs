@@ -7,6 +7,7 @@
 //! 5. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
 //! 6. `examples`: the examples, run as people run them.
 //! 7. `tidy`: rules of the repository.
+//! 8. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,5 +24,7 @@ mod examples;
 mod faults;
 mod fixture;
 mod inputs;
+#[cfg(feature = "interop")]
+mod interop;
 mod kinds;
 mod tidy;

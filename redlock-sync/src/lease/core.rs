@@ -452,15 +452,20 @@ fn is_everywhere(ballot: &Ballot) -> bool {
     ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
 }
 
-/// Takes over the answers of a repeated round from the nodes it asked. "No such key" after an outcome that was not known means that the
-/// first transmission had done it.
+/// The token is not there: there is no such key, or another holder has it by now.
+fn is_gone(vote: &Vote) -> bool {
+    matches!(vote, Vote::Absent | Vote::Taken { .. })
+}
+
+/// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
+/// first transmission had done it; somebody else can have taken the lock since.
 fn merge(ballot: &mut Ballot, again: Ballot) {
     ballot.ghost |= again.ghost;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
         if !old.is_yes() && !old.is_definite_no() {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
             *old = match (&*old, new) {
-                (_, Vote::Absent) if !was_known => Vote::Yes { fence: 0 },
+                (_, new) if !was_known && is_gone(&new) => Vote::Yes { fence: 0 },
                 // The server's own words tell more than that the time ran out over asking again.
                 (Vote::Failed(said), Vote::Failed(late)) if late.trouble == Trouble::TimedOut && said.is_answer() => {
                     let executed = if was_known { late.executed } else { Executed::Maybe };
