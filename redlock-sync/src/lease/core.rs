@@ -497,8 +497,3 @@ impl fmt::Debug for Core {
             .finish_non_exhaustive()
     }
 }
-
-/// The validity that an acquire round left must exceed the minimum.
-pub(crate) fn validity(ballot: &Ballot, lease: Duration, now: Tick) -> Duration {
-    ballot.started.after(lease).before(drift(lease)).since(now)
-}

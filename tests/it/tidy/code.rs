@@ -3,6 +3,8 @@
 use super::source::{blank, package, read, tracked};
 
 const PACKAGES: [&str; 2] = ["redlock-sync", "redlock-macros"];
+/// What users ask to panic: `assert_locked!`, and the policy `panic` of the attribute.
+const PANIC_ON_PURPOSE: [&str; 2] = ["__private/assert.rs", "__private/policy.rs"];
 /// A file that is longer is about more than one thing.
 const MOST_LINES: usize = 500;
 
@@ -18,7 +20,8 @@ fn the_library_does_not_panic() {
         "unimplemented!(",
         "unreachable!(",
     ];
-    let sources = PACKAGES.into_iter().flat_map(package);
+    let sources =
+        PACKAGES.into_iter().flat_map(package).filter(|source| !PANIC_ON_PURPOSE.contains(&source.name.as_str()));
     let found: Vec<String> =
         sources.flat_map(|source| patterns.iter().flat_map(|p| source.uses(p)).collect::<Vec<_>>()).collect();
     assert!(found.is_empty(), "{found:#?}");
@@ -57,7 +60,9 @@ fn is_ignored_example(line: &str) -> bool {
 
 #[test]
 fn no_file_is_too_long() {
+    // What the macros accept and refuse is a catalogue, not code to read.
     let long: Vec<String> = rust_files()
+        .filter(|(name, _)| !name.starts_with("tests/ui/"))
         .map(|(name, text)| (name, text.lines().count()))
         .filter(|(_, lines)| *lines > MOST_LINES)
         .map(|(name, lines)| format!("{name} has {lines} lines, more than {MOST_LINES}"))

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::source::{Source, library};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 19] = [
+const LAYERS: [(&str, u8); 21] = [
     ("lib", 7),
     ("__private", 7),
+    ("default_client", 7),
     ("client", 6),
     ("lock", 5),
     ("acquire", 4),
@@ -16,6 +17,7 @@ const LAYERS: [(&str, u8); 19] = [
     ("wait", 3),
     ("quorum", 2),
     ("primitive", 2),
+    ("gate", 2),
     ("node", 1),
     ("script", 1),
     ("config", 1),
@@ -29,7 +31,8 @@ const LAYERS: [(&str, u8); 19] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 4] = [("quorum", "primitive"), ("node", "script"), ("key", "error"), ("token", "error")];
+const EDGES: [(&str, &str); 5] =
+    [("quorum", "gate"), ("quorum", "primitive"), ("node", "script"), ("key", "error"), ("token", "error")];
 
 fn layer(module: &str) -> u8 {
     let found = LAYERS.iter().find(|(name, _)| *name == module);

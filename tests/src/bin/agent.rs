@@ -17,6 +17,8 @@ use redlock_tests::Server;
 mod contend;
 #[path = "agent/cycles.rs"]
 mod cycles;
+#[path = "agent/environment.rs"]
+mod environment;
 #[path = "agent/holders.rs"]
 mod holders;
 #[path = "agent/paused.rs"]
@@ -26,6 +28,7 @@ fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server(),
+        Some("environment") => environment::main(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
