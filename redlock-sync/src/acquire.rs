@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::config::Terms;
 use crate::error::{Error, NodeError};
 use crate::key::Key;
-use crate::lease::{Afterlife, Core, Lease, Registry, Renewer, validity};
+use crate::lease::{Afterlife, Core, Lease, Registry, Renewer};
 use crate::node::Lane;
 use crate::primitive::{Attempt, Primitive};
 use crate::quorum::{Ballot, Quorum};
@@ -147,7 +147,7 @@ impl Engine {
             });
         }
         let now = quorum.now();
-        if validity(ballot, lease, now) >= quorum.limits.min_validity {
+        if ballot.validity(lease, now) >= quorum.limits.min_validity {
             return Ok(());
         }
         let took = now.since(ballot.started);

@@ -41,10 +41,14 @@
 
 #![forbid(unsafe_code)]
 
+// So that the paths the macros write lead here from this crate's own tests and examples too.
+extern crate self as redlock_sync;
+
 mod acquire;
 mod client;
 mod clock;
 mod config;
+mod default_client;
 mod error;
 mod gate;
 mod key;
@@ -70,3 +74,6 @@ pub use lease::{Lease, LeaseState};
 pub use lock::mutex::{Mutex, MutexGuard, Sendable, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use token::LockId;
+
+#[cfg(feature = "macros")]
+pub use redlock_macros::{LockKey, assert_locked, distributed_lock, key};

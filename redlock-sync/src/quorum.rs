@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::config::Limits;
+use crate::config::{Limits, drift};
 use crate::error::{Error, NodeError};
 use crate::gate::Gates;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
@@ -153,6 +153,11 @@ impl Ballot {
     /// The smallest time-to-live that another holder has.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
+    }
+
+    /// For how long a lock that this round won is surely held.
+    pub(crate) fn validity(&self, lease: Duration, now: Tick) -> Duration {
+        self.started.after(lease).before(drift(lease)).since(now)
     }
 
     /// The first failure of that kind of trouble, with its node's index.

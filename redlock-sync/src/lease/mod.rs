@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::core::{Core, validity};
+pub(crate) use self::core::Core;
 pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 
