@@ -112,7 +112,9 @@ fn race<K: Kind>(rig: &Rig, racers: usize, rounds: usize) {
     };
     thread::scope(|scope| {
         let run = || {
-            let lock = K::new(&rig.client(), KEY);
+            // Patient, since this is the test that keeps the machine busiest.
+            let locks = rig.builder().node_timeout(Duration::from_secs(4)).build().unwrap();
+            let lock = K::new(&locks, KEY);
             (0..rounds).map(|_| once(&lock)).collect::<Vec<Result<usize, Error>>>()
         };
         let threads: Vec<_> = (0..racers).map(|_| scope.spawn(run)).collect();
@@ -125,10 +127,10 @@ fn race<K: Kind>(rig: &Rig, racers: usize, rounds: usize) {
 
 fn fault_36_racers_split_the_votes_and_all_get_through<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
-        race::<K>(rig, 6, 4);
-        // Bounded tries: each of the 24 acquisitions needed some, and none of them ran hot.
+        race::<K>(rig, 4, 5);
+        // Bounded tries: each of the 20 acquisitions needed some, and none of them ran hot.
         let tries = rig.proxies[0].count("acquire");
-        assert!(tries < 24 * 60, "{tries} tries");
+        assert!(tries < 20 * 60, "{tries} tries");
     });
 }
 
