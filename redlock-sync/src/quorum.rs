@@ -346,17 +346,34 @@ impl Quorum {
         NodeError { node: index + 1, address, message }
     }
 
-    /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first: waiting does not help them.
+    /// The error for a key that holds something else on some node.
+    pub(crate) fn wrong_type(&self, op: &'static str, key: &str, ballot: &Ballot) -> Option<Error> {
+        let (i, failure) = ballot.failure(Trouble::WrongType)?;
+        let node = self.node_error(i, failure.message.clone());
+        Some(Error::WrongType { op, key: key.to_owned(), node })
+    }
+
+    /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting does not help them; but
+    /// only where the other nodes alone are no majority.
     pub(crate) fn failed(&self, op: &'static str, key: &str, ballot: &Ballot) -> Error {
-        if let Some((i, failure)) = ballot.failure(Trouble::WrongType) {
-            let node = self.node_error(i, failure.message.clone());
-            return Error::WrongType { op, key: key.to_owned(), node };
-        }
-        if let Some((i, failure)) = ballot.failure(Trouble::Misuse) {
-            let node = self.node_error(i, failure.message.clone());
-            return Error::config(format!("failed to {op} lock `{}`: {node}", key.escape_debug()));
+        let is_lasting = |vote: &&Vote| matches!(vote, Vote::Failed(f) if f.trouble.is_lasting());
+        if self.len() - ballot.votes.iter().filter(is_lasting).count() < self.need() {
+            if let Some(error) = self.wrong_type(op, key, ballot) {
+                return error;
+            }
+            if let Some((i, failure)) = ballot.failure(Trouble::Misuse) {
+                let node = self.node_error(i, failure.message.clone());
+                return Error::config(format!("failed to {op} lock `{}`: {node}", key.escape_debug()));
+            }
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }
+    }
+}
+
+impl Trouble {
+    /// Stays until somebody changes the key or the set-up.
+    fn is_lasting(self) -> bool {
+        matches!(self, Trouble::WrongType | Trouble::Misuse)
     }
 }
 

@@ -11,15 +11,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::giving_up::{is_confirmed, is_everywhere, merge};
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
 use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
 use crate::error::{Error, LostReason};
 use crate::key::Key;
-use crate::node::{Executed, Failure, Lane, Trouble};
+use crate::node::Lane;
 use crate::primitive::{Attempt, Primitive};
-use crate::quorum::{Ballot, Quorum, Tally, Vote};
+use crate::quorum::{Ballot, Quorum, Vote};
 use crate::token::LockId;
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
@@ -319,11 +320,15 @@ impl Core {
 
     /// What a round says to the one who asked for it.
     fn verdict(&self, op: &'static str, ballot: &Ballot) -> Result<(), Error> {
-        if ballot.failure(Trouble::WrongType).is_some() && !ballot.tally().won() {
-            return Err(self.quorum.failed(op, self.key.as_str(), ballot));
+        let (won, ours) = (ballot.tally().won(), self.still_ours());
+        if ours.is_err()
+            && !won
+            && let Some(error) = self.quorum.wrong_type(op, self.key.as_str(), ballot)
+        {
+            return Err(error);
         }
-        self.still_ours()?;
-        if ballot.tally().won() { Ok(()) } else { Err(self.quorum.failed(op, self.key.as_str(), ballot)) }
+        ours?;
+        if won { Ok(()) } else { Err(self.quorum.failed(op, self.key.as_str(), ballot)) }
     }
 
     /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
@@ -363,9 +368,10 @@ impl Core {
 
     fn release_after(&self, patience: Duration) -> Release {
         let timeout = self.quorum.limits.node_timeout;
-        let by = self.round_deadline();
+        // Who has little patience for the round under way has none to spare for this one: a drop ends within one node timeout.
+        let time = timeout.checked_sub(patience).filter(|left| !left.is_zero()).unwrap_or(timeout);
         match self.io.try_lock_for(patience) {
-            Some(io) => self.release_rounds(&io, by.max(self.quorum.now().after(timeout / 4))),
+            Some(io) => self.release_rounds(&io, self.quorum.now().after(time)),
             None => self.unreleased(),
         }
     }
@@ -410,10 +416,8 @@ impl Core {
         // After a transmission that broke off, "not held" means that the first one had done it.
         let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.ghost;
         if !could_be_ours {
-            return Err(match ballot.failure(Trouble::WrongType) {
-                Some(_) => self.quorum.failed("release", self.key.as_str(), ballot),
-                None => self.lost(self.reason_of(ballot, Tick::ZERO)),
-            });
+            let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
+            return Err(wrong_type.unwrap_or_else(|| self.lost(self.reason_of(ballot, Tick::ZERO))));
         }
         if is_confirmed(ballot) {
             return Ok(());
@@ -438,41 +442,6 @@ impl Core {
         match release.result {
             Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),
             _ => Ok(true),
-        }
-    }
-}
-
-/// A majority said that our token is not there (any more); that something else stands there says so too.
-fn is_confirmed(ballot: &Ballot) -> bool {
-    let clear = ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
-    clear >= Tally::need(ballot.votes.len())
-}
-
-fn is_everywhere(ballot: &Ballot) -> bool {
-    ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
-}
-
-/// The token is not there: there is no such key, or another holder has it by now.
-fn is_gone(vote: &Vote) -> bool {
-    matches!(vote, Vote::Absent | Vote::Taken { .. })
-}
-
-/// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
-/// first transmission had done it; somebody else can have taken the lock since.
-fn merge(ballot: &mut Ballot, again: Ballot) {
-    ballot.ghost |= again.ghost;
-    for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
-        if !old.is_yes() && !old.is_definite_no() {
-            let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
-            *old = match (&*old, new) {
-                (_, new) if !was_known && is_gone(&new) => Vote::Yes { fence: 0 },
-                // The server's own words tell more than that the time ran out over asking again.
-                (Vote::Failed(said), Vote::Failed(late)) if late.trouble == Trouble::TimedOut && said.is_answer() => {
-                    let executed = if was_known { late.executed } else { Executed::Maybe };
-                    Vote::Failed(Failure { executed, ..said.clone() })
-                }
-                (_, new) => new,
-            };
         }
     }
 }

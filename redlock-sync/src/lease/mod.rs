@@ -2,11 +2,13 @@
 //!
 //! 1. [`holding`]: which nodes hold our token until when. Pure.
 //! 2. [`state`]: held, suspended, lost, released; the transitions.
-//! 3. [`core`]: the rounds of a lease, shared by guard and renewal thread.
-//! 4. [`renewal`]: the threads. The only place that starts one.
-//! 5. [`Lease`], here: what users see, and the one way out.
+//! 3. [`giving_up`]: what the votes of a release say. Pure.
+//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread.
+//! 5. [`renewal`]: the threads. The only place that starts one.
+//! 6. [`Lease`], here: what users see, and the one way out.
 
 mod core;
+mod giving_up;
 mod holding;
 mod renewal;
 mod state;

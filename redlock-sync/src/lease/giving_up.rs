@@ -1,0 +1,70 @@
+//! What the votes of a release say, over several rounds. Pure.
+
+use crate::node::{Executed, Failure, Trouble};
+use crate::quorum::{Ballot, Tally, Vote};
+
+/// A majority said that our token is not there (any more); that something else stands there says so too.
+pub(super) fn is_confirmed(ballot: &Ballot) -> bool {
+    let clear = ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
+    clear >= Tally::need(ballot.votes.len())
+}
+
+pub(super) fn is_everywhere(ballot: &Ballot) -> bool {
+    ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
+}
+
+/// The token is not there: there is no such key, or another holder has it by now.
+pub(super) fn is_gone(vote: &Vote) -> bool {
+    matches!(vote, Vote::Absent | Vote::Taken { .. })
+}
+
+/// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
+/// first transmission had done it; somebody else can have taken the lock since.
+pub(super) fn merge(ballot: &mut Ballot, again: Ballot) {
+    ballot.ghost |= again.ghost;
+    for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
+        if !old.is_yes() && !old.is_definite_no() {
+            let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
+            *old = match (&*old, new) {
+                (_, new) if !was_known && is_gone(&new) => Vote::Yes { fence: 0 },
+                // The server's own words tell more than that the time ran out over asking again.
+                (Vote::Failed(said), Vote::Failed(late)) if late.trouble == Trouble::TimedOut && said.is_answer() => {
+                    let executed = if was_known { late.executed } else { Executed::Maybe };
+                    Vote::Failed(Failure { executed, ..said.clone() })
+                }
+                (_, new) => new,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Tick;
+
+    fn failed(trouble: Trouble, executed: Executed) -> Vote {
+        Vote::Failed(Failure { trouble, executed, message: "said".into() })
+    }
+
+    fn ballot(votes: Vec<Vote>) -> Ballot {
+        Ballot { votes, started: Tick::ZERO, ghost: false }
+    }
+
+    #[test]
+    fn not_held_after_an_unknown_outcome_is_success() {
+        let mut first =
+            ballot(vec![failed(Trouble::Unreachable, Executed::Maybe), failed(Trouble::LeftOut, Executed::No)]);
+        assert!(!is_confirmed(&first) && !is_everywhere(&first));
+        merge(&mut first, ballot(vec![Vote::Absent, Vote::Absent]));
+        assert_eq!(first.votes, [Vote::Yes { fence: 0 }, Vote::Absent]);
+        assert!(is_confirmed(&first) && is_everywhere(&first));
+    }
+
+    #[test]
+    fn an_answer_stays_and_words_of_the_server_outlive_a_time_out() {
+        let mut first = ballot(vec![Vote::Yes { fence: 0 }, failed(Trouble::Refused, Executed::No)]);
+        merge(&mut first, ballot(vec![Vote::Absent, failed(Trouble::TimedOut, Executed::Maybe)]));
+        assert_eq!(first.votes, [Vote::Yes { fence: 0 }, failed(Trouble::Refused, Executed::No)]);
+    }
+}
