@@ -250,7 +250,7 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     // No scripts, no keys, no INFO, no SET, no TIME (noticed when the key is set already).
     for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +@all -time", "~* +info"] {
         user(rules);
-        assert_misuse(&refused_at_once::<K>(&locks()), &address, "user");
+        assert_misuse(&refused_at_once::<K>(&locks()), &address, "permission|user");
         assert_eq!(server.get("a"), None, "nothing is left behind with `{rules}`");
     }
     // Taken away while the lock is held.
