@@ -95,13 +95,16 @@ fn known_code(code: &str) -> Option<(&'static str, Trouble)> {
     CODES.iter().copied().find(|(known, _)| *known == code)
 }
 
-/// Redis 6 puts the error of a command inside a script into the text of an `ERR`; 6 and 7.0 have no code for a command inside a script
+/// What Redis and Valkey say, without a code, when a script runs a command that its user may not run.
+const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
+
+/// Redis 6 puts the error of a command inside a script into the text of an `ERR`; and no server has a code for a command inside a script
 /// that its user may not run.
 fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, Trouble)> {
     if code != "ERR" || !detail.contains("script") {
         return None;
     }
-    if detail.contains("The user executing the script can't") {
+    if FORBIDDEN_IN_SCRIPT.iter().any(|words| detail.contains(words)) {
         return known_code("NOPERM");
     }
     detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(known_code)
@@ -158,6 +161,12 @@ mod tests {
         assert_eq!(
             of(
                 "ERR The user executing the script can't run this command or subcommand script: f6b1, on @user_script:1."
+            ),
+            (Trouble::Misuse, Executed::Maybe)
+        );
+        assert_eq!(
+            of(
+                "ERR ACL failure in script: User a has no permissions to run the 'set' command script: on @user_script:1."
             ),
             (Trouble::Misuse, Executed::Maybe)
         );
