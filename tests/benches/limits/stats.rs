@@ -86,14 +86,19 @@ pub(crate) fn p50_in_turns(rounds: usize, blocks: usize, raw: Sampler<'_>, ours:
 /// Measures a figure.
 pub(crate) type Measure<'a> = &'a mut dyn FnMut() -> Outcome<f64>;
 
-/// A figure taken in turns: raw, ours, raw, ours. One of each goes before and does not count.
-pub(crate) fn in_turns(rounds: usize, raw: Measure<'_>, ours: Measure<'_>) -> Outcome<Rounds> {
+/// A figure taken in turns: raw, ours, raw, ours, and the median of `blocks` of each in each round. One of each goes before and does
+/// not count.
+pub(crate) fn blocks_in_turns(rounds: usize, blocks: usize, raw: Measure<'_>, ours: Measure<'_>) -> Outcome<Rounds> {
     raw()?;
     ours()?;
     let mut result = Rounds::default();
     for _ in 0..rounds {
-        let of_raw = raw()?;
-        result.push(ours()?, of_raw);
+        let (mut of_raw, mut of_ours) = (Vec::new(), Vec::new());
+        for _ in 0..blocks {
+            of_raw.push(raw()?);
+            of_ours.push(ours()?);
+        }
+        result.push(median(&of_ours), median(&of_raw));
     }
     Ok(result)
 }

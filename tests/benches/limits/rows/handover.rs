@@ -23,7 +23,7 @@ pub(super) fn without_pause(plan: Plan) -> Outcome<Vec<Line>> {
 }
 
 fn lines(plan: Plan, pause: Duration) -> Outcome<Vec<Line>> {
-    let wanted = Use { block: plan.span(Duration::from_secs(3)), hold: Duration::from_millis(1), pause };
+    let wanted = Use { block: plan.span(Duration::from_secs(2)), hold: Duration::from_millis(1), pause };
     let mut field = Field::start()?;
     field.raw(wanted.warm_up())?;
     field.ours(wanted.warm_up())?;

@@ -6,10 +6,10 @@ use redlock_tests::Server;
 
 use super::handover::Field;
 use super::threads::OurThreads;
-use super::{LONG_ROUNDS, Plan, mutex, pairs};
+use super::{BLOCK, LONG_ROUNDS, Plan, mutex, pairs};
 use crate::Outcome;
 use crate::raw::Wire;
-use crate::stats::{Rounds, in_turns, p50_in_turns};
+use crate::stats::{Rounds, blocks_in_turns, p50_in_turns};
 use crate::table::{Bar, Line};
 use crate::worker::ring::Use;
 
@@ -30,9 +30,9 @@ fn pair(plan: Plan) -> Outcome<Vec<Line>> {
     fill(&full)?;
     let (raw, ours) = (mutex(&[empty.url()], "one")?, mutex(&[full.url()], "one")?);
     let one = p50_in_turns(plan.rounds(), plan.count(50), &mut |s| pairs(&raw, 50, s), &mut |s| pairs(&ours, 50, s))?;
-    let span = plan.span(Duration::from_millis(500));
     let (raw, ours) = (OurThreads::open(&empty)?, OurThreads::open(&full)?);
-    let eight = in_turns(plan.rounds(), &mut || raw.per_second(span), &mut || ours.per_second(span))?;
+    let eight =
+        blocks_in_turns(plan.rounds(), plan.blocks(), &mut || raw.per_second(BLOCK), &mut || ours.per_second(BLOCK))?;
     Ok(vec![
         Line::new("uncontended, p50 (raw: no other keys)", "us", one, SLOWER),
         Line::new("threads8 (raw: no other keys)", "/s", eight, FEWER),

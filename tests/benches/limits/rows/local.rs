@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redlock_tests::Server;
 
-use super::{LONG_ROUNDS, Plan, mutex};
+use super::{BLOCK, LONG_ROUNDS, Plan, mutex};
 use crate::raw::RawLock;
-use crate::stats::{Rounds, float, in_turns};
+use crate::stats::{Rounds, blocks_in_turns, float};
 use crate::table::{Bar, Line};
 use crate::worker::{Worker, ask_all, crowd};
 use crate::{Outcome, clock};
@@ -14,20 +14,19 @@ use crate::{Outcome, clock};
 const THREADS: usize = 8;
 const KEY: &str = "local";
 /// How long before a block its threads and processes are told of it.
-const LEAD: u64 = 20_000_000;
+const LEAD: u64 = 10_000_000;
 
 pub(super) fn alone(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let urls = [server.url()];
-    let span = plan.span(Duration::from_secs(1));
     let ours = mutex(&urls, KEY)?;
     let mut raw = RawLock::open(&urls, "raw")?;
     let mut of_ours = || {
         let start = clock::now() + LEAD;
-        let done = crowd::run(&ours, THREADS, start, start + clock::nanos(span))?;
-        Ok(float(done.acquisitions) / span.as_secs_f64())
+        let done = crowd::run(&ours, THREADS, start, start + clock::nanos(BLOCK))?;
+        Ok(float(done.acquisitions) / BLOCK.as_secs_f64())
     };
-    let rounds = in_turns(plan.rounds(), &mut || on_the_wire(&mut raw, span), &mut of_ours)?;
+    let rounds = blocks_in_turns(plan.rounds(), plan.blocks(), &mut || on_the_wire(&mut raw, BLOCK), &mut of_ours)?;
     Ok(vec![Line::new("acquisitions per second", "/s", rounds, Bar::RatioAtLeast(5.0))])
 }
 
@@ -51,7 +50,7 @@ pub(super) fn beside(plan: Plan) -> Outcome<Vec<Line>> {
     let (mut rate, mut share, mut wait) = (Rounds::default(), Vec::new(), Vec::new());
     for round in 0..=LONG_ROUNDS {
         let wire = on_the_wire(&mut raw, span / 4)?;
-        let start = clock::now() + LEAD * 3;
+        let start = clock::now() + LEAD * 5;
         let order = format!("{start} {}", start + clock::nanos(span));
         let answers = ask_all(&mut crowds, &order, span + Duration::from_secs(30))?;
         if round == 0 {

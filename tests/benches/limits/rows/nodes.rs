@@ -35,7 +35,7 @@ fn in_turns(plan: Plan, urls: &[String], block: usize) -> Outcome<Rounds> {
     let mut raw = RawLock::open(urls, "raw")?;
     let ours = mutex(urls, "ours")?;
     let mut of_raw = |samples: &mut Vec<u64>| raw.pairs(block, samples);
-    p50_in_turns(plan.rounds(), plan.count(30), &mut of_raw, &mut |samples| pairs(&ours, block, samples))
+    p50_in_turns(plan.rounds(), plan.count(40), &mut of_raw, &mut |samples| pairs(&ours, block, samples))
 }
 
 /// Four processes that want the same lock of five nodes for half a minute.

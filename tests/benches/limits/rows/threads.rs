@@ -6,9 +6,9 @@ use std::time::Duration;
 use redlock_sync::Mutex;
 use redlock_tests::Server;
 
-use super::{LONG_ROUNDS, Plan, mutex, requests};
+use super::{BLOCK, Plan, mutex, requests};
 use crate::raw::RawLock;
-use crate::stats::{Rounds, float, in_turns};
+use crate::stats::{Rounds, blocks_in_turns, float};
 use crate::table::{Bar, Line};
 use crate::{Outcome, clock};
 
@@ -16,10 +16,10 @@ const THREADS: usize = 8;
 
 pub(super) fn own_keys(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
-    let span = plan.span(Duration::from_millis(500));
     let mut raw = RawThreads::open(&server)?;
     let ours = OurThreads::open(&server)?;
-    let rounds = in_turns(plan.rounds(), &mut || raw.per_second(span), &mut || ours.per_second(span))?;
+    let rounds =
+        blocks_in_turns(plan.rounds(), plan.blocks(), &mut || raw.per_second(BLOCK), &mut || ours.per_second(BLOCK))?;
     Ok(vec![Line::new("pairs per second, 8 keys", "/s", rounds, Bar::RatioAtLeast(0.95))])
 }
 
@@ -81,7 +81,7 @@ pub(super) fn queue(plan: Plan) -> Outcome<Vec<Line>> {
     let mut raw = RawLock::open(&[server.url()], "raw")?;
     ours.lock()?.unlock()?;
     let (mut seconds, mut asked, mut executed) = (Rounds::default(), Vec::new(), Vec::new());
-    for _ in 0..if plan.quick { 1 } else { LONG_ROUNDS } {
+    for _ in 0..if plan.quick { 1 } else { 3 } {
         let of_raw = one_after_the_other(&mut raw)?;
         let before = (requests(&server), server.commands_processed());
         seconds.push(all_in_line(&ours)?, of_raw);
