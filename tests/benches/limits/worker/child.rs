@@ -7,6 +7,7 @@ use redlock_sync::Redlock;
 
 use super::{crowd, guards, ring};
 use crate::Outcome;
+use crate::raw::RawLock;
 
 /// Works until stdin ends.
 pub(crate) fn serve(args: &[String]) -> ExitCode {
@@ -26,6 +27,7 @@ fn begin(args: &[String]) -> Outcome<()> {
         "crowd" => crowd::child(args),
         "guards" => guards::child(args),
         "pairs" => pairs(args),
+        "raw-pairs" => raw_pairs(args),
         other => Err(format!("no such worker: {other}").into()),
     }
 }
@@ -49,4 +51,10 @@ fn pairs(args: &[String]) -> Outcome<()> {
         mutex.lock()?.unlock()?;
     }
     Ok(())
+}
+
+/// The same of the raw limit.
+fn raw_pairs(args: &[String]) -> Outcome<()> {
+    let (count, urls) = args.split_first().ok_or("how many?")?;
+    RawLock::open(urls, "raw-pairs")?.pairs(count.parse()?, &mut Vec::new())
 }
