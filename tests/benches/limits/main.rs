@@ -26,12 +26,20 @@ mod worker;
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use options::{Options, USAGE};
 use rows::{Plan, ROWS, Row};
 use table::Line;
+
+/// How long a node may take: so long that a busy machine makes a slow row and not an error.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Settings of a client of these servers: the defaults, but for the node timeout.
+pub(crate) fn client(urls: &[String]) -> redlock_sync::Builder {
+    redlock_sync::Redlock::builder().nodes(urls).node_timeout(NODE_TIMEOUT)
+}
 
 /// What went well, or why not.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -20,9 +20,9 @@ mod with_macros {
     use redlock_tests::Server;
 
     use super::{Line, Outcome, Plan};
-    use crate::clock;
     use crate::stats::p50_in_turns;
     use crate::table::Bar;
+    use crate::{client, clock};
 
     const BLOCK: usize = 50;
 
@@ -40,7 +40,7 @@ mod with_macros {
 
     pub(in crate::rows) fn run(plan: Plan) -> Outcome<Vec<Line>> {
         let server = Server::start();
-        let locks = Redlock::open(server.url())?;
+        let locks = client(&[server.url()]).build()?;
         let take = |function: fn(&Redlock, u64) -> Result<u64, Error>, samples: &mut Vec<u64>| -> Outcome<()> {
             for _ in 0..BLOCK {
                 let start = clock::now();

@@ -13,11 +13,11 @@ mod threads;
 use std::process::Command;
 use std::time::Duration;
 
-use redlock_sync::{Mutex, Redlock};
+use redlock_sync::Mutex;
 use redlock_tests::{Server, find};
 
 use crate::table::Line;
-use crate::{Outcome, clock};
+use crate::{Outcome, client, clock};
 
 /// A block of those rows that count what is done in it: short, so that raw and ours see the same machine.
 const BLOCK: Duration = Duration::from_millis(60);
@@ -94,9 +94,9 @@ fn urls(servers: &[Server]) -> Vec<String> {
     servers.iter().map(Server::url).collect()
 }
 
-/// A mutex of a new client with default settings.
+/// A mutex of a new client.
 fn mutex(urls: &[String], key: &str) -> Outcome<Mutex> {
-    Ok(Redlock::builder().nodes(urls).build()?.mutex(key))
+    Ok(client(urls).build()?.mutex(key))
 }
 
 /// Takes the time of each of `n` pairs of lock and unlock.

@@ -1,14 +1,13 @@
 //! One thread, one node, nobody else.
 
 use redis::cmd;
-use redlock_sync::Redlock;
 use redlock_tests::{Proxy, Server};
 
 use super::{Plan, mutex, pairs, requests};
 use crate::raw::{RawLock, Wire, packed};
 use crate::stats::{Rounds, float, p50_in_turns, p50_us};
 use crate::table::{Bar, Line};
-use crate::{Outcome, clock};
+use crate::{Outcome, client, clock};
 
 /// Pairs in a block: short, so that raw and ours see the same machine.
 const BLOCK: usize = 50;
@@ -65,7 +64,7 @@ const NESTED: u32 = 100;
 /// A lock that the thread holds already. There is no raw limit: it must not talk to the server at all.
 pub(super) fn nested(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
-    let mutex = Redlock::open(server.url())?.reentrant_mutex("nested");
+    let mutex = client(&[server.url()]).build()?.reentrant_mutex("nested");
     let outer = mutex.lock()?;
     let before = requests(&server);
     let mut nanos = Vec::new();

@@ -10,7 +10,7 @@ use super::{BLOCK, Plan, mutex, requests};
 use crate::raw::RawLock;
 use crate::stats::{Rounds, blocks_in_turns, float};
 use crate::table::{Bar, Line};
-use crate::{Outcome, clock};
+use crate::{Outcome, client, clock};
 
 const THREADS: usize = 8;
 
@@ -41,7 +41,7 @@ pub(super) struct OurThreads(Vec<Mutex>);
 
 impl OurThreads {
     pub(super) fn open(server: &Server) -> Outcome<Self> {
-        let locks = redlock_sync::Redlock::open(server.url())?;
+        let locks = client(&[server.url()]).build()?;
         Ok(Self((0..THREADS).map(|i| locks.mutex(format!("ours:{i}"))).collect()))
     }
 

@@ -3,11 +3,9 @@
 use std::io::{self, BufRead};
 use std::process::ExitCode;
 
-use redlock_sync::Redlock;
-
 use super::{crowd, guards, ring};
-use crate::Outcome;
 use crate::raw::RawLock;
+use crate::{Outcome, client};
 
 /// Works until stdin ends.
 pub(crate) fn serve(args: &[String]) -> ExitCode {
@@ -46,7 +44,7 @@ pub(crate) fn answer_orders(mut work: impl FnMut(&[&str]) -> Outcome<Vec<u64>>) 
 /// For `strace -c` and `perf`, by hand: `limits --worker pairs N URL…` locks and unlocks N times.
 fn pairs(args: &[String]) -> Outcome<()> {
     let (count, urls) = args.split_first().ok_or("how many?")?;
-    let mutex = Redlock::builder().nodes(urls).build()?.mutex("pairs");
+    let mutex = client(urls).build()?.mutex("pairs");
     for _ in 0..count.parse()? {
         mutex.lock()?.unlock()?;
     }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Mutex, Redlock};
+use redlock_sync::Mutex;
 
 use super::child;
-use crate::{Outcome, clock};
+use crate::{Outcome, client, clock};
 
 /// How much longer than its block a thread may wait for the lock, which is an error then.
 const GRACE: Duration = Duration::from_secs(15);
@@ -57,7 +57,7 @@ fn one(mutex: &Mutex, inside: &AtomicBool, start: u64, end: u64) -> Outcome<Crow
 /// The main function of a crowd in a process of its own: `THREADS KEY URL…`; each order is `START END`.
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [threads, key, urls @ ..] = args else { return Err("a crowd needs threads and a key".into()) };
-    let mutex = Redlock::builder().nodes(urls).build()?.mutex(key);
+    let mutex = client(urls).build()?.mutex(key);
     let threads = threads.parse()?;
     child::answer_orders(|words| {
         let done = run(&mutex, threads, words[0].parse()?, words[1].parse()?)?;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 use std::{fs, thread};
 
-use redlock_sync::{MutexGuard, Redlock};
+use redlock_sync::MutexGuard;
 
 use super::{Worker, child};
 use crate::stats::float;
-use crate::{Outcome, clock};
+use crate::{Outcome, client, clock};
 
 /// How often the guards are looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -46,7 +46,7 @@ pub(crate) fn hold(url: &str, count: usize, lease: Duration, span: Duration) -> 
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [count, lease, urls @ ..] = args else { return Err("guards need a number and a lease".into()) };
     let (count, lease) = (count.parse()?, Duration::from_nanos(lease.parse()?));
-    let locks = Redlock::builder().nodes(urls).lease(lease).build()?;
+    let locks = client(urls).lease(lease).build()?;
     child::answer_orders(|words| {
         let take = |i: usize| locks.mutex(format!("guard:{i}")).lock();
         let guards = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Mutex, Redlock};
+use redlock_sync::Mutex;
 
 use super::{Worker, ask_all, child};
 use crate::raw::RawRing;
 use crate::stats::{float, jain, p50_us};
-use crate::{Outcome, clock};
+use crate::{Outcome, client, clock};
 
 /// How much longer than its block a worker may wait for the lock, which is an error then.
 const GRACE: Duration = Duration::from_secs(15);
@@ -122,7 +122,7 @@ impl Contended for Ours {
 pub(super) fn child(args: &[String]) -> Outcome<()> {
     let (key, urls) = args.split_first().ok_or("a ring needs a key")?;
     let mut raw = RawRing::open(&urls[0], &list_of(key))?;
-    let mut ours = Ours { mutex: Redlock::builder().nodes(urls).build()?.mutex(key), guard: None };
+    let mut ours = Ours { mutex: client(urls).build()?.mutex(key), guard: None };
     child::answer_orders(|words| {
         let contended: &mut dyn Contended = if words[0] == "raw" { &mut raw } else { &mut ours };
         let numbers = words[1..].iter().map(|word| Ok(word.parse()?)).collect::<Outcome<Vec<u64>>>()?;
