@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
+use crate::gate::Gates;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
 use crate::script::{Call, Purpose};
 
@@ -176,6 +177,7 @@ pub(crate) struct Quorum {
     pub(crate) limits: Limits,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
+    gates: Gates,
 }
 
 /// Which nodes a round asks.
@@ -183,7 +185,9 @@ pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0) }
+        let (ordinary, reserved) = nodes.connections();
+        let gates = Gates::new(nodes.len(), ordinary, reserved);
+        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), gates }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -214,6 +218,13 @@ impl Quorum {
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.
     /// One thread, no waiting before all that can be written at once is written: it costs the slowest round trip, not the sum.
     pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
+        let pass = self.gates.enter(lane, by, &*self.clock);
+        if pass.is_none() && call.purpose == Purpose::Acquire {
+            let votes = vec![Vote::Failed(crowded()); self.len()];
+            return Ballot { votes, started: self.now(), ghost: false };
+        }
+        // Without a pass the time is up: what can be written at once still is, and nothing is waited for.
+        let lane = pass.as_ref().map_or(lane, |pass| pass.lane);
         let started = self.now();
         let mut seats = self.scatter(call, lane, by, ask);
         self.warm_up(&mut seats, call, lane, by);
@@ -385,6 +396,11 @@ impl fmt::Debug for Seat<'_> {
 
 fn not_asked() -> Failure {
     Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() }
+}
+
+fn crowded() -> Failure {
+    let message = "no free connection in time: all are in use";
+    Failure { trouble: Trouble::TimedOut, executed: Executed::No, message: message.into() }
 }
 
 fn no_connection() -> Failure {

@@ -17,7 +17,7 @@ use crate::clock::Tick;
 use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
 use crate::error::{Error, LostReason};
 use crate::key::Key;
-use crate::node::{Executed, Lane, Trouble};
+use crate::node::{Executed, Failure, Lane, Trouble};
 use crate::primitive::{Attempt, Primitive};
 use crate::quorum::{Ballot, Quorum, Tally, Vote};
 use crate::token::LockId;
@@ -459,7 +459,15 @@ fn merge(ballot: &mut Ballot, again: Ballot) {
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
         if !old.is_yes() && !old.is_definite_no() {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
-            *old = if new == Vote::Absent && !was_known { Vote::Yes { fence: 0 } } else { new };
+            *old = match (&*old, new) {
+                (_, Vote::Absent) if !was_known => Vote::Yes { fence: 0 },
+                // The server's own words tell more than that the time ran out over asking again.
+                (Vote::Failed(said), Vote::Failed(late)) if late.trouble == Trouble::TimedOut && said.is_answer() => {
+                    let executed = if was_known { late.executed } else { Executed::Maybe };
+                    Vote::Failed(Failure { executed, ..said.clone() })
+                }
+                (_, new) => new,
+            };
         }
     }
 }

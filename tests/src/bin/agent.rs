@@ -6,10 +6,17 @@ use std::{env, io};
 
 use redlock_tests::Server;
 
+#[path = "agent/holders.rs"]
+mod holders;
+#[path = "agent/paused.rs"]
+mod paused;
+
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server(),
+        Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
+        Some("hold" | "fork" | "hear") => holders::main(&args),
         other => panic!("no such subcommand: {other:?}"),
     }
 }
