@@ -1,56 +1,38 @@
-//! `#[distributed_lock]` against the same lines by hand. With feature `annotated` of this package, until the macros are in.
+//! `#[distributed_lock]` against the same lines by hand.
+
+use redlock_sync::{Error, Redlock, distributed_lock};
+use redlock_tests::Server;
 
 use super::Plan;
-use crate::Outcome;
-use crate::table::Line;
+use crate::stats::p50_in_turns;
+use crate::table::{Bar, Line};
+use crate::{Outcome, client, clock};
 
-#[cfg(not(feature = "annotated"))]
-#[allow(clippy::unnecessary_wraps, reason = "as with the feature")]
-pub(super) fn run(_: Plan) -> Outcome<Vec<Line>> {
-    eprintln!("row `annotated` is left out: it needs `--features annotated`");
-    Ok(Vec::new())
+const BLOCK: usize = 50;
+
+#[distributed_lock("order:{id}", client = locks)]
+fn annotated(locks: &Redlock, id: u64) -> Result<u64, Error> {
+    Ok(std::hint::black_box(id))
 }
 
-#[cfg(feature = "annotated")]
-pub(super) use with_macros::run;
+fn by_hand(locks: &Redlock, id: u64) -> Result<u64, Error> {
+    let guard = locks.reentrant_mutex(format!("order:{id}")).lock()?;
+    let result = std::hint::black_box(id);
+    guard.unlock()?;
+    Ok(result)
+}
 
-#[cfg(feature = "annotated")]
-mod with_macros {
-    use redlock_sync::{Error, Redlock, distributed_lock};
-    use redlock_tests::Server;
-
-    use super::{Line, Outcome, Plan};
-    use crate::stats::p50_in_turns;
-    use crate::table::Bar;
-    use crate::{client, clock};
-
-    const BLOCK: usize = 50;
-
-    #[distributed_lock("order:{id}", client = locks)]
-    fn annotated(locks: &Redlock, id: u64) -> Result<u64, Error> {
-        Ok(std::hint::black_box(id))
-    }
-
-    fn by_hand(locks: &Redlock, id: u64) -> Result<u64, Error> {
-        let guard = locks.reentrant_mutex(format!("order:{id}")).lock()?;
-        let result = std::hint::black_box(id);
-        guard.unlock()?;
-        Ok(result)
-    }
-
-    pub(in crate::rows) fn run(plan: Plan) -> Outcome<Vec<Line>> {
-        let server = Server::start();
-        let locks = client(&[server.url()]).build()?;
-        let take = |function: fn(&Redlock, u64) -> Result<u64, Error>, samples: &mut Vec<u64>| -> Outcome<()> {
-            for _ in 0..BLOCK {
-                let start = clock::now();
-                function(&locks, 42)?;
-                samples.push(clock::now() - start);
-            }
-            Ok(())
-        };
-        let rounds =
-            p50_in_turns(plan.rounds(), plan.count(50), &mut |s| take(by_hand, s), &mut |s| take(annotated, s))?;
-        Ok(vec![Line::new("call, p50 (raw: guard by hand)", "us", rounds, Bar::RatioAtMost(1.02))])
-    }
+pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
+    let server = Server::start();
+    let locks = client(&[server.url()]).build()?;
+    let take = |function: fn(&Redlock, u64) -> Result<u64, Error>, samples: &mut Vec<u64>| -> Outcome<()> {
+        for _ in 0..BLOCK {
+            let start = clock::now();
+            function(&locks, 42)?;
+            samples.push(clock::now() - start);
+        }
+        Ok(())
+    };
+    let rounds = p50_in_turns(plan.rounds(), plan.count(50), &mut |s| take(by_hand, s), &mut |s| take(annotated, s))?;
+    Ok(vec![Line::new("call, p50 (raw: guard by hand)", "us", rounds, Bar::RatioAtMost(1.02))])
 }
