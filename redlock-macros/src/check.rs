@@ -51,13 +51,16 @@ fn signature(function: &Function) -> Result<()> {
     }
 }
 
-/// `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>`, as far as it can be seen.
+/// `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>`, `BoxFuture`, also within `Result` and `Option`; as far as it can be seen.
 fn is_future(ty: &Type) -> bool {
     match ty {
         Type::ImplTrait(ty) => ty.bounds.iter().any(names_future),
         Type::TraitObject(ty) => ty.bounds.iter().any(names_future),
         Type::Path(ty) => ty.path.segments.last().is_some_and(|last| {
-            let wraps = last.ident == "Box" || last.ident == "Pin";
+            if last.ident == "BoxFuture" || last.ident == "LocalBoxFuture" {
+                return true;
+            }
+            let wraps = ["Box", "Pin", "Result", "Option"].iter().any(|name| last.ident == name);
             let syn::PathArguments::AngleBracketed(inside) = &last.arguments else { return false };
             wraps && inside.args.iter().any(|arg| matches!(arg, syn::GenericArgument::Type(ty) if is_future(ty)))
         }),
@@ -176,7 +179,12 @@ mod tests {
         assert_eq!(message("\"k\"", "unsafe extern \"C\" fn f<T>((a, _): (u8, T)) {}"), "fine");
         assert!(message("\"k\"", "async fn f() {}").contains("`async fn`"));
         assert!(message("\"k\"", "const fn f() {}").contains("`const fn`"));
-        for future in ["impl Future<Output = ()>", "Pin<Box<dyn std::future::Future<Output = ()> + Send>>"] {
+        for future in [
+            "impl Future<Output = ()>",
+            "Pin<Box<dyn std::future::Future<Output = ()> + Send>>",
+            "Result<Pin<Box<dyn Future<Output = ()>>>, Error>",
+            "Option<BoxFuture<'static, ()>>",
+        ] {
             assert!(message("\"k\"", &format!("fn f() -> {future} {{}}")).contains("future is returned"));
         }
         assert_eq!(message("\"k\"", "fn f() -> impl Iterator<Item = u8> {}"), "fine");

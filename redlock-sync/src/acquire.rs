@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::clock::Tick;
 use crate::config::Terms;
 use crate::error::{Error, NodeError};
@@ -25,7 +27,18 @@ pub(crate) struct Engine {
     lines: Arc<Lines>,
     registry: Registry,
     mint: Mint,
+    /// Since when attempts find no majority; one for all threads, or each in a line would wait out the patience of its own.
+    outage: Mutex<Option<Outage>>,
 }
+
+#[derive(Debug, Clone, Copy)]
+struct Outage {
+    since: Tick,
+    last: Tick,
+}
+
+/// An attempt that fails later than this after the last one that did is the first of a new outage.
+const SAME_OUTAGE: Duration = Duration::from_secs(1);
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +69,7 @@ impl Engine {
             lines: Lines::new(clock),
             registry: Registry::default(),
             mint: Mint::new(),
+            outage: Mutex::new(None),
         })
     }
 
@@ -81,17 +95,21 @@ impl Engine {
         loop {
             let tried_at = clock.now();
             let error = match self.attempt(request) {
-                Ok(lease) => return Ok(lease),
+                Ok(lease) => {
+                    *self.outage.lock() = None;
+                    return Ok(lease);
+                }
                 Err(error) => error,
             };
             made = made.saturating_add(1);
             let retry_after = match error {
                 Error::Busy { retry_after, .. } => {
                     unavailable_since = None;
+                    *self.outage.lock() = None;
                     retry_after
                 }
                 Error::Unavailable { .. } => {
-                    let since = *unavailable_since.get_or_insert(tried_at);
+                    let since = *unavailable_since.get_or_insert(self.outage_since(tried_at));
                     let waited = clock.now().since(since);
                     if wait == Wait::Forever && waited >= self.quorum.limits.unavailable_after {
                         return Err(error);
@@ -106,6 +124,14 @@ impl Engine {
             // Ends at the deadline at the latest: the attempt after that is the last.
             pause(clock, &request.terms.retry, made, retry_after, until);
         }
+    }
+
+    /// Notes that an attempt found no majority; since when that has been so for this client.
+    fn outage_since(&self, tried_at: Tick) -> Tick {
+        let mut outage = self.outage.lock();
+        let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
+        *outage = Some(Outage { since, last: self.quorum.now() });
+        since
     }
 
     /// One round with a token of its own. What it set is taken back before it returns an error.

@@ -276,7 +276,8 @@ impl Builder {
     }
 
     /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked; default 10 s. Zero gives up at
-    /// the first failure; longer rides out a longer failover. A lock that is merely busy is waited for without limit.
+    /// the first failure; longer rides out a longer failover. Counted for the client as a whole: who calls in the midst of an outage does not wait
+    /// all of it again. A lock that is merely busy is waited for without limit.
     ///
     /// ```
     /// use std::time::Duration;

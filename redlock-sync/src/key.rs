@@ -87,6 +87,13 @@ impl Key {
                 full.len(),
             )));
         }
+        if is_helper(&full) {
+            return Err(Error::config(format!(
+                "lock key `{}` is one that the library keeps beside another lock; names with a hash tag must not end in {}",
+                full.escape_debug(),
+                HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
+            )));
+        }
         let fence = helper(&full, "fence").into();
         Ok(Key { name: full, fence })
     }
@@ -118,6 +125,15 @@ impl fmt::Debug for Key {
     }
 }
 
+/// What keys beside a lock's own end in; some are for later versions.
+const HELPERS: [&str; 3] = ["fence", "waiting", "wake"];
+
+/// True for a name that [`helper`] could have made for another lock.
+fn is_helper(name: &str) -> bool {
+    let suffix = name.rsplit_once(':').map(|(_, suffix)| suffix);
+    has_hash_tag(name) && suffix.is_some_and(|suffix| HELPERS.contains(&suffix))
+}
+
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name:suffix` when `name` carries a hash tag already.
 fn helper(name: &str, suffix: &str) -> String {
     if has_hash_tag(name) { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
@@ -141,6 +157,16 @@ mod tests {
         assert_eq!(key("order:42").fence(), "{order:42}:fence");
         assert_eq!(key("user:{7}:cart").fence(), "user:{7}:cart:fence");
         assert_eq!(key("odd{}name").fence(), "{odd{}name}:fence");
+    }
+
+    #[test]
+    fn names_of_helpers_are_refused() {
+        for taken in ["{order:42}:fence", "user:{7}:cart:fence", "{a}:wake", "{a}:b:waiting"] {
+            assert!(Key::new("", taken, 1024).is_err(), "{taken}");
+        }
+        for free in ["order:fence", "{a}:fences", "fence", "{}:fence", "{a}fence"] {
+            assert!(Key::new("", free, 1024).is_ok(), "{free}");
+        }
     }
 
     #[test]

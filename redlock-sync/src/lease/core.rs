@@ -376,6 +376,11 @@ impl Core {
         }
     }
 
+    /// What is left of the minimum hold.
+    fn keep(&self) -> Duration {
+        self.born.after(self.terms.at_least).since(self.quorum.now())
+    }
+
     /// The round under way did not end in time.
     fn unreleased(&self) -> Release {
         let of = self.quorum.len();
@@ -385,12 +390,13 @@ impl Core {
             LeaseState::Lost(reason) if reason != LostReason::Revoked => self.lost(reason),
             _ => Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() },
         };
-        Release { result: Err(error), haunted: true }
+        // A minimum hold is not over for this process either.
+        Release { result: Err(error), haunted: self.keep().is_zero() }
     }
 
     /// Compare and delete everywhere. Repeated in the time there is while connection errors leave it unconfirmed.
     fn release_rounds(&self, io: &Io, by: Tick) -> Release {
-        let keep = self.born.after(self.terms.at_least).since(self.quorum.now());
+        let keep = self.keep();
         let call = self.primitive.release(&self.id, keep);
         let mut ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
         let pause = self.quorum.limits.node_timeout / 10;

@@ -232,6 +232,19 @@ fn fault_40_lock_without_a_deadline_gives_up_too<K: Kind>() {
     });
 }
 
+/// Nothing listens on port 1. One after the other, each for its own patience, they would take five times as long.
+fn fault_40_those_in_line_give_up_with_the_head<K: Kind>() {
+    let locks =
+        redlock_sync::Redlock::builder().node("redis://127.0.0.1:1/").unavailable_after(ms(1500)).build().unwrap();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..5 {
+            scope.spawn(|| assert!(err(K::new(&locks, KEY).lock()).is_unavailable()));
+        }
+    });
+    assert!(start.elapsed() < 2 * ms(1500), "{:?}", start.elapsed());
+}
+
 fn fault_40_a_majority_that_answers_is_enough<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
         let locks = rig.client();
@@ -254,5 +267,6 @@ each_kind!(
     fault_40_the_deadline_passes_while_requests_are_under_way,
     fault_40_so_it_does_for_those_in_line,
     fault_40_lock_without_a_deadline_gives_up_too,
+    fault_40_those_in_line_give_up_with_the_head,
     fault_40_a_majority_that_answers_is_enough,
 );
