@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
@@ -149,6 +149,12 @@ impl Ballot {
         Tally::count(&self.votes)
     }
 
+    /// The largest number that came with a yes.
+    pub(crate) fn largest_fence(&self) -> u64 {
+        let fence = |vote: &Vote| if let Vote::Yes { fence } = vote { *fence } else { 0 };
+        self.votes.iter().map(fence).max().unwrap_or(0)
+    }
+
     /// The smallest time-to-live that another holder has.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
@@ -176,6 +182,9 @@ pub(crate) struct Quorum {
     pub(crate) limits: Limits,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
+    /// Somebody asked for a fence: acquires raise the counter in the same step from then on, so that it costs those who ask no round trip, and
+    /// those who do not ask nothing.
+    are_fences_wanted: AtomicBool,
 }
 
 /// Which nodes a round asks.
@@ -183,7 +192,7 @@ pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0) }
+        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), are_fences_wanted: AtomicBool::new(false) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -209,6 +218,26 @@ impl Quorum {
         if self.longest_lease.load(Ordering::Relaxed) < nanos {
             self.longest_lease.fetch_max(nanos, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn want_fences(&self) {
+        if !self.are_fences_wanted() {
+            self.are_fences_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn are_fences_wanted(&self) -> bool {
+        self.are_fences_wanted.load(Ordering::Relaxed)
+    }
+
+    /// The node on which this client waits for pushes, with its place: the first that is well, so that all wait at the same one.
+    pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
+        self.members().enumerate().find(|(_, node)| node.outage().is_none())
+    }
+
+    /// Ends all waits for pushes.
+    pub(crate) fn end_pops(&self) {
+        self.members().for_each(Node::end_pops);
     }
 
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.

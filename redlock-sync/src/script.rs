@@ -35,6 +35,7 @@ scripts! {
     RELEASE = "release",
     FENCE = "fence",
     INSPECT = "inspect",
+    WAITERS = "waiters",
 }
 
 /// What a node needs to know of a call beyond its bytes.
@@ -59,6 +60,8 @@ pub(crate) struct Call {
     pub(crate) args: Vec<String>,
     /// For how long a late execution could matter: the lease it would set.
     pub(crate) lifetime: Duration,
+    /// What is sent instead when this has to be sent again, or behind a late call: a release that grants must not do so twice.
+    pub(crate) again: Option<Box<Call>>,
     /// The bytes on the wire, made by the node layer once per round.
     pub(crate) packed: OnceLock<Vec<u8>>,
 }
@@ -72,6 +75,7 @@ impl Call {
             keys: Vec::with_capacity(2),
             args: Vec::with_capacity(4),
             lifetime,
+            again: None,
             packed: OnceLock::new(),
         }
     }
@@ -79,6 +83,11 @@ impl Call {
     pub(crate) fn key(mut self, key: &str) -> Call {
         self.keys.push(key.to_owned());
         self
+    }
+
+    /// The call for a second transmission.
+    pub(crate) fn repeat(&self) -> &Call {
+        self.again.as_deref().unwrap_or(self)
     }
 
     pub(crate) fn text(mut self, arg: &str) -> Call {

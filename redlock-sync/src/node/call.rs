@@ -91,6 +91,7 @@ impl<'a> InFlight<'a> {
     }
 
     fn second(&mut self, first: &Cut, by: Tick) -> Result<Value, Failure> {
+        self.call = self.call.repeat();
         let mut link = match self.node.pools.take(self.lane, by, Patience::Wait) {
             Taken::Link(link) => link,
             Taken::Failed(failure) => return Err(Failure { message: both(&first.why, &failure.message), ..failure }),
