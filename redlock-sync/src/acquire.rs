@@ -149,7 +149,8 @@ impl Engine {
             let tried_at = clock.now();
             let is_last = tried_at >= until || terms.retry.is_exhausted(made.saturating_add(1));
             let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
-            let mark = (made > 0 || !is_last).then_some(Waiter { id: &waiter, stays, was_marked: made > 0 });
+            // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark.
+            let mark = (made > 0).then_some(Waiter { id: &waiter, stays, was_marked: made > 1 });
             let refusal = match self.attempt(request, mark, ticket.take()) {
                 Ok(lease) => return Ok(lease),
                 Err(refusal) => refusal,
@@ -168,6 +169,9 @@ impl Engine {
             }
             if is_last {
                 return Err(refusal.error);
+            }
+            if made == 1 && refusal.error.is_busy() {
+                continue;
             }
             // Ends at the deadline at the latest: the attempt after that is the last.
             match self.wait_for_others(request, made, &refusal, until) {

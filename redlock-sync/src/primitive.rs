@@ -21,6 +21,13 @@ pub(crate) struct Attempt<'a> {
     pub(crate) tickets: &'a [LockId],
 }
 
+impl Attempt<'_> {
+    /// Asks for nothing but the lock.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.fence.is_none() && self.waiter.is_none() && self.tickets.is_empty()
+    }
+}
+
 /// Somebody who waits for the lock, as the servers know him.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter<'a> {
@@ -59,6 +66,8 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     fn acquire(&self, attempt: &Attempt<'_>) -> Call;
     /// Lengthens the lease, strictly compared.
     fn extend(&self, id: &LockId, lease: Duration) -> Call;
+    /// Gives the lock up, strictly compared, if nobody waits for it; a vote [`Held`](crate::quorum::Vote::Held) if somebody does.
+    fn free(&self, id: &LockId) -> Call;
     /// Gives the lock up, strictly compared.
     fn release(&self, give_up: &GiveUp<'_>) -> Call;
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.

@@ -23,6 +23,8 @@ const COLD_SLICE: Duration = Duration::from_millis(2);
 pub(crate) enum Vote {
     /// Done; the fence is 0 where the call has none.
     Yes { fence: u64 },
+    /// Not done, and the lock still ours: somebody waits for it.
+    Held,
     /// A definite no: the key is somebody else's, for that long (`None`: without end).
     Taken { token: String, ttl: Option<Duration> },
     /// A definite no: there is no such key.
@@ -36,6 +38,7 @@ impl Vote {
     fn read(value: &Value) -> Option<Vote> {
         match value {
             Value::Int(1) => Some(Vote::Yes { fence: 0 }),
+            Value::Int(2) => Some(Vote::Held),
             Value::Int(0) => Some(Vote::Taken { token: String::new(), ttl: None }),
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
@@ -72,7 +75,7 @@ impl Vote {
         match self {
             Vote::Taken { .. } | Vote::Absent => true,
             Vote::Failed(failure) => failure.trouble == Trouble::WrongType,
-            Vote::Yes { .. } => false,
+            Vote::Yes { .. } | Vote::Held => false,
         }
     }
 
@@ -86,7 +89,7 @@ impl Vote {
     /// Whether our token may stand on this node after an acquire that said this.
     fn may_be_set(&self) -> bool {
         match self {
-            Vote::Yes { .. } => true,
+            Vote::Yes { .. } | Vote::Held => true,
             Vote::Failed(failure) => failure.executed == Executed::Maybe,
             Vote::Taken { .. } | Vote::Absent => false,
         }

@@ -36,6 +36,8 @@ scripts! {
     FENCE = "fence",
     INSPECT = "inspect",
     WAITERS = "waiters",
+    TAKE = "take",
+    FREE = "free",
 }
 
 /// What a node needs to know of a call beyond its bytes.
@@ -60,8 +62,8 @@ pub(crate) struct Call {
     pub(crate) args: Vec<String>,
     /// For how long a late execution could matter: the lease it would set.
     pub(crate) lifetime: Duration,
-    /// What is sent instead when this has to be sent again, or behind a late call: a release that grants must not do so twice.
-    pub(crate) again: Option<Box<Call>>,
+    /// Gets the argument `again` when it is sent a second time, or behind a late call.
+    pub(crate) tells_again: bool,
     /// The bytes on the wire, made by the node layer once per round.
     pub(crate) packed: OnceLock<Vec<u8>>,
 }
@@ -75,7 +77,7 @@ impl Call {
             keys: Vec::with_capacity(2),
             args: Vec::with_capacity(4),
             lifetime,
-            again: None,
+            tells_again: false,
             packed: OnceLock::new(),
         }
     }
@@ -85,9 +87,10 @@ impl Call {
         self
     }
 
-    /// The call for a second transmission.
-    pub(crate) fn repeat(&self) -> &Call {
-        self.again.as_deref().unwrap_or(self)
+    /// Makes a second transmission known as one.
+    pub(crate) fn telling_again(mut self) -> Call {
+        self.tells_again = true;
+        self
     }
 
     pub(crate) fn text(mut self, arg: &str) -> Call {

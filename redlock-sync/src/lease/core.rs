@@ -20,7 +20,7 @@ use crate::error::{Error, LostReason};
 use crate::key::Key;
 use crate::node::{Executed, Lane, Trouble};
 use crate::primitive::{Attempt, GiveUp, Grant, Primitive};
-use crate::quorum::{Ballot, Quorum, Tally, Vote};
+use crate::quorum::{Ask, Ballot, Quorum, Tally, Vote};
 use crate::token::{LockId, granted_id};
 use crate::wait::{Spot, Turn};
 
@@ -545,6 +545,41 @@ impl Core {
     /// connection errors leave it unconfirmed; a repetition grants nothing.
     fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool) -> Release {
         let keep = self.born.after(self.terms.at_least).since(self.quorum.now());
+        let mut ballot = self.release_once(keep, by, is_orderly);
+        let pause = self.quorum.limits.node_timeout / 10;
+        let plain = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant: None };
+        while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
+            self.quorum.clock.sleep(pause);
+            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
+            let again = self.quorum.round(&self.primitive.release(&plain), Lane::Reserved, by, &missing);
+            merge(&mut ballot, again);
+        }
+        let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
+        Release { result: self.judge_release(&ballot), haunted }
+    }
+
+    /// Who met nobody on the way in has most likely nobody behind him: the lean release. If somebody came, or was there, the lock is granted.
+    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot {
+        let is_lean = self.origin.waiter.is_none() && keep.is_zero();
+        let first = is_lean.then(|| self.quorum.round(&self.primitive.free(&self.id), Lane::Reserved, by, &|_| true));
+        let is_held = |ballot: &Ballot, i: usize| ballot.votes.get(i) == Some(&Vote::Held);
+        match first {
+            Some(mut ballot) if ballot.votes.contains(&Vote::Held) => {
+                let rest = self.grant_round(keep, by, is_orderly, &|i| is_held(&ballot, i));
+                ballot.ghost |= rest.ghost;
+                for (old, new) in ballot.votes.iter_mut().zip(rest.votes) {
+                    if *old == Vote::Held {
+                        *old = new;
+                    }
+                }
+                ballot
+            }
+            Some(ballot) => ballot,
+            None => self.grant_round(keep, by, is_orderly, &|_| true),
+        }
+    }
+
+    fn grant_round(&self, keep: Duration, by: Tick, is_orderly: bool, ask: Ask<'_>) -> Ballot {
         let next = granted_id();
         let grant = Grant {
             next: &next,
@@ -553,18 +588,8 @@ impl Core {
             with_fence: self.quorum.are_fences_wanted(),
         };
         let waiter = self.origin.waiter.as_deref();
-        let grant = is_orderly.then_some(grant);
-        let call = self.primitive.release(&GiveUp { id: &self.id, keep, waiter, grant });
-        let mut ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
-        let pause = self.quorum.limits.node_timeout / 10;
-        while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
-            self.quorum.clock.sleep(pause);
-            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
-            let again = self.quorum.round(call.repeat(), Lane::Reserved, by, &missing);
-            merge(&mut ballot, again);
-        }
-        let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
-        Release { result: self.judge_release(&ballot), haunted }
+        let give_up = GiveUp { id: &self.id, keep, waiter, grant: is_orderly.then_some(grant) };
+        self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask)
     }
 
     fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {

@@ -8,8 +8,12 @@ use std::time::Duration;
 use crate::config::{FENCE_LIFETIME, LONGEST_CHAIN};
 use crate::key::Key;
 use crate::primitive::{Attempt, GiveUp, Primitive, millis};
-use crate::script::{ACQUIRE, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, Script, WAITERS};
+use crate::script::{ACQUIRE, Call, EXTEND, FENCE, FREE, INSPECT, Purpose, RELEASE, Script, TAKE, WAITERS};
+
 use crate::token::LockId;
+
+/// How long a release stays behind a late call at least.
+const BEHIND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Plain {
@@ -25,6 +29,12 @@ impl Plain {
 
 impl Primitive for Plain {
     fn acquire(&self, attempt: &Attempt<'_>) -> Call {
+        if attempt.is_bare() {
+            return Call::new(&TAKE, Purpose::Acquire, attempt.id.as_str(), attempt.lease)
+                .key(self.key.as_str())
+                .text(attempt.id.as_str())
+                .number(millis(attempt.lease));
+        }
         let waiter = attempt.waiter;
         let call = self
             .call(&ACQUIRE, Purpose::Acquire, attempt.id, attempt.lease)
@@ -44,13 +54,27 @@ impl Primitive for Plain {
             .number(millis(lease))
     }
 
+    fn free(&self, id: &LockId) -> Call {
+        Call::new(&FREE, Purpose::Release, id.as_str(), BEHIND)
+            .key(self.key.as_str())
+            .key(self.key.wake())
+            .key(self.key.waiting())
+            .text(id.as_str())
+            .telling_again()
+    }
+
     fn release(&self, give_up: &GiveUp<'_>) -> Call {
-        let plain = GiveUp { grant: None, ..*give_up };
-        let mut call = self.one_release(give_up);
-        if give_up.grant.is_some() {
-            call.again = Some(Box::new(self.one_release(&plain)));
-        }
-        call
+        let grant = give_up.grant;
+        let with_fence = grant.is_some_and(|g| g.with_fence);
+        self.call(&RELEASE, Purpose::Release, give_up.id, give_up.keep.max(BEHIND))
+            .number(millis(give_up.keep))
+            .text(give_up.waiter.unwrap_or(""))
+            .text(grant.map_or("", |g| g.next.as_str()))
+            .number(grant.map_or(0, |g| millis(g.span)))
+            .number(if with_fence { millis(FENCE_LIFETIME) } else { 0 })
+            .number(grant.map_or(0, |g| g.chain))
+            .number(millis(LONGEST_CHAIN))
+            .telling_again()
     }
 
     fn fence(&self, id: &LockId, fence: Option<u64>) -> Call {
@@ -85,19 +109,5 @@ impl Plain {
             .key(key.wake())
             .key(key.waiting())
             .text(id.as_str())
-    }
-
-    fn one_release(&self, give_up: &GiveUp<'_>) -> Call {
-        let grant = give_up.grant;
-        let with_fence = grant.is_some_and(|g| g.with_fence);
-        // Kept behind a late call for at least a second.
-        self.call(&RELEASE, Purpose::Release, give_up.id, give_up.keep.max(Duration::from_secs(1)))
-            .number(millis(give_up.keep))
-            .text(give_up.waiter.unwrap_or(""))
-            .text(grant.map_or("", |g| g.next.as_str()))
-            .number(grant.map_or(0, |g| millis(g.span)))
-            .number(if with_fence { millis(FENCE_LIFETIME) } else { 0 })
-            .number(grant.map_or(0, |g| g.chain))
-            .number(millis(LONGEST_CHAIN))
     }
 }

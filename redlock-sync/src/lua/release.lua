@@ -3,7 +3,8 @@
 -- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
 -- ARGV[1] token, ARGV[2] ms to keep the key (0 gives it up now), ARGV[3] id of the holder's waiter (may be empty),
 -- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms, ARGV[6] lifetime of the fence counter in ms (0: no fence is wanted),
--- ARGV[7] server time in ms at which the chain of grants began (0: here), ARGV[8] longest chain in ms
+-- ARGV[7] server time in ms at which the chain of grants began (0: here), ARGV[8] longest chain in ms,
+-- ARGV[9] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
 -- replies 1 given up, 0 another token holds the lock, -1 there is no key
 -- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free.
 local held = redis.pcall('GET', KEYS[1])
@@ -30,7 +31,7 @@ if type(waiting) == 'table' or waiting == 0 then
 end
 local chain = tonumber(ARGV[7])
 if chain == 0 then chain = ms end
-if ARGV[4] == '' or ms - chain > tonumber(ARGV[8]) then
+if ARGV[4] == '' or ARGV[9] == 'again' or ms - chain > tonumber(ARGV[8]) then
   -- Freed for real, so that programs that poll the key get their chance; the hint tells a waiter to try.
   redis.call('DEL', KEYS[1])
   redis.call('RPUSH', KEYS[3], '0 0 0 ')
