@@ -1,1 +1,62 @@
-//! Macros of redlock-sync; use them through that crate.
+//! The macros of `redlock-sync`. Use them through that crate, which exports all of them.
+//!
+//! The way of `#[distributed_lock]`, one file each; the other macros take the same way from the template on:
+//!
+//! 1. `args`: reads the arguments, `duration` the lengths of time among them.
+//! 2. `function`: reads the head of the function.
+//! 3. `check`: what must fit together.
+//! 4. `template`: reads the key template; `hole`: what may stand in its holes.
+//! 5. `key`: the expression that builds the key.
+//! 6. `expand`: puts it together.
+//!
+//! `derive` and `call` are the other macros.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        reason = "tests fail by panicking"
+    )
+)]
+
+mod args;
+mod call;
+mod check;
+mod derive;
+mod duration;
+mod expand;
+mod function;
+mod hole;
+mod key;
+mod template;
+
+use proc_macro::TokenStream;
+
+#[doc = include_str!("docs/distributed_lock.md")]
+#[doc = include_str!("docs/expansion.md")]
+#[proc_macro_attribute]
+pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(args.into(), item.into()).into()
+}
+
+#[doc = include_str!("docs/key.md")]
+#[proc_macro]
+pub fn key(input: TokenStream) -> TokenStream {
+    call::key(input.into()).into()
+}
+
+#[doc = include_str!("docs/assert_locked.md")]
+#[proc_macro]
+pub fn assert_locked(input: TokenStream) -> TokenStream {
+    call::assert_locked(input.into()).into()
+}
+
+#[doc = include_str!("docs/lock_key.md")]
+#[proc_macro_derive(LockKey, attributes(lock_key))]
+pub fn derive_lock_key(item: TokenStream) -> TokenStream {
+    derive::lock_key(item.into()).into()
+}

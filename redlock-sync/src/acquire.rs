@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::config::{LONGEST_NAP, Terms, drift};
 use crate::error::{Error, NodeError};
 use crate::key::Key;
-use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start, validity};
+use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
 use crate::node::{Lane, Popped};
 use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
 use crate::quorum::{Ballot, Quorum, Vote};
@@ -307,7 +307,7 @@ impl Engine {
             });
         }
         let now = quorum.now();
-        if validity(ballot, lease, now) >= quorum.limits.min_validity {
+        if ballot.validity(lease, now) >= quorum.limits.min_validity {
             return Ok(());
         }
         let took = now.since(ballot.started);

@@ -14,6 +14,7 @@ use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::quorum::Quorum;
+use crate::reentry::{self, Mine};
 
 /// Most connections to one node: what a server admits by default, and room for them is made in advance.
 const MAX_CONNECTIONS: u32 = 10_000;
@@ -32,7 +33,8 @@ const MAX_CONNECTIONS: u32 = 10_000;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// After a `fork` the child must open a client of its own: everything of the parent's client answers [`Error::Closed`] there.
+/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client of its own only if no
+/// client had been used before the fork: threads that exist in the parent alone would make it hang sooner or later.
 #[derive(Clone)]
 pub struct Redlock {
     engine: Arc<Engine>,
@@ -100,6 +102,16 @@ impl Redlock {
     fn handle(&self, key: &impl LockKey) -> Handle {
         let key = Key::new(&self.prefix, &key.lock_key(), self.engine.quorum.limits.max_key_len);
         Handle::new(Arc::clone(&self.engine), key, (*self.terms).clone())
+    }
+
+    /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
+    pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
+        let key = Key::new(&self.prefix, name, self.engine.quorum.limits.max_key_len)?;
+        match reentry::mine(self.engine.id, key.as_str()) {
+            Mine::Nothing => Ok(false),
+            Mine::Once(core) => core.check().map(|()| true),
+            Mine::Nested(lease) => lease.check().map(|()| true),
+        }
     }
 
     /// Gives up every lock that this client and its clones hold in this process, for one about to exit. Their guards report

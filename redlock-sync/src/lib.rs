@@ -32,7 +32,7 @@
 //!
 //! - async: it is for programs that block and have no runtime. With one, take `rslock`.
 //! - read-to-write upgrade: two readers that both wait to upgrade would wait for ever.
-//! - a forked child cannot use its parent's client: it must open one of its own.
+//! - a forked child cannot use its parent's client. Fork first, then open a client in each process.
 //!
 //! # Platforms
 //!
@@ -41,11 +41,16 @@
 
 #![forbid(unsafe_code)]
 
+// So that the paths the macros write lead here from this crate's own tests and examples too.
+extern crate self as redlock_sync;
+
 mod acquire;
 mod client;
 mod clock;
 mod config;
+mod default_client;
 mod error;
+mod gate;
 mod key;
 mod lease;
 mod lock;
@@ -69,3 +74,6 @@ pub use lease::{Lease, LeaseState};
 pub use lock::mutex::{Mutex, MutexGuard, Sendable, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use token::LockId;
+
+#[cfg(feature = "macros")]
+pub use redlock_macros::{LockKey, assert_locked, distributed_lock, key};

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::config::Limits;
+use crate::config::{Limits, drift};
 use crate::error::{Error, NodeError};
+use crate::gate::Gates;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
 use crate::script::{Call, Purpose};
 
@@ -163,6 +164,11 @@ impl Ballot {
         self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
     }
 
+    /// For how long a lock that this round won is surely held.
+    pub(crate) fn validity(&self, lease: Duration, now: Tick) -> Duration {
+        self.started.after(lease).before(drift(lease)).since(now)
+    }
+
     /// The first failure of that kind of trouble, with its node's index.
     pub(crate) fn failure(&self, trouble: Trouble) -> Option<(usize, &Failure)> {
         self.votes.iter().enumerate().find_map(|(i, vote)| match vote {
@@ -188,6 +194,7 @@ pub(crate) struct Quorum {
     /// Somebody asked for a fence: acquires raise the counter in the same step from then on, so that it costs those who ask no round trip, and
     /// those who do not ask nothing.
     are_fences_wanted: AtomicBool,
+    gates: Gates,
 }
 
 /// Which nodes a round asks.
@@ -195,7 +202,10 @@ pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), are_fences_wanted: AtomicBool::new(false) }
+        let (ordinary, reserved) = nodes.connections();
+        let gates = Gates::new(nodes.len(), ordinary, reserved);
+        let (longest_lease, are_fences_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
+        Quorum { nodes, clock, limits, longest_lease, are_fences_wanted, gates }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -246,6 +256,13 @@ impl Quorum {
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.
     /// One thread, no waiting before all that can be written at once is written: it costs the slowest round trip, not the sum.
     pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
+        let pass = self.gates.enter(lane, by, &*self.clock);
+        if pass.is_none() && call.purpose == Purpose::Acquire {
+            let votes = vec![Vote::Failed(crowded()); self.len()];
+            return Ballot { votes, started: self.now(), ghost: false };
+        }
+        // Without a pass the time is up: what can be written at once still is, and nothing is waited for.
+        let lane = pass.as_ref().map_or(lane, |pass| pass.lane);
         let started = self.now();
         let mut seats = self.scatter(call, lane, by, ask);
         self.warm_up(&mut seats, call, lane, by);
@@ -417,6 +434,11 @@ impl fmt::Debug for Seat<'_> {
 
 fn not_asked() -> Failure {
     Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() }
+}
+
+fn crowded() -> Failure {
+    let message = "no free connection in time: all are in use";
+    Failure { trouble: Trouble::TimedOut, executed: Executed::No, message: message.into() }
 }
 
 fn no_connection() -> Failure {

@@ -2,8 +2,8 @@
 //!
 //! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per `lock()` call
 //! a delayed release of the first attempt could delete the lock that the second attempt had won. It is a random UUID (122 bits),
-//! then the owner as people read it. The process id in the owner keeps tokens apart even in a forked child, whose
-//! random generator starts in the same state as its parent's.
+//! then the owner as people read it. A forked child's random generator starts in the same state as its parent's; the process id, which is
+//! in every token, keeps their tokens apart.
 
 use std::fmt;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl Mint {
         let mut buffer = Uuid::encode_buffer();
         let random = Uuid::new_v4().simple().encode_lower(&mut buffer);
         LockId(match owner {
-            Some(owner) => format!("{random}:{owner}").into(),
+            Some(owner) => format!("{random}-{}:{owner}", self.pid).into(),
             None => format!("{random}:{}:{}:{}", self.host, self.pid, thread_number()).into(),
         })
     }
@@ -162,6 +162,8 @@ mod tests {
         assert_ne!(a, b);
         assert!(a.owner().contains(&std::process::id().to_string()));
         assert_eq!(mint.fresh(Some("me:too")).owner(), "me:too");
+        let pid = format!("-{}:", std::process::id());
+        assert!(mint.fresh(Some("me")).as_str().contains(&pid), "a forked child may draw the same random bits");
     }
 
     #[test]

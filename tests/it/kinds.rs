@@ -9,7 +9,7 @@ use std::time::Duration;
 use redlock_sync::{Error, Holder, Lease, Mutex, MutexGuard, Redlock, ReentrantMutex, ReentrantMutexGuard};
 
 /// A kind of lock, as far as all kinds are alike.
-pub trait Kind: Clone + Send + Sync + 'static {
+pub(crate) trait Kind: Clone + Send + Sync + 'static {
     type Guard: Deref<Target = Lease>;
 
     /// The handle of that name.

@@ -4,7 +4,10 @@
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
-//! 5. `tidy`: rules of the repository.
+//! 5. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
+//! 6. `examples`: the examples, run as people run them.
+//! 7. `tidy`: rules of the repository.
+//! 8. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,9 +17,14 @@
     reason = "tests fail by panicking, and wait by the real clock"
 )]
 
+mod attribute;
+mod attribute_misuse;
 mod contract;
+mod examples;
 mod faults;
 mod fixture;
 mod inputs;
+#[cfg(feature = "interop")]
+mod interop;
 mod kinds;
 mod tidy;

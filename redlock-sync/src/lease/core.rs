@@ -18,7 +18,7 @@ use crate::clock::Tick;
 use crate::config::{LONGEST_STREAK, MIN_LEASE, MOST_IN_STREAK, RENEW_DIVISOR, Terms, check_lease, drift, grant_span};
 use crate::error::{Error, LostReason};
 use crate::key::Key;
-use crate::node::{Executed, Lane, Trouble};
+use crate::node::{Executed, Failure, Lane, Trouble};
 use crate::primitive::{Attempt, GiveUp, Grant, Primitive};
 use crate::quorum::{Ask, Ballot, Quorum, Tally, Vote};
 use crate::token::{LockId, granted_id};
@@ -646,14 +646,27 @@ fn is_everywhere(ballot: &Ballot) -> bool {
     ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
 }
 
-/// Takes over the answers of a repeated round from the nodes it asked. "No such key" after an outcome that was not known means that the
-/// first transmission had done it.
+/// The token is not there: there is no such key, or another holder has it by now.
+fn is_gone(vote: &Vote) -> bool {
+    matches!(vote, Vote::Absent | Vote::Taken { .. })
+}
+
+/// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
+/// first transmission had done it; somebody else can have taken the lock since.
 fn merge(ballot: &mut Ballot, again: Ballot) {
     ballot.ghost |= again.ghost;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
         if !old.is_yes() && !old.is_definite_no() {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
-            *old = if new == Vote::Absent && !was_known { Vote::Yes { fence: 0 } } else { new };
+            *old = match (&*old, new) {
+                (_, new) if !was_known && is_gone(&new) => Vote::Yes { fence: 0 },
+                // The server's own words tell more than that the time ran out over asking again.
+                (Vote::Failed(said), Vote::Failed(late)) if late.trouble == Trouble::TimedOut && said.is_answer() => {
+                    let executed = if was_known { late.executed } else { Executed::Maybe };
+                    Vote::Failed(Failure { executed, ..said.clone() })
+                }
+                (_, new) => new,
+            };
         }
     }
 }
@@ -677,9 +690,4 @@ impl fmt::Debug for Core {
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
-}
-
-/// The validity that an acquire round left must exceed the minimum.
-pub(crate) fn validity(ballot: &Ballot, lease: Duration, now: Tick) -> Duration {
-    ballot.started.after(lease).before(drift(lease)).since(now)
 }

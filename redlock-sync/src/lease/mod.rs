@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::core::{Core, Origin, Start, validity};
+pub(crate) use self::core::{Core, Origin, Start};
 pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 

@@ -149,12 +149,25 @@ impl fmt::Debug for Mutex {
 }
 
 /// Marks a guard that stays on its thread, as those of `std::sync` do. The default.
+///
+/// ```
+/// use redlock_sync::{MutexGuard, ThreadBound};
+/// fn same_type(guard: MutexGuard) -> MutexGuard<ThreadBound> {
+///     guard
+/// }
+/// ```
 #[derive(Debug)]
 pub struct ThreadBound {
     _not_send: PhantomData<*const ()>,
 }
 
 /// Marks a guard that may change threads: see [`MutexGuard::into_send`].
+///
+/// ```
+/// use redlock_sync::{MutexGuard, Sendable};
+/// fn may_change_threads<T: Send>() {}
+/// may_change_threads::<MutexGuard<Sendable>>();
+/// ```
 #[derive(Debug)]
 pub struct Sendable {
     _send: (),

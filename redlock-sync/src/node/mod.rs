@@ -112,6 +112,11 @@ impl Failure {
         Failure { trouble, executed, message: message.into() }
     }
 
+    /// The server itself said no, rather than nothing at all.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self.trouble, Trouble::Transient | Trouble::WrongType | Trouble::Misuse | Trouble::Refused)
+    }
+
     /// A failure before anything was written.
     fn unsent(trouble: Trouble, message: impl Into<String>) -> Failure {
         Failure::new(trouble, Executed::No, message)

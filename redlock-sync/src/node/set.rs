@@ -31,6 +31,7 @@ impl Default for NodeSettings {
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
     list: Vec<RedisNode>,
+    settings: NodeSettings,
     roster: Arc<Roster>,
     background: Background,
 }
@@ -45,7 +46,12 @@ impl Nodes {
             let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
             RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, background.clone()))
         };
-        Ok(Nodes { list: urls.iter().enumerate().map(node).collect(), roster, background })
+        Ok(Nodes { list: urls.iter().enumerate().map(node).collect(), settings, roster, background })
+    }
+
+    /// Connections to each node: for attempts, and set aside for renewals and releases.
+    pub(crate) fn connections(&self) -> (u32, u32) {
+        (self.settings.pool_size, self.settings.reserved_size)
     }
 
     pub(crate) fn len(&self) -> usize {

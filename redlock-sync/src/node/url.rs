@@ -80,7 +80,11 @@ fn check_scheme(text: &str) -> Result<(), String> {
             Err("TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }".into())
         }
         "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => Ok(()),
-        _ => Err(format!("unknown scheme `{}`; use redis, rediss, redis+unix or unix", scheme.escape_debug())),
+        name if name.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => {
+            Err(format!("unknown scheme `{name}`; use redis, rediss, redis+unix or unix"))
+        }
+        // What is no scheme at all may be a part of a password, and is not repeated.
+        _ => Err("a URL starts with `redis://`, `rediss://` or `redis+unix://`".into()),
     }
 }
 
@@ -107,18 +111,31 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
 
 /// The text with stars for its password; works on any text, since what cannot be parsed has to be shown too.
 fn redact(text: &str) -> String {
-    let start = text.find("://").map_or(0, |at| at + 3);
+    // Behind an empty authority an `@` belongs to a parameter's password, not before a host; so that goes first.
+    match text.split_once("://") {
+        Some((_, rest)) if rest.starts_with(['/', '?']) => redact_user(&redact_parameter(text)),
+        _ => redact_parameter(&redact_user(text)),
+    }
+}
+
+/// Where the authority begins: behind the first `://`, unless a colon before it makes that a part of a password.
+fn scheme_end(text: &str) -> usize {
+    text.find("://").filter(|at| text.find(':') == Some(*at)).map_or(0, |at| at + 3)
+}
+
+/// Hides what stands between the first colon and the last `@`.
+fn redact_user(text: &str) -> String {
+    let start = scheme_end(text);
     let (head, rest) = text.split_at_checked(start).unwrap_or(("", text));
     let colon = rest.find(':');
     let at = rest.rfind('@');
-    let hidden = match (colon, at) {
+    match (colon, at) {
         (Some(colon), Some(at)) if colon < at => {
             let (user, host) = (rest.get(..colon).unwrap_or_default(), rest.get(at..).unwrap_or_default());
             format!("{head}{user}:***{host}")
         }
         _ => text.to_owned(),
-    };
-    redact_parameter(&hidden)
+    }
 }
 
 /// Hides the value of the parameter `pass`.
@@ -194,6 +211,7 @@ mod tests {
             "redis+unix://?pass=secret",
             "redis+unix://relative/path?pass=secret&db=x",
             "redis+unix:///path?db=x&pass=secret",
+            "redis+unix:///pa:th?db=x&pass=a@secret",
         ] {
             let message = refusal(bad);
             assert!(!message.contains("secret"), "{message}");

@@ -5,3 +5,4 @@
 
 mod holders;
 mod servers;
+mod support;

@@ -1,15 +1,38 @@
 //! Processes that tests start, to have more than one, or one to kill: `agent SUBCOMMAND [ARGUMENTS]`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test process fails with a message")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test process fails with a message, and waits by the real clock"
+)]
 
 use std::io::Read;
 use std::{env, io};
 
 use redlock_tests::Server;
 
+#[path = "agent/contend.rs"]
+mod contend;
+#[path = "agent/cycles.rs"]
+mod cycles;
+#[path = "agent/environment.rs"]
+mod environment;
+#[path = "agent/holders.rs"]
+mod holders;
+#[path = "agent/paused.rs"]
+mod paused;
+
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server(),
+        Some("environment") => environment::main(),
+        Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
+        Some("hold" | "fork" | "hear") => holders::main(&args),
+        Some("contend") => contend::main(&args[1..]),
+        Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }
 }

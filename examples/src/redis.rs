@@ -1,0 +1,58 @@
+//! The Redis an example works with: yours, or a private one that ends with the example.
+
+use std::env;
+
+use redlock_tests::{Server, servers};
+
+/// The servers of an example.
+#[derive(Debug)]
+pub struct Redis {
+    urls: Vec<String>,
+    private: Vec<Server>,
+}
+
+impl Redis {
+    /// The server that `REDIS_URL` names, else a private one on a free port.
+    #[must_use]
+    pub fn any() -> Self {
+        match env::var("REDIS_URL") {
+            Ok(url) if !url.is_empty() => Self { urls: vec![url], private: Vec::new() },
+            _ => Self::private(1),
+        }
+    }
+
+    /// Private servers, `n` of them, gone with this value.
+    #[must_use]
+    pub fn private(n: usize) -> Self {
+        let private = servers(n);
+        Self { urls: private.iter().map(Server::url).collect(), private }
+    }
+
+    /// Where the first of them is.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.urls.first().map_or("", String::as_str)
+    }
+
+    /// Where all of them are.
+    #[must_use]
+    pub fn urls(&self) -> &[String] {
+        &self.urls
+    }
+
+    /// The private servers, to kill one or so; empty when `REDIS_URL` named one.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.private
+    }
+
+    /// For people: where it is, and whose.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        // What stands before `@` in a URL is a user and a password, not for the screen.
+        let hosts: Vec<_> = self.urls.iter().map(|url| url.rsplit(['@', '/']).find(|part| !part.is_empty())).collect();
+        let hosts: Vec<_> = hosts.into_iter().flatten().collect();
+        let whose = if self.private.is_empty() { "from REDIS_URL" } else { "private, gone when this ends" };
+        format!("Redis at {} ({whose})", hosts.join(", "))
+    }
+}

@@ -1,0 +1,90 @@
+//! Redlock: the lock is a majority of three independent servers, and outlives the death of one of them.
+//!
+//! ```text
+//! cargo run --example three_nodes
+//! ```
+//!
+//! Always starts its own three servers (it kills two of them). Exits with 1 if anything is not as told here.
+#![allow(clippy::disallowed_methods, reason = "the work to be done under the lock is to sleep")]
+
+use std::error::Error;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_examples::Redis;
+use redlock_sync::Redlock;
+
+/// Short, so that the example is: the default is 30 s.
+const LEASE: Duration = Duration::from_millis(1500);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let redis = Redis::private(3);
+    let [a, b, c] = redis.servers() else { return Err("three servers were asked for".into()) };
+    println!("{}", redis.describe());
+
+    // Independent masters: no replication between them, a lock is held when 2 of the 3 say so.
+    let locks = Redlock::builder().nodes(redis.urls()).lease(LEASE).build()?;
+    let order = locks.mutex("order:42");
+
+    println!("\n1. One server dies while the lock is held.");
+    let guard = order.lock()?;
+    let first = guard.fencing_token()?;
+    println!("   locked, fencing token {first}");
+    c.kill();
+    println!("   killed the server on port {}", c.port());
+    let end = Instant::now() + LEASE * 2;
+    while Instant::now() < end {
+        thread::sleep(LEASE / 5);
+        guard.check()?; // an error, if the lock were lost: main would end here
+        println!("   still held: {:?}, {} ms left of the lease", guard.state(), guard.remaining().as_millis());
+    }
+    guard.unlock()?;
+    println!("   unlocked: renewal kept it over two leases, with two servers of three");
+
+    println!("\n2. Two servers are enough to lock again.");
+    let guard = order.lock()?;
+    let second = guard.fencing_token()?;
+    println!("   locked, fencing token {second}");
+    if second <= first {
+        return Err("the fencing token did not rise".into());
+    }
+
+    println!("\n3. A second one dies: no majority can renew the lock, and its holder is told in time.");
+    let (tell, told) = mpsc::channel();
+    guard.on_lost(move |lost| _ = tell.send(lost));
+    b.kill();
+    let killed = Instant::now();
+    println!("   killed the server on port {}", b.port());
+    let lost = told.recv_timeout(LEASE * 2)?;
+    let after = killed.elapsed();
+    println!("   after {} ms: {lost}", after.as_millis());
+    // The lease began before the kill, so nobody else can have had the lock before we were told.
+    if guard.check().is_ok() {
+        return Err("a lock without a majority is still believed".into());
+    }
+    drop(guard);
+
+    println!("\n4. Without a majority nobody gets the lock, and is told why.");
+    match order.try_lock() {
+        Err(error) if error.is_unavailable() => println!("   {error}"),
+        other => return Err(format!("expected that the lock is unavailable, not {other:?}").into()),
+    }
+
+    println!("\n5. One server comes back, empty. It may have forgotten a lock that is still held,");
+    println!("   so its vote does not count until the longest lease is over.");
+    b.restart();
+    let restarted = Instant::now();
+    let guard = order.lock()?; // goes on trying for `unavailable_after`, 10 s
+    println!(
+        "   locked {} ms after the restart, fencing token {}",
+        restarted.elapsed().as_millis(),
+        guard.fencing_token()?
+    );
+    if guard.fencing_token()? <= second {
+        return Err("the fencing token did not rise".into());
+    }
+    guard.unlock()?;
+    println!("\nOK: with the servers on ports {} and {} it goes on", a.port(), b.port());
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! What must fit together: the arguments among themselves, and with the function.
+
+use std::time::Duration;
+
+use syn::spanned::Spanned;
+use syn::{Error, FnArg, Result, Type, TypeParamBound};
+
+use crate::args::{Answer, Args, Policy};
+use crate::duration::Length;
+use crate::function::{Function, plain};
+
+/// The limits of a lease, as in the library's `config.rs`.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Everything but the key and the types, which rustc checks.
+pub(crate) fn check(args: &Args, function: &Function) -> Result<()> {
+    signature(function)?;
+    lengths(args)?;
+    policies(args, function)?;
+    never(args, function)?;
+    guard(args, function)
+}
+
+fn signature(function: &Function) -> Result<()> {
+    let sig = &function.sig;
+    if let Some(token) = &sig.asyncness {
+        return Err(Error::new(
+            token.span(),
+            "an `async fn` cannot be locked: this lock blocks its thread; lock inside `spawn_blocking`, or take an async lock",
+        ));
+    }
+    if let Some(token) = &sig.constness {
+        return Err(Error::new(
+            token.span(),
+            "a `const fn` cannot be locked: a lock needs a server at run time; remove `const`",
+        ));
+    }
+    if let Some(variadic) = &sig.variadic {
+        return Err(Error::new(
+            variadic.span(),
+            "a variadic function cannot be locked: its arguments cannot be passed on",
+        ));
+    }
+    match function.output() {
+        Some(output) if is_future(output) => Err(Error::new(
+            output.span(),
+            "the lock would be released when the future is returned, before it runs; this lock is for functions that block",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// `impl Future`, `Box<dyn Future>`, `Pin<Box<dyn Future>>`, as far as it can be seen.
+fn is_future(ty: &Type) -> bool {
+    match ty {
+        Type::ImplTrait(ty) => ty.bounds.iter().any(names_future),
+        Type::TraitObject(ty) => ty.bounds.iter().any(names_future),
+        Type::Path(ty) => ty.path.segments.last().is_some_and(|last| {
+            let wraps = last.ident == "Box" || last.ident == "Pin";
+            let syn::PathArguments::AngleBracketed(inside) = &last.arguments else { return false };
+            wraps && inside.args.iter().any(|arg| matches!(arg, syn::GenericArgument::Type(ty) if is_future(ty)))
+        }),
+        _ => false,
+    }
+}
+
+fn names_future(bound: &TypeParamBound) -> bool {
+    matches!(bound, TypeParamBound::Trait(bound) if bound.path.segments.last().is_some_and(|last| last.ident == "Future"))
+}
+
+fn lengths(args: &Args) -> Result<()> {
+    if let Some(lease) = args.lease
+        && !(SHORTEST..=LONGEST).contains(&lease.value)
+    {
+        return Err(Error::new(lease.span, "a lease lasts from 10 ms to 24 h"));
+    }
+    if let Some(max) = args.max_hold
+        && max.value < SHORTEST
+    {
+        return Err(Error::new(max.span, "`max_hold` must be 10 ms or more"));
+    }
+    within(args.at_least, args.lease, "lease")?;
+    within(args.at_least, args.max_hold, "max_hold")
+}
+
+fn within(at_least: Option<Length>, limit: Option<Length>, name: &str) -> Result<()> {
+    match (at_least, limit) {
+        (Some(least), Some(limit)) if least.value > limit.value => Err(Error::new(
+            least.span,
+            format!(
+                "`at_least` ({:?}) is longer than `{name}` ({:?}): a minimum hold must fit into it",
+                least.value, limit.value
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn policies(args: &Args, function: &Function) -> Result<()> {
+    let Some(busy) = &args.busy else { return Ok(()) };
+    if args.wait.is_none() {
+        return Err(Error::new(
+            busy.span,
+            "`busy` without `wait`: without a limit the call waits until it has the lock; add such as `wait = \"5s\"`, or `wait = \"0s\"` to try once",
+        ));
+    }
+    match &busy.answer {
+        Answer::Fallback(_) => function.sig.inputs.iter().try_for_each(named),
+        Answer::Policy(_) => Ok(()),
+    }
+}
+
+/// rustc would complain about the type `!` itself, and not say what to do.
+fn never(args: &Args, function: &Function) -> Result<()> {
+    let Some(output @ Type::Never(_)) = function.output() else { return Ok(()) };
+    let busy_returns = args
+        .busy
+        .as_ref()
+        .map_or(args.wait.is_some(), |busy| matches!(busy.answer, Answer::Policy(Policy::Error | Policy::Skip)));
+    if failed(args) == Policy::Panic && !busy_returns {
+        return Ok(());
+    }
+    Err(Error::new(
+        output.span(),
+        "a function that never returns cannot tell that it got no lock; add `failed = panic`, and with `wait` also `busy = panic`",
+    ))
+}
+
+/// A fallback is called with every parameter by its name.
+fn named(input: &FnArg) -> Result<()> {
+    match input {
+        FnArg::Typed(typed) if plain(&typed.pat).is_none() => Err(Error::new(
+            typed.pat.span(),
+            "a fallback is called with the same parameters, and this one has no name; name it and take it apart in the body",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn guard(args: &Args, function: &Function) -> Result<()> {
+    let Some(guard) = &args.guard else { return Ok(()) };
+    let taken = function
+        .sig
+        .inputs
+        .iter()
+        .any(|input| matches!(input, FnArg::Typed(typed) if plain(&typed.pat) == Some(guard)));
+    if taken {
+        return Err(Error::new(
+            guard.span(),
+            format!("`guard = {guard}` would hide the parameter `{guard}`; take another name"),
+        ));
+    }
+    Ok(())
+}
+
+/// What becomes of a failure that is not "busy".
+pub(crate) fn failed(args: &Args) -> Policy {
+    let panics = matches!(&args.busy, Some(busy) if matches!(busy.answer, Answer::Policy(Policy::Panic)));
+    args.failed.unwrap_or(if panics { Policy::Panic } else { Policy::Error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Attribute;
+
+    fn message(attribute: &str, function: &str) -> String {
+        let attribute: Attribute = syn::parse_str(attribute).unwrap();
+        check(&attribute.args, &syn::parse_str(function).unwrap())
+            .map_or_else(|error| error.to_string(), |()| "fine".into())
+    }
+
+    #[test]
+    fn signatures() {
+        assert_eq!(message("\"k\"", "unsafe extern \"C\" fn f<T>((a, _): (u8, T)) {}"), "fine");
+        assert!(message("\"k\"", "async fn f() {}").contains("`async fn`"));
+        assert!(message("\"k\"", "const fn f() {}").contains("`const fn`"));
+        for future in ["impl Future<Output = ()>", "Pin<Box<dyn std::future::Future<Output = ()> + Send>>"] {
+            assert!(message("\"k\"", &format!("fn f() -> {future} {{}}")).contains("future is returned"));
+        }
+        assert_eq!(message("\"k\"", "fn f() -> impl Iterator<Item = u8> {}"), "fine");
+    }
+
+    #[test]
+    fn lengths_fit() {
+        let of = |args: &str| message(&format!("\"k\", {args}"), "fn f() {}");
+        assert_eq!(of("lease = \"10s\", at_least = \"10s\", max_hold = \"10s\""), "fine");
+        assert!(of("lease = \"10s\", at_least = \"11s\"").contains("longer than `lease`"));
+        assert!(of("max_hold = \"10s\", at_least = \"11s\"").contains("longer than `max_hold`"));
+        assert!(of("lease = \"9ms\"").contains("10 ms to 24 h"));
+        assert!(of("lease = \"25h\"").contains("10 ms to 24 h"));
+        assert!(of("max_hold = \"0s\"").contains("10 ms or more"));
+    }
+
+    #[test]
+    fn policies_fit() {
+        assert!(message("\"k\", busy = skip", "fn f() {}").contains("without `wait`"));
+        assert_eq!(message("\"k\", wait = \"0s\", busy = skip", "fn f() {}"), "fine");
+        let fallback = |function| message("\"k\", wait = \"0s\", busy = g", function);
+        assert_eq!(fallback("fn f(&self, mut a: u8) {}"), "fine");
+        for bad in ["fn f((a, b): (u8, u8)) {}", "fn f(_: u8) {}", "fn f(ref a: u8) {}"] {
+            assert!(fallback(bad).contains("has no name"), "{bad}");
+        }
+        assert!(message("\"k\", guard = a", "fn f(a: u8) {}").contains("would hide"));
+    }
+
+    #[test]
+    fn what_never_returns_must_panic() {
+        let of = |args: &str| message(&format!("\"k\"{args}"), "fn f() -> ! { loop {} }");
+        for good in [", failed = panic", ", wait = \"1s\", busy = panic", ", wait = \"1s\", busy = g, failed = panic"] {
+            assert_eq!(of(good), "fine");
+        }
+        for bad in
+            ["", ", failed = skip", ", wait = \"1s\", failed = panic", ", wait = \"1s\", busy = skip, failed = panic"]
+        {
+            assert!(of(bad).contains("never returns"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn failed_follows_a_panic() {
+        let of = |args: &str| failed(&syn::parse_str::<Attribute>(args).unwrap().args);
+        assert_eq!(of("\"k\""), Policy::Error);
+        assert_eq!(of("\"k\", busy = panic"), Policy::Panic);
+        assert_eq!(of("\"k\", busy = skip"), Policy::Error);
+        assert_eq!(of("\"k\", busy = panic, failed = skip"), Policy::Skip);
+    }
+}

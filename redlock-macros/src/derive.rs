@@ -1,0 +1,237 @@
+//! `#[derive(LockKey)]`.
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
+use syn::parse::{Parse, ParseStream};
+use syn::{
+    Attribute, Data, DeriveInput, Error, Field, Fields, Generics, Index, LitStr, Member, Path, Result, Token, Type,
+    WherePredicate, parse_quote, parse2,
+};
+
+use crate::args::{module, set};
+use crate::expand::default_path;
+use crate::hole::{self, Scope};
+use crate::key;
+use crate::template::{Hole, Template};
+
+const EXAMPLE: &str = "`#[lock_key(\"order:{id}\")]`";
+
+/// The whole derive; nothing but the message after a mistake.
+pub(crate) fn lock_key(item: TokenStream) -> TokenStream {
+    parse2(item).and_then(|item| expand(&item)).unwrap_or_else(Error::into_compile_error)
+}
+
+/// `#[lock_key("template", crate = path)]`
+#[derive(Default)]
+struct Settings {
+    template: Option<LitStr>,
+    krate: Option<Path>,
+}
+
+impl Parse for Settings {
+    fn parse(input: ParseStream) -> Result<Settings> {
+        let mut settings = Settings::default();
+        if input.peek(LitStr) {
+            settings.template = Some(input.parse()?);
+            if input.is_empty() {
+                return Ok(settings);
+            }
+            input.parse::<Token![,]>()?;
+        }
+        while !input.is_empty() {
+            let name = input.call(<Ident as syn::ext::IdentExt>::parse_any)?;
+            if name != "crate" {
+                return Err(Error::new(name.span(), format!("expected {EXAMPLE}, and `crate = path` if need be")));
+            }
+            set(&mut settings.krate, &name, module(input, &name))?;
+            input.parse::<Option<Token![,]>>()?;
+        }
+        Ok(settings)
+    }
+}
+
+impl Settings {
+    /// Of the one attribute, or of none.
+    fn of(attrs: &[Attribute]) -> Result<Settings> {
+        let mut ours = attrs.iter().filter(|attr| attr.path().is_ident("lock_key"));
+        let Some(first) = ours.next() else { return Ok(Settings::default()) };
+        match ours.next() {
+            None => first.parse_args(),
+            Some(second) => Err(Error::new_spanned(second, "a second `#[lock_key(…)]`; a key has one template")),
+        }
+    }
+}
+
+fn expand(item: &DeriveInput) -> Result<TokenStream> {
+    let settings = Settings::of(&item.attrs)?;
+    let krate = settings.krate.clone().unwrap_or_else(default_path);
+    let mut bounds = Bounds { generics: &item.generics, found: Vec::new() };
+    let arms = match &item.data {
+        Data::Struct(data) => vec![arm(&item.ident, &parse_quote!(Self), &data.fields, settings, &krate, &mut bounds)?],
+        Data::Enum(data) => {
+            if let Some(template) = settings.template {
+                return Err(Error::new(
+                    template.span(),
+                    "an enum has a template on each of its variants, not one for all",
+                ));
+            }
+            let arm = |variant: &syn::Variant, bounds: &mut Bounds| {
+                let name = &variant.ident;
+                arm(name, &parse_quote!(Self::#name), &variant.fields, Settings::of(&variant.attrs)?, &krate, bounds)
+            };
+            data.variants.iter().map(|variant| arm(variant, &mut bounds)).collect::<Result<_>>()?
+        }
+        Data::Union(data) => {
+            return Err(Error::new(
+                data.union_token.span,
+                "a union cannot be a lock key: which of its fields is alive?",
+            ));
+        }
+    };
+    Ok(implementation(item, &krate, &arms, &bounds.found))
+}
+
+fn implementation(item: &DeriveInput, krate: &Path, arms: &[TokenStream], bounds: &[WherePredicate]) -> TokenStream {
+    let mut generics = item.generics.clone();
+    if !bounds.is_empty() {
+        generics.make_where_clause().predicates.extend(bounds.iter().cloned());
+    }
+    let (name, (impl_generics, ty_generics, where_clause)) = (&item.ident, generics.split_for_impl());
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics #krate::LockKey for #name #ty_generics #where_clause {
+            fn lock_key(&self) -> ::std::borrow::Cow<'_, str> {
+                match *self { #(#arms)* }
+            }
+        }
+    }
+}
+
+/// `Self::Variant { id: ref id, .. } => key,`
+fn arm(
+    name: &Ident,
+    path: &Path,
+    fields: &Fields,
+    settings: Settings,
+    krate: &Path,
+    bounds: &mut Bounds<'_>,
+) -> Result<TokenStream> {
+    let missing = || Error::new(name.span(), format!("`{name}` needs a template, such as {EXAMPLE}"));
+    let template = Template::parse_with_numbers(settings.template.ok_or_else(missing)?)?;
+    let names = members(fields).map(|(_, binding, _)| binding).collect();
+    hole::check(&template, &Scope::Fields { name: name.to_string(), names })?;
+    bounds.add(&template, fields);
+    let key = key::build(&template, None, krate)?.into_cow();
+    let bindings =
+        members(fields).filter(|(_, name, _)| template.holes().any(|hole| hole.uses(name))).map(|(member, name, _)| {
+            let name = Ident::new(&name, template.lit.span());
+            quote!(#member: ref #name,)
+        });
+    Ok(quote!(#path { #(#bindings)* .. } => #key,))
+}
+
+/// Each field, and the name it has in a template: `0` is bound as `_0`.
+fn members(fields: &Fields) -> impl Iterator<Item = (Member, String, &Field)> {
+    fields.iter().enumerate().map(|(index, field)| match &field.ident {
+        Some(name) => (Member::Named(name.clone()), name.to_string(), field),
+        None => (Member::Unnamed(Index::from(index)), format!("_{index}"), field),
+    })
+}
+
+/// What the fields in the holes must implement, where that depends on type parameters.
+struct Bounds<'a> {
+    generics: &'a Generics,
+    found: Vec<WherePredicate>,
+}
+
+impl Bounds<'_> {
+    fn add(&mut self, template: &Template, fields: &Fields) {
+        for (_, name, field) in members(fields) {
+            if self.generics.type_params().any(|param| mentions(field.ty.to_token_stream(), &param.ident)) {
+                let holes = template.holes().filter(|hole| hole.only_name().is_some_and(|only| *only == name));
+                self.found.extend(holes.map(|hole| bound(hole, &field.ty)));
+            }
+        }
+    }
+}
+
+fn bound(hole: &Hole, ty: &Type) -> WherePredicate {
+    let name = match hole.spec.chars().last() {
+        Some('?') => "Debug",
+        Some('x') => "LowerHex",
+        Some('X') => "UpperHex",
+        Some('o') => "Octal",
+        Some('b') => "Binary",
+        Some('e') => "LowerExp",
+        Some('E') => "UpperExp",
+        Some('p') => "Pointer",
+        _ => "Display",
+    };
+    let name = Ident::new(name, Span::call_site());
+    parse_quote!(#ty: ::core::fmt::#name)
+}
+
+fn mentions(tokens: TokenStream, name: &Ident) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn derived(text: &str) -> String {
+        expand(&syn::parse_str(text).unwrap())
+            .map_or_else(|error| error.to_string(), |tokens| tokens.to_string().replace(' ', ""))
+    }
+
+    #[test]
+    fn a_struct() {
+        let tokens = derived("#[lock_key(\"order:{id}\")] struct Order { id: u64, note: String }");
+        assert!(
+            tokens.contains("Self{id:refid,..}=>::std::borrow::Cow::Owned(::std::format!(\"order:{id}\")),"),
+            "{tokens}"
+        );
+        assert!(tokens.contains("impl::redlock_sync::LockKeyforOrder{"), "{tokens}");
+    }
+
+    #[test]
+    fn fields_by_number() {
+        let tokens = derived("#[lock_key(\"o:{0}:{1.name}\", crate = a::b)] struct Order(u64, Item, u8);");
+        assert!(tokens.contains("Self{0:ref_0,1:ref_1,..}=>"), "{tokens}");
+        assert!(tokens.contains("impla::b::LockKeyforOrder{"), "{tokens}");
+        assert_eq!(derived("#[lock_key(\"o:{1}\")] struct O(u64);"), "no field `1` in `O`; its only field is `0`");
+    }
+
+    #[test]
+    fn generics_get_the_bounds_they_need() {
+        let tokens = derived(
+            "#[lock_key(\"{a}:{b:x}:{c}\")] struct K<'a, A: Copy, B, const N: usize> { a: &'a A, b: [B; N], c: u8 }",
+        );
+        assert!(tokens.contains("impl<'a,A:Copy,B,constN:usize>::redlock_sync::LockKeyforK<'a,A,B,N>"), "{tokens}");
+        assert!(tokens.contains("where&'aA:::core::fmt::Display,[B;N]:::core::fmt::LowerHex"), "{tokens}");
+    }
+
+    #[test]
+    fn an_enum_has_a_template_per_variant() {
+        let tokens = derived("enum K { #[lock_key(\"all\")] All, #[lock_key(\"one:{0}\")] One(u64) }");
+        assert!(
+            tokens.contains("Self::All{..}=>::std::borrow::Cow::Borrowed(\"all\"),Self::One{0:ref_0,..}=>"),
+            "{tokens}"
+        );
+        assert!(derived("enum Never {}").contains("match*self{}"));
+    }
+
+    #[test]
+    fn mistakes() {
+        assert!(derived("struct S;").contains("`S` needs a template"));
+        assert!(derived("enum K { A }").contains("`A` needs a template"));
+        assert!(derived("#[lock_key(\"k\")] enum K { #[lock_key(\"a\")] A }").contains("on each of its variants"));
+        assert!(derived("#[lock_key(\"k\")] #[lock_key(\"k\")] struct S;").contains("a second"));
+        assert!(derived("#[lock_key(\"k\", prefix = 5)] struct S;").contains("expected"));
+        assert!(derived("#[lock_key(\"k\")] union U { a: u8 }").contains("union"));
+    }
+}

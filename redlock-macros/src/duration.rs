@@ -1,0 +1,88 @@
+//! Lengths of time as people write them: `"250ms"`, `"30s"`, `"1h30m"`. Parsed while compiling.
+//!
+//! `redlock-sync` reads settings from the environment in the same form (`default_client.rs`); a macro crate cannot share code with it.
+
+use std::time::Duration;
+
+use proc_macro2::Span;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, LitStr, Result};
+
+/// A length of time and where it was written.
+#[derive(Clone, Copy)]
+pub(crate) struct Length {
+    pub(crate) value: Duration,
+    pub(crate) span: Span,
+}
+
+impl Parse for Length {
+    fn parse(input: ParseStream) -> Result<Length> {
+        const EXPECTED: &str = "expected a length of time in quotes, such as \"30s\" or \"250ms\"";
+        let lit: LitStr = input.parse().map_err(|error| Error::new(error.span(), EXPECTED))?;
+        let value = parse(&lit.value()).ok_or_else(|| {
+            let text = lit.value();
+            Error::new(
+                lit.span(),
+                format!("`{text}` is no length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h)"),
+            )
+        })?;
+        Ok(Length { value, span: lit.span() })
+    }
+}
+
+/// Numbers with units, added up; `None` for anything else and for what is too long for a `Duration`.
+fn parse(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    let mut total = None;
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let (unit, after) = after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));
+        let millis = number.parse::<u64>().ok()?.checked_mul(millis(unit)?)?;
+        total = Some(total.unwrap_or(Duration::ZERO).checked_add(Duration::from_millis(millis))?);
+        rest = after;
+    }
+    total
+}
+
+fn millis(unit: &str) -> Option<u64> {
+    match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        "h" => Some(3_600_000),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write() {
+        assert_eq!(parse("30s"), Some(Duration::from_secs(30)));
+        assert_eq!(parse(" 250ms "), Some(Duration::from_millis(250)));
+        assert_eq!(parse("1h30m"), Some(Duration::from_secs(5400)));
+        assert_eq!(parse("0s"), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for bad in [
+            "",
+            " ",
+            "30",
+            "s",
+            "-1s",
+            "1.5s",
+            "1 s",
+            "5x",
+            "5sec",
+            "99999999999999999999s",
+            "18446744073709551615h",
+            "é",
+        ] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+}

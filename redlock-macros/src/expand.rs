@@ -1,0 +1,314 @@
+//! What the attribute makes of a function.
+//!
+//! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure takes the
+//! arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside, once the key is made.
+//!
+//! Names in here have mixed-site hygiene: no code of the user can see or hide them.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::visit_mut::{VisitMut, visit_type_mut};
+use syn::{Expr, FnArg, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
+
+use crate::args::{Answer, Args, Attribute, Kind, Policy};
+use crate::check::{self, check};
+use crate::duration::Length;
+use crate::function::{Function, hidden_name, plain};
+use crate::template::Template;
+use crate::{hole, key};
+
+/// The whole attribute. After a mistake the function stays as it is, so that there is one message.
+pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
+    match parse2(args).and_then(|attribute| expand(attribute, parse2(item.clone())?)) {
+        Ok(expanded) => expanded,
+        Err(error) => [error.into_compile_error(), item].into_iter().collect(),
+    }
+}
+
+/// Where the library is, unless `crate = path` says otherwise.
+pub(crate) fn default_path() -> Path {
+    parse_quote!(::redlock_sync)
+}
+
+fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Result<TokenStream> {
+    check(&args, &function)?;
+    let template = Template::parse(template)?;
+    hole::check(&template, &function.scope())?;
+    let krate = args.krate.clone().unwrap_or_else(default_path);
+    let key = key::build(&template, args.prefix.as_ref(), &krate)?.into_name();
+
+    let output = output(&function);
+    let arguments = Arguments::take_from(&mut function);
+    let lock = lock(&args, &krate);
+    let failed = check::failed(&args);
+    let busy = busy(&args, &output, &arguments, &krate);
+    let otherwise = failed.refuse(&quote_spanned!(at()=> failed));
+    let failed = failed.function(&output, &krate);
+    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
+    let captures = arguments.captures;
+    let Function { outer, vis, sig, inner, body } = function;
+
+    let run = quote_spanned! {at()=>
+        hold.run(move |hold| -> #output {
+            #captures
+            let key = #key;
+            #lock
+            let #lease = match hold.keep(lock) {
+                ::core::result::Result::Ok(lease) => lease,
+                #busy
+                ::core::result::Result::Err(error) => #otherwise,
+            };
+            #body
+        })
+    };
+    let run = if let Type::Never(_) = output { run } else { release(&run, &krate) };
+    Ok(quote_spanned! {at()=>
+        #(#outer)*
+        #vis #sig {
+            #(#inner)*
+            let failed = #failed;
+            let mut hold = #krate::__private::Hold::new();
+            #run
+        }
+    })
+}
+
+/// The hygiene of all that is written here.
+fn at() -> Span {
+    Span::mixed_site()
+}
+
+/// What follows the body. A body that never returns needs no more: its panic drops the guard.
+fn release(run: &TokenStream, krate: &Path) -> TokenStream {
+    quote_spanned! {at()=>
+        let value = #run;
+        use #krate::__private::AnyValue as _;
+        match hold.release(#krate::__private::Value(&value).is_err()) {
+            ::core::result::Result::Ok(()) => value,
+            ::core::result::Result::Err(error) => failed(error),
+        }
+    }
+}
+
+/// The type after the arrow, as a closure may write it: what `impl Trait` hides is inferred.
+fn output(function: &Function) -> Type {
+    struct Infer;
+    impl VisitMut for Infer {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            match ty {
+                Type::ImplTrait(_) => *ty = parse_quote!(_),
+                other => visit_type_mut(self, other),
+            }
+        }
+    }
+    let at = function.sig.ident.span();
+    let mut ty = function.output().cloned().unwrap_or_else(|| parse_quote_spanned!(at=> ()));
+    Infer.visit_type_mut(&mut ty);
+    ty
+}
+
+/// From the client to `Result<Guard, Error>`.
+fn lock(args: &Args, krate: &Path) -> TokenStream {
+    let (bind, client) = client(args.client.as_ref(), krate);
+    let kind = match args.kind.unwrap_or(Kind::Reentrant) {
+        Kind::Reentrant => quote!(reentrant_mutex),
+        Kind::Mutex => quote!(mutex),
+    };
+    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
+    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
+    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
+    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
+    let take = match &args.wait {
+        None => quote!(lock()),
+        Some(wait) if wait.value.is_zero() => quote!(try_lock()),
+        Some(wait) => {
+            let wait = duration(wait);
+            quote!(try_lock_for(#wait))
+        }
+    };
+    let lock =
+        quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take));
+    // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
+    if bind.is_empty() {
+        quote_spanned!(at()=> let lock = #lock;)
+    } else {
+        quote_spanned!(at()=> let lock = { #bind #lock };)
+    }
+}
+
+/// A statement that is needed before, and the client as `Result<Redlock, Error>`.
+pub(crate) fn client(given: Option<&Expr>, krate: &Path) -> (TokenStream, TokenStream) {
+    let Some(given) = given else {
+        return (TokenStream::new(), quote_spanned!(at()=> #krate::Redlock::default_client()));
+    };
+    // A variable of its own: so `&Arc<Redlock>` and the like are found before they have to be `&Redlock`.
+    let client = Ident::new("client", at().located_at(given.span()));
+    (quote!(let #client = &#given;), quote_spanned!(at()=> #krate::__private::client(#client)))
+}
+
+fn duration(length: &Length) -> TokenStream {
+    let millis = u64::try_from(length.value.as_millis()).unwrap_or(u64::MAX);
+    quote!(::core::time::Duration::from_millis(#millis))
+}
+
+impl Policy {
+    /// A function from the error to the value, or one that panics.
+    fn function(self, output: &Type, krate: &Path) -> TokenStream {
+        match self {
+            Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
+            Policy::Skip => quote!(<#output as #krate::__private::OrSkip>::or_skip),
+            Policy::Panic => quote!(#krate::__private::panic),
+        }
+    }
+
+    /// Ends the closure by that function.
+    fn refuse(self, function: &TokenStream) -> TokenStream {
+        match self {
+            Policy::Error | Policy::Skip => quote_spanned!(at()=> return #function(error)),
+            Policy::Panic => quote_spanned!(at()=> #function(error)),
+        }
+    }
+}
+
+/// The arm for a lock that somebody else has, unless that is a failure as any other.
+fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
+    args.wait.as_ref()?;
+    let answer = match args.busy.as_ref().map_or(&Answer::Policy(Policy::Error), |busy| &busy.answer) {
+        Answer::Policy(same) if *same == check::failed(args) => return None,
+        Answer::Policy(other) => other.refuse(&other.function(output, krate)),
+        Answer::Fallback(path) => {
+            let names = &arguments.names;
+            let arguments = quote_spanned!(path.span()=> (#(#names),*));
+            quote!(return #path #arguments)
+        }
+    };
+    Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
+}
+
+/// The parameters, as the closure sees them.
+#[derive(Default)]
+struct Arguments {
+    /// Moves each of them into the closure as a whole, and takes apart those that were patterns.
+    captures: TokenStream,
+    /// What a fallback is called with.
+    names: Vec<TokenStream>,
+}
+
+impl Arguments {
+    /// Patterns change place from the signature to the closure: what they leave unbound must not outlive the lock either.
+    fn take_from(function: &mut Function) -> Arguments {
+        let mut all = Arguments::default();
+        let mut taken_apart = TokenStream::new();
+        for (index, input) in function.sig.inputs.iter_mut().enumerate() {
+            let name = match input {
+                FnArg::Receiver(receiver) => receiver.self_token.to_token_stream(),
+                FnArg::Typed(typed) => {
+                    if plain(&typed.pat).is_none() {
+                        let name = hidden_name(index);
+                        let pat = std::mem::replace(&mut *typed.pat, parse_quote!(#name));
+                        taken_apart.extend(quote!(let #pat = #name;));
+                    }
+                    plain(&typed.pat).to_token_stream()
+                }
+            };
+            all.captures.extend(quote!(let _ = &#name;));
+            all.names.push(name);
+        }
+        all.captures.extend(taken_apart);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proc_macro2::TokenTree;
+
+    /// The tokens of a text, without the spaces in between.
+    fn tokens(stream: TokenStream) -> Vec<String> {
+        stream
+            .into_iter()
+            .flat_map(|token| match token {
+                TokenTree::Group(group) => {
+                    let around = quote_around(&group);
+                    let [open, close] = around.map(String::from);
+                    [vec![open], tokens(group.stream()), vec![close]].concat()
+                }
+                other => vec![other.to_string()],
+            })
+            .collect()
+    }
+
+    fn quote_around(group: &proc_macro2::Group) -> [&'static str; 2] {
+        match group.delimiter() {
+            proc_macro2::Delimiter::Brace => ["{", "}"],
+            proc_macro2::Delimiter::Parenthesis => ["(", ")"],
+            proc_macro2::Delimiter::Bracket => ["[", "]"],
+            proc_macro2::Delimiter::None => ["", ""],
+        }
+    }
+
+    fn expanded(attribute: &str, function: &str) -> String {
+        let tokens = super::attribute(attribute.parse().unwrap(), function.parse().unwrap());
+        tokens.to_string().replace(' ', "")
+    }
+
+    /// The code of the docs: without the lines that rustdoc hides.
+    fn blocks() -> Vec<String> {
+        let shown = |line: &&str| !line.starts_with("# ");
+        let lines: Vec<_> = include_str!("docs/expansion.md").lines().filter(shown).collect();
+        lines.join("\n").split("```").skip(1).step_by(2).map(String::from).collect()
+    }
+
+    #[test]
+    fn the_docs_show_the_expansion() {
+        let blocks = blocks();
+        let (attribute, function) =
+            blocks[0].trim().strip_prefix("#[distributed_lock(").unwrap().split_once(")]\n").unwrap();
+        let expanded = super::attribute(attribute.parse().unwrap(), function.parse().unwrap());
+        let text = expanded.to_string();
+        let documented: TokenStream = blocks[1].parse().unwrap();
+        assert_eq!(tokens(expanded), tokens(documented), "docs/expansion.md is not what is made: {text}");
+    }
+
+    #[test]
+    fn settings_are_those_of_the_handle() {
+        let text = expanded(
+            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, client = self.locks",
+            "fn f(&self) -> R { body() }",
+        );
+        let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
+            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64)).lock()";
+        assert!(text.contains(settings), "{text}");
+        assert!(
+            text.contains("letlock={letclient=&self.locks;::redlock_sync::__private::client(client).and_then("),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn zero_tries_once() {
+        assert!(expanded("\"k\", wait = \"0s\"", "fn f() -> R {}").contains("reentrant_mutex(key).try_lock())"));
+        assert!(expanded("\"k\"", "fn f() -> R {}").contains("reentrant_mutex(key).lock())"));
+    }
+
+    #[test]
+    fn a_hidden_type_is_inferred() {
+        let text = expanded("\"k\"", "fn f() -> Result<Vec<impl Fn() -> u8>, E> {}");
+        assert!(text.contains("move|hold|->Result<Vec<_>,E>{"), "{text}");
+    }
+
+    #[test]
+    fn patterns_move_into_the_body() {
+        let text = expanded("\"k:{a}\"", "fn f((a, _): (u8, u8), mut b: u8, _: u8) -> R {}");
+        assert!(text.starts_with("fnf(arg0:(u8,u8),mutb:u8,arg2:u8)->R{"), "{text}");
+        assert!(text.contains("let_=&arg0;let_=&b;let_=&arg2;let(a,_)=arg0;let_=arg2;letkey="), "{text}");
+    }
+
+    #[test]
+    fn a_mistake_leaves_the_function_as_it_was() {
+        let text = expanded("\"\"", "fn f() -> R { body() }");
+        assert!(text.contains("compile_error!") && text.ends_with("fnf()->R{body()}"), "{text}");
+    }
+}

@@ -1,0 +1,319 @@
+//! Key templates: literal text, holes, escapes.
+//!
+//! ```text
+//! template = ( text | hole )+         at least one character; two holes need text between them
+//! hole     = "{" expr [ ":" format-spec ] "}" | "<" expr ">"
+//! escapes  = "{{" "}}" "<<" ">>"      each stands for one character
+//! ```
+//!
+//! Which expressions a hole may contain, and which names: [`hole`](crate::hole).
+
+use proc_macro2::Span;
+use syn::visit_mut::{VisitMut, visit_expr_method_call_mut};
+use syn::{Error, Expr, ExprMethodCall, LitStr, Member, Result};
+
+/// A checked template.
+pub(crate) struct Template {
+    pub(crate) lit: LitStr,
+    pub(crate) parts: Vec<Part>,
+}
+
+pub(crate) enum Part {
+    Text(String),
+    Hole(Hole),
+}
+
+/// A value that is inserted, and how it is formatted.
+pub(crate) struct Hole {
+    pub(crate) expr: Expr,
+    /// What follows the colon in the brace form; empty for `Display`.
+    pub(crate) spec: String,
+    /// Written so that `format!` would read it the same way: `{name…}`.
+    pub(crate) is_plain: bool,
+}
+
+impl Template {
+    pub(crate) fn parse(lit: LitStr) -> Result<Template> {
+        Template::read(lit, false)
+    }
+
+    /// As `parse`, but a hole may start with the number of a field: `{0.name}` is read as `{_0.name}`.
+    pub(crate) fn parse_with_numbers(lit: LitStr) -> Result<Template> {
+        Template::read(lit, true)
+    }
+
+    fn read(lit: LitStr, numbers: bool) -> Result<Template> {
+        let text = lit.value();
+        if text.is_empty() {
+            return Err(Error::new(
+                lit.span(),
+                "the key template is empty; a lock needs a name, such as \"order:{id}\"",
+            ));
+        }
+        let mut scan = Scan { rest: &text, span: lit.span(), numbers, parts: Vec::new() };
+        while scan.step()? {}
+        let parts = scan.parts;
+        Ok(Template { lit, parts })
+    }
+
+    pub(crate) fn holes(&self) -> impl Iterator<Item = &Hole> {
+        self.parts.iter().filter_map(Part::hole)
+    }
+}
+
+impl Part {
+    pub(crate) fn hole(&self) -> Option<&Hole> {
+        match self {
+            Part::Hole(hole) => Some(hole),
+            Part::Text(_) => None,
+        }
+    }
+}
+
+/// What is left to read, and what was read.
+struct Scan<'a> {
+    rest: &'a str,
+    span: Span,
+    numbers: bool,
+    parts: Vec<Part>,
+}
+
+impl<'a> Scan<'a> {
+    /// Reads one character, escape or hole; false at the end.
+    fn step(&mut self) -> Result<bool> {
+        let mut chars = self.rest.chars();
+        let Some(first) = chars.next() else { return Ok(false) };
+        let after = chars.as_str();
+        if !matches!(first, '{' | '}' | '<' | '>') {
+            self.text(first, after);
+        } else if let Some(after) = after.strip_prefix(first) {
+            self.text(first, after);
+        } else if first == '{' || first == '<' {
+            self.hole(first, after)?;
+        } else {
+            return Err(self.stray(first));
+        }
+        Ok(true)
+    }
+
+    fn text(&mut self, c: char, after: &'a str) {
+        self.rest = after;
+        match self.parts.last_mut() {
+            Some(Part::Text(text)) => text.push(c),
+            _ => self.parts.push(Part::Text(c.into())),
+        }
+    }
+
+    fn hole(&mut self, open: char, after: &'a str) -> Result<()> {
+        let Some((inside, after)) = closing(open, after) else { return Err(self.unclosed(open)) };
+        self.rest = after;
+        if let Some(Part::Hole(_)) = self.parts.last() {
+            return Err(self.error(format!(
+                "put text between the hole before `{inside}` and this one: without it \"a\", \"bc\" and \"ab\", \"c\" are the same key"
+            )));
+        }
+        let hole = if open == '{' { self.braced(inside)? } else { self.angled(inside)? };
+        self.parts.push(Part::Hole(hole));
+        Ok(())
+    }
+
+    fn braced(&self, inside: &str) -> Result<Hole> {
+        let (source, spec) = split_spec(inside);
+        if let Some(c) = spec.chars().find(|c| matches!(c, '$' | '*')) {
+            return Err(
+                self.error(format!("`{c}` in format spec `{spec}`: in a key template width and precision are numbers"))
+            );
+        }
+        let is_name = source.chars().all(|c| c.is_alphanumeric() || c == '_') && source.parse::<u32>().is_err();
+        Ok(Hole { expr: self.expr(source, "{}")?, spec: spec.to_owned(), is_plain: is_name && source != "self" })
+    }
+
+    fn angled(&self, inside: &str) -> Result<Hole> {
+        let (source, spec) = split_spec(inside);
+        if !spec.is_empty() {
+            return Err(
+                self.error(format!("`<{inside}>` has a format spec, which only braces take: write `{{{inside}}}`"))
+            );
+        }
+        Ok(Hole { expr: self.expr(source, "<>")?, spec: String::new(), is_plain: false })
+    }
+
+    fn expr(&self, source: &str, empty: &str) -> Result<Expr> {
+        if source.trim().is_empty() {
+            return Err(self.error(format!("`{empty}` is an empty hole; put a parameter into it")));
+        }
+        let is_number = self.numbers && source.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        let name = if is_number { format!("_{}", source.trim_start()) } else { source.to_owned() };
+        let mut expr: Expr = LitStr::new(&name, self.span).parse().map_err(|_| {
+            self.error(format!("`{source}` is no expression for a hole; it takes parameters, fields and method calls"))
+        })?;
+        Members(Span::call_site().located_at(self.span)).visit_expr_mut(&mut expr);
+        Ok(expr)
+    }
+
+    fn unclosed(&self, open: char) -> Error {
+        let close = if open == '{' { '}' } else { '>' };
+        self.error(format!(
+            "`{open}` opens a hole that no `{close}` closes; write `{open}{open}` for the character itself"
+        ))
+    }
+
+    fn stray(&self, close: char) -> Error {
+        let open = if close == '}' { '{' } else { '<' };
+        self.error(format!(
+            "`{close}` closes a hole that no `{open}` opens; write `{close}{close}` for the character itself"
+        ))
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::new(self.span, message)
+    }
+}
+
+/// Gives fields and methods a span that rustc knows as a macro's. Otherwise it would offer to replace the whole template by a field's
+/// name. (Variables keep the template's own span: it says where to look for them.)
+struct Members(Span);
+
+impl VisitMut for Members {
+    fn visit_member_mut(&mut self, member: &mut Member) {
+        if let Member::Named(name) = member {
+            name.set_span(self.0);
+        }
+    }
+
+    fn visit_expr_method_call_mut(&mut self, call: &mut ExprMethodCall) {
+        call.method.set_span(self.0);
+        visit_expr_method_call_mut(self, call);
+    }
+}
+
+/// What is in the hole that was opened with `open`, and what follows its end: past strings and past brackets of its kind.
+fn closing(open: char, text: &str) -> Option<(&str, &str)> {
+    let close = if open == '{' { '}' } else { '>' };
+    let mut depth = 0_usize;
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => skip_string(&mut chars),
+            '\'' => skip_char(&mut chars),
+            _ if c == open => depth += 1,
+            _ if c == close && depth == 0 => return Some((text.get(..at)?, chars.as_str())),
+            _ if c == close => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn skip_string(chars: &mut std::str::CharIndices<'_>) {
+    while let Some((_, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '"' => return,
+            _ => {}
+        }
+    }
+}
+
+/// `'x'`, but not a lifetime.
+fn skip_char(chars: &mut std::str::CharIndices<'_>) {
+    let mut ahead = chars.clone();
+    if let (Some((_, _)), Some((_, '\''))) = (ahead.next(), ahead.next()) {
+        *chars = ahead;
+    }
+}
+
+/// Splits at the first single colon outside brackets and strings: `id:08` is `id` and `08`, `a::B` has no spec.
+fn split_spec(text: &str) -> (&str, &str) {
+    let mut depth = 0_usize;
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => skip_string(&mut chars),
+            '\'' => skip_char(&mut chars),
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 && !chars.as_str().starts_with(':') => {
+                return (text.get(..at).unwrap_or_default(), chars.as_str());
+            }
+            ':' => drop(chars.next()),
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::ToTokens;
+
+    fn parse(text: &str) -> Result<Template> {
+        Template::parse(LitStr::new(text, Span::call_site()))
+    }
+
+    /// Text as it is, holes as `[expr|spec]`.
+    fn shown(text: &str) -> String {
+        let show = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Hole(hole) => format!("[{}|{}]", hole.expr.to_token_stream().to_string().replace(' ', ""), hole.spec),
+        };
+        parse(text).unwrap().parts.iter().map(show).collect()
+    }
+
+    fn message(text: &str) -> String {
+        parse(text).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn both_forms_of_hole() {
+        assert_eq!(shown("order:{id}"), "order:[id|]");
+        assert_eq!(shown("order:<id>"), "order:[id|]");
+        assert_eq!(shown("{item.sku}:<self.0.region()>"), "[item.sku|]:[self.0.region()|]");
+        assert_eq!(shown("é{ id }ü"), "é[id|]ü");
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(shown("{{a}}<<b>>"), "{a}<b>");
+        assert_eq!(shown("{{{id}}}:cart"), "{[id|]}:cart");
+        assert_eq!(shown("<<<id>>>"), "<[id|]>");
+    }
+
+    #[test]
+    fn format_specs() {
+        assert_eq!(shown("{id:08}"), "[id|08]");
+        assert_eq!(shown("{id:?}"), "[id|?]");
+        assert_eq!(shown("{x.get(A::B):>8}"), "[x.get(A::B)|>8]");
+        assert_eq!(shown("{Self::NAME}"), "[Self::NAME|]");
+        assert_eq!(shown("<x.get::<u8>()>"), "[x.get::<u8>()|]");
+        assert_eq!(shown("{x.get::<u8>():x}"), "[x.get::<u8>()|x]");
+    }
+
+    #[test]
+    fn strings_inside_holes() {
+        assert_eq!(shown(r#"{x.replace("}", ":\"")}"#), r#"[x.replace("}",":\"")|]"#);
+        assert_eq!(shown("{x.replace('}', ':'):5}-<y.find('>')>"), "[x.replace('}',':')|5]-[y.find('>')|]");
+        assert_eq!(shown("{x.get::<'a, 'b>()}"), "[x.get::<'a,'b>()|]");
+    }
+
+    #[test]
+    fn mistakes() {
+        assert!(message("").contains("is empty"));
+        for open in ["{id", "<id", "a{b.c(\"}\")", "{", "<"] {
+            assert!(message(open).contains("opens a hole"), "{open}");
+        }
+        for stray in ["id}", "id>", "a->b"] {
+            assert!(message(stray).contains("closes a hole"), "{stray}");
+        }
+        for adjacent in ["{a}{b}", "<a>{b}", "x{a}<b>y"] {
+            assert!(message(adjacent).contains("put text between"), "{adjacent}");
+        }
+        for empty in ["a{}", "a<>", "{ }", "{:08}"] {
+            assert!(message(empty).contains("empty hole"), "{empty}");
+        }
+        assert!(message("<id:08>").contains("write `{id:08}`"));
+        assert!(message("{id:w$}").contains("are numbers"));
+        assert!(message("{a b}").contains("no expression"));
+    }
+}

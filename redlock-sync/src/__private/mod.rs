@@ -1,0 +1,22 @@
+//! What the macros expand to and what the test rig needs; not part of the public API.
+//!
+//! 1. `hold`: the place of a guard outside the body, and how it ends.
+//! 2. `policy`: what a call returns that had no lock.
+//! 3. `escape`: values in keys.
+//! 4. `assert`: whether this thread holds a lock.
+
+mod assert;
+mod escape;
+mod hold;
+mod policy;
+
+pub use self::assert::assert_locked;
+pub use self::escape::{Escaped, escape};
+pub use self::hold::{AnyValue, Held, Hold, Value, client};
+pub use self::policy::{OrError, OrSkip, panic};
+
+/// Name and SHA-1 of every script, so that a proxy can tell them apart.
+#[must_use]
+pub fn scripts() -> Vec<(&'static str, String)> {
+    crate::script::all().into_iter().map(|script| (script.name, script.sha.clone())).collect()
+}

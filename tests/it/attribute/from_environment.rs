@@ -1,0 +1,34 @@
+//! The default client that is made from the environment, in a process of its own.
+
+use std::process::Command;
+
+use redlock_tests::Server;
+
+/// A process with these variables says what its default client is like.
+fn child_sees(vars: &[(&str, &str)], expected: &str) {
+    let names = ["REDLOCK_NODES", "REDIS_URL", "REDLOCK_LEASE", "REDLOCK_NODE_TIMEOUT", "REDLOCK_KEY_PREFIX"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+    command.arg("environment");
+    for name in names {
+        command.env_remove(name);
+    }
+    let output = command.envs(vars.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(expected.split('|').all(|part| said.contains(part)), "{said}");
+}
+
+#[test]
+fn servers_and_settings_are_read() {
+    let servers = redlock_tests::servers(3);
+    let nodes: Vec<_> = servers.iter().map(Server::url).collect();
+    let vars = [("REDLOCK_NODES", &*nodes.join(", ")), ("REDLOCK_LEASE", "7s"), ("REDLOCK_KEY_PREFIX", "app:")];
+    child_sees(&vars, &format!("app:shop|lease: 7s|{}", servers[2].addr()));
+    child_sees(&[("REDIS_URL", &nodes[0])], &format!("shop with|{}", servers[0].addr()));
+}
+
+#[test]
+fn without_a_server_the_error_says_how() {
+    child_sees(&[], "no default client|Redlock::set_default(client)|REDLOCK_NODES|REDIS_URL");
+    child_sees(&[("REDLOCK_NODES", "http://a/")], "REDLOCK_NODES: node URL");
+}

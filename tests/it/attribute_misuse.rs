@@ -1,0 +1,57 @@
+//! What the macros refuse, and in which words: `ui/fail` has a file for each mistake, and beside it what rustc says.
+//!
+//! After a change of words: `TRYBUILD=overwrite cargo test --test it misuse`, and read the difference.
+
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// The version whose words `ui/fail` has. Others say some of them differently.
+const PINNED: &str = "rustc 1.95.";
+
+fn rustc() -> String {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output().expect("rustc runs");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Every file of `ui/fail` with that extension.
+fn files(extension: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui/fail");
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect()
+}
+
+#[test]
+fn mistakes_are_refused_in_these_words() {
+    let version = rustc();
+    if version.starts_with(PINNED) {
+        trybuild::TestCases::new().compile_fail("ui/fail/*.rs");
+    } else {
+        println!("{version} is not {PINNED}x: only that nothing of `ui/fail` compiles is checked, not the words");
+        nothing_compiles();
+    }
+}
+
+/// Without a file of words beside it, trybuild notes the words of each file that it rejects, and says that it has noted all of them.
+fn nothing_compiles() {
+    let copies = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fail");
+    fs::create_dir_all(&copies).unwrap();
+    for file in files("rs") {
+        fs::copy(&file, copies.join(file.file_name().unwrap())).unwrap();
+    }
+    let panic = catch_unwind(|| trybuild::TestCases::new().compile_fail(copies.join("*.rs"))).unwrap_err();
+    let said = panic.downcast_ref::<String>().unwrap();
+    assert_eq!(*said, format!("successfully created new stderr files for {} test cases", files("rs").len()));
+}
+
+#[test]
+fn each_mistake_makes_one_message() {
+    for file in files("rs") {
+        let words = fs::read_to_string(file.with_extension("stderr")).unwrap();
+        let errors = words.lines().filter(|line| line.starts_with("error")).count();
+        assert_eq!(errors, 1, "{}", file.display());
+        assert!(!words.contains("\nwarning"), "{}", file.display());
+    }
+}

@@ -1,1 +1,0 @@
-//! What every lock must do when nothing is broken.

@@ -1,0 +1,169 @@
+//! How holds end: `on_lost`, `unlock_all`, and what a release says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use redlock_sync::{Error, Lease, LeaseState, LostReason, Retry};
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use super::rig::{SOON, brisk, locks_on, ms, open, through, watched};
+use crate::kinds::{Kind, each_kind};
+
+/// Counts the calls of a handler.
+fn counter(lease: &Lease) -> Arc<AtomicUsize> {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    lease.on_lost(move |error| {
+        assert!(error.is_lost());
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    calls
+}
+
+fn on_lost_is_called_once<K: Kind>() {
+    let server = Server::start();
+    let locks = brisk(&server.url(), ms(600));
+    let guard = K::new(&locks, "order:42").lock().unwrap();
+    let calls = counter(&guard);
+    server.del("order:42");
+    eventually("the handler is called", SOON, || calls.load(Ordering::SeqCst) > 0);
+    assert!(guard.check().unwrap_err().is_lost());
+    let late = counter(&guard);
+    assert_eq!(late.load(Ordering::SeqCst), 1, "who comes after the loss is told at once");
+    assert!(K::unlock(guard).unwrap_err().is_lost());
+    thread::sleep(ms(300));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(late.load(Ordering::SeqCst), 1);
+}
+
+fn on_lost_is_not_called_for_a_release<K: Kind>() {
+    let server = Server::start();
+    let locks = brisk(&server.url(), ms(600));
+    let calls = [true, false].map(|by_unlock| {
+        let guard = K::new(&locks, "order:42").lock().unwrap();
+        let calls = counter(&guard);
+        if by_unlock {
+            K::unlock(guard).unwrap();
+        } else {
+            drop(guard);
+        }
+        calls
+    });
+    locks.unlock_all().unwrap();
+    thread::sleep(ms(700));
+    assert!(calls.iter().all(|calls| calls.load(Ordering::SeqCst) == 0));
+}
+
+/// What a handler panics with stays with it; those behind it are called, and renewal goes on elsewhere.
+fn a_handler_may_panic<K: Kind>() {
+    let server = Server::start();
+    let locks = brisk(&server.url(), ms(600));
+    let (guard, other) = (K::new(&locks, "a").lock().unwrap(), K::new(&locks, "b").lock().unwrap());
+    guard.on_lost(|_| panic!("on purpose"));
+    let calls = counter(&guard);
+    server.del("a");
+    eventually("the second handler is called", SOON, || calls.load(Ordering::SeqCst) == 1);
+    thread::sleep(ms(700));
+    other.check().unwrap();
+}
+
+fn unlock_all_gives_up_all<K: Kind>() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let stranger = K::new(&open(std::slice::from_ref(&server)), "c").lock().unwrap();
+    let guards = ["a", "b"].map(|key| K::new(&locks, key).lock().unwrap());
+    let calls = counter(&guards[0]);
+    assert_eq!(locks.unlock_all().unwrap(), 2);
+    assert_eq!(locks_on(&server), ["c"]);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(locks.unlock_all().unwrap(), 0);
+    for guard in guards {
+        assert_eq!(guard.state(), LeaseState::Lost(LostReason::Revoked));
+        assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+        assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Revoked));
+    }
+    stranger.check().unwrap();
+    K::unlock(K::new(&locks, "a").lock().unwrap()).unwrap();
+}
+
+/// The release of a guard that lost its lock leaves the next holder alone.
+fn a_late_release_leaves_the_next_holder_alone<K: Kind>() {
+    let server = Server::start();
+    let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    server.set("order:42", "somebody else");
+    let Err(Error::Lost { key, reason }) = K::unlock(guard) else { panic!() };
+    assert_eq!((key.as_str(), reason), ("order:42", LostReason::Taken));
+    assert_eq!(server.get("order:42").as_deref(), Some("somebody else"));
+}
+
+fn a_release_of_a_deleted_key_says_so<K: Kind>() {
+    let server = Server::start();
+    let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    server.del("order:42");
+    assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Deleted));
+}
+
+/// The first transmission meets a dead connection, the second is executed and its reply is lost, the third finds the next holder: that is a
+/// release, not a loss.
+fn a_release_that_was_done_is_no_loss_though_another_holds_it_since<K: Kind>() {
+    let (server, proxy) = watched();
+    let guard = K::new(&through(&proxy), "order:42").lock().unwrap();
+    let side = Proxy::start(&server);
+    let next = K::new(&through(&side), "order:42").retry(Retry::every(ms(1)));
+    let next = thread::spawn(move || {
+        let guard = next.lock().unwrap();
+        let id = guard.id().clone();
+        std::mem::forget(guard);
+        id
+    });
+    side.wait_count("acquire", 2, SOON);
+    proxy.drop_connections();
+    eventually("the connections are gone", SOON, || proxy.connections() == 0);
+    proxy.on("release", Act::ResetAfter);
+    K::unlock(guard).unwrap();
+    let id = next.join().unwrap();
+    assert_eq!(server.get("order:42").as_deref(), Some(id.as_str()));
+}
+
+/// A guard does not need the client any more.
+fn a_guard_outlives_its_client<K: Kind>() {
+    let server = Server::start();
+    let locks = brisk(&server.url(), ms(600));
+    let guard = K::new(&locks, "order:42").lock().unwrap();
+    drop(locks);
+    let start = std::time::Instant::now();
+    while start.elapsed() < ms(1500) {
+        guard.check().unwrap();
+        thread::sleep(ms(20));
+    }
+    K::unlock(guard).unwrap();
+    assert!(locks_on(&server).is_empty());
+}
+
+fn a_panic_releases<K: Kind>() {
+    let server = Server::start();
+    let lock = K::new(&open(std::slice::from_ref(&server)), "order:42");
+    let panics = {
+        let lock = lock.clone();
+        thread::spawn(move || {
+            let _guard = lock.lock().unwrap();
+            panic!("on purpose");
+        })
+    };
+    assert!(panics.join().is_err());
+    assert!(locks_on(&server).is_empty());
+    K::unlock(lock.try_lock().unwrap()).unwrap();
+}
+
+each_kind!(
+    on_lost_is_called_once,
+    on_lost_is_not_called_for_a_release,
+    a_handler_may_panic,
+    unlock_all_gives_up_all,
+    a_late_release_leaves_the_next_holder_alone,
+    a_release_of_a_deleted_key_says_so,
+    a_release_that_was_done_is_no_loss_though_another_holds_it_since,
+    a_guard_outlives_its_client,
+    a_panic_releases,
+);

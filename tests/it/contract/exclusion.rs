@@ -1,0 +1,88 @@
+//! One holder at a time: a counter in a file, counted by four processes of four threads each, read, pause, write.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redlock_tests::servers;
+
+use super::rig::{heavy, urls};
+
+const PROCESSES: u64 = 4;
+const THREADS: u64 = 4;
+
+/// What the processes made of the file.
+#[derive(Debug)]
+struct Outcome {
+    made: u64,
+    counted: u64,
+    changes: u64,
+    /// Somebody read while somebody else was between read and write.
+    met: bool,
+    took: Duration,
+}
+
+impl Outcome {
+    fn lost(&self) -> u64 {
+        self.made - self.counted
+    }
+}
+
+/// Lets the agents count; `retry` is their polling interval.
+fn contend(nodes: usize, acquisitions: u64, locked: bool, retry: Duration) -> Outcome {
+    let servers = servers(nodes);
+    let rounds = acquisitions.div_ceil(PROCESSES * THREADS);
+    let dir = servers[0].dir();
+    let file = dir.join("counter");
+    fs::write(&file, [0; 40]).unwrap();
+    let start = Instant::now();
+    let agent = |_| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+        command.arg("contend").arg(&file).args([rounds.to_string(), THREADS.to_string()]);
+        command.arg(if locked { "yes" } else { "no" }).arg(retry.as_micros().to_string());
+        command.args(urls(&servers)).stdin(Stdio::null()).spawn().unwrap()
+    };
+    let agents: Vec<Child> = (0..PROCESSES).map(agent).collect();
+    let ends: Vec<_> = agents.into_iter().map(|mut agent| agent.wait().unwrap()).collect();
+    let took = start.elapsed();
+    assert!(ends.iter().all(std::process::ExitStatus::success), "{ends:?}");
+    let record = fs::read(&file).unwrap();
+    let number = |i: usize| u64::from_le_bytes(record[8 * i..8 * i + 8].try_into().unwrap());
+    let made = rounds * PROCESSES * THREADS;
+    Outcome { made, counted: number(0), changes: number(2), met: number(4) != 0, took }
+}
+
+/// Every update is there, and the lock did go round among the processes.
+fn excludes(nodes: usize, acquisitions: u64, changes: u64, retry: Duration) {
+    let _alone = heavy();
+    let outcome = contend(nodes, acquisitions, true, retry);
+    println!("N = {nodes}, within {:?}: {outcome:?}", outcome.took);
+    assert!(outcome.made >= acquisitions);
+    assert_eq!(outcome.lost(), 0, "{outcome:?}");
+    assert!(!outcome.met, "two were inside at once: {outcome:?}");
+    assert!(outcome.changes >= changes, "the lock hardly changes processes: {outcome:?}");
+}
+
+#[test]
+fn no_update_is_lost_on_one_node() {
+    excludes(1, 20_000, 1_000, Duration::from_millis(1));
+}
+
+#[test]
+fn no_update_is_lost_on_three_nodes() {
+    excludes(3, 3_000, 150, Duration::from_millis(2));
+}
+
+#[test]
+fn no_update_is_lost_on_five_nodes() {
+    excludes(5, 3_000, 150, Duration::from_millis(2));
+}
+
+/// The control: the same counting does lose updates when nobody locks.
+#[test]
+fn without_the_lock_updates_are_lost() {
+    let _alone = heavy();
+    let outcome = contend(1, 20_000, false, Duration::ZERO);
+    println!("no lock: {outcome:?}");
+    assert!(outcome.lost() > 0 && outcome.met, "the rig sees no damage: {outcome:?}");
+}

@@ -1,0 +1,205 @@
+//! The lease of a guard: renewed, not renewed, lengthened, limited.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{LeaseState, LostReason, Mutex};
+use redlock_tests::{Proxy, Server, eventually, servers};
+
+use super::rig::{SOON, brisk, calls, locks_on, ms, through, urls, watched};
+use crate::kinds::{Kind, each_kind};
+
+/// Long enough that a busy machine gets a renewal through, short enough to watch some of them.
+const LEASE: Duration = ms(1200);
+
+/// Holds for four leases, on so many nodes; checks all the time, and looks at every node.
+fn held_for_four_leases<K: Kind>(nodes: usize) {
+    let servers = servers(nodes);
+    let builder = redlock_sync::Redlock::builder().nodes(urls(&servers)).lease(LEASE).node_timeout(LEASE / 3);
+    let guard = K::new(&builder.build().unwrap(), "order:42").lock().unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 4 * LEASE {
+        guard.check().unwrap_or_else(|error| panic!("on {nodes} node(s) after {:?}: {error}", start.elapsed()));
+        assert!(guard.remaining() <= LEASE);
+        let held = servers.iter().filter(|server| server.get("order:42").as_deref() == Some(guard.id().as_str()));
+        assert!(held.count() > nodes / 2);
+        thread::sleep(ms(20));
+    }
+    assert_eq!(guard.state(), LeaseState::Held);
+    K::unlock(guard).unwrap();
+    assert!(servers.iter().all(|server| locks_on(server).is_empty()));
+}
+
+fn renewal_outlasts_the_lease<K: Kind>() {
+    let on = |nodes| thread::spawn(move || held_for_four_leases::<K>(nodes));
+    for thread in [1, 3, 5].map(on) {
+        thread.join().unwrap();
+    }
+}
+
+/// Renewal has a rhythm of a third of a lease; it neither floods the server nor waits until the last moment.
+fn renewal_is_due_at_a_third<K: Kind>() {
+    let (_server, proxy) = watched();
+    let locks = brisk(&proxy.url(), LEASE);
+    let guard = K::new(&locks, "order:42").lock().unwrap();
+    proxy.wait_count("extend", 3, SOON);
+    guard.check().unwrap();
+    let seen: Vec<_> = proxy.seen().into_iter().filter(|seen| seen.name == "extend").map(|seen| seen.at).collect();
+    let gaps = seen.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.clone().all(|gap| gap > LEASE / 6), "{:?}", gaps.collect::<Vec<_>>());
+    K::unlock(guard).unwrap();
+    let after = proxy.count("extend");
+    thread::sleep(LEASE);
+    assert_eq!(proxy.count("extend"), after, "renewed after the release");
+}
+
+fn without_renewal_the_lease_runs_out<K: Kind>() {
+    let (server, proxy) = watched();
+    let start = Instant::now();
+    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").renew(false).lock().unwrap();
+    guard.check().unwrap();
+    eventually("the lease runs out", SOON, || guard.check().is_err());
+    assert!(start.elapsed() > ms(1100) && start.elapsed() < LEASE + Duration::from_secs(3));
+    let error = guard.check().unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    assert_eq!((guard.state(), guard.remaining()), (LeaseState::Lost(LostReason::Expired), Duration::ZERO));
+    assert!(guard.extend(LEASE).unwrap_err().is_lost());
+    assert!(guard.fencing_token().unwrap_err().is_lost());
+    assert_eq!(proxy.count("extend"), 0);
+    eventually("others get it", SOON, || server.get("order:42").is_none());
+    assert_eq!(K::unlock(guard).unwrap_err(), error);
+}
+
+/// The holder is told before the key can be somebody else's.
+fn the_loss_is_told_before_the_key_is_gone<K: Kind>() {
+    let server = Server::start();
+    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();
+    loop {
+        let alive = server.get("order:42").is_some();
+        let ok = guard.check().is_ok();
+        // The key was looked at first: were the holder told too late, this would see it.
+        assert!(alive || !ok, "the key is gone and the holder does not know");
+        if !alive {
+            break;
+        }
+    }
+}
+
+fn extend_lengthens_and_never_shortens<K: Kind>() {
+    let server = Server::start();
+    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();
+    guard.extend(Duration::from_secs(20)).unwrap();
+    let long = Duration::from_secs(15);
+    assert!(guard.remaining() > long && server.pttl("order:42").unwrap() > long);
+    guard.extend(LEASE).unwrap();
+    assert!(guard.remaining() > long && server.pttl("order:42").unwrap() > long);
+    K::unlock(guard).unwrap();
+    assert!(locks_on(&server).is_empty());
+}
+
+/// Renewals of the ordinary length leave a longer lease alone.
+fn an_extension_stays_through_renewals<K: Kind>() {
+    let (server, proxy) = watched();
+    let guard = K::new(&brisk(&proxy.url(), ms(600)), "order:42").lock().unwrap();
+    guard.extend(Duration::from_secs(30)).unwrap();
+    proxy.wait_count("extend", 3, SOON);
+    assert!(server.pttl("order:42").unwrap() > Duration::from_secs(5));
+    assert!(guard.remaining() > Duration::from_secs(5));
+}
+
+fn remaining_goes_down<K: Kind>() {
+    let (_server, proxy) = watched();
+    let guard = K::new(&through(&proxy), "order:42").lock().unwrap();
+    let first = guard.remaining();
+    thread::sleep(ms(20));
+    let second = guard.remaining();
+    assert!(first <= Duration::from_secs(30) && second + ms(20) <= first, "{first:?}, {second:?}");
+    assert_eq!(guard.state(), LeaseState::Held);
+}
+
+fn at_least_keeps_the_lock_taken<K: Kind>() {
+    let server = Server::start();
+    let (one, two) = (brisk(&server.url(), LEASE), brisk(&server.url(), LEASE));
+    let hold = ms(500);
+    let start = Instant::now();
+    let guard = K::new(&one, "order:42").at_least(hold).lock().unwrap();
+    K::unlock(guard).unwrap();
+    let next = K::new(&two, "order:42").try_lock_for(SOON).unwrap();
+    assert!(start.elapsed() >= ms(495), "taken by another one after {:?}", start.elapsed());
+    K::unlock(next).unwrap();
+    drop(K::new(&one, "order:42").at_least(hold).lock().unwrap());
+    assert!(server.pttl("order:42").is_some_and(|left| left <= hold));
+}
+
+/// A hold that lasted longer than the minimum ends at once.
+fn at_least_adds_nothing_to_a_longer_hold<K: Kind>() {
+    let server = Server::start();
+    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").at_least(ms(20)).lock().unwrap();
+    thread::sleep(ms(30));
+    K::unlock(guard).unwrap();
+    assert!(locks_on(&server).is_empty());
+}
+
+fn ends_at_max_hold(start: Instant, hold: Duration, proxy: &Proxy, guard: &redlock_sync::Lease) {
+    eventually("the hold ends", SOON, || guard.check().is_err());
+    let took = start.elapsed();
+    assert!(took <= hold + Duration::from_secs(3), "{took:?}");
+    assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
+    assert!(took > LEASE, "ended after {took:?}, without a renewal");
+    assert!(proxy.count("extend") > 0);
+}
+
+fn max_hold_ends_renewal<K: Kind>() {
+    let (server, proxy) = watched();
+    let (start, hold) = (Instant::now(), 2 * LEASE);
+    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").max_hold(hold).lock().unwrap();
+    ends_at_max_hold(start, hold, &proxy, &guard);
+    eventually("the key ends too", SOON, || server.get("order:42").is_none());
+    assert!(start.elapsed() <= hold + Duration::from_secs(3));
+    assert!(K::unlock(guard).unwrap_err().is_lost());
+}
+
+/// A forgotten guard is bounded by it as well.
+fn max_hold_bounds_a_forgotten_guard<K: Kind>() {
+    let server = Server::start();
+    let locks = brisk(&server.url(), LEASE);
+    std::mem::forget(K::new(&locks, "order:42").max_hold(LEASE).lock().unwrap());
+    let other = brisk(&server.url(), LEASE);
+    K::unlock(K::new(&other, "order:42").try_lock_for(SOON).unwrap()).unwrap();
+}
+
+fn max_renewals_ends_renewal<K: Kind>() {
+    let (_server, proxy) = watched();
+    let start = Instant::now();
+    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").max_renewals(2).lock().unwrap();
+    eventually("the renewals are used up", SOON, || guard.check().is_err());
+    assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
+    assert_eq!(proxy.count("extend"), 2);
+    assert!(start.elapsed() > LEASE + LEASE / 2, "{:?}", start.elapsed());
+}
+
+/// Nothing keeps the machine busy while a lock is held: one round for each due renewal and not more.
+#[test]
+fn an_idle_holder_sends_only_renewals() {
+    let (_server, proxy) = watched();
+    let guard = <Mutex as Kind>::new(&through(&proxy), "order:42").lock().unwrap();
+    let before = calls(&proxy);
+    thread::sleep(ms(300));
+    guard.check().unwrap();
+    assert_eq!(calls(&proxy), before);
+}
+
+each_kind!(
+    renewal_outlasts_the_lease,
+    renewal_is_due_at_a_third,
+    without_renewal_the_lease_runs_out,
+    the_loss_is_told_before_the_key_is_gone,
+    extend_lengthens_and_never_shortens,
+    an_extension_stays_through_renewals,
+    remaining_goes_down,
+    at_least_keeps_the_lock_taken,
+    at_least_adds_nothing_to_a_longer_hold,
+    max_hold_ends_renewal,
+    max_hold_bounds_a_forgotten_guard,
+    max_renewals_ends_renewal,
+);

@@ -1,0 +1,86 @@
+//! `is_locked` and `inspect`: who holds the lock, ourselves, others, and programs that know nothing of us.
+
+use std::time::Duration;
+
+use redlock_sync::Redlock;
+use redlock_tests::{Server, servers};
+
+use super::rig::{locks_on, open};
+use crate::kinds::{Kind, each_kind};
+
+/// Asks by a client that holds nothing.
+fn look<K: Kind>(servers: &[Server]) -> Option<redlock_sync::Holder> {
+    let lock = K::new(&open(servers), "order:42");
+    let holder = lock.inspect().unwrap();
+    assert_eq!(lock.is_locked().unwrap(), holder.is_some());
+    holder
+}
+
+fn our_own_holder_is_seen<K: Kind>() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        assert_eq!(look::<K>(&servers), None);
+        let guard = K::new(&open(&servers), "order:42").lock_id("worker-7").lock().unwrap();
+        let holder = look::<K>(&servers).unwrap();
+        assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "worker-7"));
+        let left = holder.remaining.unwrap();
+        assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(30), "{left:?}");
+        K::unlock(guard).unwrap();
+        assert_eq!(look::<K>(&servers), None);
+    }
+}
+
+/// Who says nothing else is known by host, process and thread.
+fn a_holder_without_a_name_is_known_by_its_process<K: Kind>() {
+    let server = Server::start();
+    let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    let owner = guard.id().owner().to_owned();
+    assert!(owner.contains(&format!(":{}:", std::process::id())), "{owner}");
+    assert_eq!(look::<K>(&[server]).unwrap().id.owner(), owner);
+}
+
+/// Another program's value, with and without a colon, and a key that never ends.
+fn foreign_tokens_are_shown_as_they_are<K: Kind>() {
+    let server = Server::start();
+    let one = std::slice::from_ref(&server);
+    for (value, owner) in [("5f0c", ""), ("5f0c:redis-py", "redis-py"), ("", "")] {
+        server.set("order:42", value);
+        let holder = look::<K>(one).unwrap();
+        assert_eq!((holder.id.as_str(), holder.id.owner(), holder.remaining), (value, owner, None));
+        let error = K::new(&open(one), "order:42").try_lock().err().unwrap();
+        assert!(matches!(error, redlock_sync::Error::Busy { retry_after: None, .. }), "{error:?}");
+        assert_eq!(server.get("order:42").as_deref(), Some(value));
+    }
+}
+
+/// Of several nodes the majority counts: its token, and the time for which a majority surely has it.
+fn a_minority_holds_nothing<K: Kind>() {
+    let servers = servers(3);
+    servers[0].set("order:42", "one");
+    assert_eq!(look::<K>(&servers), None);
+    servers[1].set("order:42", "two");
+    assert_eq!(look::<K>(&servers), None);
+    servers[2].set("order:42", "two");
+    assert_eq!(look::<K>(&servers).unwrap().id.as_str(), "two");
+    let expire = |i: usize, seconds: u32| servers[i].ask::<()>(redis::cmd("EXPIRE").arg("order:42").arg(seconds));
+    expire(1, 100);
+    let left = look::<K>(&servers).unwrap().remaining.unwrap();
+    assert!(left <= Duration::from_secs(100) && left > Duration::from_secs(50));
+}
+
+fn looking_changes_nothing<K: Kind>() {
+    let server = Server::start();
+    let locks: Redlock = open(std::slice::from_ref(&server));
+    for _ in 0..3 {
+        assert!(!K::new(&locks, "order:42").is_locked().unwrap());
+    }
+    assert!(locks_on(&server).is_empty() && server.keys().is_empty());
+}
+
+each_kind!(
+    our_own_holder_is_seen,
+    a_holder_without_a_name_is_known_by_its_process,
+    foreign_tokens_are_shown_as_they_are,
+    a_minority_holds_nothing,
+    looking_changes_nothing,
+);

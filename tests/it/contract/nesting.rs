@@ -1,0 +1,141 @@
+//! Re-entry: what a thread that holds a lock gets when it asks again.
+
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, LostReason, ReentrantMutex, Unlocked};
+use redlock_tests::{Proxy, Server, eventually};
+
+use super::rig::{SOON, brisk, calls, locks_on, ms, open, through, watched};
+
+fn nested() -> (Server, Proxy, ReentrantMutex) {
+    let (server, proxy) = watched();
+    let lock = through(&proxy).reentrant_mutex("order:42");
+    (server, proxy, lock)
+}
+
+#[test]
+fn nested_locks_cost_no_io() {
+    let (server, proxy, lock) = nested();
+    let outer = lock.lock().unwrap();
+    let before = calls(&proxy);
+    let guards = [lock.lock(), lock.try_lock(), lock.try_lock_for(ms(1)), lock.clone().lock()].map(Result::unwrap);
+    for guard in &guards {
+        guard.check().unwrap();
+        assert_eq!((guard.id(), guard.key()), (outer.id(), "order:42"));
+        assert_eq!(guard.fencing_token().unwrap(), outer.fencing_token().unwrap());
+    }
+    for guard in guards {
+        assert_eq!(guard.unlock().unwrap(), Unlocked::StillHeld);
+    }
+    assert_eq!(calls(&proxy), before, "{:?}", proxy.seen());
+    assert_eq!(outer.unlock().unwrap(), Unlocked::Released);
+    assert!(locks_on(&server).is_empty());
+    assert_eq!(proxy.count("release"), 1);
+}
+
+#[test]
+fn guards_may_go_in_any_order() {
+    let (server, _proxy, lock) = nested();
+    let [a, b, c] = [(); 3].map(|()| lock.lock().unwrap());
+    drop(a);
+    b.check().unwrap();
+    assert_eq!(locks_on(&server), ["order:42"]);
+    assert_eq!(c.unlock().unwrap(), Unlocked::StillHeld);
+    assert_eq!(locks_on(&server), ["order:42"]);
+    assert_eq!(b.unlock().unwrap(), Unlocked::Released);
+    assert!(locks_on(&server).is_empty());
+    drop(lock.lock().unwrap());
+    assert!(locks_on(&server).is_empty());
+}
+
+#[test]
+fn handles_of_one_client_nest_and_those_of_another_do_not() {
+    let (server, proxy, lock) = nested();
+    let outer = lock.lock().unwrap();
+    let stranger = through(&proxy).reentrant_mutex("order:42");
+    assert!(stranger.try_lock().unwrap_err().is_busy());
+    assert!(open(std::slice::from_ref(&server)).reentrant_mutex("order:42").try_lock().unwrap_err().is_busy());
+    outer.check().unwrap();
+}
+
+#[test]
+fn another_thread_does_not_nest() {
+    let (_server, _proxy, lock) = nested();
+    let _outer = lock.lock().unwrap();
+    let other = lock.clone();
+    assert!(thread::spawn(move || other.try_lock().unwrap_err()).join().unwrap().is_busy());
+}
+
+#[test]
+fn a_lost_lock_is_not_entered_until_the_outer_guards_are_gone() {
+    let server = Server::start();
+    let locks = brisk(&server.url(), ms(600));
+    let lock = locks.reentrant_mutex("order:42");
+    let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
+    server.del("order:42");
+    eventually("the loss is noticed", SOON, || outer.check().is_err());
+    for _ in 0..2 {
+        assert!(lock.lock().unwrap_err().is_lost());
+        assert!(lock.try_lock().unwrap_err().is_lost());
+        assert!(lock.try_lock_for(ms(1)).unwrap_err().is_lost());
+    }
+    assert_eq!(inner.unlock().unwrap_err().lost_reason(), Some(LostReason::Deleted));
+    assert!(lock.lock().unwrap_err().is_lost(), "one outer guard is there still");
+    assert!(server.get("order:42").is_none());
+    assert!(outer.unlock().unwrap_err().is_lost());
+    let again = lock.lock().unwrap();
+    again.check().unwrap();
+    assert_eq!(again.unlock().unwrap(), Unlocked::Released);
+}
+
+#[test]
+fn a_nested_hold_shortens_nothing() {
+    let (server, _proxy, lock) = nested();
+    let outer = lock.lock().unwrap();
+    let inner = lock.clone().lease(Duration::from_secs(3)).max_hold(Duration::from_secs(4)).lock().unwrap();
+    assert!(outer.remaining() > Duration::from_secs(15));
+    drop(inner);
+    assert!(outer.remaining() > Duration::from_secs(15));
+    assert!(server.pttl("order:42").unwrap() > Duration::from_secs(15));
+}
+
+/// A thread that would wait for itself is told so by `lock`; the timed forms end in busy, at once.
+#[test]
+fn a_thread_does_not_wait_for_itself() {
+    let (_server, proxy, reentrant) = nested();
+    let locks = through(&proxy);
+    let plain = locks.mutex("order:42");
+    let held = plain.lock().unwrap();
+    let before = calls(&proxy);
+    let would = |error: Error| assert!(matches!(error, Error::WouldDeadlock { .. }), "{error}");
+    would(plain.lock().unwrap_err());
+    would(locks.reentrant_mutex("order:42").lock().unwrap_err());
+    assert!(plain.try_lock().unwrap_err().is_busy());
+    assert!(plain.try_lock_for(SOON).unwrap_err().is_busy());
+    assert!(locks.reentrant_mutex("order:42").try_lock_for(SOON).unwrap_err().is_busy());
+    assert_eq!(calls(&proxy), before);
+    held.check().unwrap();
+    held.unlock().unwrap();
+    let held = reentrant.lock().unwrap();
+    held.check().unwrap();
+    drop(held);
+    let held = locks.reentrant_mutex("order:42").lock().unwrap();
+    would(plain.lock().unwrap_err());
+    assert!(plain.try_lock_for(SOON).unwrap_err().is_busy());
+    held.check().unwrap();
+}
+
+/// A guard that may change threads says nothing of this thread any more; the other end can still be awaited here.
+#[test]
+fn a_sendable_guard_is_not_this_threads() {
+    let server = Server::start();
+    let plain = open(std::slice::from_ref(&server)).mutex("order:42");
+    let sent = plain.lock().unwrap().into_send();
+    let other = thread::spawn(move || {
+        sent.check().unwrap();
+        sent.unlock().unwrap();
+    });
+    plain.lock().unwrap().unlock().unwrap();
+    other.join().unwrap();
+}

@@ -1,0 +1,116 @@
+//! What ten thousand cycles leave behind, compared with the first hundred and with what was before. In an agent of its own, whose threads and files nobody else uses.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use redlock_tests::{Act, Fault, Proxy, Server, eventually};
+
+use super::rig::{SOON, heavy, locks_on, watched};
+
+/// What the agent tells after a part.
+#[derive(Debug)]
+struct Report {
+    threads: usize,
+    files: usize,
+    released: u64,
+    busy: u64,
+    failed: u64,
+    /// Commands that were cut off during the part.
+    cut: usize,
+}
+
+struct Agent {
+    process: Child,
+    say: ChildStdin,
+    hear: BufReader<ChildStdout>,
+}
+
+impl Agent {
+    fn start(server: &Server, proxy: &Proxy) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+        command.args(["cycles", &server.url(), &proxy.url()]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (say, hear) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        Agent { process, say, hear }
+    }
+
+    /// The next report. While it is awaited, connections get cut in every way.
+    fn report(&mut self, proxy: &Proxy) -> Report {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let cutter = scope.spawn(|| cut(proxy, &done));
+            let mut line = String::new();
+            self.hear.read_line(&mut line).unwrap();
+            done.store(true, Ordering::Relaxed);
+            let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+            let [threads, files, released, busy, failed] = numbers[..] else { panic!("the agent said `{line}`") };
+            let [threads, files] = [threads, files].map(|n| usize::try_from(n).unwrap());
+            Report { threads, files, released, busy, failed, cut: cutter.join().unwrap() }
+        })
+    }
+
+    fn go_on(&mut self) {
+        self.say.write_all(b"go on\n").unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// Cuts connections between, before, after and amid commands; twice in a row, as the library tries once more by itself. Returns how often it
+/// struck a command.
+fn cut(proxy: &Proxy, done: &AtomicBool) -> usize {
+    let acts = [Act::ResetBefore, Act::ResetAfter, Act::CutReply(3)];
+    let faults = ["acquire", "release"].into_iter().flat_map(|name| acts.clone().map(|act| (name, act)));
+    let mut struck = 0;
+    for (name, act) in faults.cycle() {
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        let both = [proxy.on_nth(name, 30, act.clone()), proxy.on_nth(name, 31, act)];
+        let over = || done.load(Ordering::Relaxed) || both.iter().all(|fault| fault.hits() == 1);
+        eventually("two more commands are cut, or all is done", 3 * SOON, over);
+        struck += both.iter().map(Fault::hits).sum::<usize>();
+        proxy.drop_connections();
+    }
+    proxy.heal();
+    struck
+}
+
+/// No key of a lock is left; at worst one whose release was lost ends with its lease.
+fn no_lock_is_left(server: &Server) {
+    eventually("no key is left but fences", SOON + SOON, || locks_on(server).is_empty());
+    assert!(server.keys().len() <= 3, "{:?}", server.keys());
+}
+
+/// The connections that the agent's two clients may keep to the server.
+const POOLED: usize = 2 * (4 + 4);
+
+#[test]
+fn ten_thousand_cycles_leave_nothing_behind() {
+    let _alone = heavy();
+    let (server, proxy) = watched();
+    let mut agent = Agent::start(&server, &proxy);
+    let mut next = || {
+        let report = agent.report(&proxy);
+        no_lock_is_left(&server);
+        agent.go_on();
+        report
+    };
+    let (before, first, last, after) = (next(), next(), next(), next());
+    println!("{before:?}\n{first:?}\n{last:?}\n{after:?}");
+    assert_eq!(last.released + last.busy + last.failed, 10_000);
+    assert!(last.released > 2_000 && last.busy > 500 && last.cut > 50, "too few of a kind: {last:?}");
+    assert!(last.threads <= first.threads, "threads are left: {first:?}, {last:?}");
+    // A pool keeps what was needed at once, which can be more than in the first hundred; but no more than its size.
+    assert!(first.files <= before.files + POOLED, "{before:?}, {first:?}");
+    assert!(last.files <= before.files + POOLED, "files are left: {first:?}, {last:?}");
+    assert_eq!((after.threads, after.files), (before.threads, before.files), "the clients are gone");
+    assert!(agent.process.wait().unwrap().success());
+}

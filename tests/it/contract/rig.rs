@@ -1,0 +1,75 @@
+//! Shared by the contract tests.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redlock_sync::{Builder, Redlock};
+use redlock_tests::{Proxy, Server};
+
+/// More than a busy machine needs for anything here.
+pub(super) const SOON: Duration = Duration::from_secs(20);
+
+/// Milliseconds.
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Heavy tests run one at a time: this is held while one runs.
+pub(super) fn heavy() -> MutexGuard<'static, ()> {
+    static GATE: Mutex<()> = Mutex::new(());
+    GATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The URLs of the servers, in order.
+pub(super) fn urls(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(Server::url).collect()
+}
+
+/// Settings for a client of these servers, with room for a busy machine.
+pub(super) fn builder(servers: &[Server]) -> Builder {
+    Redlock::builder().nodes(urls(servers)).node_timeout(Duration::from_secs(2))
+}
+
+/// A client of these servers.
+pub(super) fn open(servers: &[Server]) -> Redlock {
+    builder(servers).build().unwrap()
+}
+
+/// A client of one server with short leases: what needs some leases to pass does not need long.
+pub(super) fn brisk(url: &str, lease: Duration) -> Redlock {
+    Redlock::builder().node(url).node_timeout(lease / 3).lease(lease).build().unwrap()
+}
+
+/// A server, and a proxy before it that counts.
+pub(super) fn watched() -> (Server, Proxy) {
+    let server = Server::start();
+    teach(&server);
+    let proxy = Proxy::start(&server);
+    (server, proxy)
+}
+
+/// A client by way of the proxy.
+pub(super) fn through(proxy: &Proxy) -> Redlock {
+    Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(2)).build().unwrap()
+}
+
+/// Has the server learn all scripts, so that from now on each call is one command.
+pub(super) fn teach(server: &Server) {
+    let guard = open(std::slice::from_ref(server)).mutex("teach").lock().unwrap();
+    guard.extend(ms(30_000)).unwrap();
+    guard.unlock().unwrap();
+}
+
+/// How many commands came in that are not the talk on a new connection, of which there can be one more at any time.
+pub(super) fn calls(proxy: &Proxy) -> usize {
+    proxy.count("*") - proxy.count("INFO")
+}
+
+/// All keys on a server but the fence counters, each of which must have a time to live.
+pub(super) fn locks_on(server: &Server) -> Vec<String> {
+    let (fences, locks): (Vec<_>, Vec<_>) = server.keys().into_iter().partition(|key| key.ends_with(":fence"));
+    for fence in fences {
+        assert!(server.pttl(&fence).is_some(), "{fence} never ends");
+    }
+    locks
+}

@@ -1,0 +1,158 @@
+//! Settings of the client and its addresses: prefix, unix socket, password, database.
+
+use redlock_sync::{Error, Redlock};
+use redlock_tests::{Server, servers};
+
+use super::rig::{builder, locks_on, ms, open};
+use crate::kinds::{Kind, each_kind};
+
+/// Takes the lock by that URL and sees its key on the server.
+fn works<K: Kind>(url: &str, keys: impl Fn() -> Vec<String>) {
+    let guard = K::new(&Redlock::open(url).unwrap(), "order:42").lock().unwrap();
+    assert_eq!(keys(), ["order:42"]);
+    assert!(guard.fencing_token().unwrap() > 0);
+    K::unlock(guard).unwrap();
+    assert!(keys().is_empty());
+}
+
+fn a_unix_socket_works<K: Kind>() {
+    let server = Server::builder().unix_socket().start();
+    works::<K>(&server.unix_url(), || locks_on(&server));
+}
+
+fn a_password_works<K: Kind>() {
+    let server = Server::builder().password("Sesame1").unix_socket().start();
+    works::<K>(&server.url(), || locks_on(&server));
+    works::<K>(&server.unix_url(), || locks_on(&server));
+    let named = format!("redis://default:Sesame1@127.0.0.1:{}/", server.port());
+    works::<K>(&named, || locks_on(&server));
+}
+
+/// A wrong password, or none, is told at once, and never the password itself.
+fn a_wrong_password_is_told_at_once<K: Kind>() {
+    let server = Server::builder().password("Sesame1").start();
+    for login in [":Wrong1@", ""] {
+        let locks = Redlock::open(format!("redis://{login}127.0.0.1:{}/", server.port())).unwrap();
+        let error = K::new(&locks, "order:42").lock().err().unwrap();
+        assert!(matches!(error, Error::Config { .. }), "{error:?}");
+        assert!(!error.to_string().contains("Wrong1"), "{error}");
+    }
+}
+
+/// The keys in a database, fences aside.
+fn keys_in(server: &Server, database: u32) -> Vec<String> {
+    let mut client = server.client();
+    redis::cmd("SELECT").arg(database).exec(&mut client).unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut client).unwrap();
+    keys.into_iter().filter(|key| !key.ends_with(":fence")).collect()
+}
+
+fn a_database_index_works<K: Kind>() {
+    let server = Server::builder().unix_socket().start();
+    works::<K>(&format!("{}3", server.url()), || keys_in(&server, 3));
+    works::<K>(&format!("{}?db=4", server.unix_url()), || keys_in(&server, 4));
+    assert!(server.keys().is_empty());
+    let (three, four) = (format!("{}3", server.url()), format!("{}4", server.url()));
+    let _held = K::new(&Redlock::open(three).unwrap(), "order:42").lock().unwrap();
+    K::unlock(K::new(&Redlock::open(four).unwrap(), "order:42").try_lock().unwrap()).unwrap();
+}
+
+/// One index for each node, if somebody wants that.
+fn a_database_index_for_each_node_works<K: Kind>() {
+    let servers = servers(3);
+    let urls: Vec<String> = servers.iter().zip(1..).map(|(server, db)| format!("{}{db}", server.url())).collect();
+    let guard = K::new(&Redlock::builder().nodes(urls).build().unwrap(), "order:42").lock().unwrap();
+    for (server, db) in servers.iter().zip(1..) {
+        assert_eq!(keys_in(server, db), ["order:42"]);
+    }
+    K::unlock(guard).unwrap();
+}
+
+fn a_prefix_is_part_of_the_key<K: Kind>() {
+    let server = Server::start();
+    let one = std::slice::from_ref(&server);
+    let locks = builder(one).key_prefix("Lock:").build().unwrap();
+    let guard = K::new(&locks, "order:42").lock().unwrap();
+    assert_eq!(guard.key(), "Lock:order:42");
+    assert_eq!(server.keys(), ["Lock:order:42", "{Lock:order:42}:fence"]);
+    assert!(K::new(&open(one), "Lock:order:42").try_lock().err().unwrap().is_busy());
+    K::unlock(K::new(&open(one), "order:42").try_lock().unwrap()).unwrap();
+}
+
+/// A fence key lies in the hash slot of its lock.
+fn fences_share_the_slot<K: Kind>() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    for key in ["order:42", "user:{7}:cart", "ü"] {
+        K::unlock(K::new(&locks, key).lock().unwrap()).unwrap();
+        let fence = server.keys().pop().unwrap();
+        assert_eq!(slot_of(fence.as_bytes()), slot_of(key.as_bytes()), "{fence}");
+        server.del(&fence);
+    }
+}
+
+/// CRC16 (XMODEM) of what stands between the first braces, or of all, modulo 16384: as the cluster specification has it.
+fn slot_of(key: &[u8]) -> u16 {
+    let open = key.iter().position(|&byte| byte == b'{');
+    let tag = open.and_then(|at| {
+        let rest = &key[at + 1..];
+        let close = rest.iter().position(|&byte| byte == b'}')?;
+        (close > 0).then_some(&rest[..close])
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0_u16, |crc, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })
+    });
+    crc % 16384
+}
+
+#[test]
+fn debug_shows_addresses_and_no_password() {
+    let builder = Redlock::builder()
+        .node("redis://alice:Sesame1@127.0.0.1:7000/3")
+        .node("redis://:Sesame1@127.0.0.1:7001/")
+        .node("redis+unix:///run/redis.sock?pass=Sesame1&user=alice&db=2")
+        .key_prefix("Lock:");
+    let shown = [format!("{builder:?}"), format!("{:#?}", builder.clone().build().unwrap())];
+    for text in shown {
+        assert!(!text.contains("Sesame1") && !text.contains("alice"), "{text}");
+        for part in ["127.0.0.1:7000/3", "127.0.0.1:7001/0", "/run/redis.sock?db=2", "Lock:"] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+    let locks = builder.build().unwrap();
+    for text in [format!("{:?}", locks.mutex("a")), format!("{:?}", locks.reentrant_mutex("a"))] {
+        assert!(!text.contains("Sesame1") && text.contains("Lock:a"), "{text}");
+    }
+    let broken = format!("{:?}", Redlock::builder().node("redis://alice:Sesame1@127.0.0.1:port/"));
+    assert!(!broken.contains("Sesame1"), "{broken}");
+}
+
+/// What a server is told and what it says in return stays out of errors as well.
+#[test]
+fn errors_show_no_password() {
+    let locks = Redlock::builder().node("redis://alice:Sesame1@127.0.0.1:1/").unavailable_after(ms(0)).build().unwrap();
+    let error = locks.mutex("a").lock().unwrap_err();
+    assert!(error.is_unavailable());
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("Sesame1") && !text.contains("alice"), "{text}");
+    assert!(text.contains("127.0.0.1:1"), "{text}");
+}
+
+/// More connections than a server can ever have are refused, not tried.
+#[test]
+fn connections_are_bounded() {
+    for each in [0, 10_001, u32::MAX] {
+        let error = Redlock::builder().node("redis://127.0.0.1/").connections(each).build().unwrap_err();
+        assert!(matches!(error, Error::Config { .. }), "{error}");
+    }
+}
+
+each_kind!(
+    a_unix_socket_works,
+    a_password_works,
+    a_wrong_password_is_told_at_once,
+    a_database_index_works,
+    a_database_index_for_each_node_works,
+    a_prefix_is_part_of_the_key,
+    fences_share_the_slot,
+);

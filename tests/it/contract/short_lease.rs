@@ -1,0 +1,141 @@
+//! Leases as short as can be, and lengths that cannot be. CI runs these in release too, where arithmetic that overflows wraps:
+//! `cargo test --release --test it contract::short_lease`.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Builder, Error, Redlock, Retry};
+use redlock_tests::{Server, eventually, servers};
+
+use super::rig::{SOON, heavy, ms, urls};
+
+/// From a moment after the lock was granted to the last moment at which it was surely held still.
+type Hold = (Instant, Instant);
+
+fn short(urls: &[String]) -> Redlock {
+    let builder = Redlock::builder().nodes(urls).lease(ms(100)).node_timeout(ms(20)).min_validity(ms(5));
+    builder.retry(Retry::every(ms(3))).build().unwrap()
+}
+
+/// Holds for a while, as long as the lease is good. Whatever pauses this thread, the hold that it notes was one: its start was read after the
+/// grant and its end before a check that said yes.
+fn hold(locks: &Redlock, length: Duration) -> Option<Hold> {
+    let guard = locks.mutex("short").try_lock_for(ms(200)).ok()?;
+    let start = Instant::now();
+    let mut last = None;
+    while start.elapsed() < length {
+        let now = Instant::now();
+        if guard.check().is_err() {
+            break;
+        }
+        last = Some((start, now));
+        thread::sleep(ms(1));
+    }
+    last
+}
+
+/// Contends until told to stop; holds of one millisecond, up to some leases long.
+fn contend(urls: &[String], seed: u64, stop: &AtomicBool, holds: &Mutex<Vec<Hold>>) {
+    let locks = short(urls);
+    for i in seed.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(hold) = hold(&locks, ms(1 + (i * 37) % 230)) {
+            holds.lock().unwrap().push(hold);
+        }
+    }
+}
+
+/// Stops one server for 300 ms, and then another one.
+fn pause_in_turn(servers: &[Server], rounds: usize) {
+    for server in servers.iter().cycle().take(rounds) {
+        server.stop();
+        thread::sleep(ms(300));
+        server.cont();
+    }
+}
+
+#[test]
+fn a_paused_node_never_makes_two_holders() {
+    let _alone = heavy();
+    let servers = servers(5);
+    let urls = urls(&servers);
+    let (stop, holds) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for client in 0..4 {
+            let (urls, stop, holds) = (&urls, &stop, &holds);
+            scope.spawn(move || contend(urls, client * 11, stop, holds));
+        }
+        eventually("the contenders are at work", SOON, || holds.lock().unwrap().len() >= 8);
+        pause_in_turn(&servers, 15);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let mut holds = holds.into_inner().unwrap();
+    holds.sort();
+    println!("{} holds", holds.len());
+    assert!(holds.len() >= 20, "only {} holds, too few to show anything", holds.len());
+    for pair in holds.windows(2) {
+        assert!(pair[0].1 <= pair[1].0, "two holders at once: {:?} and {:?}", pair[0], pair[1]);
+    }
+}
+
+fn refused(what: &str, builder: Builder) {
+    match builder.build() {
+        Err(Error::Config { message }) => assert!(!message.is_empty()),
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+fn at(lease: Duration) -> Builder {
+    Redlock::builder().node("redis://127.0.0.1/").lease(lease)
+}
+
+#[test]
+fn a_lease_that_cannot_be_valid_is_refused_by_build() {
+    for lease in [Duration::ZERO, Duration::from_nanos(1), ms(9), ms(24 * 60 * 60 * 1000 + 1)] {
+        refused("out of bounds", at(lease).node_timeout(ms(1)));
+    }
+    for lease in [Duration::MAX, ms(u64::MAX), Duration::from_secs(u64::MAX / 1000 + 1), Duration::from_secs(u64::MAX)]
+    {
+        refused("more milliseconds than there are", at(lease));
+    }
+    refused("the default node timeout is longer", at(ms(100)));
+    refused("nothing is left of it: 100 - 3 - 87 - 10", at(ms(100)).node_timeout(ms(87)));
+    assert!(at(ms(100)).node_timeout(ms(86)).build().is_ok());
+    refused("a node timeout without end", at(ms(100)).node_timeout(Duration::MAX));
+    refused("a validity without end", at(ms(100)).node_timeout(ms(20)).min_validity(Duration::MAX));
+    refused("both without end", at(ms(100)).node_timeout(Duration::MAX).min_validity(Duration::MAX));
+}
+
+#[test]
+fn a_lease_that_cannot_be_valid_is_refused_by_the_handle() {
+    let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
+    let refused = |error: Error| assert!(matches!(error, Error::Config { .. }), "{error}");
+    for lease in [Duration::ZERO, ms(9), ms(100), ms(86_400_001), Duration::from_secs(u64::MAX), Duration::MAX] {
+        refused(locks.mutex("a").lease(lease).try_lock().unwrap_err());
+        refused(locks.reentrant_mutex("a").lease(lease).try_lock().unwrap_err());
+    }
+    for hold in [Duration::ZERO, ms(9), ms(100)] {
+        refused(locks.mutex("a").max_hold(hold).try_lock().unwrap_err());
+    }
+    refused(locks.mutex("a").at_least(Duration::MAX).try_lock().unwrap_err());
+}
+
+#[test]
+fn times_without_end_do_no_harm() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).unavailable_after(Duration::MAX).build().unwrap();
+    let guard = locks.mutex("a").max_hold(Duration::MAX).try_lock_for(Duration::MAX).unwrap();
+    assert!(guard.remaining() <= Duration::from_secs(30));
+    for lease in [Duration::ZERO, ms(100), Duration::from_secs(u64::MAX), Duration::MAX] {
+        assert!(matches!(guard.extend(lease), Err(Error::Config { .. })), "{lease:?}");
+    }
+    guard.check().unwrap();
+    let slow = locks.mutex("a").retry(Retry::growing(ms(1), Duration::MAX));
+    let error = thread::scope(|scope| scope.spawn(|| slow.try_lock_for(ms(50)).unwrap_err()).join()).unwrap();
+    assert!(error.is_busy());
+    guard.unlock().unwrap();
+}

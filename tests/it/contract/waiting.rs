@@ -1,0 +1,135 @@
+//! Threads of one process that want the same lock: a line, and one waiter to the server.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use redlock_sync::Retry;
+use redlock_tests::eventually;
+
+use super::rig::{SOON, ms, open, through, watched};
+use crate::kinds::{Kind, each_kind};
+
+/// Starts a thread that waits for the lock and notes its number when it has it. Returns once it stands in line.
+fn waiter<K: Kind>(lock: K, number: usize, order: &Arc<Mutex<Vec<usize>>>) -> JoinHandle<()> {
+    let order = Arc::clone(order);
+    let (tell, told) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        tell.send(fs::read_link("/proc/thread-self").unwrap()).unwrap();
+        let guard = lock.lock().unwrap();
+        order.lock().unwrap().push(number);
+        K::unlock(guard).unwrap();
+    });
+    asleep(&told.recv().unwrap());
+    thread
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// Waits until a thread sleeps, and is seen asleep time and again: then it is in line, as there is no I/O before that.
+fn asleep(thread: &Path) {
+    let stat = Path::new("/proc").join(thread).join("stat");
+    let mut calm = 0;
+    eventually("the thread stands in line", SOON, || {
+        let text = fs::read_to_string(&stat).unwrap();
+        let sleeps = text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
+        calm = if sleeps { calm + 1 } else { 0 };
+        calm >= 8
+    });
+}
+
+fn threads_are_served_in_the_order_of_arrival<K: Kind>() {
+    let (server, proxy) = watched();
+    let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    let locks = through(&proxy);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let lock = K::new(&locks, "order:42").retry(Retry::every(ms(5)));
+    let mut threads = vec![waiter(lock.clone(), 0, &order)];
+    proxy.wait_count("acquire", 1, SOON);
+    threads.extend((1..12).map(|i| waiter(lock.clone(), i, &order)));
+    K::unlock(held).unwrap();
+    join(threads);
+    assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<_>>());
+}
+
+/// At 20 ms less half of jitter, one waiter needs at least 290 ms for 30 attempts; a hundred would need 3 ms.
+fn a_hundred_threads_are_one_waiter<K: Kind>() {
+    let (server, proxy) = watched();
+    let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    let locks = through(&proxy);
+    let lock = K::new(&locks, "order:42").retry(Retry::every(ms(20)));
+    let (tell, told) = mpsc::channel();
+    let wait = |_| {
+        let (lock, tell) = (lock.clone(), tell.clone());
+        thread::spawn(move || {
+            tell.send(()).unwrap();
+            K::unlock(lock.lock().unwrap()).unwrap();
+        })
+    };
+    let threads: Vec<_> = (0..100).map(wait).collect();
+    told.iter().take(100).for_each(drop);
+    proxy.clear_log();
+    let start = Instant::now();
+    proxy.wait_count("acquire", 30, SOON);
+    let took = start.elapsed();
+    assert!(took >= ms(280), "30 attempts within {took:?} are those of more than one waiter");
+    let used: HashSet<u64> =
+        proxy.seen().iter().filter(|seen| seen.name == "acquire").map(|seen| seen.connection).collect();
+    assert!(used.len() <= 2, "{} connections for one waiter", used.len());
+    K::unlock(held).unwrap();
+    join(threads);
+}
+
+/// Who gives up in the middle of the line does not stop those behind.
+fn who_gives_up_leaves_no_gap<K: Kind>() {
+    let (server, proxy) = watched();
+    let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    let locks = through(&proxy);
+    let lock = K::new(&locks, "order:42").retry(Retry::every(ms(5)));
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let first = waiter(lock.clone(), 1, &order);
+    let impatient = {
+        let lock = lock.clone();
+        thread::spawn(move || lock.try_lock_for(ms(100)).err().unwrap())
+    };
+    let last = waiter(lock, 3, &order);
+    assert!(impatient.join().unwrap().is_busy());
+    K::unlock(held).unwrap();
+    first.join().unwrap();
+    last.join().unwrap();
+    assert_eq!(*order.lock().unwrap(), [1, 3]);
+}
+
+/// While a thread waits it has no connection: other locks of the client go on, be there only one connection.
+fn waiting_threads_keep_no_connection<K: Kind>() {
+    let (server, proxy) = watched();
+    let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
+    let builder = redlock_sync::Redlock::builder().node(proxy.url()).connections(1);
+    let locks = builder.node_timeout(Duration::from_secs(2)).build().unwrap();
+    let waiters: Vec<_> = (0..20)
+        .map(|_| {
+            let lock = K::new(&locks, "order:42");
+            thread::spawn(move || K::unlock(lock.lock().unwrap()).unwrap())
+        })
+        .collect();
+    proxy.wait_count("acquire", 3, SOON);
+    for i in 0..20 {
+        K::unlock(K::new(&locks, &format!("other:{i}")).try_lock_for(SOON).unwrap()).unwrap();
+    }
+    K::unlock(held).unwrap();
+    join(waiters);
+}
+
+each_kind!(
+    threads_are_served_in_the_order_of_arrival,
+    a_hundred_threads_are_one_waiter,
+    who_gives_up_leaves_no_gap,
+    waiting_threads_keep_no_connection,
+);

@@ -1,0 +1,180 @@
+//! The examples, run as people run them.
+//!
+//! `cargo test` of the whole workspace has built them beside this binary, in `target/…/examples`. Cargo is asked once more all the same, which
+//! takes no time then, so that a run of this binary alone never tests an old example.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::Once;
+use std::time::Duration;
+use std::{env, fs};
+
+use redlock_tests::{Server, eventually};
+
+/// How long something may take that takes a moment.
+const LONG: Duration = Duration::from_secs(20);
+
+/// The command that runs an example.
+fn example(name: &str) -> Command {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(build);
+    let mut command = Command::new(profile_dir().join("examples").join(name));
+    // No matter what is set where the tests run: an example has a server of its own unless a test gives it one.
+    command.env_remove("REDIS_URL").env_remove("REDLOCK_NODES").stdin(Stdio::null());
+    command
+}
+
+/// Builds the examples as `cargo test` does, so that it finds nothing to do after one.
+fn build() {
+    let (dir, manifest) = (profile_dir(), concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"));
+    let profile = match dir.file_name().and_then(OsStr::to_str).unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--workspace", "--examples", "--manifest-path", manifest, "--profile", profile]);
+    let status = cargo.arg("--target-dir").arg(dir.parent().unwrap()).status().unwrap();
+    assert!(status.success(), "the examples cannot be built");
+}
+
+/// `target/debug` or the like: this binary is in `deps` there.
+fn profile_dir() -> PathBuf {
+    let this = env::current_exe().unwrap();
+    this.parent().unwrap().parent().unwrap().to_owned()
+}
+
+/// Runs it to its end; what it printed, and its exit code.
+fn outcome(command: &mut Command) -> (String, Option<i32>) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let said = [stdout, stderr].concat();
+    (String::from_utf8_lossy(&said).into_owned(), status.code())
+}
+
+/// Runs it and expects success, and each of these texts in what it prints.
+fn shows(command: &mut Command, texts: &[&str]) {
+    let (said, code) = outcome(command);
+    assert_eq!(code, Some(0), "{command:?} printed:\n{said}");
+    for text in texts {
+        assert!(said.contains(text), "{command:?} did not print `{text}` but:\n{said}");
+    }
+}
+
+#[test]
+fn scoped_holds_do_not_overlap() {
+    shows(&mut example("scoped"), &["overlapped the one before: 0", "did not rise:     0", "OK"]);
+}
+
+#[test]
+fn a_server_in_the_environment_is_used() {
+    let server = Server::start();
+    let before = server.commands_processed();
+    shows(example("scoped").env("REDIS_URL", server.url()), &["from REDIS_URL", "OK"]);
+    assert!(server.commands_processed() > before);
+}
+
+#[test]
+fn three_nodes_lose_one_and_go_on() {
+    shows(&mut example("three_nodes"), &["with two servers of three", "no majority of nodes answered", "OK"]);
+}
+
+#[test]
+fn fencing_refuses_the_late_write() {
+    shows(&mut example("fencing"), &["never knew better", "write refused: stale fencing token", "OK"]);
+}
+
+#[test]
+fn cron_runs_no_period_twice() {
+    shows(&mut example("cron"), &["run twice 0", "OK"]);
+}
+
+#[test]
+fn http_sells_no_ticket_twice() {
+    shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
+}
+
+#[test]
+fn quickstart_sells_no_unit_twice() {
+    let texts = ["is killed", "is paused", "the fence refuses a late write", "OK: no unit was sold twice"];
+    shows(&mut example("quickstart"), &texts);
+}
+
+#[test]
+fn quickstart_without_locks_shows_the_damage() {
+    let (said, code) = outcome(example("quickstart").arg("--no-locks"));
+    assert!(code == Some(1) && said.contains("DAMAGE"), "{code:?} {said}");
+    let twice = said.lines().find_map(|line| line.trim().strip_prefix("units that were sold twice"));
+    assert_ne!(twice.map(str::trim), Some("0"), "{said}");
+}
+
+/// `exclusive` on that server.
+fn exclusive<const N: usize>(server: &Server, args: [&str; N]) -> Command {
+    let mut command = example("exclusive");
+    command.env("REDIS_URL", server.url()).args(args);
+    command
+}
+
+#[test]
+fn exclusive_ends_as_its_command_does() {
+    let server = Server::start();
+    let print = r#"echo "$REDLOCK_KEY $REDLOCK_FENCING_TOKEN"; exit 7"#;
+    let (said, code) = outcome(&mut exclusive(&server, ["job", "--", "sh", "-c", print]));
+    assert_eq!(code, Some(7), "{said}");
+    let token = said.trim().strip_prefix("job ").expect("the key stands first");
+    assert!(token.parse::<u64>().is_ok(), "{said}");
+    assert_eq!(server.get("job"), None);
+
+    let codes = [
+        (outcome(&mut exclusive(&server, ["job", "--", "sh", "-c", "kill -9 $$"])), 137),
+        (outcome(&mut exclusive(&server, ["job", "--", "no-such-command"])), 127),
+        (outcome(&mut exclusive(&server, ["job", "--", "/"])), 126),
+        (outcome(&mut exclusive(&server, ["job"])), 64),
+        (outcome(exclusive(&server, ["job", "--", "true"]).env("REDIS_URL", "http://127.0.0.1/")), 66),
+        (outcome(exclusive(&server, ["-n", "job", "--", "true"]).env("REDIS_URL", "redis://127.0.0.1:1/")), 69),
+    ];
+    for ((said, code), expected) in codes {
+        assert_eq!(code, Some(expected), "{said}");
+    }
+}
+
+#[test]
+fn exclusive_does_not_run_its_command_when_busy() {
+    let server = Server::start();
+    let dir = server.dir();
+    // Ends in any case: the directory goes with the server.
+    let script = format!("cd {} && until [ -e go ] || [ ! -e log ]; do sleep 0.05; done", dir.display());
+    let mut first = exclusive(&server, ["job", "--", "sh", "-c", &script]).spawn().unwrap();
+    eventually("the lock is held", LONG, || server.get("job").is_some());
+
+    let (said, code) = outcome(&mut exclusive(&server, ["--nonblock", "job", "--", "echo", "ran"]));
+    assert!(code == Some(1) && !said.contains("ran"), "{code:?} {said}");
+    let (said, code) = outcome(&mut exclusive(&server, ["-n", "-E", "42", "job", "--", "echo", "ran"]));
+    assert!(code == Some(42) && !said.contains("ran"), "{code:?} {said}");
+    let (said, code) = outcome(&mut exclusive(&server, ["--timeout", "0.2", "job", "--", "echo", "ran"]));
+    assert!(code == Some(1) && !said.contains("ran"), "{code:?} {said}");
+
+    let waiting = exclusive(&server, ["job", "--", "echo", "ran"]).stdout(Stdio::piped()).spawn().unwrap();
+    fs::write(dir.join("go"), "").unwrap();
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stdout == b"ran\n", "{output:?}");
+    assert!(first.wait().unwrap().success());
+}
+
+#[test]
+fn exclusive_ends_its_command_when_the_lock_is_lost() {
+    for (how, command, expected) in [
+        ("term", "exec sleep 60", "ending the command"),
+        ("kill", "trap '' TERM; exec sleep 60", "ending the command"),
+        ("tell", "sleep 2; echo had its way", "had its way"),
+    ] {
+        let server = Server::start();
+        let mut running = exclusive(&server, ["--lease", "1", "--on-lost", how, "job", "--", "sh", "-c", command]);
+        let running = running.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the lock is held", LONG, || server.get("job").is_some());
+        server.del("job");
+        let Output { status, stdout, stderr } = running.wait_with_output().unwrap();
+        let said = String::from_utf8([stdout, stderr].concat()).unwrap();
+        assert_eq!(status.code(), Some(75), "{how}: {said}");
+        assert!(said.contains(expected) && said.contains("was lost"), "{how}: {said}");
+    }
+}

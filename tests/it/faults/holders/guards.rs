@@ -1,0 +1,272 @@
+//! Guards that panic, move, nest, or are forgotten.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Redlock, Unlocked};
+use redlock_tests::{Proxy, eventually};
+
+use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, for_sizes, lost, ms, stays, timed};
+use crate::kinds::{Kind, each_kind};
+
+/// Panics in a thread of its own while the guard lives there; `before` is called between the lock and the panic.
+fn panic_with_guard<K: Kind>(lock: K, before: impl FnOnce(&K::Guard) + Send) {
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            let guard = lock.lock().unwrap();
+            before(&guard);
+            panic!("this panic is part of the test");
+        });
+        let panicked = thread.join().unwrap_err();
+        assert_eq!(panicked.downcast_ref::<&str>(), Some(&"this panic is part of the test"));
+    });
+}
+
+fn fault_29_a_panic_releases<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lock = K::new(&rig.client(), KEY);
+        panic_with_guard(lock.clone(), |_| assert_eq!(rig.holding(KEY), rig.servers.len()));
+        assert_eq!(rig.holding(KEY), 0);
+        // The handle, and this thread's right to lock, are not poisoned.
+        K::unlock(lock.lock().unwrap()).unwrap();
+    });
+}
+
+fn fault_29_drop_while_panicking_never_panics<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        // A second panic would abort the whole test process. Everything that can go wrong in the drop does.
+        let lock = K::new(&rig.client(), KEY).lease(ms(1500));
+        panic_with_guard(lock.clone(), |guard| {
+            guard.on_lost(|_| panic!("this panic is part of the test, too"));
+            rig.servers.iter().for_each(|server| _ = server.del(KEY));
+        });
+        let ((), took) = timed(|| {
+            panic_with_guard(lock.clone(), |_| rig.proxies.iter().for_each(Proxy::black_hole));
+        });
+        assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
+        rig.heal();
+        let lock = K::new(&rig.client(), "another");
+        panic_with_guard(lock, |_| rig.proxies.iter().for_each(Proxy::refuse));
+        rig.heal();
+    });
+}
+
+fn fault_29_a_lost_lock_with_a_panicking_handler_unwinds<K: Kind>() {
+    let rig = Rig::start(1);
+    let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
+    let (tell, told) = mpsc::channel();
+    // The lease runs out unseen; the drop notices it first, while its thread is panicking.
+    panic_with_guard(lock, move |guard| {
+        let wait = guard.remaining() + ms(5);
+        guard.on_lost(move |_| {
+            tell.send(()).unwrap();
+            panic!("this panic is part of the test, too");
+        });
+        thread::sleep(wait);
+    });
+    told.recv_timeout(SOON).unwrap();
+}
+
+#[test]
+fn fault_31_a_sendable_guard_changes_threads() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let lock = locks.mutex(KEY).lease(ms(1200));
+        let guard = lock.lock().unwrap();
+        let token = guard.id().clone();
+        assert!(matches!(lock.lock(), Err(Error::WouldDeadlock { .. })));
+        let guard = guard.into_send();
+        assert_eq!((guard.id(), rig.holding(KEY)), (&token, rig.servers.len()));
+        // From now on this thread waits for the lock like any other.
+        assert!(err(lock.try_lock()).is_busy());
+        let (release, released) = mpsc::channel::<()>();
+        let holder = thread::spawn(move || {
+            released.recv().unwrap();
+            guard.check().unwrap();
+            guard.unlock()
+        });
+        let seen = rig.proxies[0].count("acquire");
+        let is_taken = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Renewed across the move, for longer than a lease.
+                rig.proxies[0].wait_count("extend", 3, SOON);
+                rig.proxies[0].wait_count("acquire", seen + 2, SOON);
+                assert!(!is_taken.load(Ordering::SeqCst));
+                release.send(()).unwrap();
+            });
+            let guard = lock.lock().unwrap();
+            is_taken.store(true, Ordering::SeqCst);
+            assert_ne!(guard.id(), &token);
+        });
+        holder.join().unwrap().unwrap();
+        assert_eq!(rig.holding(KEY), 0);
+    });
+}
+
+#[test]
+fn fault_31_a_dropped_sendable_guard_releases_in_its_thread() {
+    let rig = Rig::start(1);
+    let guard = rig.client().mutex(KEY).lock().unwrap().into_send();
+    thread::spawn(move || drop(guard)).join().unwrap();
+    assert_eq!(rig.holding(KEY), 0);
+}
+
+/// At once, and without a word to the servers.
+#[track_caller]
+fn silently<T>(rig: &Rig, work: impl FnOnce() -> T) -> T {
+    let before = rig.calls();
+    let (outcome, took) = timed(work);
+    assert!(took < SLACK, "{took:?}");
+    assert_eq!(rig.calls(), before);
+    outcome
+}
+
+fn expect_would_deadlock<T>(outcome: Result<T, Error>) {
+    let error = err(outcome);
+    assert!(matches!(&error, Error::WouldDeadlock { key } if key == KEY), "{error:?}");
+    assert!(error.to_string().contains(KEY), "{error}");
+}
+
+fn expect_busy<T>(outcome: Result<T, Error>) {
+    let Error::Busy { key, retry_after: Some(left) } = err(outcome) else { panic!("not busy with a time") };
+    assert_eq!(key, KEY);
+    assert!(left > Duration::ZERO && left <= Duration::from_secs(30), "{left:?}");
+}
+
+#[test]
+fn fault_32_a_thread_is_told_that_it_would_wait_for_itself() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let (once, nested) = (locks.mutex(KEY), locks.reentrant_mutex(KEY));
+        let guard = once.lock().unwrap();
+        // Clones and other handles are the same client and the same lock.
+        silently(rig, || expect_would_deadlock(once.clone().lock()));
+        silently(rig, || expect_would_deadlock(locks.clone().mutex(KEY).lock()));
+        silently(rig, || expect_busy(once.try_lock()));
+        silently(rig, || expect_busy(once.try_lock_for(SOON)));
+        silently(rig, || expect_would_deadlock(nested.lock()));
+        silently(rig, || expect_busy(nested.try_lock()));
+        silently(rig, || expect_busy(nested.try_lock_for(SOON)));
+        guard.unlock().unwrap();
+        drop(once.lock().unwrap());
+
+        let outer = nested.lock().unwrap();
+        silently(rig, || expect_would_deadlock(once.lock()));
+        silently(rig, || expect_busy(once.try_lock()));
+        silently(rig, || expect_busy(once.try_lock_for(SOON)));
+        let inner = silently(rig, || nested.lock().unwrap());
+        drop(outer);
+        silently(rig, || expect_would_deadlock(once.lock()));
+        assert_eq!(inner.unlock().unwrap(), Unlocked::Released);
+        once.lock().unwrap().unlock().unwrap();
+    });
+}
+
+#[test]
+fn fault_32_the_reentrant_kind_nests_without_the_servers() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let lock = locks.reentrant_mutex(KEY);
+        let outer = lock.lock().unwrap();
+        let fence = outer.fencing_token().unwrap();
+        let inner = silently(rig, || {
+            let all = [lock.lock(), lock.try_lock(), lock.try_lock_for(SOON)].map(Result::unwrap);
+            assert!(all.iter().all(|guard| guard.id() == outer.id() && guard.fencing_token() == Ok(fence)));
+            all
+        });
+        // Out of order: the first one goes first.
+        assert_eq!(silently(rig, || outer.unlock()).unwrap(), Unlocked::StillHeld);
+        let [a, b, c] = inner;
+        silently(rig, || drop(b));
+        assert_eq!(silently(rig, || a.unlock()).unwrap(), Unlocked::StillHeld);
+        assert_eq!(rig.holding(KEY), rig.servers.len());
+        assert_eq!(c.unlock().unwrap(), Unlocked::Released);
+        assert_eq!(rig.holding(KEY), 0);
+    });
+}
+
+fn fault_32_other_threads_and_clients_do_wait<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let lock = K::new(&locks, KEY);
+        let guard = lock.lock().unwrap();
+        // Another client in this thread knows nothing of it, so that this would be a real deadlock: only the timed forms are tried.
+        expect_busy(K::new(&rig.client(), KEY).try_lock_for(ms(30)));
+        thread::scope(|scope| {
+            scope.spawn(|| expect_busy(lock.try_lock()));
+            scope.spawn(|| expect_busy(lock.try_lock_for(ms(30))));
+        });
+        K::unlock(guard).unwrap();
+    });
+}
+
+fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
+    let rig = Rig::start(1);
+    let lock = K::new(&rig.client(), KEY).lease(ms(900));
+    let guard = lock.lock().unwrap();
+    rig.servers[0].del(KEY);
+    lost(&guard);
+    match lock.lock() {
+        // A mutex holds nothing any more: it can be taken anew, and the old guard leaves it alone.
+        Ok(new) => {
+            assert!(super::rig::kind_name::<K>() == "mutex" && new.id() != guard.id());
+            drop(guard);
+            new.check().unwrap();
+            assert!(err(lock.try_lock()).is_busy());
+            K::unlock(new).unwrap();
+        }
+        Err(error) => {
+            assert!(super::rig::kind_name::<K>() == "reentrant" && error.is_lost(), "{error}");
+            drop(guard);
+            K::unlock(lock.lock().unwrap()).unwrap();
+        }
+    }
+}
+
+fn fault_33_a_forgotten_guard_ends_by_max_hold<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lock = K::new(&rig.client(), KEY).lease(ms(900)).max_hold(ms(1600));
+        std::mem::forget(lock.lock().unwrap());
+        let other: Redlock = rig.other_client();
+        let (next, took) = timed(|| other.mutex(KEY).lock().unwrap());
+        assert!(took > ms(1000) && took < ms(1600) + SLACK, "{took:?}");
+        next.unlock().unwrap();
+    });
+}
+
+fn fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
+        std::mem::forget(lock.lock().unwrap());
+        let (next, took) = timed(|| rig.other_client().mutex(KEY).lock().unwrap());
+        assert!(took < ms(800) + SLACK, "{took:?}");
+        next.unlock().unwrap();
+    });
+}
+
+fn fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        std::mem::forget(K::new(&locks, KEY).lease(ms(1200)).lock().unwrap());
+        stays("the lock is held", ms(1500), || rig.holding(KEY) == rig.servers.len());
+        assert_eq!(locks.unlock_all().unwrap(), 1);
+        assert_eq!(rig.holding(KEY), 0);
+        let renewed = rig.proxies[0].count("extend");
+        stays("it is not renewed any more", ms(400), || rig.proxies[0].count("extend") == renewed);
+        eventually("others can have it", SOON, || rig.other_client().mutex(KEY).try_lock().is_ok());
+    });
+}
+
+each_kind!(
+    fault_29_a_panic_releases,
+    fault_29_drop_while_panicking_never_panics,
+    fault_29_a_lost_lock_with_a_panicking_handler_unwinds,
+    fault_32_other_threads_and_clients_do_wait,
+    fault_32_a_lost_lock_nests_no_more,
+    fault_33_a_forgotten_guard_ends_by_max_hold,
+    fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl,
+    fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up,
+);

@@ -1,0 +1,184 @@
+//! What happens to the key itself: another type, deleted by hand.
+
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::{Error, LostReason, Redlock};
+use redlock_tests::{Server, eventually};
+
+use super::rig::{KEY, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use crate::kinds::{Kind, each_kind};
+
+/// So long that whoever waits for it is noticed.
+const PATIENT: Duration = Duration::from_secs(3);
+
+fn put_list(server: &Server) {
+    server.del(KEY);
+    server.ask::<()>(cmd("RPUSH").arg(KEY).arg("foreign"));
+}
+
+fn is_untouched(server: &Server) -> bool {
+    let list: Vec<String> = server.ask(cmd("LRANGE").arg(KEY).arg(0).arg(-1));
+    list == ["foreign"] && server.pttl(KEY).is_none()
+}
+
+/// A client whose waits would be seen.
+fn patient(rig: &Rig) -> Redlock {
+    rig.builder().node_timeout(PATIENT).lease(Duration::from_secs(30)).build().unwrap()
+}
+
+#[track_caller]
+fn expect_wrong_type<T>(rig: &Rig, op: &str, outcome: impl FnOnce() -> Result<T, Error>) {
+    let (outcome, took) = timed(outcome);
+    let error = err(outcome);
+    let Error::WrongType { op: named, key, node } = &error else { panic!("{op}: {error:?}") };
+    assert_eq!((*named, key.as_str()), (op, KEY));
+    let text = error.to_string();
+    assert!(text.contains(op) && text.contains(KEY) && text.contains(&node.address), "{text}");
+    assert!(rig.proxies.iter().any(|proxy| node.address == proxy.addr().to_string()), "{text}");
+    assert!(took < ms(2500), "{op} took {took:?}");
+}
+
+fn fault_23_a_foreign_key_is_refused_at_once<K: Kind>() {
+    for_sizes(&[1, 3, 5], |rig| {
+        rig.majority().iter().for_each(put_list);
+        let lock = K::new(&patient(rig), KEY);
+        expect_wrong_type(rig, "acquire", || lock.lock());
+        expect_wrong_type(rig, "acquire", || lock.try_lock());
+        expect_wrong_type(rig, "acquire", || lock.try_lock_for(SOON));
+        expect_wrong_type(rig, "inspect", || lock.is_locked());
+        expect_wrong_type(rig, "inspect", || lock.inspect());
+        assert!(rig.majority().iter().all(is_untouched));
+        let left = rig.servers.iter().filter(|server| server.get_if_string(KEY)).count();
+        assert_eq!(left, 0, "a vote of a round that was not won was left behind");
+    });
+}
+
+fn fault_23_a_key_replaced_while_held_is_found_by_every_operation<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = patient(rig);
+        let hold = || {
+            rig.servers.iter().for_each(|server| _ = server.del(KEY));
+            let guard = K::new(&locks, KEY).renew(false).lock().unwrap();
+            rig.majority().iter().for_each(put_list);
+            guard
+        };
+        let guard = hold();
+        expect_wrong_type(rig, "extend", || guard.extend(Duration::from_secs(40)));
+        assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::Taken));
+        assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Taken));
+        if rig.servers.len() > 1 {
+            let guard = hold(); // On one node the fence is known since the acquire.
+            expect_wrong_type(rig, "fence", || guard.fencing_token());
+            drop(guard);
+        }
+        let guard = hold();
+        expect_wrong_type(rig, "release", || K::unlock(guard));
+        assert!(rig.majority().iter().all(is_untouched));
+    });
+}
+
+fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        let replaced = Instant::now();
+        rig.majority().iter().for_each(put_list);
+        let (reason, at) = lost(&guard);
+        assert_eq!(reason, LostReason::Taken);
+        assert!(at - replaced < ms(500) + SLACK, "{:?}", at - replaced);
+        drop(guard);
+        assert!(rig.majority().iter().all(is_untouched));
+    });
+}
+
+fn fault_23_a_foreign_key_on_a_minority_is_one_vote_less<K: Kind>() {
+    for_sizes(&[3, 5], |rig| {
+        put_list(&rig.servers[1]);
+        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        guard.fencing_token().unwrap();
+        guard.extend(ms(1600)).unwrap();
+        assert_eq!(rig.holding(KEY), rig.servers.len());
+        let (outcome, took) = timed(|| K::unlock(guard));
+        outcome.unwrap();
+        assert!(took < SLACK, "{took:?}");
+        assert_eq!(rig.holding(KEY), 1);
+        assert!(is_untouched(&rig.servers[1]));
+    });
+}
+
+fn fault_38_a_key_deleted_by_hand_is_lost_at_the_next_renewal<K: Kind>() {
+    for_sizes(&[1, 3, 5], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        let deleted = Instant::now();
+        rig.majority().iter().for_each(|server| assert!(server.del(KEY)));
+        let (reason, at) = lost(&guard);
+        assert_eq!(reason, LostReason::Deleted);
+        assert!(at - deleted < ms(500) + SLACK, "{:?}", at - deleted);
+        assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
+        stays("nothing is re-created", ms(150), || rig.holding(KEY) == 0);
+    });
+}
+
+fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
+    for_sizes(&[3, 5], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        let fence = guard.fencing_token().unwrap();
+        let minority = &rig.servers[rig.majority().len()..];
+        for server in minority {
+            assert!(server.del(KEY));
+        }
+        let is_filled = |server: &Server| server.get(KEY).as_deref() == Some(guard.id().as_str());
+        eventually("the nodes are filled again", SOON, || minority.iter().all(is_filled));
+        guard.check().unwrap();
+        assert_eq!(guard.fencing_token().unwrap(), fence);
+        // The nodes that were filled are as good as those that never lost it.
+        let others = &rig.servers[..rig.servers.len() - minority.len() - 1];
+        eventually("a renewal has counted them", SOON, || guard.state() == redlock_sync::LeaseState::Held);
+        let renewed = rig.proxies[0].count("extend");
+        rig.proxies[0].wait_count("extend", renewed + 1, SOON);
+        for server in others {
+            server.del(KEY);
+        }
+        let renewed = rig.proxies[0].count("extend");
+        rig.proxies[0].wait_count("extend", renewed + 2, SOON);
+        guard.check().unwrap();
+        K::unlock(guard).unwrap();
+        assert_eq!(rig.holding(KEY), 0);
+    });
+}
+
+fn fault_38_without_renewal_a_deleted_key_is_found_by_extend_and_unlock<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lock = K::new(&rig.client(), KEY).renew(false);
+        let delete = || rig.majority().iter().for_each(|server| _ = server.del(KEY));
+        let guard = lock.lock().unwrap();
+        delete();
+        assert_eq!(err(guard.extend(Duration::from_secs(40))).lost_reason(), Some(LostReason::Deleted));
+        drop(guard);
+        let guard = lock.lock().unwrap();
+        delete();
+        assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
+        assert!(rig.servers.iter().all(|server| !exists(server, KEY)));
+    });
+}
+
+/// What the fixture has no word for.
+trait IsString {
+    fn get_if_string(&self, key: &str) -> bool;
+}
+
+impl IsString for Server {
+    fn get_if_string(&self, key: &str) -> bool {
+        self.ask::<String>(cmd("TYPE").arg(key)) == "string"
+    }
+}
+
+each_kind!(
+    fault_23_a_foreign_key_is_refused_at_once,
+    fault_23_a_key_replaced_while_held_is_found_by_every_operation,
+    fault_23_the_renewal_finds_a_replaced_key,
+    fault_23_a_foreign_key_on_a_minority_is_one_vote_less,
+    fault_38_a_key_deleted_by_hand_is_lost_at_the_next_renewal,
+    fault_38_a_key_deleted_on_a_minority_is_filled_again,
+    fault_38_without_renewal_a_deleted_key_is_found_by_extend_and_unlock,
+);

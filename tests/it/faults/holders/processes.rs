@@ -1,0 +1,167 @@
+//! Processes that fork, exit, or are killed with a guard alive.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_tests::{Server, eventually};
+
+use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, kind_name, ms};
+use crate::kinds::{Kind, each_kind};
+
+/// A process of the `agent`, ended with this value.
+struct Agent {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Agent {
+    fn start(args: &[&str], urls: &[String]) -> Agent {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
+            .args(args)
+            .args(urls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Agent { process, lines }
+    }
+
+    /// An agent that holds the key, and its token.
+    fn holding<K: Kind>(rig: &Rig, key: &str, lease: Duration) -> (Agent, String) {
+        let lease = lease.as_millis().to_string();
+        let mut agent = Agent::start(&["hold", kind_name::<K>(), key, &lease], &rig.urls());
+        let token = agent.line();
+        (agent, token)
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().expect("the agent says no more").unwrap()
+    }
+
+    /// Reads `name value` until that name has come.
+    fn facts(&mut self, last: &str) -> HashMap<String, String> {
+        let mut facts = HashMap::new();
+        while !facts.contains_key(last) {
+            let line = self.line();
+            let (name, value) = line.split_once(' ').unwrap();
+            facts.insert(name.to_owned(), value.to_owned());
+        }
+        facts
+    }
+
+    fn say(&mut self, word: &str) {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{word}").unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+fn fault_28_a_forked_copy_is_inert<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let mut agent = Agent::start(&["fork", kind_name::<K>(), KEY], &rig.urls());
+        let facts = agent.facts("forked");
+        let token = &facts["token"];
+        for refused in ["early-lock", "check", "extend", "fence", "lock", "lock-again", "unlock_all"] {
+            assert_eq!(facts[refused], "Err(Closed)", "{refused}");
+        }
+        assert_eq!(facts["early-own"], "Ok(())");
+        let sent = rig.sent_for(token);
+        assert!(sent.iter().all(|seen| seen.name == "acquire"), "the child spoke for its parent: {sent:?}");
+        assert!(rig.servers.iter().all(|server| server.get(KEY).as_deref() == Some(token)));
+        // The parent goes on, on connections that the child left alone.
+        agent.say("go on");
+        assert_eq!(agent.facts("parent-dropped")["parent-check"], "Ok(())");
+        assert_eq!(rig.holding(KEY), 0);
+        assert!(agent.process.wait().unwrap().success());
+    });
+}
+
+fn fault_30_exit_and_abort_leave_the_key_to_its_ttl<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lease = ms(1200);
+        thread::scope(|scope| {
+            for word in ["exit", "abort"] {
+                scope.spawn(move || {
+                    let (mut agent, token) = Agent::holding::<K>(rig, word, lease);
+                    assert!(rig.servers.iter().all(|server| server.get(word).as_deref() == Some(&token)));
+                    agent.say(word);
+                    let status = agent.process.wait().unwrap();
+                    let ended = Instant::now();
+                    assert_eq!(
+                        (status.code(), status.signal()),
+                        if word == "exit" { (Some(0), None) } else { (None, Some(6)) }
+                    );
+                    assert!(rig.sent_for(&token).iter().all(|seen| seen.name != "release"));
+                    eventually("the key is gone", SOON, || rig.holding(word) == 0);
+                    assert!(ended.elapsed() < lease + SLACK, "{:?}", ended.elapsed());
+                });
+            }
+        });
+    });
+}
+
+fn fault_30_unlock_all_before_the_exit<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let (mut agent, token) = Agent::holding::<K>(rig, KEY, Duration::from_secs(60));
+        assert_eq!(rig.servers[0].get(KEY), Some(token));
+        agent.say("unlock_all");
+        // It exits with the number of locks that it gave up.
+        assert_eq!(agent.process.wait().unwrap().code(), Some(1));
+        assert_eq!(rig.holding(KEY), 0);
+    });
+}
+
+/// So many keys that expire soon, on top of what is there: a server that looks through all of them is slow to expire ours.
+fn crowd(server: &Server) {
+    let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', 3000 + i % 5000) end";
+    for batch in 0..15 {
+        let (from, to) = (batch * 20_000 + 1, (batch + 1) * 20_000);
+        server.ask::<()>(cmd("EVAL").arg(fill).arg(0).arg(from).arg(to));
+    }
+    assert!(server.ask::<usize>(&cmd("DBSIZE")) > 200_000);
+}
+
+fn fault_39_a_waiter_follows_a_killed_holder<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lease = ms(1500);
+        let lock = K::new(&rig.other_client(), KEY);
+        if rig.servers.len() == 1 {
+            crowd(&rig.servers[0]);
+        }
+        let (mut agent, token) = Agent::holding::<K>(rig, KEY, lease);
+        rig.proxies[0].wait_count("extend", 1, SOON);
+        assert_eq!(rig.servers[0].get(KEY), Some(token));
+        let waiter = thread::spawn(move || {
+            let guard = lock.lock().unwrap();
+            let at = Instant::now();
+            K::unlock(guard).unwrap();
+            at
+        });
+        let killed = Instant::now();
+        let left = rig.free_in(KEY);
+        agent.process.kill().unwrap();
+        assert_eq!(agent.process.wait().unwrap().signal(), Some(9));
+        let took = waiter.join().unwrap() - killed;
+        assert!(took + ms(100) > left, "the holder had {left:?} left, but was waited for {took:?} only");
+        assert!(took < lease + SLACK, "{took:?}");
+    });
+}
+
+each_kind!(
+    fault_28_a_forked_copy_is_inert,
+    fault_30_exit_and_abort_leave_the_key_to_its_ttl,
+    fault_30_unlock_all_before_the_exit,
+    fault_39_a_waiter_follows_a_killed_holder,
+);

@@ -1,0 +1,230 @@
+//! Renewal, and what gets in its way.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{LeaseState, LostReason, Redlock};
+use redlock_tests::{Act, Proxy, eventually, poll};
+
+use super::rig::{KEY, NODE_TIMEOUT, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use crate::kinds::{Kind, each_kind};
+
+fn loading() -> Act {
+    Act::Error("LOADING the server reads its data".into())
+}
+
+fn fault_24_renewals_that_fail_are_tried_again<K: Kind>() {
+    for_sizes(&[1, 3, 5], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(2000)).lock().unwrap();
+        let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on_each("extend", loading())).collect();
+        eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
+        guard.check().unwrap();
+        // Not only once per interval: several tries within what is left of the lease.
+        faults[0].wait_hits(3, SOON);
+        guard.check().unwrap();
+        faults.iter().for_each(redlock_tests::Fault::release);
+        eventually("a renewal has succeeded", SOON, || guard.state() == LeaseState::Held);
+        assert!(guard.remaining() > ms(1000), "{:?}", guard.remaining());
+        K::unlock(guard).unwrap();
+    });
+}
+
+fn fault_24_lost_only_at_the_own_deadline<K: Kind>() {
+    for_sizes(&[1, 3, 5], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(1200)).lock().unwrap();
+        rig.proxies.iter().for_each(|proxy| _ = proxy.on_each("extend", loading()));
+        let deadline = Instant::now() + guard.remaining();
+        eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
+        let (reason, at) = lost(&guard);
+        assert_eq!(reason, LostReason::Unreachable);
+        assert!(at + ms(20) > deadline, "lost {:?} too early", deadline - at);
+        assert!(at < deadline + SLACK, "lost {:?} too late", at - deadline);
+        let sent = rig.sent_for(guard.id().as_str());
+        assert!(sent.iter().all(|seen| seen.name == "acquire" || seen.name == "extend"), "{sent:?}");
+    });
+}
+
+fn fault_25_a_handler_that_panics_harms_nobody<K: Kind>() {
+    for_sizes(&[1], |rig| {
+        let locks = rig.client();
+        let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
+        let (tell, told) = mpsc::channel();
+        guard.on_lost(|_| panic!("this panic is part of the test"));
+        guard.on_lost(move |error| tell.send((error, thread::current().id())).unwrap());
+        rig.servers[0].del(KEY);
+        // Nobody but the renewal thread looks.
+        let (error, on) = told.recv_timeout(SOON).unwrap();
+        assert_eq!(error.lost_reason(), Some(LostReason::Deleted));
+        assert_ne!(on, thread::current().id());
+        assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::Deleted));
+        assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
+        // The thread goes on with the next guard.
+        let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
+        rig.proxies[0].clear_log();
+        rig.proxies[0].wait_count("extend", 2, SOON);
+        guard.check().unwrap();
+        K::unlock(guard).unwrap();
+    });
+}
+
+fn fault_25_a_handler_that_blocks_keeps_nobody_waiting<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.builder().node_timeout(ms(600)).build().unwrap();
+        let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
+        let (blocked, is_blocked) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        guard.on_lost(move |_| {
+            blocked.send(()).unwrap();
+            _ = gone.recv();
+        });
+        rig.servers.iter().for_each(|server| _ = server.del(KEY));
+        is_blocked.recv_timeout(SOON).unwrap();
+        let (checked, took) = timed(|| guard.check());
+        assert_eq!(err(checked).lost_reason(), Some(LostReason::Deleted));
+        assert!(took < ms(500), "{took:?}");
+        let (unlocked, took) = timed(|| K::unlock(guard));
+        assert_eq!(err(unlocked).lost_reason(), Some(LostReason::Deleted));
+        assert!(took < ms(600), "{took:?}");
+        // Others are renewed by other threads.
+        let guard = K::new(&locks, KEY).lease(ms(1500)).lock().unwrap();
+        rig.proxies[0].clear_log();
+        rig.proxies[0].wait_count("extend", 2, SOON);
+        guard.check().unwrap();
+        drop(guard);
+        drop(go);
+    });
+}
+
+/// The key's end on the servers is never seen before `check` has told of it.
+fn watch(guard: &redlock_sync::Lease, is_gone: impl Fn() -> bool) -> LostReason {
+    let gone_and_ok = || {
+        let gone = is_gone();
+        let checked = guard.check();
+        assert!(!gone || checked.is_err(), "the key was gone, and check() still said ok");
+        checked.err().map(|error| error.lost_reason().unwrap())
+    };
+    poll(SOON, gone_and_ok).expect("the lock is never lost")
+}
+
+fn fault_25_check_needs_no_renewal_thread<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(900)).renew(false).lock().unwrap();
+        let deadline = Instant::now() + guard.remaining();
+        let gone = || rig.majority().iter().any(|server| !exists(server, KEY));
+        assert_eq!(watch(&guard, gone), LostReason::Expired);
+        let now = Instant::now();
+        assert!(now + ms(20) > deadline && now < deadline + SLACK, "{deadline:?} {now:?}");
+        assert!(guard.remaining().is_zero());
+        assert!(rig.proxies.iter().all(|proxy| proxy.count("extend") == 0));
+    });
+}
+
+fn fault_25_check_is_right_while_the_renewal_thread_is_stuck<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        // A round lasts longer than what is left of the lease when the renewal begins.
+        let locks = rig.builder().node_timeout(ms(1300)).lease(ms(1500)).build().unwrap();
+        let guard = K::new(&locks, KEY).lock().unwrap();
+        let deadline = Instant::now() + guard.remaining();
+        rig.proxies.iter().for_each(Proxy::black_hole);
+        rig.proxies[0].wait_count("extend", 1, SOON);
+        let gone = || rig.majority().iter().any(|server| !exists(server, KEY));
+        let (reason, took) = timed(|| watch(&guard, gone));
+        assert!(matches!(reason, LostReason::Expired | LostReason::Unreachable), "{reason:?}");
+        assert!(Instant::now() < deadline + ms(200), "{took:?}");
+        rig.heal();
+    });
+}
+
+fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
+    for act in [Act::Hold, Act::HoldReply, Act::Delay(ms(800))] {
+        for_sizes(&[1, 3], |rig| {
+            let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+            let token = guard.id().as_str().to_owned();
+            let fault = rig.proxies[0].on("extend", act.clone());
+            fault.wait_hit(SOON);
+            let (unlocked, took) = timed(|| K::unlock(guard));
+            let returned = Instant::now();
+            unlocked.unwrap();
+            assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
+            // Of three nodes the one that did not answer may be left out of the release; the lock is free all the same.
+            assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
+            fault.release();
+            stays("the late extend brings nothing back", ms(400), || rig.holding(KEY) <= rig.minority());
+            drop(rig.other_client().mutex(KEY).try_lock().unwrap());
+            let late = rig.sent_after(&token, returned);
+            assert!(late.is_empty(), "{act:?}: {late:?}");
+        });
+    }
+}
+
+fn fault_26_renewals_race_releases<K: Kind>() {
+    const ROUNDS: usize = 12;
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.builder().node_timeout(ms(150)).lease(ms(180)).build().unwrap();
+        let race = |thread: usize| {
+            let key = format!("race:{thread}");
+            let lock = K::new(&locks, &key);
+            let mut ended = Vec::new();
+            for round in 0..ROUNDS {
+                let guard = lock.lock().unwrap();
+                let token = guard.id().as_str().to_owned();
+                // The renewal is due after 60 ms: unlock a little before, at the same time, and a little after.
+                let held = ms(59) + Duration::from_micros(300) * u32::try_from(round).unwrap();
+                let until = Instant::now() + held;
+                while Instant::now() < until {
+                    thread::yield_now();
+                    thread::sleep(Duration::from_micros(50));
+                }
+                // On a busy machine so short a lease can be lost, or a reply come too late; then nothing is promised here.
+                if K::unlock(guard).is_ok() {
+                    ended.push((token, Instant::now()));
+                    assert!(rig.holding(&key) <= rig.minority());
+                }
+            }
+            ended
+        };
+        let ended: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|i| (i, &race)).map(|(i, race)| scope.spawn(move || race(i))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(ended.len() > ROUNDS, "the machine is too busy: {} rounds", ended.len());
+        assert!(rig.proxies[0].count("extend") > 0, "no renewal took part in the race");
+        stays("no key comes back", ms(200), || (0..3).all(|i| rig.holding(&format!("race:{i}")) <= rig.minority()));
+        for (token, returned) in ended {
+            let late = rig.sent_after(&token, returned);
+            assert!(late.is_empty(), "{late:?}");
+        }
+    });
+}
+
+fn fault_27_max_hold_ends_a_holder_that_hangs<K: Kind>() {
+    const HOLD: Duration = ms(1700);
+    for_sizes(&[1, 3], |rig| {
+        let guard = K::new(&rig.client(), KEY).lease(ms(1000)).max_hold(HOLD).lock().unwrap();
+        let start = Instant::now();
+        let wait = |locks: Redlock| thread::spawn(move || locks.mutex(KEY).lock().unwrap().into_send());
+        let waiter = wait(rig.other_client());
+        let next = waiter.join().unwrap();
+        let took = start.elapsed();
+        assert!(took > ms(1200), "renewed until {took:?} only");
+        assert!(took < HOLD + SLACK, "{took:?}");
+        assert_eq!(err(guard.check()).lost_reason(), Some(LostReason::MaxHold));
+        assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::MaxHold));
+        next.check().unwrap();
+        assert!(rig.is_held_by(KEY, next.id().as_str()), "the next holder's key was touched");
+        next.unlock().unwrap();
+    });
+}
+
+each_kind!(
+    fault_24_renewals_that_fail_are_tried_again,
+    fault_24_lost_only_at_the_own_deadline,
+    fault_25_a_handler_that_panics_harms_nobody,
+    fault_25_a_handler_that_blocks_keeps_nobody_waiting,
+    fault_25_check_needs_no_renewal_thread,
+    fault_25_check_is_right_while_the_renewal_thread_is_stuck,
+    fault_26_nothing_is_sent_after_unlock_returned,
+    fault_26_renewals_race_releases,
+    fault_27_max_hold_ends_a_holder_that_hangs,
+);

@@ -1,0 +1,264 @@
+//! Many who want the lock at the same time, and deadlines that pass.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::{Error, Retry};
+use redlock_tests::{Proxy, Server, eventually};
+
+use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, ms, stays, timed};
+use crate::kinds::{Kind, each_kind};
+
+fn fault_34_a_connection_that_takes_time_is_waited_for<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        rig.proxies.iter().for_each(|proxy| proxy.latency(ms(25)));
+        // One attempt, on a client that has no connection yet; then two threads for one connection.
+        let locks = rig.builder().node_timeout(ms(1000)).connections(1).build().unwrap();
+        K::unlock(K::new(&locks, KEY).try_lock().unwrap()).unwrap();
+        thread::scope(|scope| {
+            for i in 0..4 {
+                let lock = K::new(&locks, &format!("{KEY}:{i}"));
+                scope.spawn(move || K::unlock(lock.try_lock().unwrap()).unwrap());
+            }
+        });
+    });
+}
+
+fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lease = ms(1800);
+        let locks = rig.builder().node_timeout(ms(500)).lease(lease).connections(1).build().unwrap();
+        let guard = K::new(&locks, KEY).lock().unwrap();
+        rig.proxies.iter().for_each(|proxy| proxy.latency(ms(40)));
+        let enough = AtomicBool::new(false);
+        let refused = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for i in 0..16 {
+                let lock = K::new(&locks, &format!("crowd:{i}"));
+                let (enough, refused) = (&enough, &refused);
+                scope.spawn(move || {
+                    // More than the one connection can serve: each attempt keeps it for 80 ms.
+                    while !enough.load(Ordering::Relaxed) {
+                        match lock.try_lock() {
+                            Ok(guard) => drop(guard),
+                            Err(error) => {
+                                assert!(error.is_unavailable(), "{error}");
+                                refused.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+            stays("the lock is renewed", lease + ms(400), || guard.check().is_ok());
+            assert!(guard.remaining() > ms(300), "{:?}", guard.remaining());
+            let (unlocked, took) = timed(|| K::unlock(guard));
+            enough.store(true, Ordering::Relaxed);
+            unlocked.unwrap();
+            assert!(took < ms(500), "{took:?}");
+        });
+        assert!(refused.load(Ordering::Relaxed) > 16, "there was no crowd");
+        assert_eq!(rig.holding(KEY), 0);
+        rig.heal();
+        eventually("nothing is left of the crowd", SOON, || (0..16).all(|i| rig.holding(&format!("crowd:{i}")) == 0));
+    });
+}
+
+fn fault_34_nobody_sleeps_on_a_connection<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let holder = rig.other_client();
+        let keys: Vec<String> = (0..24).map(|i| format!("{KEY}:{i}")).collect();
+        let held: Vec<_> = keys.iter().map(|key| holder.mutex(key).lock().unwrap()).collect();
+        let locks = rig.builder().connections(1).build().unwrap();
+        let done = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for key in &keys {
+                let lock = K::new(&locks, key).retry(Retry::every(ms(200)));
+                let done = &done;
+                scope.spawn(move || {
+                    K::unlock(lock.lock().unwrap()).unwrap();
+                    done.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            rig.proxies[0].wait_count("acquire", keys.len(), SOON);
+            // All wait; the one connection is free for who needs it.
+            for _ in 0..5 {
+                let (guard, took) = timed(|| K::new(&locks, "free").try_lock());
+                K::unlock(guard.unwrap()).unwrap();
+                assert!(took < NODE_TIMEOUT, "{took:?}");
+            }
+            assert_eq!(done.load(Ordering::Relaxed), 0);
+            drop(held);
+        });
+        // One for attempts, and the few set aside for renewals and releases.
+        assert!(rig.proxies.iter().all(|proxy| proxy.connections() <= 5));
+    });
+}
+
+fn fault_36_racers_split_the_votes_and_all_get_through<K: Kind>() {
+    for_sizes(&[3, 5], |rig| {
+        const RACERS: usize = 6;
+        let start = Barrier::new(RACERS);
+        let inside = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..RACERS {
+                let lock = K::new(&rig.client(), KEY);
+                let (start, inside) = (&start, &inside);
+                scope.spawn(move || {
+                    for _ in 0..4 {
+                        start.wait();
+                        let guard = lock.try_lock_for(SOON).unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                        guard.check().unwrap();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        K::unlock(guard).unwrap();
+                    }
+                });
+            }
+        });
+        eventually("nothing is left", SOON, || rig.holding(KEY) == 0);
+        // Bounded tries: each of the 24 acquisitions needed some, and none of them ran hot.
+        let tries = rig.proxies[0].count("acquire");
+        assert!(tries < 24 * 60, "{tries} tries");
+    });
+}
+
+fn fault_37_a_tie_ends_at_once_as_busy<K: Kind>() {
+    for_sizes(&[2, 4], |rig| {
+        let (theirs, ours) = rig.servers.split_at(rig.servers.len() / 2);
+        let take = |server: &Server| server.ask::<()>(cmd("SET").arg(KEY).arg("foreign").arg("PX").arg(60_000));
+        theirs.iter().for_each(take);
+        let patient = rig.builder().node_timeout(Duration::from_secs(3)).build().unwrap();
+        let lock = K::new(&patient, KEY);
+        let (tie, took) = timed(|| lock.try_lock());
+        let Error::Busy { retry_after: Some(left), .. } = err(tie) else { panic!("a tie is not busy") };
+        assert!(left > ms(50_000) && left <= ms(60_000), "{left:?}");
+        assert!(took < ms(1500), "{took:?}");
+        assert!(ours.iter().all(|server| !exists(server, KEY)), "our half of the tie was left behind");
+
+        let few = lock.clone().retry(Retry::every(ms(10)).max_attempts(3));
+        let (tie, took) = timed(|| few.lock());
+        assert!(err(tie).is_busy());
+        assert!(took < ms(1500), "{took:?}");
+        let (tie, took) = timed(|| lock.try_lock_for(ms(200)));
+        assert!(err(tie).is_busy());
+        assert!(took >= ms(200) && took < ms(200) + SLACK, "{took:?}");
+        assert!(ours.iter().all(|server| !exists(server, KEY)));
+        assert!(theirs.iter().all(|server| server.get(KEY).as_deref() == Some("foreign")));
+
+        theirs[0].del(KEY);
+        K::unlock(lock.try_lock().unwrap()).unwrap();
+    });
+}
+
+fn fault_37_two_racers_at_even_n_both_get_through<K: Kind>() {
+    for_sizes(&[2, 4], |rig| {
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                let lock = K::new(&rig.client(), KEY);
+                let start = &start;
+                scope.spawn(move || {
+                    for _ in 0..10 {
+                        start.wait();
+                        K::unlock(lock.try_lock_for(SOON).unwrap()).unwrap();
+                    }
+                });
+            }
+        });
+        eventually("nothing is left", SOON, || rig.holding(KEY) == 0);
+    });
+}
+
+/// A client whose connections are there, and the servers gone silent.
+fn silent<K: Kind>(rig: &Rig, key: &str) -> K {
+    let locks = rig.client();
+    K::unlock(K::new(&locks, "before").lock().unwrap()).unwrap();
+    rig.proxies.iter().for_each(Proxy::black_hole);
+    K::new(&locks, key)
+}
+
+fn expect_clean(rig: &Rig, key: &str) {
+    // Attempts that were under way are carried out now, on every server; the releases behind them, too.
+    let fence = format!("{{{key}}}:fence");
+    rig.heal();
+    eventually("the late attempts arrive", SOON, || rig.servers.iter().all(|server| exists(server, &fence)));
+    eventually("and what they set is taken back", SOON, || rig.holding(key) == 0);
+    stays("nothing comes back", ms(200), || rig.holding(key) == 0);
+}
+
+fn fault_40_the_deadline_passes_while_requests_are_under_way<K: Kind>() {
+    let bound = ms(300) + NODE_TIMEOUT + NODE_TIMEOUT / 4 + SLACK;
+    for_sizes(&[1, 3], |rig| {
+        let lock: K = silent(rig, KEY);
+        let (late, took) = timed(|| lock.try_lock_for(ms(300)));
+        let error = err(late);
+        let Error::Unavailable { op: "acquire", of, nodes, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((*of, nodes.len()), (rig.servers.len(), rig.servers.len()));
+        let text = error.to_string();
+        assert!(
+            text.contains(KEY) && rig.proxies.iter().all(|proxy| text.contains(&proxy.addr().to_string())),
+            "{text}"
+        );
+        assert!(took >= ms(250) && took < bound, "{took:?}");
+        expect_clean(rig, KEY);
+        eventually("the lock can be had again", SOON, || lock.try_lock().is_ok());
+    });
+}
+
+fn fault_40_so_it_does_for_those_in_line<K: Kind>() {
+    let bound = ms(300) + NODE_TIMEOUT + NODE_TIMEOUT / 4 + SLACK;
+    for_sizes(&[1, 3], |rig| {
+        let lock: K = silent(rig, KEY);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    let error = err(lock.try_lock_for(ms(300)));
+                    assert!(error.is_unavailable(), "{error}");
+                    assert!(start.elapsed() < bound, "{:?}", start.elapsed());
+                });
+            }
+        });
+        expect_clean(rig, KEY);
+    });
+}
+
+fn fault_40_lock_without_a_deadline_gives_up_too<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.builder().unavailable_after(ms(300)).build().unwrap();
+        rig.proxies.iter().for_each(Proxy::black_hole);
+        let (late, took) = timed(|| K::new(&locks, KEY).lock());
+        assert!(err(late).is_unavailable());
+        assert!(took < ms(300) + 2 * NODE_TIMEOUT + SLACK, "{took:?}");
+        rig.heal();
+        stays("nothing is left behind", ms(200), || rig.holding(KEY) == 0);
+    });
+}
+
+fn fault_40_a_majority_that_answers_is_enough<K: Kind>() {
+    for_sizes(&[3, 5], |rig| {
+        let locks = rig.client();
+        K::unlock(K::new(&locks, "before").lock().unwrap()).unwrap();
+        rig.proxies[rig.majority().len()..].iter().for_each(Proxy::black_hole);
+        let (guard, took) = timed(|| K::new(&locks, KEY).try_lock_for(Duration::ZERO));
+        assert!(took < NODE_TIMEOUT + SLACK, "{took:?}");
+        K::unlock(guard.unwrap()).unwrap();
+        expect_clean(rig, KEY);
+    });
+}
+
+each_kind!(
+    fault_34_a_connection_that_takes_time_is_waited_for,
+    fault_34_renewals_and_releases_get_through_a_crowd,
+    fault_34_nobody_sleeps_on_a_connection,
+    fault_36_racers_split_the_votes_and_all_get_through,
+    fault_37_a_tie_ends_at_once_as_busy,
+    fault_37_two_racers_at_even_n_both_get_through,
+    fault_40_the_deadline_passes_while_requests_are_under_way,
+    fault_40_so_it_does_for_those_in_line,
+    fault_40_lock_without_a_deadline_gives_up_too,
+    fault_40_a_majority_that_answers_is_enough,
+);

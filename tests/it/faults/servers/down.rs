@@ -1,0 +1,130 @@
+//! Servers that are gone.
+
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, LeaseState, LostReason};
+use redlock_tests::{Server, eventually};
+
+use crate::faults::support::{
+    LEASE, LONG, NODE_TIMEOUT, PATIENT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named,
+    within,
+};
+use crate::kinds::{Kind, each_kind};
+
+each_kind!(
+    fault_01_server_killed_while_held,
+    fault_01_unlock_after_the_kill,
+    fault_01_loss_is_told_in_time_though_a_renewal_hangs,
+    fault_10_a_minority_is_down,
+    fault_11_a_majority_is_down_while_held,
+    fault_11_a_majority_is_down_at_acquire,
+);
+
+fn fault_01_server_killed_while_held<K: Kind>() {
+    let rig = Rig::start(1);
+    let guard = K::new(&rig.open(), "a").lock().unwrap();
+    rig.servers[0].kill();
+    let killed = Instant::now();
+    let (deadline, reason) = lost_at_own_deadline::<K>(&guard);
+    assert!(deadline <= killed + LEASE, "no renewal can have succeeded after the kill");
+    assert_eq!(reason, LostReason::Unreachable);
+    let error = within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard).unwrap_err());
+    assert_eq!(error.lost_reason(), Some(LostReason::Unreachable));
+}
+
+/// Killed outright, and behind a network that swallows everything.
+fn fault_01_unlock_after_the_kill<K: Kind>() {
+    let rig = Rig::start(1);
+    let locks = rig.open();
+    let hold = |key| K::new(&locks, key).lease(LONG).lock().unwrap();
+    let (a, b) = (hold("a"), hold("b"));
+    rig.proxies[0].black_hole();
+    let error = within(3 * NODE_TIMEOUT, "unlock() without answers", || K::unlock(a).unwrap_err());
+    assert!(matches!(&error, Error::Unconfirmed { key, confirmed: 0, of: 1, .. } if key == "a"), "{error}");
+    assert_eq!(nodes_named(&error).len(), 1);
+    rig.servers[0].kill();
+    rig.proxies[0].heal();
+    let error = within(3 * NODE_TIMEOUT, "unlock() without a server", || K::unlock(b).unwrap_err());
+    assert!(matches!(&error, Error::Unconfirmed { key, confirmed: 0, of: 1, .. } if key == "b"), "{error}");
+    assert_eq!(nodes_named(&error).len(), 1);
+}
+
+/// The node timeout is nearly as long as the lease: the renewal that is under way when the lease ends must not keep the news back.
+fn fault_01_loss_is_told_in_time_though_a_renewal_hangs<K: Kind>() {
+    let rig = Rig::start(1);
+    let (timeout, lease) = (Duration::from_millis(1400), Duration::from_millis(1500));
+    let locks = rig.builder().node_timeout(timeout).lease(lease).build().unwrap();
+    let guard = K::new(&locks, "a").lock().unwrap();
+    let renewals = rig.count("extend");
+    rig.proxies[0].black_hole();
+    rig.proxies[0].wait_count("extend", renewals + 1, SOON);
+    lost_at_deadline::<K>(&guard);
+    drop(guard);
+}
+
+fn fault_10_a_minority_is_down<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let rig = Rig::start(n);
+        let warmed = rig.open_warm::<K>();
+        let before = K::new(&warmed, "before").lease(PATIENT).lock().unwrap();
+        rig.servers[..rig.spare()].iter().for_each(Server::kill);
+        for locks in [&warmed, &rig.open()] {
+            let guard = K::new(locks, "a").lock().unwrap();
+            assert!(guard.fencing_token().unwrap() > 0);
+            guard.extend(PATIENT).unwrap();
+            let holder = K::new(locks, "a").inspect().unwrap().unwrap();
+            assert_eq!(&holder.id, guard.id());
+            K::unlock(guard).unwrap();
+            assert!(!K::new(locks, "a").is_locked().unwrap());
+        }
+        let until = Instant::now() + before.remaining();
+        eventually("renewals go on", SOON, || {
+            before.check().unwrap();
+            Instant::now() + before.remaining() > until + PATIENT / 4
+        });
+        assert!(before.fencing_token().unwrap() > 0);
+        K::unlock(before).unwrap();
+        assert!(rig.servers[rig.spare()..].iter().all(|server| server.get("before").is_none()));
+    });
+}
+
+fn fault_11_a_majority_is_down_while_held<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let guard = K::new(&locks, "a").lock().unwrap();
+        let other = K::new(&locks, "b").lease(PATIENT).lock().unwrap();
+        rig.servers[..rig.need()].iter().for_each(Server::kill);
+        let error = within(3 * NODE_TIMEOUT, "unlock()", || K::unlock(other).unwrap_err());
+        assert!(matches!(error, Error::Unconfirmed { of, .. } if of == n), "{error}");
+        assert_eq!(nodes_named(&error).len(), rig.need());
+        let (_, reason) = lost_at_own_deadline::<K>(&guard);
+        assert_eq!(reason, LostReason::Unreachable);
+        assert!(K::unlock(guard).unwrap_err().is_lost());
+        // The nodes that are left kept the key no longer than the release, or its time-to-live.
+        let left = &rig.servers[rig.need()..];
+        eventually("the keys are gone", SOON, || left.iter().all(|s| s.get("a").is_none() && s.get("b").is_none()));
+    });
+}
+
+fn fault_11_a_majority_is_down_at_acquire<K: Kind>() {
+    for_each_n(&[1, 3, 5], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let lock = K::new(&locks, "a");
+        rig.servers[..rig.need()].iter().for_each(Server::kill);
+        let wait = 2 * NODE_TIMEOUT;
+        for cold in [false, true] {
+            let fresh = rig.open();
+            let lock = if cold { K::new(&fresh, "a") } else { lock.clone() };
+            let error = within(wait + NODE_TIMEOUT, "try_lock_for()", || lock.try_lock_for(wait).err().unwrap());
+            assert!(error.is_unavailable() && !error.is_busy(), "{error}");
+            let named: Vec<usize> = nodes_named(&error).iter().map(|(node, _)| *node).collect();
+            assert_eq!(named, (1..=rig.need()).collect::<Vec<_>>(), "{error}");
+            assert!(rig.servers[rig.need()..].iter().all(|server| server.get("a").is_none()), "nothing is left behind");
+        }
+        rig.servers[..rig.need()].iter().for_each(Server::restart);
+        let guard = lock.try_lock_for(SOON).unwrap();
+        assert_eq!(guard.state(), LeaseState::Held);
+    });
+}

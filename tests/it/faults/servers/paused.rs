@@ -1,0 +1,105 @@
+//! The holder's process is stopped for longer than its lease.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use redlock_tests::Proxy;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::faults::support::{LEASE, LONG, Rig, SOON, for_each_n};
+use crate::kinds::{Kind, each_kind};
+
+each_kind!(fault_12_the_holder_is_stopped);
+
+/// Another process that holds the lock `a`; killed with this value.
+struct Holder {
+    process: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Holder {
+    fn start<K: Kind>(rig: &Rig) -> Holder {
+        let kind = if std::any::type_name::<K>().contains("Reentrant") { "reentrant_mutex" } else { "mutex" };
+        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
+            .args(["paused", kind, &LEASE.as_millis().to_string()])
+            .args(rig.proxies.iter().map(Proxy::url))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap()).lines();
+        Holder { process, orders, answers }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    fn order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    /// The words of its next line.
+    fn answer(&mut self) -> Vec<String> {
+        let line = self.answers.next().expect("the holder lives").unwrap();
+        line.split(' ').map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// What a lock protects: takes a write only with a fence that is not smaller than the largest it saw.
+#[derive(Default)]
+struct Resource(u64);
+
+impl Resource {
+    fn write(&mut self, fence: u64) -> bool {
+        let is_taken = fence >= self.0;
+        self.0 = self.0.max(fence);
+        is_taken
+    }
+}
+
+fn fault_12_the_holder_is_stopped<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let mut resource = Resource::default();
+        let mut holder = Holder::start::<K>(&rig);
+        let [token, fence] = &holder.answer()[..] else { panic!("token and fence") };
+        let (token, fence) = (token.clone(), fence.parse().unwrap());
+        assert!(resource.write(fence));
+        // Renewed once at least, then stopped until another client has the lock.
+        rig.proxies[0].wait_count("extend", 1, SOON);
+        holder.signal(Signal::STOP);
+        let locks = rig.open_direct();
+        let guard = K::new(&locks, "a").lease(LONG).try_lock_for(SOON).unwrap();
+        assert_ne!(guard.id().as_str(), token);
+        assert!(resource.write(guard.fencing_token().unwrap()));
+        // It wakes without a network, so that `check()` cannot have it from a server.
+        rig.proxies.iter().for_each(Proxy::black_hole);
+        holder.order("check");
+        holder.signal(Signal::CONT);
+        let [said, took] = &holder.answer()[..] else { panic!("result and time") };
+        assert_eq!(said, "lost");
+        assert!(took.parse::<u64>().unwrap() < 100, "no I/O, but it took {took} ms");
+        rig.proxies.iter().for_each(Proxy::heal);
+        assert!(!resource.write(fence), "its fence is refused");
+        holder.order("use");
+        assert_eq!(holder.answer(), ["lost", "lost"]);
+        holder.order("unlock");
+        assert_eq!(holder.answer(), ["lost"]);
+        assert!(holder.process.wait().unwrap().success());
+        guard.check().unwrap();
+        assert!(rig.holding("a", guard.id().as_str()) >= rig.need(), "the new holder's key is left alone");
+        guard.extend(LONG).unwrap();
+        K::unlock(guard).unwrap();
+        assert!(rig.is_free("a"));
+    });
+}

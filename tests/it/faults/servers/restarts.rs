@@ -1,0 +1,214 @@
+//! Servers that come back empty, or as somebody else.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redlock_sync::{LeaseState, LostReason, Redlock};
+use redlock_tests::{Server, eventually, poll};
+
+use crate::faults::support::{LONG, PATIENT, Rig, SOON, for_each_n, warm};
+use crate::kinds::{Kind, each_kind};
+
+each_kind!(
+    fault_02_a_server_restarts_empty,
+    fault_02_a_majority_restarts_empty,
+    fault_03_one_of_three_restarts_empty,
+    fault_03_a_restarted_node_casts_no_vote,
+    fault_04_failover_to_a_replica_without_the_key,
+    fault_16_scripts_are_flushed,
+    fault_16_a_server_restarts_with_its_data,
+    fault_16_failover_to_a_replica_with_the_key,
+);
+
+fn fault_02_a_server_restarts_empty<K: Kind>() {
+    let rig = Rig::start(1);
+    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    rig.servers[0].restart();
+    assert_eq!(lost_by_renewal::<K>(&guard), LostReason::Deleted);
+    assert_eq!(rig.servers[0].keys(), [""; 0], "nothing is re-created");
+    assert!(K::unlock(guard).unwrap_err().is_lost());
+    assert_eq!(rig.servers[0].keys(), [""; 0]);
+}
+
+/// Waits for a loss that comes at the next renewal, not at the end of the lease; its reason.
+fn lost_by_renewal<K: Kind>(guard: &K::Guard) -> LostReason {
+    let deadline = Instant::now() + guard.remaining();
+    let lost = poll(SOON, || guard.check().err()).expect("lost");
+    assert!(Instant::now() < deadline, "lost only at the end of the lease");
+    lost.lost_reason().unwrap_or_else(|| panic!("{lost}"))
+}
+
+fn fault_02_a_majority_restarts_empty<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let rig = Rig::start(n);
+        let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+        let struck = &rig.servers[..rig.need()];
+        // All down before the first comes back, or a renewal in between would fill that one again.
+        struck.iter().for_each(Server::kill);
+        struck.iter().for_each(Server::restart);
+        assert_eq!(lost_by_renewal::<K>(&guard), LostReason::Deleted);
+        assert!(struck.iter().all(|server| server.keys().is_empty()), "nothing is re-created");
+        assert!(K::unlock(guard).unwrap_err().is_lost());
+        assert!(rig.is_free("a"), "given up where it was left");
+    });
+}
+
+fn fault_03_one_of_three_restarts_empty<K: Kind>() {
+    let rig = Rig::start(3);
+    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    let token = guard.id().as_str().to_owned();
+    let fence = guard.fencing_token().unwrap();
+    let [first, second, third] = &rig.servers[..] else { panic!("three servers") };
+    second.restart();
+    guard.check().unwrap();
+    eventually("it is filled again", SOON, || second.get("a").as_deref() == Some(&token));
+    let counter: u64 = second.get("{a}:fence").unwrap().parse().unwrap();
+    assert!(counter >= fence, "the refill carries the fence");
+    assert_eq!(guard.state(), LeaseState::Held);
+    // It counts from the next round on: with it the lock survives the loss of another node.
+    first.kill();
+    let until = Instant::now() + guard.remaining();
+    eventually("renewed without the first", SOON, || {
+        guard.check().unwrap();
+        Instant::now() + guard.remaining() > until + PATIENT / 4
+    });
+    assert_eq!(third.get("a").as_deref(), Some(&*token));
+    K::unlock(guard).unwrap();
+    assert!(second.get("a").is_none() && third.get("a").is_none());
+}
+
+/// Sleeps until the wall clock is so far into a second.
+fn sleep_into_second(millis: u64) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = u64::from(now.subsec_millis());
+    sleep(Duration::from_millis((1000 + millis - now) % 1000));
+}
+
+/// A holds nodes 1 and 2; node 2 forgets it; B could have 2 and 3.
+fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
+    let rig = Rig::start(3);
+    let lease = Duration::from_millis(900);
+    let open = || -> Redlock { rig.builder().restart_guard(true).lease(lease).build().unwrap() };
+    let (a, b) = (open(), open());
+    warm::<K>(&a, lease);
+    warm::<K>(&b, lease);
+    sleep(lease); // Both clients know now that all servers are older than the lease.
+    // A server counts its uptime by seconds of the wall clock: one that starts at the end of a second is a second old at once.
+    sleep_into_second(750);
+    rig.proxies[2].refuse();
+    let held = K::new(&a, "a").renew(false).lock().unwrap();
+    let taken_until = Instant::now() + held.remaining();
+    assert_eq!(rig.holding("a", held.id().as_str()), 2);
+    rig.servers[1].restart();
+    let restarted = Instant::now();
+    sleep_into_second(10);
+    rig.proxies[2].heal();
+    let lock = K::new(&b, "a");
+    // B asks again and again while A holds, until node 3 takes part.
+    let guard = loop {
+        let asked = Instant::now();
+        match lock.try_lock() {
+            Ok(guard) => break guard,
+            Err(error) => assert!(error.is_busy() || error.is_unavailable(), "{error}"),
+        }
+        assert!(asked < restarted + SOON, "never acquired");
+        sleep(Duration::from_millis(5));
+    };
+    assert!(held.check().is_err() && Instant::now() >= taken_until, "two holders at the same time");
+    K::unlock(guard).unwrap();
+    drop(held);
+    assert!(rig.is_free("a"), "nothing is left of the attempts");
+    // Node 2 is needed now: it must be older than the lease.
+    rig.servers[0].kill();
+    rig.servers[1].restart();
+    let restarted = Instant::now();
+    let early = lock.try_lock().err().expect("node 2 casts no vote yet");
+    assert!(early.is_unavailable(), "{early}");
+    let guard = lock.try_lock_for(SOON).unwrap();
+    let waited = restarted.elapsed();
+    // The server's process is a little older than the end of its start.
+    assert!(waited + Duration::from_millis(300) >= lease, "it voted after {waited:?}");
+    assert!(waited < lease + Duration::from_secs(3), "it voted only after {waited:?}");
+    K::unlock(guard).unwrap();
+}
+
+/// The new master was split off before the lock reached it; clients come to it by the old address.
+fn fault_04_failover_to_a_replica_without_the_key<K: Kind>() {
+    let rig = Rig::start(1);
+    let replica = Server::start();
+    replica.replica_of(&rig.servers[0]);
+    let locks = rig.open_warm::<K>();
+    replica.promote();
+    let guard = K::new(&locks, "a").lease(PATIENT).lock().unwrap();
+    rig.proxies[0].target(&replica);
+    rig.proxies[0].drop_connections();
+    assert_eq!(lost_by_renewal::<K>(&guard), LostReason::Deleted);
+    assert_eq!(replica.get("a"), None, "nothing is re-created");
+    assert!(K::unlock(guard).unwrap_err().is_lost());
+    // And the new master works.
+    let guard = K::new(&locks, "a").try_lock_for(SOON).unwrap();
+    assert_eq!(replica.get("a").as_deref(), Some(guard.id().as_str()));
+    K::unlock(guard).unwrap();
+}
+
+fn fault_16_scripts_are_flushed<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let lock = K::new(&locks, "a");
+        let flush = || rig.servers.iter().for_each(|s| s.ask::<()>(redis::cmd("SCRIPT").arg("FLUSH")));
+        flush();
+        let guard = lock.try_lock().unwrap();
+        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        flush();
+        guard.extend(LONG).unwrap();
+        assert!(guard.remaining() > LONG / 2);
+        flush();
+        assert!(guard.fencing_token().unwrap() > 0);
+        flush();
+        assert!(lock.is_locked().unwrap());
+        flush();
+        K::unlock(guard).unwrap();
+        assert!(rig.is_free("a"));
+        // Also by the renewal thread.
+        let guard = lock.lease(PATIENT).try_lock().unwrap();
+        flush();
+        let until = Instant::now() + guard.remaining();
+        eventually("renewed", SOON, || Instant::now() + guard.remaining() > until + PATIENT / 4);
+        assert_eq!(guard.state(), LeaseState::Held);
+        K::unlock(guard).unwrap();
+    });
+}
+
+fn fault_16_a_server_restarts_with_its_data<K: Kind>() {
+    let rig = Rig::of(vec![Server::builder().persistent().start()]);
+    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    let fence = guard.fencing_token().unwrap();
+    rig.servers[0].restart_with_data();
+    let until = Instant::now() + guard.remaining();
+    eventually("renewed by the server that came back", SOON, || {
+        guard.check().unwrap();
+        Instant::now() + guard.remaining() > until + PATIENT / 4
+    });
+    assert_eq!(guard.fencing_token().unwrap(), fence);
+    K::unlock(guard).unwrap();
+    assert!(rig.is_free("a"));
+}
+
+fn fault_16_failover_to_a_replica_with_the_key<K: Kind>() {
+    let rig = Rig::start(1);
+    let replica = Server::start();
+    replica.replica_of(&rig.servers[0]);
+    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    eventually("the replica has the key", SOON, || replica.get("a").as_deref() == Some(guard.id().as_str()));
+    rig.proxies[0].target(&replica);
+    replica.promote();
+    rig.servers[0].kill();
+    let until = Instant::now() + guard.remaining();
+    eventually("renewed by the new master", SOON, || {
+        guard.check().unwrap();
+        Instant::now() + guard.remaining() > until + PATIENT / 4
+    });
+    K::unlock(guard).unwrap();
+    assert_eq!(replica.get("a"), None);
+}

@@ -1,0 +1,239 @@
+//! Requests and replies that are lost, late or slow.
+
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, LeaseState};
+use redlock_tests::{Act, Proxy, eventually};
+
+use crate::faults::support::{LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n, nodes_named, warm, within};
+use crate::kinds::{Kind, each_kind};
+
+each_kind!(
+    fault_05_reset_on_the_reply_to_an_acquire,
+    fault_05_reset_twice_on_the_reply_to_an_acquire,
+    fault_06_reset_on_the_reply_to_a_release,
+    fault_06_every_release_is_reset,
+    fault_07_reset_on_the_reply_to_an_extend,
+    fault_08_an_acquire_arrives_after_its_release,
+    fault_08_a_late_acquire_and_a_server_that_does_not_know_the_release,
+    fault_08_a_late_vote_of_a_round_that_was_won,
+    fault_09_a_black_hole_among_the_nodes,
+    fault_09_a_slow_node,
+    fault_09_a_slow_server_at_the_first_connection,
+);
+
+/// The tokens that were sent in acquires, in order.
+fn tokens_sent(proxy: &Proxy, name: &str) -> Vec<String> {
+    let of_name = |seen: &&redlock_tests::Seen| seen.name == name;
+    let keys = |seen: &redlock_tests::Seen| seen.args[1].parse::<usize>().unwrap();
+    proxy.seen().iter().filter(of_name).map(|seen| seen.args[2 + keys(seen)].clone()).collect()
+}
+
+/// The outcome is unknown; asked again with the same token, the server says yes.
+fn fault_05_reset_on_the_reply_to_an_acquire<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        rig.proxies[0].clear_log();
+        let fault = rig.proxies[0].on("acquire", Act::ResetAfter);
+        let guard = K::new(&locks, "a").lease(LONG).try_lock().unwrap();
+        assert_eq!(fault.hits(), 1);
+        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        assert_eq!(tokens_sent(&rig.proxies[0], "acquire"), [guard.id().as_str(); 2]);
+        K::unlock(guard).unwrap();
+        assert!(rig.is_free("a"));
+    });
+}
+
+fn fault_05_reset_twice_on_the_reply_to_an_acquire<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let lock = K::new(&locks, "a").lease(LONG);
+        let struck = &rig.proxies[..rig.need()];
+        let faults: Vec<_> = struck.iter().map(|proxy| proxy.on_each("acquire", Act::ResetAfter)).collect();
+        let releases = rig.count("release");
+        let error = lock.try_lock().err().unwrap();
+        assert!(error.is_unavailable(), "{error}");
+        assert!(faults.iter().all(|fault| fault.hits() >= 1), "the acquire was executed");
+        assert!(rig.is_free("a"), "a release went out");
+        assert!(rig.count("release") > releases);
+        faults.iter().for_each(redlock_tests::Fault::release);
+        let guard = lock.try_lock_for(SOON).unwrap();
+        assert_ne!(rig.holding("a", guard.id().as_str()), 0);
+        K::unlock(guard).unwrap();
+        assert!(rig.is_free("a"));
+    });
+}
+
+fn fault_06_reset_on_the_reply_to_a_release<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let guard = K::new(&locks, "a").lease(LONG).lock().unwrap();
+        let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", Act::ResetAfter)).collect();
+        within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard))
+            .expect("`not held` after an unknown outcome is success");
+        assert!(faults.iter().all(|fault| fault.hits() == 1));
+        assert!(rig.is_free("a"));
+        let again = K::new(&locks, "a").try_lock_for(SOON).unwrap();
+        K::unlock(again).unwrap();
+    });
+}
+
+fn fault_06_every_release_is_reset<K: Kind>() {
+    for act in [Act::ResetAfter, Act::ResetBefore] {
+        let rig = Rig::start(1);
+        let locks = rig.open_warm::<K>();
+        let guard = K::new(&locks, "a").lease(LONG).lock().unwrap();
+        let sent = rig.count("release");
+        let fault = rig.proxies[0].on_each("release", act.clone());
+        let error = within(3 * NODE_TIMEOUT, "unlock()", || K::unlock(guard).unwrap_err());
+        assert!(matches!(error, Error::Unconfirmed { confirmed: 0, of: 1, .. }), "{error}");
+        assert!(rig.count("release") >= sent + 3, "it was tried again and again");
+        assert_eq!(rig.is_free("a"), act == Act::ResetAfter);
+        // What may have stayed does not lock out the process that left it.
+        fault.release();
+        let again = K::new(&locks, "a").try_lock_for(SOON).unwrap();
+        K::unlock(again).unwrap();
+        assert!(rig.is_free("a"));
+    }
+}
+
+fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let lease = 2 * LEASE;
+        let guard = K::new(&locks, "a").lease(lease).lock().unwrap();
+        let releases = rig.count("release");
+        let deadline = Instant::now() + guard.remaining();
+        let struck = &rig.proxies[..rig.need()];
+        let faults: Vec<_> = struck.iter().map(|proxy| proxy.on_each("extend", Act::ResetAfter)).collect();
+        eventually("a renewal has failed", SOON, || guard.state() == LeaseState::Suspended);
+        assert!(Instant::now() < deadline);
+        guard.check().unwrap();
+        faults.iter().for_each(redlock_tests::Fault::release);
+        eventually("a renewal has succeeded", SOON, || guard.state() == LeaseState::Held);
+        eventually("the lease lasts longer than without", SOON, || {
+            Instant::now() + guard.remaining() > deadline + LEASE / 2
+        });
+        guard.check().unwrap();
+        assert_eq!(rig.count("release"), releases, "a failed extend never deletes");
+        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        // One reset alone is not even noticed.
+        let fault = rig.proxies[0].on("extend", Act::ResetAfter);
+        guard.extend(lease).unwrap();
+        assert_eq!((fault.hits(), guard.state()), (1, LeaseState::Held));
+        K::unlock(guard).unwrap();
+    });
+}
+
+/// The fence key shows that the late acquire was executed; the lease is so long that only the release can have removed the key.
+fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let held: Vec<_> = rig.proxies[..rig.need()].iter().map(|proxy| proxy.on("acquire", Act::Hold)).collect();
+        let lock = K::new(&locks, "a").lease(LONG);
+        let error = within(2 * NODE_TIMEOUT, "try_lock()", || lock.try_lock().err().unwrap());
+        assert!(error.is_unavailable(), "{error}");
+        assert_eq!(nodes_named(&error).len(), rig.need());
+        assert!(rig.is_free("a"), "rolled back where it was applied");
+        held.iter().for_each(redlock_tests::Fault::release);
+        let late = &rig.servers[..rig.need()];
+        eventually("the late acquires are applied", SOON, || late.iter().all(|s| s.get("{a}:fence").is_some()));
+        eventually("nothing stays", SOON, || rig.is_free("a"));
+        let guard = K::new(&rig.open_direct(), "a").lock().unwrap();
+        K::unlock(guard).unwrap();
+    });
+}
+
+fn fault_08_a_late_acquire_and_a_server_that_does_not_know_the_release<K: Kind>() {
+    let rig = Rig::start(1);
+    let locks = rig.open();
+    let other = K::new(&locks, "other").lease(LONG).lock().unwrap(); // The server knows the acquire from here on.
+    let held = rig.proxies[0].on("acquire", Act::Hold);
+    assert!(K::new(&locks, "a").lease(LONG).try_lock().is_err());
+    held.release();
+    eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
+    eventually("nothing stays", SOON, || rig.is_free("a"));
+    K::unlock(other).unwrap();
+}
+
+/// A node's vote comes after the lock was taken without it, and after it was given up.
+fn fault_08_a_late_vote_of_a_round_that_was_won<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let held = rig.proxies[0].on("acquire", Act::Hold);
+        let guard = K::new(&locks, "a").lease(LONG).try_lock().unwrap();
+        assert_eq!(rig.holding("a", guard.id().as_str()), n - 1);
+        K::unlock(guard).unwrap();
+        held.release();
+        eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
+        eventually("nothing stays", SOON, || rig.is_free("a"));
+    });
+}
+
+fn fault_09_a_black_hole_among_the_nodes<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let timeout = Duration::from_millis(600);
+        let rig = Rig::start(n);
+        let open = || rig.builder().node_timeout(timeout).lease(LONG).build().unwrap();
+        let warmed = open();
+        warm::<K>(&warmed, LONG);
+        rig.proxies[0].black_hole();
+        for (locks, what) in [(warmed, "a client with connections"), (open(), "a fresh client")] {
+            let lock = K::new(&locks, "a");
+            let guard = within(timeout, what, || lock.try_lock().unwrap());
+            within(Duration::ZERO, "a release after that", || K::unlock(guard).unwrap());
+            let start = Instant::now();
+            for _ in 0..10 {
+                let guard = lock.try_lock().unwrap();
+                guard.fencing_token().unwrap();
+                guard.extend(LONG).unwrap();
+                K::unlock(guard).unwrap();
+            }
+            let took = start.elapsed();
+            assert!(took < timeout + SLACK, "{what}: 40 operations without the node took {took:?}");
+        }
+        rig.proxies[0].heal();
+        eventually("nothing stays", SOON, || rig.is_free("a"));
+    });
+}
+
+/// Slower than the others, yet in time: it costs its round trip once, not once per node, and its vote counts.
+fn fault_09_a_slow_node<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let trip = Duration::from_millis(150);
+        let rig = Rig::start(n);
+        let locks = rig.builder().node_timeout(Duration::from_secs(1)).lease(LONG).build().unwrap();
+        warm::<K>(&locks, LONG);
+        rig.proxies[..rig.spare()].iter().for_each(|proxy| proxy.latency(trip / 2));
+        let start = Instant::now();
+        let guard = K::new(&locks, "a").try_lock().unwrap();
+        // Counted from before the first byte, less 1 % drift: the time of the reply is half a round trip later than the latest allowed.
+        let end = guard.remaining() + start.elapsed();
+        assert!(end + LONG / 100 <= LONG + trip / 2, "the lease ends {end:?} after the call");
+        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        guard.extend(LONG).unwrap();
+        K::unlock(guard).unwrap();
+        assert!(rig.is_free("a"));
+        let took = start.elapsed();
+        assert!(took >= 3 * trip, "all were waited for");
+        assert!(took < 3 * trip + SLACK, "three operations took {took:?}");
+    });
+}
+
+/// Nothing fails when a connection takes a while: there is the whole node timeout for it.
+fn fault_09_a_slow_server_at_the_first_connection<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        rig.proxies.iter().for_each(|proxy| proxy.latency(Duration::from_millis(15)));
+        let locks = rig.builder().node_timeout(Duration::from_millis(900)).build().unwrap();
+        let guard = K::new(&locks, "a").try_lock().unwrap();
+        assert_eq!(rig.holding("a", guard.id().as_str()), n);
+        K::unlock(guard).unwrap();
+    });
+}

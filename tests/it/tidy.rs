@@ -1,1 +1,0 @@
-//! Rules of the repository that a compiler does not check.

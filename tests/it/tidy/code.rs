@@ -1,0 +1,105 @@
+//! What stands in no code of the library, and how long a file may be.
+
+use super::source::{blank, package, read, tracked};
+
+const PACKAGES: [&str; 2] = ["redlock-sync", "redlock-macros"];
+/// What users ask to panic: `assert_locked!`, and the policy `panic` of the attribute.
+const PANIC_ON_PURPOSE: [&str; 2] = ["__private/assert.rs", "__private/policy.rs"];
+/// A file that is longer is about more than one thing.
+const MOST_LINES: usize = 500;
+
+#[test]
+fn the_library_does_not_panic() {
+    let patterns = [
+        ".unwrap()",
+        ".expect(",
+        ".unwrap_err()",
+        ".expect_err(",
+        "panic!(",
+        "todo!(",
+        "unimplemented!(",
+        "unreachable!(",
+    ];
+    let sources =
+        PACKAGES.into_iter().flat_map(package).filter(|source| !PANIC_ON_PURPOSE.contains(&source.name.as_str()));
+    let found: Vec<String> =
+        sources.flat_map(|source| patterns.iter().flat_map(|p| source.uses(p)).collect::<Vec<_>>()).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_library_is_safe_and_quiet() {
+    let patterns = ["unsafe ", "println!(", "eprintln!(", "print!(", "eprint!(", "dbg!("];
+    let sources = PACKAGES.into_iter().flat_map(package);
+    let found: Vec<String> =
+        sources.flat_map(|source| patterns.iter().flat_map(|p| source.uses(p)).collect::<Vec<_>>()).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The Rust files of the whole workspace.
+fn rust_files() -> impl Iterator<Item = (String, String)> {
+    let rust = tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs"));
+    rust.map(|path| (path.display().to_string(), read(&path).unwrap()))
+}
+
+#[test]
+fn no_test_is_ignored() {
+    let in_code = |text: &str| blank(text).replace(' ', "").contains("#[ignore");
+    let in_docs = |text: &str| text.lines().any(|line| is_ignored_example(line.trim_start()));
+    let found: Vec<String> =
+        rust_files().filter(|(_, text)| in_code(text) || in_docs(text)).map(|(name, _)| name).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// `/// ```ignore`, also among other words.
+fn is_ignored_example(line: &str) -> bool {
+    let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+    let words = doc.and_then(|doc| doc.trim_start().strip_prefix("```"));
+    words.is_some_and(|words| words.split(',').any(|word| word.trim() == "ignore"))
+}
+
+#[test]
+fn no_file_is_too_long() {
+    // What the macros accept and refuse is a catalogue, not code to read.
+    let long: Vec<String> = rust_files()
+        .filter(|(name, _)| !name.starts_with("tests/ui/"))
+        .map(|(name, text)| (name, text.lines().count()))
+        .filter(|(_, lines)| *lines > MOST_LINES)
+        .map(|(name, lines)| format!("{name} has {lines} lines, more than {MOST_LINES}"))
+        .collect();
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+/// A test that is not there is not run: each file of tests is named by a `mod` line beside it or above it.
+#[test]
+fn no_file_is_forgotten() {
+    let files: Vec<(String, String)> = rust_files().collect();
+    let forgotten: Vec<&String> = files.iter().map(|(name, _)| name).filter(|name| !is_named(name, &files)).collect();
+    assert!(forgotten.is_empty(), "no `mod` line names {forgotten:#?}");
+}
+
+fn is_named(name: &str, files: &[(String, String)]) -> bool {
+    let path = std::path::Path::new(name);
+    let (stem, folder) = (path.file_stem().unwrap().to_str().unwrap(), path.parent().unwrap());
+    // Roots are named by a Cargo.toml: main.rs, lib.rs, binaries, examples, and what lies directly in a package.
+    let is_root = ["main", "lib", "build"].contains(&stem)
+        || folder.ends_with("bin")
+        || folder.parent().is_none_or(|p| p.as_os_str().is_empty());
+    let is_case = folder.ends_with("ui") || folder.iter().any(|part| part == "ui");
+    let (module, above) = if stem == "mod" {
+        (folder.file_name().unwrap().to_str().unwrap(), folder.parent().unwrap())
+    } else {
+        (stem, folder)
+    };
+    let by_mod = format!("mod {module};");
+    let by_path = format!("/{stem}.rs\"]");
+    is_root
+        || is_case
+        || files.iter().any(|(other, text)| {
+            let other = std::path::Path::new(other);
+            let near = other.parent() == Some(above) || other.with_extension("") == above;
+            other != path
+                && (near && text.contains(&by_mod)
+                    || text.contains(&by_path) && above.starts_with(other.parent().unwrap()))
+        })
+}

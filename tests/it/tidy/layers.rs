@@ -1,0 +1,145 @@
+//! Who may import whom, and who alone may do what: section 3 of ARCHITECTURE as data.
+
+use std::collections::BTreeSet;
+
+use super::source::{Source, library};
+
+/// Each module's layer. Imports go to strictly lower layers, but for the edges below.
+const LAYERS: [(&str, u8); 21] = [
+    ("lib", 7),
+    ("__private", 7),
+    ("default_client", 7),
+    ("client", 6),
+    ("lock", 5),
+    ("acquire", 4),
+    ("reentry", 4),
+    ("lease", 3),
+    ("wait", 3),
+    ("quorum", 2),
+    ("primitive", 2),
+    ("gate", 2),
+    ("node", 1),
+    ("script", 1),
+    ("config", 1),
+    ("key", 0),
+    ("token", 0),
+    ("error", 0),
+    ("clock", 0),
+    // Modules that are to come have their place already.
+    ("queue", 5),
+    ("testing", 7),
+];
+
+/// Imports within a layer.
+const EDGES: [(&str, &str); 5] =
+    [("quorum", "gate"), ("quorum", "primitive"), ("node", "script"), ("key", "error"), ("token", "error")];
+
+fn layer(module: &str) -> u8 {
+    let found = LAYERS.iter().find(|(name, _)| *name == module);
+    found.unwrap_or_else(|| panic!("module `{module}` has no layer yet: give it one in the table of this test")).1
+}
+
+/// The modules that a file names by `crate::`; also those in braces, as in `crate::{a, b::c}`.
+fn imports(source: &Source) -> BTreeSet<String> {
+    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    source
+        .code
+        .split("crate::")
+        .skip(1)
+        .flat_map(|after| match after.strip_prefix('{') {
+            Some(list) => top_level(list).map(|part| name(part.trim())).collect::<Vec<_>>(),
+            None => vec![name(after)],
+        })
+        .filter(|name| name.starts_with(|c: char| c.is_lowercase() || c == '_'))
+        .collect()
+}
+
+/// The parts of a `{…}` list, without what stands in inner braces.
+fn top_level(list: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0;
+    let end = list.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '{') - i32::from(*c == '}');
+        depth < 0
+    });
+    let mut inner = 0;
+    list[..end.map_or(list.len(), |(at, _)| at)].split(move |c: char| {
+        inner += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && inner == 0
+    })
+}
+
+fn may_import(from: &str, to: &str) -> bool {
+    from == to || layer(to) < layer(from) || EDGES.contains(&(from, to))
+}
+
+#[test]
+fn no_module_imports_from_a_higher_layer() {
+    let mut wrong = Vec::new();
+    for source in library() {
+        let from = source.module();
+        // The map of the crate names all of them.
+        for to in imports(&source).iter().filter(|to| from != "lib" && !may_import(from, to)) {
+            wrong.push(format!("{} imports from {to}", source.name));
+        }
+        layer(from);
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The patterns stand only where `allowed` says.
+fn only_in(allowed: impl Fn(&Source) -> bool, patterns: &[&str]) {
+    let strangers = library().into_iter().filter(|source| !allowed(source));
+    let found: Vec<String> =
+        strangers.flat_map(|source| patterns.iter().flat_map(|p| source.uses(p)).collect::<Vec<_>>()).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    let used =
+        library().into_iter().any(|source| allowed(&source) && patterns.iter().any(|p| !source.uses(p).is_empty()));
+    assert!(used, "none of {patterns:?} is found anywhere: the search is broken, or the rule has no object");
+}
+
+#[test]
+fn only_the_node_layer_names_the_redis_crates() {
+    only_in(
+        |source| source.module() == "node",
+        &["redis::", "r2d2::", "scheduled_thread_pool", "use redis;", "use r2d2;"],
+    );
+}
+
+#[test]
+fn only_the_node_layer_opens_sockets() {
+    let sockets =
+        ["TcpStream", "UnixStream", "UdpSocket", "std::net", "std::os::unix::net", "connect(", "connect_timeout("];
+    only_in(|source| source.module() == "node", &sockets);
+}
+
+#[test]
+fn only_the_clock_reads_a_clock_or_sleeps() {
+    let clocks = ["Instant::now", "SystemTime", "thread::sleep", "clock_gettime", "sleep_ms", "nanosleep", ".elapsed("];
+    only_in(|source| source.name == "clock.rs", &clocks);
+}
+
+#[test]
+fn only_renewal_and_nodes_start_threads() {
+    let threads = ["thread::Builder", "thread::spawn", "thread::scope"];
+    only_in(|source| source.name == "lease/renewal.rs" || source.module() == "node", &threads);
+}
+
+/// No kind of lock waits, starts threads or counts votes by itself.
+#[test]
+fn kinds_leave_waiting_and_counting_to_others() {
+    only_in(|source| !["lock", "queue"].contains(&source.module()), &["Tally", ".sleep(", "Condvar"]);
+}
+
+#[test]
+fn imports_are_found_in_every_form() {
+    let code =
+        "use crate::a::B;\nuse crate::{c::{D, E}, f, g::H};\nfn i(_: crate::j::K, _: crate::Retry) {}".to_owned();
+    let source = Source { name: "x.rs".into(), text: String::new(), code };
+    assert_eq!(imports(&source).into_iter().collect::<Vec<_>>(), ["a", "c", "f", "g", "j"]);
+}
+
+#[test]
+fn the_table_knows_up_from_down() {
+    assert!(may_import("lock", "acquire") && may_import("node", "script") && may_import("lock", "lock"));
+    assert!(!may_import("acquire", "lock") && !may_import("wait", "lease") && !may_import("script", "node"));
+}

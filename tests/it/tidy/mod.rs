@@ -1,0 +1,15 @@
+//! Rules of the repository that a compiler does not check.
+//!
+//! 1. `source`: the files, and Rust code without comments, strings and tests.
+//! 2. `layers`: who may import whom, and who alone may do what.
+//! 3. `code`: what stands in no code of the library, and how long a file may be.
+//! 4. `docs`: each public item has an example.
+//! 5. `scripts`: the Lua files.
+//! 6. `packages`: changelog, versions, licences, and what must not be in any file.
+
+mod code;
+mod docs;
+mod layers;
+mod packages;
+mod scripts;
+mod source;

@@ -1,0 +1,129 @@
+//! Changelog, versions, licences, and what must not be in any file.
+
+use std::fs;
+use std::path::Path;
+
+use super::source::{read, root, tracked};
+
+/// The packages that are published.
+const PUBLISHED: [&str; 2] = ["redlock-sync", "redlock-macros"];
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The value of a line `name = "value"` below `[table]`.
+fn setting(toml: &str, table: &str, name: &str) -> Option<String> {
+    let below = toml.split(&format!("[{table}]\n")).nth(1)?;
+    let lines = below.lines().take_while(|line| !line.starts_with('['));
+    let value = lines.filter_map(|line| line.split_once('=')).find(|(key, _)| key.trim() == name)?.1;
+    Some(value.trim().trim_matches('"').to_owned())
+}
+
+/// The version of the workspace.
+fn version() -> String {
+    setting(&text("Cargo.toml"), "workspace.package", "version").expect("the workspace has a version")
+}
+
+/// The version of a package, its own or that of the workspace.
+fn version_of(package: &str) -> String {
+    let toml = text(&format!("{package}/Cargo.toml"));
+    match setting(&toml, "package", "version") {
+        Some(own) => own,
+        None => setting(&toml, "package", "version.workspace").map(|_| version()).expect("the package has a version"),
+    }
+}
+
+#[test]
+fn the_published_packages_have_one_version() {
+    assert_eq!(version_of("redlock-sync"), version_of("redlock-macros"));
+    let toml = text("redlock-sync/Cargo.toml");
+    let pin = toml.lines().find(|line| line.starts_with("redlock-macros")).expect("the macros are a dependency");
+    let exact = format!("version = \"={}\"", version());
+    assert!(pin.contains(&exact), "`{pin}` does not say {exact}: the macros expand to what is private to one version");
+}
+
+/// There is a place for what changes now, and one for the version that was or will be published.
+#[test]
+fn the_changelog_knows_this_version() {
+    let changelog = text("CHANGELOG.md");
+    let heads: Vec<&str> = changelog.lines().filter(|line| line.starts_with("## ")).collect();
+    let version = format!("## [{}]", version());
+    assert!(heads.first().is_some_and(|head| head.starts_with("## [Unreleased]")), "{heads:?}");
+    assert!(heads.iter().any(|head| head.starts_with(&version)), "no `{version}` in {heads:?}");
+}
+
+#[test]
+fn each_published_package_has_its_licences() {
+    for licence in LICENCES {
+        let original = text(licence);
+        for package in PUBLISHED {
+            assert_eq!(text(&format!("{package}/{licence}")), original, "{package}/{licence} is another text");
+        }
+    }
+    assert_eq!(setting(&text("Cargo.toml"), "workspace.package", "license").unwrap(), "MIT OR Apache-2.0");
+}
+
+#[test]
+fn the_other_packages_are_not_published() {
+    for package in ["tests", "examples"] {
+        assert_eq!(
+            setting(&text(&format!("{package}/Cargo.toml")), "package", "publish").unwrap(),
+            "false",
+            "{package}"
+        );
+    }
+}
+
+/// Paths of somebody's machine: homes, and where this checkout lies. Put together here, so that this file has none.
+fn machine_paths() -> Vec<String> {
+    let homes = ["root", "home", "Users", "work"].map(|folder| format!("/{folder}/"));
+    let here = root().to_str().map(str::to_owned);
+    let home = std::env::var("HOME").ok().filter(|home| home.len() > 5);
+    homes.into_iter().chain(here).chain(home).collect()
+}
+
+/// Where a file tells of a machine: the path must start there, or it is a part of a URL or of another path.
+fn tells(text: &str, path: &str) -> bool {
+    let starts = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || "._-/~*".contains(c));
+    text.match_indices(path).any(|(at, _)| starts(at))
+}
+
+#[test]
+fn no_file_names_a_machine() {
+    let paths = machine_paths();
+    let mut found = Vec::new();
+    for file in tracked() {
+        let Some(text) = read(&file) else { continue };
+        found.extend(paths.iter().filter(|path| tells(&text, path)).map(|path| format!("{}: {path}", file.display())));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Registries other than the public one: how a file can name one.
+const REGISTRY_SETTINGS: [&str; 6] =
+    ["index-url", "index_url", "PIP_INDEX", "UV_INDEX", "CARGO_REGISTRIES", "replace-with"];
+
+#[test]
+fn no_file_names_a_registry() {
+    let lock = text("Cargo.lock");
+    let sources = lock.lines().filter(|line| line.starts_with("source = "));
+    let public = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+    let strange: Vec<&str> = sources.filter(|line| *line != public).collect();
+    assert!(strange.is_empty(), "{strange:#?}");
+    let this = Path::new(file!()).file_name();
+    for file in tracked().into_iter().filter(|file| file.file_name() != this) {
+        let Some(text) = read(&file) else { continue };
+        for word in REGISTRY_SETTINGS {
+            assert!(!text.contains(word), "{} names a registry by `{word}`", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_machine_path_is_found() {
+    let path = format!("/{}/", "home");
+    assert!(tells(&format!("in {path}ann/x"), &path) && tells(&format!("\"{path}ann\""), &path));
+    assert!(!tells(&format!("https://a.example{path}x"), &path) && !tells(&format!("target{path}x"), &path));
+}

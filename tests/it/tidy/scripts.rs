@@ -1,0 +1,70 @@
+//! The Lua files: they say what they take and give, and a server takes them under the digest that the library computed.
+
+use std::collections::BTreeMap;
+
+use redlock_tests::Server;
+
+use super::source::{read, tracked};
+
+/// The scripts' sources by name.
+fn scripts() -> BTreeMap<String, String> {
+    let lua = tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "lua"));
+    let scripts: BTreeMap<String, String> =
+        lua.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), read(&path).unwrap())).collect();
+    assert!(scripts.len() >= 5, "{:?}", scripts.keys());
+    scripts
+}
+
+/// The comment that a script starts with.
+fn header(script: &str) -> String {
+    script.lines().take_while(|line| line.starts_with("--")).collect::<Vec<_>>().join("\n")
+}
+
+/// The `KEYS[n]` and `ARGV[n]` in a text, with n a number; `ARGV[n..]` counts as `ARGV[n]`.
+fn parameters<'a>(text: &'a str, table: &'a str) -> Vec<u32> {
+    let inside = text.split(table).skip(1).filter_map(|after| after.split(']').next());
+    let mut numbers: Vec<u32> = inside.filter_map(|inside| inside.trim_end_matches('.').parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+#[test]
+fn each_script_says_what_it_takes_and_gives() {
+    for (name, script) in scripts() {
+        let header = header(&script);
+        let body = &script[header.len()..];
+        assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
+        for word in ["KEYS[1]", "replies "] {
+            assert!(header.contains(word), "the first lines of {name}.lua do not state {word}");
+        }
+        for table in ["KEYS[", "ARGV["] {
+            let (stated, used) = (parameters(&header, table), parameters(body, table));
+            let missing: Vec<&u32> = used.iter().filter(|n| !stated.contains(n)).collect();
+            assert!(
+                missing.is_empty(),
+                "{name}.lua uses {table}n] for {missing:?}, which its first lines do not state"
+            );
+            let gapless = stated.iter().zip(1..).all(|(stated, n)| *stated == n);
+            assert!(gapless, "{name}.lua states {table}n] for {stated:?}, with a gap");
+        }
+        assert!(!body.contains("tostring("), "{name}.lua: `tostring` of a large number loses digits, take '%.0f'");
+    }
+}
+
+#[test]
+fn each_script_loads_under_the_digest_that_the_library_computed() {
+    let server = Server::start();
+    let known: BTreeMap<&str, String> = redlock_sync::__private::scripts().into_iter().collect();
+    let scripts = scripts();
+    assert_eq!(known.keys().collect::<Vec<_>>(), scripts.keys().collect::<Vec<_>>());
+    for (name, script) in &scripts {
+        let digest: String = server.ask(redis::cmd("SCRIPT").arg("LOAD").arg(script));
+        assert_eq!(known[name.as_str()], digest, "{name}");
+    }
+}
+
+#[test]
+fn parameters_are_found() {
+    assert_eq!(parameters("ARGV[1] token, ARGV[5..] tickets, ARGV[i], KEYS[2]", "ARGV["), [1, 5]);
+}

@@ -1,0 +1,116 @@
+//! `agent cycles DIRECT_URL PROXY_URL`: locks and unlocks a hundred times, tells what it uses, and again after ten thousand.
+//!
+//! Two clients: one by the proxy, whose connections the test cuts, and one straight to the server, which makes the first one's locks
+//! contended. It prints what it uses four times, each time as soon as that is no more than it should be, and waits for a line: before the
+//! clients are made, after a hundred cycles, after ten thousand, and when the clients are gone.
+
+use std::fs;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, MutexGuard, Redlock, Retry};
+use redlock_tests::poll;
+
+const THREADS: u64 = 4;
+/// Connections that a pool may keep: those set, and those that the library sets aside for renewals and releases.
+const ORDINARY: u32 = 4;
+const RESERVED: u32 = 4;
+/// Threads and late sockets end by themselves, after some seconds without work.
+const SETTLES: Duration = Duration::from_secs(60);
+
+/// How the cycles ended.
+#[derive(Debug, Default)]
+struct Ends {
+    released: AtomicU64,
+    busy: AtomicU64,
+    failed: AtomicU64,
+}
+
+pub(crate) fn main(args: &[String]) {
+    let [direct, proxy] = args else { panic!("expected two URLs: {args:?}") };
+    let ends = Ends::default();
+    let base = settled((1, usize::MAX));
+    tell(&ends, base);
+    let (direct, proxied) = (open(direct), open(proxy));
+    let full = base.1 + usize::try_from(2 * (ORDINARY + RESERVED)).expect("a small number");
+    run(&direct, &proxied, 100, &ends);
+    let first = settled((usize::MAX, full));
+    tell(&ends, first);
+    run(&direct, &proxied, 9_900, &ends);
+    tell(&ends, settled((first.0, full)));
+    drop((direct, proxied));
+    tell(&ends, settled(base));
+}
+
+fn open(url: &str) -> Redlock {
+    let builder = Redlock::builder().node(url).connections(ORDINARY).node_timeout(Duration::from_millis(500));
+    builder.retry(Retry::every(Duration::from_millis(1))).build().expect("the settings are good")
+}
+
+fn run(direct: &Redlock, proxied: &Redlock, cycles: u64, ends: &Ends) {
+    let work = |thread: u64| (0..cycles / THREADS).for_each(|i| cycle(direct, proxied, thread, i, ends));
+    thread::scope(|scope| (0..THREADS).for_each(|thread| _ = scope.spawn(move || work(thread))));
+}
+
+/// Keys are shared by two threads; some cycles go past the proxy, some hold on while the others wait, some do not wait at all.
+fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) {
+    let locks = if (i + thread).is_multiple_of(3) { direct } else { proxied };
+    let lock = locks.mutex(format!("key:{}", thread / 2));
+    let taken = match i % 5 {
+        0 => lock.try_lock(),
+        1 => lock.try_lock_for(Duration::from_millis(2)),
+        2 => lock.renew(false).try_lock_for(Duration::from_millis(5)),
+        _ => lock.try_lock_for(Duration::from_millis(200)),
+    };
+    note(ends, taken.and_then(|guard| hold(guard, thread / 2, i)));
+}
+
+/// Nobody else is inside meanwhile, whatever becomes of the connections.
+fn hold(guard: MutexGuard, key: u64, i: u64) -> Result<(), Error> {
+    static INSIDE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+    let inside = &INSIDE[usize::from(key == 1)];
+    assert!(!inside.swap(true, Ordering::SeqCst), "two holders at once");
+    if i.is_multiple_of(4) {
+        thread::sleep(Duration::from_millis(2));
+    }
+    guard.check()?;
+    inside.store(false, Ordering::SeqCst);
+    guard.unlock()
+}
+
+fn note(ends: &Ends, result: Result<(), Error>) {
+    let end = match result {
+        Ok(()) => &ends.released,
+        Err(Error::Busy { .. }) => &ends.busy,
+        Err(Error::Unavailable { .. } | Error::Unconfirmed { .. }) => &ends.failed,
+        Err(other) => panic!("a cycle ended with: {other}"),
+    };
+    end.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Threads and open files of this process.
+fn used() -> (usize, usize) {
+    let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).expect("this is Linux").count();
+    (count("task"), count("fd"))
+}
+
+/// What is used once that has stayed the same for a while and is no more than `most`; or what there is after a minute.
+fn settled(most: (usize, usize)) -> (usize, usize) {
+    let (mut last, mut calm) = (used(), 0);
+    let found = poll(SETTLES, || {
+        let now = used();
+        calm = if now == last { calm + 1 } else { 0 };
+        last = now;
+        (calm > 100 && now.0 <= most.0 && now.1 <= most.1).then_some(now)
+    });
+    found.unwrap_or(last)
+}
+
+/// Tells, and waits for a line.
+fn tell(ends: &Ends, used: (usize, usize)) {
+    let [released, busy, failed] = [&ends.released, &ends.busy, &ends.failed].map(|n| n.load(Ordering::Relaxed));
+    println!("{} {} {released} {busy} {failed}", used.0, used.1);
+    io::stdin().read_line(&mut String::new()).expect("stdin can be read");
+}

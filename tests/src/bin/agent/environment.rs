@@ -1,0 +1,18 @@
+//! The default client as the environment of this process makes it.
+
+use redlock_sync::{Error, Redlock, distributed_lock};
+
+#[distributed_lock("shop", guard = lock)]
+fn shop() -> Result<String, Error> {
+    Ok(lock.key().to_owned())
+}
+
+/// Says what key an annotated function locks and with which client, or why there is none. A client that was made lazily stays.
+pub(crate) fn main() {
+    match shop() {
+        Ok(key) => println!("{key} with {:?}", Redlock::default_client().unwrap()),
+        Err(error) => println!("{error}"),
+    }
+    let was_set = Redlock::set_default(Redlock::open("redis://other/").unwrap()).is_ok();
+    assert_eq!(was_set, shop().is_err());
+}

@@ -1,0 +1,132 @@
+//! Holders in a process of their own, for faults that end or copy a process.
+//!
+//! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard alive.
+//! 2. `fork KIND KEY URL…`: takes the lock, forks, and tells what the child's copy and the parent could do.
+//! 3. `hear URL…`: builds a client and tells what the library logs.
+#![allow(
+    unsafe_code,
+    reason = "a fork is what these tests are about; the child calls nothing that needs the parent's threads"
+)]
+
+use std::io::{self, BufRead, Write};
+use std::ops::Deref;
+use std::process::{abort, exit};
+use std::time::Duration;
+
+use redlock_sync::{Error, Lease, Redlock};
+
+type Guard = Box<dyn Deref<Target = Lease>>;
+
+pub(crate) fn main(args: &[String]) {
+    match args {
+        [what, kind, key, lease, urls @ ..] if what == "hold" => hold(kind, key, lease.parse().unwrap(), urls),
+        [what, kind, key, urls @ ..] if what == "fork" => fork(kind, key, urls),
+        [what, urls @ ..] if what == "hear" => hear(urls),
+        other => panic!("unknown arguments {other:?}"),
+    }
+}
+
+fn client(urls: &[String], lease: Duration) -> Redlock {
+    Redlock::builder().nodes(urls).lease(lease).build().unwrap()
+}
+
+/// Both kinds get the same readable part of the token in every process.
+fn lock(locks: &Redlock, kind: &str, key: &str, renew: bool) -> Result<Guard, Error> {
+    Ok(match kind {
+        "mutex" => Box::new(locks.mutex(key).lock_id("agent").renew(renew).lock()?),
+        "reentrant" => Box::new(locks.reentrant_mutex(key).lock_id("agent").renew(renew).lock()?),
+        other => panic!("no such kind: {other}"),
+    })
+}
+
+fn tell(what: &str, value: impl std::fmt::Debug) {
+    println!("{what} {value:?}");
+    io::stdout().flush().unwrap();
+}
+
+fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
+    let locks = client(urls, Duration::from_millis(lease));
+    let guard = lock(&locks, kind, key, true).unwrap();
+    println!("{}", guard.id().as_str());
+    let mut word = String::new();
+    io::stdin().lock().read_line(&mut word).unwrap();
+    match word.trim() {
+        "exit" => exit(0),
+        "abort" => abort(),
+        "unlock_all" => exit(i32::try_from(locks.unlock_all().unwrap()).unwrap()),
+        other => panic!("cannot {other:?}"),
+    }
+}
+
+fn fork(kind: &str, key: &str, urls: &[String]) {
+    let locks = client(urls, Duration::from_secs(10));
+    // As long as no client of this process has been used, there are no threads, and a child can open a client of its own.
+    in_a_child(|| {
+        tell("early-lock", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
+        let own = client(urls, Duration::from_secs(10));
+        let guard = lock(&own, kind, key, true).unwrap();
+        tell("early-own", guard.check());
+        drop(guard);
+    });
+    // Without renewal, so that whatever is sent for this token while the child lives is sent by the child.
+    let guard = lock(&locks, kind, key, false).unwrap();
+    println!("token {}", guard.id().as_str());
+    in_a_child(|| {
+        tell("check", guard.check());
+        tell("extend", guard.extend(Duration::from_secs(20)));
+        tell("fence", guard.fencing_token());
+        tell("lock", lock(&locks, kind, "another", true).map(|guard| guard.id().clone()));
+        tell("lock-again", lock(&locks, kind, key, true).map(|guard| guard.id().clone()));
+        tell("unlock_all", locks.unlock_all());
+        // The child's copies of both end here, as at the end of a function that the child returns from.
+        // SAFETY: they are read once, and the process ends before their owners would drop them again.
+        unsafe {
+            drop(std::ptr::read(&raw const guard));
+            drop(std::ptr::read(&raw const locks));
+        }
+    });
+    tell("forked", ());
+    io::stdin().lock().read_line(&mut String::new()).unwrap();
+    tell("parent-check", guard.check());
+    drop(guard);
+    tell("parent-dropped", ());
+}
+
+/// Runs the work in a forked child, waits for its end, and asserts that it went well.
+fn in_a_child(work: impl FnOnce()) {
+    // SAFETY: the child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", io::Error::last_os_error());
+    if child == 0 {
+        work();
+        exit(0);
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child died");
+}
+
+/// Writes every record of the library to stdout.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        println!("{} {}", record.level(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+fn hear(urls: &[String]) {
+    log::set_logger(&Logger).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let locks = client(urls, Duration::from_secs(30));
+    for _ in 0..3 {
+        drop(locks.mutex("heard").lock().unwrap());
+    }
+}

@@ -1,0 +1,52 @@
+//! A holder that is stopped while it holds.
+#![allow(clippy::disallowed_methods, reason = "measures how long a call took")]
+
+use std::io::{BufRead, stdin};
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, Lease, Redlock};
+
+/// `paused mutex|reentrant_mutex LEASE_MS URL…`: takes the lock `a` and prints its token and its fence; then, for each line on stdin, one
+/// line with what came of it:
+///
+/// 1. `check`: `check()`, and how many ms it took;
+/// 2. `use`: `fencing_token()`, then `extend()`;
+/// 3. `unlock`: `unlock()`.
+pub(crate) fn run(args: &[String]) {
+    let [kind, lease, urls @ ..] = args else { panic!("paused KIND LEASE_MS URL…") };
+    let lease = Duration::from_millis(lease.parse().unwrap());
+    let locks = Redlock::builder().nodes(urls).lease(lease).restart_guard(false).build().unwrap();
+    let end = if kind == "mutex" {
+        let guard = locks.mutex("a").lock().unwrap();
+        serve(&guard);
+        guard.unlock()
+    } else {
+        let guard = locks.reentrant_mutex("a").lock().unwrap();
+        serve(&guard);
+        guard.unlock().map(drop)
+    };
+    println!("{}", word(&end));
+}
+
+fn serve(lease: &Lease) {
+    println!("{} {}", lease.id().as_str(), lease.fencing_token().unwrap());
+    for order in stdin().lock().lines() {
+        match order.unwrap().as_str() {
+            "check" => {
+                let start = Instant::now();
+                let said = word(&lease.check());
+                println!("{said} {}", start.elapsed().as_millis());
+            }
+            "use" => println!("{} {}", word(&lease.fencing_token()), word(&lease.extend(Duration::from_secs(60)))),
+            _unlock => return,
+        }
+    }
+}
+
+fn word<T>(result: &Result<T, Error>) -> &'static str {
+    match result {
+        Ok(_) => "ok",
+        Err(Error::Lost { .. }) => "lost",
+        Err(_) => "other",
+    }
+}

@@ -1,0 +1,6 @@
+//! The functions of `ui/pass`, compiled in edition 2021.
+
+// Formatted in the style of the other edition.
+#[rustfmt::skip]
+#[path = "../pass/shapes.rs"]
+pub mod shapes;

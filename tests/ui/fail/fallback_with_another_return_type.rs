@@ -1,0 +1,14 @@
+#![allow(unused)]
+
+use redlock_sync::{Error, distributed_lock};
+
+fn later(id: u64) -> u64 {
+    id
+}
+
+#[distributed_lock("order:{id}", wait = "0s", busy = later)]
+fn ship(id: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+#![allow(unused)]
+
+use redlock_sync::{Error, distributed_lock};
+
+#[distributed_lock("order:{id}", wait = "0s", busy = skip)]
+fn ship(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+fn main() {}
