@@ -1,21 +1,28 @@
 //! Taking a lock: one attempt, and the loop of attempts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::clock::Tick;
-use crate::config::Terms;
+use crate::config::{LONGEST_NAP, Terms, drift};
 use crate::error::{Error, NodeError};
 use crate::key::Key;
-use crate::lease::{Afterlife, Core, Lease, Registry, Renewer};
-use crate::node::Lane;
-use crate::primitive::{Attempt, Primitive};
-use crate::quorum::{Ballot, Quorum};
-use crate::token::{LockId, Mint};
-use crate::wait::{Lines, pause};
+use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
+use crate::node::{Lane, Popped};
+use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
+use crate::quorum::{Ballot, Quorum, Vote};
+use crate::token::{LockId, Mint, is_ours, waiter_id};
+use crate::wait::{Entered, Envelope, Lines};
+
+/// How much longer than its longest nap a waiter is marked as one.
+const MARK_SLACK: Duration = Duration::from_secs(1);
+/// How long after the holder's lease should have ended a waiter tries again.
+const NAP_SLACK: Duration = Duration::from_millis(2);
+/// As much of another's token as the acquire script tells.
+const SEEN_BYTES: usize = 80;
 
 /// What all locks of a client share.
 #[derive(Debug)]
@@ -24,11 +31,13 @@ pub(crate) struct Engine {
     pub(crate) id: u64,
     pub(crate) quorum: Arc<Quorum>,
     renewer: Arc<Renewer>,
-    lines: Arc<Lines>,
+    lines: Arc<Lines<Lease>>,
     registry: Registry,
     mint: Mint,
     /// Since when attempts find no majority; one for all threads, or each in a line would wait out the patience of its own.
     outage: Mutex<Option<Outage>>,
+    /// How many threads are in the loop.
+    competing: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +67,29 @@ pub(crate) struct Request {
     pub(crate) terms: Terms,
 }
 
+/// An attempt that brought no lock.
+struct Refusal {
+    error: Error,
+    /// What the nodes said, if they were asked.
+    ballot: Option<Ballot>,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal { error, ballot: None }
+    }
+}
+
+/// How a wait for other processes ended.
+enum Woken {
+    /// Try again.
+    Up,
+    /// Try again; the lock stands on this token, which nobody holds.
+    Ticket(LockId),
+    /// The last holder granted it.
+    Granted(Lease),
+}
+
 impl Engine {
     pub(crate) fn new(quorum: Quorum) -> Arc<Engine> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -70,59 +102,170 @@ impl Engine {
             registry: Registry::default(),
             mint: Mint::new(),
             outage: Mutex::new(None),
+            competing: AtomicUsize::new(0),
         })
     }
 
-    /// Refuses to work in a forked child: it shares its parent's sockets, and has none of its threads.
+    /// Refuses to work once closed, and in a forked child: it shares its parent's sockets, and has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        if std::process::id() == self.mint.pid() { Ok(()) } else { Err(Error::Closed) }
+        let is_open = std::process::id() == self.mint.pid() && !self.lines.is_closed();
+        if is_open { Ok(()) } else { Err(Error::Closed) }
     }
 
-    /// Takes the lock. **This is the loop**: attempts, and waiting in between.
+    /// Takes the lock.
     pub(crate) fn acquire(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
         self.ready()?;
         request.terms.check(&self.quorum.limits)?;
+        let key = request.key.shared();
         let until = match wait {
-            Wait::No => return self.attempt(request),
+            Wait::No => {
+                let turn = self.lines.try_enter(&key);
+                let lease = self.attempt(request, None, None).map_err(|refusal| refusal.error)?;
+                turn.into_iter().for_each(|turn| lease.core().keep_turn(turn));
+                return Ok(lease);
+            }
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
-        // Who never got to the head of the line still makes its one try, and so learns whether the lock is busy or Redis is away.
-        let Some(_turn) = self.lines.enter(&request.key.shared(), until) else { return self.attempt(request) };
-        let clock = &*self.quorum.clock;
+        // Where attempts are counted, the wait in line takes no longer than they would.
+        let patience = request.terms.retry.patience();
+        let in_line = patience.map_or(until, |patience| until.min(self.quorum.now().after(patience)));
+        loop {
+            match self.lines.enter(&key, in_line, &request.terms) {
+                Entered::Head(turn) => {
+                    self.competing.fetch_add(1, Ordering::AcqRel);
+                    let outcome = self.compete(request, wait, until);
+                    self.competing.fetch_sub(1, Ordering::AcqRel);
+                    let lease = outcome?;
+                    lease.core().keep_turn(turn);
+                    return Ok(lease);
+                }
+                Entered::Handed(lease) => {
+                    self.registry.add(lease.core());
+                    // It can have run out on the way, if this process did not run.
+                    if lease.check().is_ok() {
+                        return Ok(lease);
+                    }
+                }
+                // Who never got to the head of the line still makes one try, and so learns whether the lock is busy or Redis is away.
+                Entered::Late => return self.attempt(request, None, None).map_err(|refusal| refusal.error),
+                Entered::Closed => return Err(Error::Closed),
+            }
+        }
+    }
+
+    /// **This is the loop**: attempts, and waiting for other processes in between. Who is here is at the head of this process's line.
+    fn compete(self: &Arc<Self>, request: &Request, wait: Wait, until: Tick) -> Result<Lease, Error> {
+        let (clock, terms) = (&*self.quorum.clock, &request.terms);
+        let waiter = waiter_id();
         let mut made = 0_u32;
+        let mut ticket = None;
         let mut unavailable_since = None;
         loop {
+            self.ready()?;
             let tried_at = clock.now();
-            let error = match self.attempt(request) {
+            let is_last = tried_at >= until || terms.retry.is_exhausted(made.saturating_add(1));
+            let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
+            // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark.
+            let mark = (made > 0).then_some(Waiter { id: &waiter, stays, was_marked: made > 1 });
+            let refusal = match self.attempt(request, mark, ticket.take()) {
                 Ok(lease) => {
                     *self.outage.lock() = None;
                     return Ok(lease);
                 }
-                Err(error) => error,
+                Err(refusal) => refusal,
             };
             made = made.saturating_add(1);
-            let retry_after = match error {
-                Error::Busy { retry_after, .. } => {
+            match refusal.error {
+                Error::Busy { .. } => {
                     unavailable_since = None;
                     *self.outage.lock() = None;
-                    retry_after
                 }
                 Error::Unavailable { .. } => {
                     let since = *unavailable_since.get_or_insert(self.outage_since(tried_at));
                     let waited = clock.now().since(since);
                     if wait == Wait::Forever && waited >= self.quorum.limits.unavailable_after {
-                        return Err(error);
+                        return Err(refusal.error);
                     }
-                    None
                 }
-                _ => return Err(error),
-            };
-            if clock.now() >= until || request.terms.retry.is_exhausted(made) {
-                return Err(error);
+                _ => return Err(refusal.error),
+            }
+            if is_last {
+                return Err(refusal.error);
+            }
+            if made == 1 && refusal.error.is_busy() {
+                continue;
             }
             // Ends at the deadline at the latest: the attempt after that is the last.
-            pause(clock, &request.terms.retry, made, retry_after, until);
+            match self.wait_for_others(request, made, &refusal, until) {
+                Woken::Up => {}
+                Woken::Ticket(id) => ticket = Some(id),
+                Woken::Granted(lease) => return Ok(lease),
+            }
+        }
+    }
+
+    /// Waits until the holder pushes, or until it is time to look again.
+    fn wait_for_others(self: &Arc<Self>, request: &Request, made: u32, refusal: &Refusal, until: Tick) -> Woken {
+        let retry = &request.terms.retry;
+        let retry_after = if let Error::Busy { retry_after, .. } = refusal.error { retry_after } else { None };
+        let pause = || {
+            self.lines.pause(retry, made, retry_after, until);
+            Woken::Up
+        };
+        let (Some(ballot), Some((node, wake_node))) = (&refusal.ballot, self.quorum.wake_node()) else {
+            return pause();
+        };
+        let Some(Vote::Taken { token: seen, ttl }) = ballot.votes.get(node) else { return pause() };
+        // A holder that does not push has to be polled; and where attempts are counted, the waits are those that were set.
+        let nap = if is_ours(seen) && retry.patience().is_none() {
+            ttl.map_or(LONGEST_NAP, |left| (left + NAP_SLACK).min(jittered(LONGEST_NAP)))
+        } else {
+            retry.pause(made, fastrand::f64())
+        };
+        let nap = nap.min(until.since(self.quorum.now()));
+        match wake_node.pop(request.primitive.wake_list(), nap) {
+            Popped::Nothing => Woken::Up,
+            Popped::Unavailable => pause(),
+            Popped::Pushed(bytes) => match Envelope::read(&bytes) {
+                Some(Envelope { token: Some(id), fence, chain, span }) => {
+                    self.open(request, ballot, seen, id, (fence, chain, span))
+                }
+                _ => Woken::Up,
+            },
+        }
+    }
+
+    /// An envelope came: with one node whoever pops it holds the lock. With more, or if the caller has an id of his own to show, it is a
+    /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
+    fn open(
+        self: &Arc<Self>,
+        request: &Request,
+        ballot: &Ballot,
+        seen: &str,
+        id: LockId,
+        (fence, chain, span): (u64, u64, Duration),
+    ) -> Woken {
+        if self.quorum.len() > 1 || request.terms.lock_id.is_some() {
+            return Woken::Ticket(id);
+        }
+        let origin = Origin { waiter: Some(waiter_id()), chain };
+        let start = self.start(request, id.clone(), origin);
+        // The attempt saw another token, so the grant was made after that attempt was sent, and lasts at least from then.
+        let is_new = seen.as_bytes() != id.as_str().as_bytes().get(..SEEN_BYTES).unwrap_or(id.as_str().as_bytes());
+        let since = if is_new { ballot.started } else { Tick::ZERO };
+        let core = Arc::new(Core::granted(start, fence, ballot.started, since, span));
+        if self.lines.is_closed() {
+            core.release(self.quorum.limits.node_timeout);
+            return Woken::Up;
+        }
+        let valid = since.after(span).before(drift(span)).since(self.quorum.now());
+        if valid < self.quorum.limits.min_validity && !core.confirm() {
+            return Woken::Ticket(id);
+        }
+        match self.lease(&core) {
+            Ok(lease) => Woken::Granted(lease),
+            Err(_) => Woken::Up,
         }
     }
 
@@ -135,25 +278,47 @@ impl Engine {
     }
 
     /// One round with a token of its own. What it set is taken back before it returns an error.
-    fn attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
+    fn attempt(
+        self: &Arc<Self>,
+        request: &Request,
+        waiter: Option<Waiter<'_>>,
+        ticket: Option<LockId>,
+    ) -> Result<Lease, Refusal> {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
         quorum.note_lease(lease);
         let key = request.key.shared();
-        let tickets = self.lines.tickets(&key);
+        let mut tickets = self.lines.tickets(&key);
+        let has_tickets = !tickets.is_empty();
+        tickets.extend(ticket);
         let id = self.mint.fresh(request.terms.lock_id.as_deref());
-        let call = request.primitive.acquire(&Attempt { id: &id, lease, least_fence: 0, tickets: &tickets });
+        let fence = quorum.are_fences_wanted().then_some(0);
+        let call = request.primitive.acquire(&Attempt { id: &id, lease, fence, waiter, tickets: &tickets });
         let by = quorum.now().after(quorum.limits.node_timeout);
         let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
         if let Err(error) = self.judge(request, &ballot, lease) {
             self.take_back(request, &ballot, &id, lease, by);
-            return Err(error);
+            return Err(Refusal { error, ballot: Some(ballot) });
         }
-        if !tickets.is_empty() && ballot.tally().yes == quorum.len() {
+        if has_tickets && ballot.tally().yes == quorum.len() {
             self.lines.drop_tickets(&key);
         }
-        self.hold(request, id, &ballot)
+        let waiter = waiter.filter(|w| w.was_marked).map(|_| waiter_id());
+        let start = self.start(request, id, Origin { waiter, chain: 0 });
+        Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
+    }
+
+    fn start(&self, request: &Request, id: LockId, origin: Origin) -> Start {
+        Start {
+            quorum: Arc::clone(&self.quorum),
+            primitive: Arc::clone(&request.primitive),
+            key: request.key.clone(),
+            id,
+            terms: request.terms.clone(),
+            pid: self.mint.pid(),
+            origin,
+        }
     }
 
     /// Whether the round was won, and if not, why.
@@ -184,34 +349,27 @@ impl Engine {
 
     fn take_back(&self, request: &Request, ballot: &Ballot, id: &LockId, lease: Duration, by: Tick) {
         let quorum = &self.quorum;
-        let release = request.primitive.release(id, Duration::ZERO);
+        let release = request.primitive.release(&GiveUp { id, keep: Duration::ZERO, waiter: None, grant: None });
         let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
         if quorum.roll_back(ballot, &release, by) {
             self.lines.add_ticket(&request.key.shared(), id.clone(), quorum.now().after(lease));
         }
     }
 
-    /// Makes a lease of a round that was won.
-    fn hold(self: &Arc<Self>, request: &Request, id: LockId, ballot: &Ballot) -> Result<Lease, Error> {
-        let core = Arc::new(Core::new(
-            Arc::clone(&self.quorum),
-            Arc::clone(&request.primitive),
-            (request.key.clone(), id),
-            (request.terms.clone(), self.mint.pid()),
-            ballot,
-        ));
+    /// Gives a lock that is held its renewal thread.
+    fn lease(self: &Arc<Self>, core: &Arc<Core>) -> Result<Lease, Error> {
         let afterlife: Weak<dyn Afterlife> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Afterlife>));
-        match Lease::new(Arc::clone(&core), Arc::clone(&self.renewer), afterlife) {
+        match Lease::new(Arc::clone(core), Arc::clone(&self.renewer), afterlife) {
             Ok(lease) => {
-                self.registry.add(&core);
+                self.registry.add(core);
                 Ok(lease)
             }
             Err(spawn) => {
                 let release = core.release(self.quorum.limits.node_timeout);
-                self.ended(&core, release.haunted);
+                self.ended(core, release.haunted);
                 Err(Error::Unavailable {
                     op: "acquire",
-                    key: request.key.as_str().to_owned(),
+                    key: core.key.as_str().to_owned(),
                     of: self.quorum.len(),
                     nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
                 })
@@ -219,9 +377,28 @@ impl Engine {
         }
     }
 
+    /// Ends all waits with `Closed`, for good, and gives up what is held.
+    pub(crate) fn close(&self) -> Result<usize, Error> {
+        if std::process::id() != self.mint.pid() {
+            return Err(Error::Closed);
+        }
+        self.lines.close();
+        // Again and again: a thread may have looked before the client was closed and start to wait only now.
+        let by = self.quorum.now().after(LONGEST_NAP);
+        while self.competing.load(Ordering::Acquire) > 0 && self.quorum.now() < by {
+            self.quorum.end_pops();
+            self.quorum.clock.sleep(Duration::from_millis(2));
+        }
+        self.give_up_all()
+    }
+
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
         self.ready()?;
+        self.give_up_all()
+    }
+
+    fn give_up_all(&self) -> Result<usize, Error> {
         let results: Vec<_> = self.registry.live().iter().map(|core| core.revoke()).collect();
         results.into_iter().try_fold(0, |n, revoked| revoked.map(|done| n + usize::from(done)))
     }
@@ -249,10 +426,15 @@ impl Afterlife for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.ready().is_ok() {
+        if std::process::id() == self.mint.pid() {
             self.renewer.close();
         }
     }
+}
+
+/// Between half of it and all.
+fn jittered(nap: Duration) -> Duration {
+    nap.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 /// Who holds a lock right now, as seen by a majority of the nodes.

@@ -134,6 +134,28 @@ impl Redlock {
     }
 }
 
+impl Redlock {
+    /// Ends this client and its clones in this process: every wait for a lock returns [`Closed`](Error::Closed) promptly, every later use
+    /// does too, and every lock that is held is given up; its guard reports [`Lost`](Error::Lost) with
+    /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
+    ///
+    /// # Errors
+    /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let _guard = locks.mutex("order:42").lock()?;
+    /// assert_eq!(locks.close()?, 1);
+    /// assert_eq!(locks.mutex("order:42").lock().unwrap_err(), redlock_sync::Error::Closed);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn close(&self) -> Result<usize, Error> {
+        self.engine.close()
+    }
+}
+
 impl fmt::Debug for Redlock {
     /// Shows addresses, databases and settings; never a user or password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,20 @@ pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a fence counter lives after its last use: longer than any lease, so that a token never falls within one.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// After this long a chain of grants from waiter to waiter ends with a release for real, so that programs that poll get their chance.
+pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
+/// Longest uninterrupted wait for a push. Whoever pushes nothing, such as a holder that died, is noticed after this at the latest.
+pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// How long threads of this process pass a lock on among themselves before they look whether others wait.
+pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
+/// And how many of them.
+pub(crate) const MOST_IN_STREAK: u32 = 256;
+
+/// How long a waiter has the lock that a release granted him, until he lengthens it. Also what is lost if he dies just then.
+pub(crate) fn grant_span(lease: Duration) -> Duration {
+    lease.clamp(Duration::from_secs(1), 2 * LONGEST_NAP)
+}
+
 /// Renewal is due at this part of the lease.
 pub(crate) const RENEW_DIVISOR: u32 = 3;
 
@@ -42,7 +56,7 @@ impl Default for Limits {
 }
 
 /// The settings of one lock: from the client's defaults, changed by the handle's builder methods.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) lease: Duration,
     pub(crate) renew: bool,
@@ -68,6 +82,11 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.renew && self.at_least.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()
+    }
+
     /// The rules between the settings of a lock and those of its client.
     pub(crate) fn check(&self, limits: &Limits) -> Result<(), Error> {
         check_lease("lease", self.lease, limits)?;
@@ -214,6 +233,16 @@ impl Retry {
         self.max_attempts.is_some_and(|max| made >= max)
     }
 
+    /// For how long the attempts go on if they are counted; then the waits between them have to be those that were set.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let pauses = self.max_attempts?.saturating_sub(1);
+        // After sixty it does not grow any more.
+        let growing = pauses.min(60);
+        let grown: Duration =
+            (1..=growing).map(|made| self.pause(made, 1.0)).fold(Duration::ZERO, Duration::saturating_add);
+        Some(grown.saturating_add(self.pause(61, 1.0).saturating_mul(pauses - growing)))
+    }
+
     /// The pause after attempt number `made` (from 1); `random` is drawn from 0.0 to 1.0.
     pub(crate) fn pause(&self, made: u32, random: f64) -> Duration {
         let growth = 1.5_f64.powi(i32::try_from(made.saturating_sub(1).min(60)).unwrap_or(60));
@@ -252,6 +281,15 @@ mod tests {
         assert_eq!(retry.pause(1000, 0.0), 50 * MS);
         assert_eq!(Retry::every(Duration::ZERO).pause(9, 0.0), MIN_PAUSE);
         assert!(Retry::every(Duration::MAX).pause(u32::MAX, 1.0) > MAX_LEASE);
+    }
+
+    #[test]
+    fn counted_attempts_take_a_known_time() {
+        assert_eq!(Retry::every(MS).patience(), None);
+        assert_eq!(Retry::every(5 * MS).max_attempts(1).patience(), Some(Duration::ZERO));
+        assert_eq!(Retry::every(5 * MS).max_attempts(3).patience(), Some(10 * MS));
+        assert_eq!(Retry::every(5 * MS).max_attempts(1001).patience(), Some(5000 * MS));
+        assert!(Retry::every(Duration::MAX).max_attempts(u32::MAX).patience() > Some(MAX_LEASE));
     }
 
     #[test]

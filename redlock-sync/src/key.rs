@@ -67,7 +67,15 @@ impl<T: LockKey + ?Sized> LockKey for &T {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     name: Arc<str>,
-    fence: Arc<str>,
+    helpers: Arc<Helpers>,
+}
+
+/// Keys beside the lock's own, in its hash slot.
+#[derive(PartialEq, Eq, Hash)]
+struct Helpers {
+    fence: String,
+    wake: String,
+    waiting: String,
 }
 
 impl Key {
@@ -94,8 +102,9 @@ impl Key {
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
         }
-        let fence = helper(&full, "fence").into();
-        Ok(Key { name: full, fence })
+        let helper = |suffix| helper(&full, suffix);
+        let helpers = Helpers { fence: helper("fence"), wake: helper("wake"), waiting: helper("waiting") };
+        Ok(Key { name: full, helpers: Arc::new(helpers) })
     }
 
     /// The key that holds the holder's token.
@@ -105,7 +114,17 @@ impl Key {
 
     /// The key of the fence counter, in the same hash slot.
     pub(crate) fn fence(&self) -> &str {
-        &self.fence
+        &self.helpers.fence
+    }
+
+    /// The list on which a release pushes to the waiter who is next.
+    pub(crate) fn wake(&self) -> &str {
+        &self.helpers.wake
+    }
+
+    /// The sorted set of those who wait, by when they cease to.
+    pub(crate) fn waiting(&self) -> &str {
+        &self.helpers.waiting
     }
 
     pub(crate) fn shared(&self) -> Arc<str> {

@@ -14,10 +14,50 @@ use crate::token::LockId;
 pub(crate) struct Attempt<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
-    /// The fence counter must not end below this: a refill carries the fence of its lease.
-    pub(crate) least_fence: u64,
-    /// Tokens of this process that nobody holds but that a node may still have.
+    /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if nobody asked for fences yet.
+    pub(crate) fence: Option<u64>,
+    pub(crate) waiter: Option<Waiter<'a>>,
+    /// Tokens that nobody holds but that a node may still have.
     pub(crate) tickets: &'a [LockId],
+}
+
+impl Attempt<'_> {
+    /// Asks for nothing but the lock.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.fence.is_none() && self.waiter.is_none() && self.tickets.is_empty()
+    }
+}
+
+/// Somebody who waits for the lock, as the servers know him.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter<'a> {
+    pub(crate) id: &'a str,
+    /// How long he goes on waiting if he does not get the lock; zero if he leaves.
+    pub(crate) stays: Duration,
+    pub(crate) was_marked: bool,
+}
+
+/// The parameters of a release.
+#[derive(Debug)]
+pub(crate) struct GiveUp<'a> {
+    pub(crate) id: &'a LockId,
+    /// The lock runs out after this instead; zero gives it up now.
+    pub(crate) keep: Duration,
+    /// The id under which the holder waited for it, if he did.
+    pub(crate) waiter: Option<&'a str>,
+    /// What the next waiter gets; `None` frees the lock.
+    pub(crate) grant: Option<Grant<'a>>,
+}
+
+/// A lock given to the next waiter by its holder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grant<'a> {
+    pub(crate) next: &'a LockId,
+    /// How long the grant lasts.
+    pub(crate) span: Duration,
+    /// Server time in ms at which the chain of grants began; 0 if it begins here.
+    pub(crate) chain: u64,
+    pub(crate) with_fence: bool,
 }
 
 /// The operations of one lock on one node. Every call is safe to execute twice.
@@ -26,10 +66,16 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     fn acquire(&self, attempt: &Attempt<'_>) -> Call;
     /// Lengthens the lease, strictly compared.
     fn extend(&self, id: &LockId, lease: Duration) -> Call;
-    /// Gives the lock up, strictly compared; or lets it run out after `keep`.
-    fn release(&self, id: &LockId, keep: Duration) -> Call;
-    /// Raises the fence counter while the lock is held.
-    fn fence(&self, id: &LockId, fence: u64) -> Call;
+    /// Gives the lock up, strictly compared, if nobody waits for it; a vote [`Held`](crate::quorum::Vote::Held) if somebody does.
+    fn free(&self, id: &LockId) -> Call;
+    /// Gives the lock up, strictly compared.
+    fn release(&self, give_up: &GiveUp<'_>) -> Call;
+    /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
+    fn fence(&self, id: &LockId, fence: Option<u64>) -> Call;
+    /// Counts who else waits, while the lock is held.
+    fn waiters(&self, id: &LockId, own: Option<&str>) -> Call;
+    /// The list on which a release pushes to the next waiter.
+    fn wake_list(&self) -> &str;
 }
 
 /// Whole milliseconds for the server, rounded up: never a zero for a time that is not.

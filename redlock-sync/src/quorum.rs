@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
@@ -24,6 +24,8 @@ const COLD_SLICE: Duration = Duration::from_millis(2);
 pub(crate) enum Vote {
     /// Done; the fence is 0 where the call has none.
     Yes { fence: u64 },
+    /// Not done, and the lock still ours: somebody waits for it.
+    Held,
     /// A definite no: the key is somebody else's, for that long (`None`: without end).
     Taken { token: String, ttl: Option<Duration> },
     /// A definite no: there is no such key.
@@ -37,6 +39,7 @@ impl Vote {
     fn read(value: &Value) -> Option<Vote> {
         match value {
             Value::Int(1) => Some(Vote::Yes { fence: 0 }),
+            Value::Int(2) => Some(Vote::Held),
             Value::Int(0) => Some(Vote::Taken { token: String::new(), ttl: None }),
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
@@ -73,7 +76,7 @@ impl Vote {
         match self {
             Vote::Taken { .. } | Vote::Absent => true,
             Vote::Failed(failure) => failure.trouble == Trouble::WrongType,
-            Vote::Yes { .. } => false,
+            Vote::Yes { .. } | Vote::Held => false,
         }
     }
 
@@ -87,7 +90,7 @@ impl Vote {
     /// Whether our token may stand on this node after an acquire that said this.
     fn may_be_set(&self) -> bool {
         match self {
-            Vote::Yes { .. } => true,
+            Vote::Yes { .. } | Vote::Held => true,
             Vote::Failed(failure) => failure.executed == Executed::Maybe,
             Vote::Taken { .. } | Vote::Absent => false,
         }
@@ -150,6 +153,12 @@ impl Ballot {
         Tally::count(&self.votes)
     }
 
+    /// The largest number that came with a yes.
+    pub(crate) fn largest_fence(&self) -> u64 {
+        let fence = |vote: &Vote| if let Vote::Yes { fence } = vote { *fence } else { 0 };
+        self.votes.iter().map(fence).max().unwrap_or(0)
+    }
+
     /// The smallest time-to-live that another holder has.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
@@ -182,6 +191,9 @@ pub(crate) struct Quorum {
     pub(crate) limits: Limits,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
+    /// Somebody asked for a fence: acquires raise the counter in the same step from then on, so that it costs those who ask no round trip, and
+    /// those who do not ask nothing.
+    are_fences_wanted: AtomicBool,
     gates: Gates,
 }
 
@@ -192,7 +204,8 @@ impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
         let (ordinary, reserved) = nodes.connections();
         let gates = Gates::new(nodes.len(), ordinary, reserved);
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), gates }
+        let (longest_lease, are_fences_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
+        Quorum { nodes, clock, limits, longest_lease, are_fences_wanted, gates }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -218,6 +231,26 @@ impl Quorum {
         if self.longest_lease.load(Ordering::Relaxed) < nanos {
             self.longest_lease.fetch_max(nanos, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn want_fences(&self) {
+        if !self.are_fences_wanted() {
+            self.are_fences_wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn are_fences_wanted(&self) -> bool {
+        self.are_fences_wanted.load(Ordering::Relaxed)
+    }
+
+    /// The node on which this client waits for pushes, with its place: the first that is well, so that all wait at the same one.
+    pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
+        self.members().enumerate().find(|(_, node)| node.outage().is_none())
+    }
+
+    /// Ends all waits for pushes.
+    pub(crate) fn end_pops(&self) {
+        self.members().for_each(Node::end_pops);
     }
 
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.

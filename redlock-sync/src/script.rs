@@ -35,6 +35,9 @@ scripts! {
     RELEASE = "release",
     FENCE = "fence",
     INSPECT = "inspect",
+    WAITERS = "waiters",
+    TAKE = "take",
+    FREE = "free",
 }
 
 /// What a node needs to know of a call beyond its bytes.
@@ -59,6 +62,8 @@ pub(crate) struct Call {
     pub(crate) args: Vec<String>,
     /// For how long a late execution could matter: the lease it would set.
     pub(crate) lifetime: Duration,
+    /// Gets the argument `again` when it is sent a second time, or behind a late call.
+    pub(crate) tells_again: bool,
     /// The bytes on the wire, made by the node layer once per round.
     pub(crate) packed: OnceLock<Vec<u8>>,
 }
@@ -72,12 +77,19 @@ impl Call {
             keys: Vec::with_capacity(2),
             args: Vec::with_capacity(4),
             lifetime,
+            tells_again: false,
             packed: OnceLock::new(),
         }
     }
 
     pub(crate) fn key(mut self, key: &str) -> Call {
         self.keys.push(key.to_owned());
+        self
+    }
+
+    /// Makes a second transmission known as one.
+    pub(crate) fn telling_again(mut self) -> Call {
+        self.tells_again = true;
         self
     }
 

@@ -46,8 +46,8 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. Empty for tokens of other
-    /// programs that have none.
+    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. `granted` for a lock that its last
+    /// holder, another process, handed over directly: it cannot know to whom. Empty for tokens of other programs that have none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -105,6 +105,24 @@ impl Mint {
             None => format!("{random}:{}:{}:{}", self.host, self.pid, thread_number()).into(),
         })
     }
+}
+
+/// A token for whoever is granted the lock next, who is not known yet.
+pub(crate) fn granted_id() -> LockId {
+    let mut buffer = Uuid::encode_buffer();
+    let random = Uuid::new_v4().simple().encode_lower(&mut buffer);
+    LockId(format!("{random}:granted").into())
+}
+
+/// True if the token is one of this library's making, whose holder pushes when he releases.
+pub(crate) fn is_ours(token: &str) -> bool {
+    token.split_once(':').is_some_and(|(random, _)| random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// An id for this thread as a waiter: it waits for one lock at a time.
+pub(crate) fn waiter_id() -> Arc<str> {
+    thread_local!(static ID: Arc<str> = Uuid::new_v4().simple().to_string().get(..16).unwrap_or_default().into());
+    ID.try_with(Arc::clone).unwrap_or_else(|_| "late".into())
 }
 
 /// Checks an owner text chosen by the caller.

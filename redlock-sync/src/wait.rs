@@ -1,115 +1,205 @@
 //! How a thread waits for a lock that somebody else has.
 //!
-//! Threads of one process that want the same key stand in one line, first come first served; only the one at its head talks to the
-//! servers, so that a hundred waiting threads are one waiter to Redis. The head waits between its attempts by [`pause`]: jittered polling
-//! under the lock's [`Retry`]. A push from the releaser, when there is one, takes the place of that sleep; nothing else changes.
+//! Threads of one process that want the same key stand in one line, first come first served. Whoever is at its head talks to the servers, and
+//! stays there while he holds the lock; so a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to
+//! the next in line without a word to the servers. The head waits for other processes on a push ([`Envelope`]) or, where there
+//! is none, by [`pause`]: jittered polling under the lock's [`Retry`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::{Clock, Tick};
-use crate::config::Retry;
+use crate::config::{Retry, Terms};
 use crate::token::LockId;
 
-/// Longest sleep in line before the lease clock is looked at again.
+/// Longest sleep before the lease clock, and the end of the client, are looked at again.
 const SLICE: Duration = Duration::from_secs(1);
+/// As that, for a sleep that nothing can interrupt.
+const SHORT_SLICE: Duration = Duration::from_millis(50);
 /// Tokens of unknown fate that are remembered for one key.
 const MAX_TICKETS: usize = 8;
 
-/// The lines of one client, one for each key that somebody waits for or that has tickets.
+/// The lines of one client, one for each key that somebody wants or that has tickets. `T` is what is handed over: a held lease.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct Lines<T> {
     clock: Arc<dyn Clock>,
-    by_key: Mutex<HashMap<Arc<str>, Line>>,
+    by_key: Mutex<HashMap<Arc<str>, Line<T>>>,
+    is_closed: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Line {
-    /// Somebody is at the head.
+#[derive(Debug)]
+struct Line<T> {
+    /// Somebody is at the head: trying, or holding.
     is_taken: bool,
-    waiting: VecDeque<Arc<Spot>>,
+    waiting: VecDeque<Arc<Spot<T>>>,
     tickets: Vec<(LockId, Tick)>,
 }
 
-impl Line {
+impl<T> Default for Line<T> {
+    fn default() -> Line<T> {
+        Line { is_taken: false, waiting: VecDeque::new(), tickets: Vec::new() }
+    }
+}
+
+impl<T> Line<T> {
     fn is_idle(&self) -> bool {
         !self.is_taken && self.waiting.is_empty() && self.tickets.is_empty()
     }
 }
 
-/// A thread's place in line: true once it is at the head. Changed under the lock of `by_key` only, so that a thread which gives up
-/// either leaves the line or finds itself at the head and passes it on.
-#[derive(Debug, Default)]
-struct Spot {
-    at_head: Mutex<bool>,
+/// A thread's place in line.
+///
+/// | place | set by | leaves to |
+/// |---|---|---|
+/// | Waiting | the thread itself | Head, Promised, Closed; or the thread leaves when its time is up |
+/// | Head | who leaves the head | the thread goes on |
+/// | Promised | a holder that is about to hand over | Handed |
+/// | Handed | that holder | the thread goes on |
+/// | Closed | the end of the client | the thread goes on |
+///
+/// It leaves Waiting under the lock of `by_key` only, together with its removal from the line: so a thread whose time is up either takes
+/// itself out of the line or finds that it got something.
+#[derive(Debug)]
+pub(crate) struct Spot<T> {
+    terms: Terms,
+    place: Mutex<Place<T>>,
     moved: Condvar,
+}
+
+#[derive(Debug)]
+enum Place<T> {
+    Waiting,
+    Head,
+    Promised,
+    Handed(T),
+    Closed,
+}
+
+impl<T> Spot<T> {
+    fn put(&self, place: Place<T>) {
+        *self.place.lock() = place;
+        self.moved.notify_one();
+    }
+
+    /// Keeps the promise that [`Turn::successor`] made.
+    pub(crate) fn hand(&self, gift: T) {
+        self.put(Place::Handed(gift));
+    }
+}
+
+/// How a wait in line ended.
+#[derive(Debug)]
+pub(crate) enum Entered<T> {
+    Head(Turn<T>),
+    Handed(T),
+    /// Time was up.
+    Late,
+    Closed,
 }
 
 /// Being at the head of a line; dropping it lets the next thread move up.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    lines: Arc<Lines>,
+pub(crate) struct Turn<T> {
+    lines: Arc<Lines<T>>,
     key: Arc<str>,
 }
 
-impl Lines {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Lines> {
-        Arc::new(Lines { clock, by_key: Mutex::new(HashMap::new()) })
+impl<T> Lines<T> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Lines<T>> {
+        Arc::new(Lines { clock, by_key: Mutex::new(HashMap::new()), is_closed: AtomicBool::new(false) })
     }
 
-    /// Waits for the head of the key's line; `None` when `until` came first.
-    pub(crate) fn enter(self: &Arc<Self>, key: &Arc<str>, until: Tick) -> Option<Turn> {
-        let turn = || Some(Turn { lines: Arc::clone(self), key: Arc::clone(key) });
+    fn turn(self: &Arc<Self>, key: &Arc<str>) -> Turn<T> {
+        Turn { lines: Arc::clone(self), key: Arc::clone(key) }
+    }
+
+    /// The head of the key's line if nobody is there.
+    pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>) -> Option<Turn<T>> {
+        let mut by_key = self.by_key.lock();
+        let line = by_key.entry(Arc::clone(key)).or_default();
+        let was_taken = std::mem::replace(&mut line.is_taken, true);
+        (!was_taken).then(|| self.turn(key))
+    }
+
+    /// Waits in line until `until` at most, to get the head or, on the same terms, the lock itself.
+    pub(crate) fn enter(self: &Arc<Self>, key: &Arc<str>, until: Tick, terms: &Terms) -> Entered<T> {
+        if self.is_closed() {
+            return Entered::Closed;
+        }
         let spot = {
             let mut by_key = self.by_key.lock();
             let line = by_key.entry(Arc::clone(key)).or_default();
             if !line.is_taken {
                 line.is_taken = true;
-                return turn();
+                return Entered::Head(self.turn(key));
             }
-            let spot = Arc::new(Spot::default());
+            let place = Mutex::new(Place::Waiting);
+            let spot = Arc::new(Spot { terms: terms.clone(), place, moved: Condvar::new() });
             line.waiting.push_back(Arc::clone(&spot));
             spot
         };
-        if self.stand(&spot, until) || !self.leave(key, &spot) { turn() } else { None }
+        self.stand(key, &spot, until)
     }
 
-    /// True once the spot is at the head, false when time is up.
-    fn stand(&self, spot: &Spot, until: Tick) -> bool {
-        let mut at_head = spot.at_head.lock();
-        while !*at_head {
-            let left = until.since(self.clock.now());
-            if left.is_zero() {
-                return false;
+    fn stand(self: &Arc<Self>, key: &Arc<str>, spot: &Arc<Spot<T>>, until: Tick) -> Entered<T> {
+        let mut place = spot.place.lock();
+        loop {
+            match std::mem::replace(&mut *place, Place::Waiting) {
+                Place::Head => return Entered::Head(self.turn(key)),
+                Place::Handed(gift) => return Entered::Handed(gift),
+                Place::Closed => return Entered::Closed,
+                same @ (Place::Waiting | Place::Promised) => *place = same,
             }
-            spot.moved.wait_for(&mut at_head, left.min(SLICE));
+            let left = until.since(self.clock.now());
+            if left.is_zero() && matches!(*place, Place::Waiting) {
+                drop(place);
+                if self.leave(key, spot) {
+                    return Entered::Late;
+                }
+                // Somebody took the spot out of the line first: what he gives is here or about to come.
+                place = spot.place.lock();
+                continue;
+            }
+            let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
+            spot.moved.wait_for(&mut place, nap);
         }
-        true
     }
 
-    /// Gives up a spot; false if it had got to the head in the meantime.
-    fn leave(&self, key: &Arc<str>, spot: &Arc<Spot>) -> bool {
+    /// Gives up a spot; false if it is not in the line any more.
+    fn leave(&self, key: &Arc<str>, spot: &Arc<Spot<T>>) -> bool {
         let mut by_key = self.by_key.lock();
-        if let Some(line) = by_key.get_mut(key) {
-            line.waiting.retain(|other| !Arc::ptr_eq(other, spot));
-        }
-        !*spot.at_head.lock()
+        let Some(line) = by_key.get_mut(key) else { return false };
+        let place = line.waiting.iter().position(|other| Arc::ptr_eq(other, spot));
+        place.and_then(|i| line.waiting.remove(i)).is_some()
     }
 
     fn pass_on(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         let Some(line) = by_key.get_mut(key) else { return };
         if let Some(next) = line.waiting.pop_front() {
-            *next.at_head.lock() = true;
-            next.moved.notify_one();
+            next.put(Place::Head);
             return;
         }
         line.is_taken = false;
         if line.is_idle() {
             by_key.remove(key);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Sends everybody away who stands in a line, for good.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let mut by_key = self.by_key.lock();
+        for spot in by_key.values_mut().flat_map(|line| line.waiting.drain(..)) {
+            spot.put(Place::Closed);
         }
     }
 
@@ -151,19 +241,70 @@ impl Lines {
             }
         }
     }
+
+    /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
+    pub(crate) fn pause(&self, retry: &Retry, made: u32, retry_after: Option<Duration>, until: Tick) {
+        let planned = retry.pause(made, fastrand::f64());
+        let lease_end = retry_after.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
+        let end = self.clock.now().after(planned.min(lease_end)).min(until);
+        while !self.is_closed() {
+            let left = end.since(self.clock.now());
+            if left.is_zero() {
+                return;
+            }
+            self.clock.sleep(left.min(SHORT_SLICE));
+        }
+    }
 }
 
-impl Drop for Turn {
+impl<T> Turn<T> {
+    /// True if somebody waits behind whom the lock can be handed to.
+    pub(crate) fn has_successor(&self, terms: &Terms) -> bool {
+        let by_key = self.lines.by_key.lock();
+        by_key.get(&self.key).and_then(|line| line.waiting.front()).is_some_and(|spot| spot.terms == *terms)
+    }
+
+    /// Takes the next in line out of it, if he wants the lock on the same terms. He must be handed it.
+    pub(crate) fn successor(&self, terms: &Terms) -> Option<Arc<Spot<T>>> {
+        let mut by_key = self.lines.by_key.lock();
+        let line = by_key.get_mut(&self.key)?;
+        line.waiting.front().filter(|spot| spot.terms == *terms)?;
+        let spot = line.waiting.pop_front()?;
+        *spot.place.lock() = Place::Promised;
+        Some(spot)
+    }
+}
+
+impl<T> Drop for Turn<T> {
     fn drop(&mut self) {
         self.lines.pass_on(&self.key);
     }
 }
 
-/// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
-pub(crate) fn pause(clock: &dyn Clock, retry: &Retry, made: u32, retry_after: Option<Duration>, until: Tick) {
-    let planned = retry.pause(made, fastrand::f64());
-    let lease_end = retry_after.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
-    clock.sleep(planned.min(lease_end).min(until.since(clock.now())));
+/// What a release pushes to the next waiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    /// 0 if none was wanted.
+    pub(crate) fence: u64,
+    /// Server time in ms at which the chain of grants began.
+    pub(crate) chain: u64,
+    /// How long the grant lasts.
+    pub(crate) span: Duration,
+    /// The token that the lock has been given; none if it is merely free.
+    pub(crate) token: Option<LockId>,
+}
+
+impl Envelope {
+    /// Reads `fence chain span token`.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Envelope> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut parts = text.splitn(4, ' ');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (fence, chain, span) = (number()?, number()?, number()?);
+        let token = parts.next()?;
+        let token = (!token.is_empty()).then(|| LockId::from_server(token));
+        Some(Envelope { fence, chain, span: Duration::from_millis(span), token })
+    }
 }
 
 #[cfg(test)]
@@ -173,15 +314,22 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    fn lines() -> Arc<Lines> {
+    fn lines() -> Arc<Lines<u32>> {
         Lines::new(Arc::new(SystemClock))
     }
 
-    fn waiting(lines: &Lines, key: &Arc<str>) -> usize {
+    fn at_head(lines: &Arc<Lines<u32>>, key: &Arc<str>, until: Tick) -> Option<Turn<u32>> {
+        match lines.enter(key, until, &Terms::default()) {
+            Entered::Head(turn) => Some(turn),
+            _ => None,
+        }
+    }
+
+    fn waiting(lines: &Lines<u32>, key: &Arc<str>) -> usize {
         lines.by_key.lock().get(key).map_or(0, |line| line.waiting.len())
     }
 
-    fn until_waiting(lines: &Lines, key: &Arc<str>, n: usize) {
+    fn until_waiting(lines: &Lines<u32>, key: &Arc<str>, n: usize) {
         while waiting(lines, key) != n {
             SystemClock.sleep(Duration::from_millis(1));
         }
@@ -190,7 +338,7 @@ mod tests {
     #[test]
     fn first_come_first_served() {
         let (lines, key): (_, Arc<str>) = (lines(), "k".into());
-        let head = lines.enter(&key, Tick::NEVER).unwrap();
+        let head = at_head(&lines, &key, Tick::NEVER).unwrap();
         let (tell, told) = mpsc::channel();
         let threads: Vec<_> = (0..8)
             .map(|i| {
@@ -199,7 +347,7 @@ mod tests {
                     let lines = Arc::clone(&lines);
                     let key = Arc::clone(&key);
                     move || {
-                        let _turn = lines.enter(&key, Tick::NEVER).unwrap();
+                        let _turn = at_head(&lines, &key, Tick::NEVER).unwrap();
                         tell.send(i).unwrap();
                     }
                 });
@@ -218,23 +366,23 @@ mod tests {
     #[test]
     fn who_gives_up_leaves_no_gap() {
         let (lines, key): (_, Arc<str>) = (lines(), "k".into());
-        let head = lines.enter(&key, Tick::NEVER).unwrap();
+        let head = at_head(&lines, &key, Tick::NEVER).unwrap();
         let soon = SystemClock.now().after(Duration::from_millis(5));
-        assert!(lines.enter(&key, soon).is_none());
+        assert!(at_head(&lines, &key, soon).is_none());
         assert_eq!(waiting(&lines, &key), 0);
         drop(head);
-        assert!(lines.enter(&key, Tick::ZERO).is_some());
+        assert!(at_head(&lines, &key, Tick::ZERO).is_some());
     }
 
     #[test]
     fn giving_up_while_moving_up_passes_the_turn_on() {
         let (lines, key): (_, Arc<str>) = (lines(), "k".into());
         for _ in 0..200 {
-            let head = lines.enter(&key, Tick::NEVER).unwrap();
+            let head = at_head(&lines, &key, Tick::NEVER).unwrap();
             let racer = {
                 let (lines, key) = (Arc::clone(&lines), Arc::clone(&key));
                 let until = SystemClock.now().after(Duration::from_micros(fastrand::u64(50..400)));
-                thread::spawn(move || drop(lines.enter(&key, until)))
+                thread::spawn(move || drop(at_head(&lines, &key, until)))
             };
             SystemClock.sleep(Duration::from_micros(fastrand::u64(50..400)));
             drop(head);
@@ -257,5 +405,68 @@ mod tests {
         assert!(lines.tickets(&key).is_empty());
         lines.add_ticket(&"other".into(), LockId::from_server("new"), Tick::NEVER);
         assert!(!lines.by_key.lock().contains_key(&key));
+    }
+
+    #[test]
+    fn a_gift_goes_to_the_first_who_wants_it_on_the_same_terms() {
+        let (lines, key): (_, Arc<str>) = (lines(), "k".into());
+        let turn = at_head(&lines, &key, Tick::NEVER).unwrap();
+        assert!(turn.successor(&Terms::default()).is_none());
+        let waiter = {
+            let (lines, key) = (Arc::clone(&lines), Arc::clone(&key));
+            thread::spawn(move || lines.enter(&key, Tick::NEVER, &Terms::default()))
+        };
+        until_waiting(&lines, &key, 1);
+        let other = Terms { renew: false, ..Terms::default() };
+        assert!(!turn.has_successor(&other) && turn.successor(&other).is_none());
+        turn.successor(&Terms::default()).unwrap().hand(7);
+        assert!(matches!(waiter.join().unwrap(), Entered::Handed(7)));
+    }
+
+    #[test]
+    fn who_runs_out_of_time_while_promised_takes_the_gift() {
+        let (lines, key): (_, Arc<str>) = (lines(), "k".into());
+        for _ in 0..100 {
+            let turn = at_head(&lines, &key, Tick::NEVER).unwrap();
+            let waiter = {
+                let (lines, key) = (Arc::clone(&lines), Arc::clone(&key));
+                let until = SystemClock.now().after(Duration::from_micros(fastrand::u64(100..600)));
+                thread::spawn(move || lines.enter(&key, until, &Terms::default()))
+            };
+            SystemClock.sleep(Duration::from_micros(fastrand::u64(50..600)));
+            let spot = turn.successor(&Terms::default());
+            let promised = spot.is_some();
+            if let Some(spot) = spot {
+                SystemClock.sleep(Duration::from_micros(fastrand::u64(0..300)));
+                spot.hand(1);
+            }
+            let got = matches!(waiter.join().unwrap(), Entered::Handed(1));
+            assert_eq!(got, promised, "nothing is handed to nobody");
+        }
+    }
+
+    #[test]
+    fn closing_sends_everybody_away() {
+        let (lines, key): (_, Arc<str>) = (lines(), "k".into());
+        let _turn = at_head(&lines, &key, Tick::NEVER).unwrap();
+        let waiter = {
+            let (lines, key) = (Arc::clone(&lines), Arc::clone(&key));
+            thread::spawn(move || lines.enter(&key, Tick::NEVER, &Terms::default()))
+        };
+        until_waiting(&lines, &key, 1);
+        lines.close();
+        assert!(matches!(waiter.join().unwrap(), Entered::Closed));
+        assert!(matches!(lines.enter(&key, Tick::NEVER, &Terms::default()), Entered::Closed));
+    }
+
+    #[test]
+    fn envelopes_are_read() {
+        let envelope = Envelope::read(b"5 6 7000 abc: d").unwrap();
+        assert_eq!((envelope.fence, envelope.chain, envelope.span), (5, 6, Duration::from_secs(7)));
+        assert_eq!(envelope.token.unwrap().as_str(), "abc: d");
+        assert_eq!(Envelope::read(b"0 0 0 ").unwrap().token, None);
+        for odd in ["", "1 2", "1 2 3", "x 2 3 t"] {
+            assert_eq!(Envelope::read(odd.as_bytes()), None, "{odd:?}");
+        }
     }
 }

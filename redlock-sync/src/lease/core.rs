@@ -6,22 +6,24 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Lease;
 use super::giving_up::{is_confirmed, is_everywhere, merge};
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
-use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
+use crate::config::{LONGEST_STREAK, MIN_LEASE, MOST_IN_STREAK, RENEW_DIVISOR, Terms, check_lease, drift, grant_span};
 use crate::error::{Error, LostReason};
 use crate::key::Key;
 use crate::node::Lane;
-use crate::primitive::{Attempt, Primitive};
-use crate::quorum::{Ballot, Quorum, Vote};
-use crate::token::LockId;
+use crate::primitive::{Attempt, GiveUp, Grant, Primitive};
+use crate::quorum::{Ask, Ballot, Quorum, Vote};
+use crate::token::{LockId, granted_id};
+use crate::wait::{Spot, Turn};
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
@@ -36,10 +38,37 @@ pub(crate) struct Core {
     born: Tick,
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
+    origin: Origin,
+    /// Since when, and how often, the lock has been passed on inside this process without a look at who else waits.
+    streak: (Tick, u32),
     renewals: AtomicU32,
+    /// Has its full length yet to get: a grant is shorter, or longer, than the lease.
+    is_grant: AtomicBool,
     state: Mutex<State>,
     io: Mutex<Io>,
     on_lost: Mutex<Vec<OnLost>>,
+    /// The head of this process's line; given up when the lease ends, however it ends.
+    turn: Mutex<Option<Turn<Lease>>>,
+}
+
+/// What a lease is made from.
+pub(crate) struct Start {
+    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) key: Key,
+    pub(crate) id: LockId,
+    pub(crate) terms: Terms,
+    pub(crate) pid: u32,
+    pub(crate) origin: Origin,
+}
+
+/// How the lock was got, as far as its release needs to know.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origin {
+    /// The id under which its holder waited, if he was marked as waiting.
+    pub(crate) waiter: Option<Arc<str>>,
+    /// Server time in ms at which the chain of grants began; 0 for none.
+    pub(crate) chain: u64,
 }
 
 /// What the rounds of a lease carry from one to the next.
@@ -67,20 +96,26 @@ pub(crate) enum Next {
 
 impl Core {
     /// A lease from an acquire round that was won.
-    pub(crate) fn new(
-        quorum: Arc<Quorum>,
-        primitive: Arc<dyn Primitive>,
-        (key, id): (Key, LockId),
-        (terms, pid): (Terms, u32),
-        ballot: &Ballot,
-    ) -> Core {
-        let born = ballot.started;
+    pub(crate) fn won(start: Start, ballot: &Ballot) -> Core {
+        let lease = Core::first_lease(&start.terms);
+        let holding = Holding::new(&ballot.votes, ballot.started, lease);
+        Core::new(start, holding, ballot.started, ballot.is_haunted())
+    }
+
+    /// A lease on one node that the last holder granted, some time after `since`; asked for at `born`.
+    pub(crate) fn granted(start: Start, fence: u64, born: Tick, since: Tick, span: Duration) -> Core {
+        let holding = Holding::new(&[Vote::Yes { fence }], since, span);
+        let core = Core::new(start, holding, born, false);
+        core.is_grant.store(true, Ordering::Relaxed);
+        core
+    }
+
+    fn new(start: Start, holding: Holding, born: Tick, haunted: bool) -> Core {
+        let Start { quorum, primitive, key, id, terms, pid, origin } = start;
         let hold_end = terms.max_hold.map_or(Tick::NEVER, |max| born.after(max));
-        let holding = Holding::new(&ballot.votes, born, Core::first_lease(&terms));
-        let state = State::held(holding.deadline().min(hold_end));
+        let until = holding.deadline().min(hold_end);
         // One node has no other to be ahead of: its fence is final.
-        let fence = (quorum.len() == 1).then(|| holding.fence());
-        let io = Io { holding, fence, haunted: ballot.is_haunted() };
+        let fence = (quorum.len() == 1 && holding.fence() > 0).then(|| holding.fence());
         Core {
             quorum,
             primitive,
@@ -90,11 +125,29 @@ impl Core {
             pid,
             born,
             hold_end,
+            origin,
+            streak: (born, 0),
             renewals: AtomicU32::new(0),
-            state: Mutex::new(state),
-            io: Mutex::new(io),
+            is_grant: AtomicBool::new(false),
+            state: Mutex::new(State::held(until)),
+            io: Mutex::new(Io { holding, fence, haunted }),
             on_lost: Mutex::new(Vec::new()),
+            turn: Mutex::new(None),
         }
+    }
+
+    /// Keeps the head of the line until the lease ends.
+    pub(crate) fn keep_turn(&self, turn: Turn<Lease>) {
+        *self.turn.lock() = Some(turn);
+        // It may have been lost already.
+        if !self.state.lock().is_live() {
+            self.leave_line();
+        }
+    }
+
+    fn leave_line(&self) {
+        let turn = self.turn.lock().take();
+        drop(turn);
     }
 
     /// The lease that an acquire asks for: never beyond the maximum hold.
@@ -105,6 +158,10 @@ impl Core {
     /// When the renewal thread has to look for the first time.
     pub(crate) fn first_due(&self) -> Tick {
         let until = self.state.lock().until;
+        if self.is_grant.load(Ordering::Relaxed) {
+            let now = self.quorum.now();
+            return now.after(until.since(now).min(self.terms.lease) / RENEW_DIVISOR);
+        }
         if !self.may_renew() {
             return until;
         }
@@ -195,6 +252,7 @@ impl Core {
         let made_lost = self.state.lock().lose(reason);
         if made_lost {
             log::debug!("{}", self.lost(reason));
+            self.leave_line();
         }
     }
 
@@ -266,14 +324,18 @@ impl Core {
         if !state.is_live() || self.is_forked_copy() {
             return Next::Done;
         }
-        let lease = self.terms.lease.min(self.hold_end.since(now));
-        if !self.may_renew() || lease < MIN_LEASE {
+        let is_grant = self.is_grant.load(Ordering::Relaxed);
+        let lease = self.next_lease(now);
+        if !self.may_renew() && !is_grant || lease < MIN_LEASE {
             return Next::At(state.until);
         }
         let ballot = self.extend_round(&mut io, lease);
         let confirmed = ballot.tally().won();
         if confirmed {
-            self.renewals.fetch_add(1, Ordering::Relaxed);
+            self.is_grant.store(false, Ordering::Relaxed);
+            if !is_grant {
+                self.renewals.fetch_add(1, Ordering::Relaxed);
+            }
         }
         let state = *self.state.lock();
         if !state.is_live() {
@@ -286,6 +348,12 @@ impl Core {
         Next::At(ballot.started.after(pause).min(state.until))
     }
 
+    /// The length to ask for now: a lease, or what is left of one that is not to be renewed, but nothing beyond the maximum hold.
+    fn next_lease(&self, now: Tick) -> Duration {
+        let lease = if self.terms.renew { self.terms.lease } else { self.born.after(self.terms.lease).since(now) };
+        lease.min(self.hold_end.since(now))
+    }
+
     /// Sets our token again on nodes that answered "no such key" in a round in which a majority confirmed it. Their votes count from the
     /// next round on. One of unknown outcome is an acquire of unknown outcome.
     fn refill(&self, io: &mut Io, ballot: &Ballot, lease: Duration) {
@@ -293,8 +361,8 @@ impl Core {
         if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.holding.deadline() {
             return;
         }
-        let least_fence = io.fence.unwrap_or(io.holding.fence());
-        let attempt = Attempt { id: &self.id, lease, least_fence, tickets: &[] };
+        let fence = Some(io.fence.unwrap_or(io.holding.fence())).filter(|fence| *fence > 0);
+        let attempt = Attempt { id: &self.id, lease, fence, waiter: None, tickets: &[] };
         let call = self.primitive.acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &is_empty);
         io.haunted |= filled.ghost;
@@ -318,6 +386,24 @@ impl Core {
         self.verdict("extend", &ballot)
     }
 
+    /// Lengthens a grant whose age is not known to its full lease, before anybody relies on it. False, and released, if it is not ours.
+    pub(crate) fn confirm(&self) -> bool {
+        let mut io = self.io.lock();
+        let lease = self.next_lease(self.quorum.now());
+        let call = self.primitive.extend(&self.id, lease);
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        io.holding.apply(&ballot.votes, ballot.started, lease);
+        let until = io.holding.deadline().min(self.hold_end);
+        if ballot.tally().won() && until.since(self.quorum.now()) >= self.quorum.limits.min_validity {
+            self.is_grant.store(false, Ordering::Relaxed);
+            self.state.lock().until = until;
+            return true;
+        }
+        let by = self.round_deadline();
+        self.release_rounds(&io, by, false);
+        false
+    }
+
     /// What a round says to the one who asked for it.
     fn verdict(&self, op: &'static str, ballot: &Ballot) -> Result<(), Error> {
         let (won, ours) = (ballot.tally().won(), self.still_ours());
@@ -332,8 +418,11 @@ impl Core {
     }
 
     /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
-    /// token has stored it. The largest alone would not rise from one majority to the next.
+    /// token has stored it. The largest alone would not rise from one majority to the next. A client whose users ask for fences has the
+    /// counter raised by the acquire itself from then on; before that, and for a lock that was passed on inside the process, it
+    /// takes a round here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
+        self.quorum.want_fences();
         let outcome = self.settled_fence();
         self.tell_loss();
         outcome
@@ -346,12 +435,81 @@ impl Core {
             return Ok(fence);
         }
         self.still_ours()?;
-        let fence = io.holding.fence();
+        let mut fence = io.holding.fence();
+        if fence == 0 {
+            fence = self.fence_round(None)?;
+        }
+        if self.quorum.len() > 1 {
+            self.fence_round(Some(fence))?;
+        }
+        io.fence = Some(fence);
+        Ok(fence)
+    }
+
+    /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
+    fn fence_round(&self, fence: Option<u64>) -> Result<u64, Error> {
         let call = self.primitive.fence(&self.id, fence);
         let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
         self.verdict("fence", &ballot)?;
-        io.fence = Some(fence);
-        Ok(fence)
+        Ok(ballot.largest_fence())
+    }
+
+    // --- passing it on ------------------------------------------------------------------------------------------------
+
+    /// Takes the lease over for the next thread in line, if there is one that wants it on the same terms: same token, same deadline, no
+    /// round trip. Its fence is new: a holder's fence must exceed what the ones before him saw. Not for ever while other
+    /// processes wait.
+    pub(crate) fn pass_on(&self) -> Option<(Core, Arc<Spot<Lease>>)> {
+        if !self.terms.is_plain() || !self.has_successor() {
+            return None;
+        }
+        let streak = self.next_streak()?;
+        // A round under way would report to the wrong lease; then it is released for real.
+        let io = self.io.try_lock()?;
+        let mut state = self.state.lock();
+        let enough = self.terms.lease / RENEW_DIVISOR;
+        if state.now != LeaseState::Held || state.until.since(self.quorum.now()) < enough {
+            return None;
+        }
+        let mut turn = self.turn.lock();
+        let spot = turn.as_ref()?.successor(&self.terms)?;
+        state.release();
+        let successor = Core {
+            quorum: Arc::clone(&self.quorum),
+            primitive: Arc::clone(&self.primitive),
+            key: self.key.clone(),
+            id: self.id.clone(),
+            terms: self.terms.clone(),
+            pid: self.pid,
+            born: self.quorum.now(),
+            hold_end: Tick::NEVER,
+            origin: self.origin.clone(),
+            streak,
+            renewals: AtomicU32::new(0),
+            is_grant: AtomicBool::new(self.is_grant.load(Ordering::Relaxed)),
+            state: Mutex::new(State::held(state.until)),
+            io: Mutex::new(Io { holding: io.holding.without_fence(), fence: None, haunted: io.haunted }),
+            on_lost: Mutex::new(Vec::new()),
+            turn: Mutex::new(turn.take()),
+        };
+        Some((successor, spot))
+    }
+
+    fn has_successor(&self) -> bool {
+        self.turn.lock().as_ref().is_some_and(|turn| turn.has_successor(&self.terms))
+    }
+
+    /// The streak with one holder more; none if it is long enough and others wait.
+    fn next_streak(&self) -> Option<(Tick, u32)> {
+        let (since, count) = self.streak;
+        let now = self.quorum.now();
+        if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
+            return Some((since, count + 1));
+        }
+        let call = self.primitive.waiters(&self.id, self.origin.waiter.as_deref());
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        // The number of waiters stands where other calls have a fence.
+        (ballot.tally().won() && ballot.largest_fence() == 0).then_some((self.quorum.now(), 0))
     }
 
     // --- the end ------------------------------------------------------------------------------------------------------
@@ -360,18 +518,19 @@ impl Core {
     /// the wait took.
     pub(crate) fn release(&self, patience: Duration) -> Release {
         self.settle();
-        self.state.lock().release();
-        let release = self.release_after(patience);
+        let is_orderly = self.state.lock().release();
+        let release = self.release_after(patience, is_orderly);
+        self.leave_line();
         self.tell_loss();
         release
     }
 
-    fn release_after(&self, patience: Duration) -> Release {
+    fn release_after(&self, patience: Duration, is_orderly: bool) -> Release {
         let timeout = self.quorum.limits.node_timeout;
         // Who has little patience for the round under way has none to spare for this one: a drop ends within one node timeout.
         let time = timeout.checked_sub(patience).filter(|left| !left.is_zero()).unwrap_or(timeout);
         match self.io.try_lock_for(patience) {
-            Some(io) => self.release_rounds(&io, self.quorum.now().after(time)),
+            Some(io) => self.release_rounds(&io, self.quorum.now().after(time), is_orderly),
             None => self.unreleased(),
         }
     }
@@ -394,20 +553,55 @@ impl Core {
         Release { result: Err(error), haunted: self.keep().is_zero() }
     }
 
-    /// Compare and delete everywhere. Repeated in the time there is while connection errors leave it unconfirmed.
-    fn release_rounds(&self, io: &Io, by: Tick) -> Release {
+    /// Compare and delete everywhere, or grant to the next waiter if this is an orderly release. Repeated in the time there is while
+    /// connection errors leave it unconfirmed; a repetition grants nothing.
+    fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool) -> Release {
         let keep = self.keep();
-        let call = self.primitive.release(&self.id, keep);
-        let mut ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
+        let mut ballot = self.release_once(keep, by, is_orderly);
         let pause = self.quorum.limits.node_timeout / 10;
+        let plain = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant: None };
         while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
             self.quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
-            let again = self.quorum.round(&call, Lane::Reserved, by, &missing);
+            let again = self.quorum.round(&self.primitive.release(&plain), Lane::Reserved, by, &missing);
             merge(&mut ballot, again);
         }
         let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
         Release { result: self.judge_release(&ballot), haunted }
+    }
+
+    /// Who met nobody on the way in has most likely nobody behind him: the lean release. If somebody came, or was there, the lock is granted.
+    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot {
+        let is_lean = self.origin.waiter.is_none() && keep.is_zero();
+        let first = is_lean.then(|| self.quorum.round(&self.primitive.free(&self.id), Lane::Reserved, by, &|_| true));
+        let is_held = |ballot: &Ballot, i: usize| ballot.votes.get(i) == Some(&Vote::Held);
+        match first {
+            Some(mut ballot) if ballot.votes.contains(&Vote::Held) => {
+                let rest = self.grant_round(keep, by, is_orderly, &|i| is_held(&ballot, i));
+                ballot.ghost |= rest.ghost;
+                for (old, new) in ballot.votes.iter_mut().zip(rest.votes) {
+                    if *old == Vote::Held {
+                        *old = new;
+                    }
+                }
+                ballot
+            }
+            Some(ballot) => ballot,
+            None => self.grant_round(keep, by, is_orderly, &|_| true),
+        }
+    }
+
+    fn grant_round(&self, keep: Duration, by: Tick, is_orderly: bool, ask: Ask<'_>) -> Ballot {
+        let next = granted_id();
+        let grant = Grant {
+            next: &next,
+            span: grant_span(self.terms.lease),
+            chain: self.origin.chain,
+            with_fence: self.quorum.are_fences_wanted(),
+        };
+        let waiter = self.origin.waiter.as_deref();
+        let give_up = GiveUp { id: &self.id, keep, waiter, grant: is_orderly.then_some(grant) };
+        self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask)
     }
 
     fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
@@ -443,7 +637,7 @@ impl Core {
             return Ok(false);
         }
         self.lose(LostReason::Revoked);
-        let release = self.release_after(self.quorum.limits.node_timeout * 2);
+        let release = self.release_after(self.quorum.limits.node_timeout * 2, true);
         self.tell_loss();
         match release.result {
             Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),

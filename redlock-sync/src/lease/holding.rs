@@ -51,6 +51,11 @@ impl Holding {
         self.fence
     }
 
+    /// The same nodes for as long, for a holder that has yet to ask for a fence.
+    pub(crate) fn without_fence(&self) -> Holding {
+        Holding { until: self.until.clone(), fence: 0 }
+    }
+
     /// True if some node does not hold our token as far as we know: a spare vote is missing.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.until.contains(&Tick::ZERO)

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::core::Core;
+pub(crate) use self::core::{Core, Origin, Start};
 pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 
@@ -242,12 +242,30 @@ impl Lease {
         if std::process::id() != self.core.pid {
             return Err(Error::Closed);
         }
+        if self.pass_on() {
+            return Ok(());
+        }
         self.renewer.retire(&self.worker);
         let release = self.core.release(patience);
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.haunted);
         }
         release.result
+    }
+
+    /// Gives the lock, with its renewal thread, to the next thread in line. False if it has to be released.
+    fn pass_on(&self) -> bool {
+        let Some((successor, spot)) = self.core.pass_on() else { return false };
+        let core = Arc::new(successor);
+        Renewer::transfer(&self.worker, Arc::clone(&core));
+        spot.hand(Lease {
+            core,
+            worker: Arc::clone(&self.worker),
+            renewer: Arc::clone(&self.renewer),
+            afterlife: Weak::clone(&self.afterlife),
+            is_finished: AtomicBool::new(false),
+        });
+        true
     }
 
     /// What a guard does when nobody looks at the result: at most one node timeout, then the rest in the background; one line of log.

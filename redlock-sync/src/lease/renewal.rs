@@ -96,6 +96,13 @@ impl Renewer {
         Ok(worker)
     }
 
+    /// Puts another lease in the place of the one that the thread has, due at the same time: it holds the same keys.
+    pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
+        if let Some(job) = &mut worker.slot.lock().job {
+            job.core = core;
+        }
+    }
+
     /// Takes the lease away from its thread. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
     pub(crate) fn retire(&self, worker: &Arc<Worker>) {
         let mut slot = worker.slot.lock();

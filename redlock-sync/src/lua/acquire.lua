@@ -1,32 +1,49 @@
 -- Takes the lock for a token if it is free. Safe to execute twice: finding its own token it says yes and never shortens the lease.
--- KEYS[1] lock, KEYS[2] fence counter
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] lifetime of the fence counter in ms, ARGV[4] least fence (0 for none),
--- ARGV[5..] tickets: tokens of this process whose fate is unknown and that nobody holds
--- replies {1, fence} when the token holds the lock now,
+-- Also free is a lock that stands on a ticket, or that was granted to a waiter while none was there: its envelope is still unread.
+-- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] lifetime of the fence counter in ms, ARGV[4] least fence (-1: none is wanted),
+-- ARGV[5] id of the waiter (empty: does not wait), ARGV[6] ms for which it goes on waiting after a no (0: it leaves),
+-- ARGV[7] 1 if it was marked as waiting before, ARGV[8..] tickets: tokens that nobody holds
+-- replies {1, fence (0 if none is wanted)} when the token holds the lock now,
 --         {0, remaining ms (-1 without end), first 80 bytes of the value} when another does
-local held = redis.pcall('GET', KEYS[1])
-if type(held) == 'table' then return held end
-local lease = tonumber(ARGV[2])
-local mine = held == ARGV[1]
-local free = held == false
-for i = 5, #ARGV do
-  if held == ARGV[i] then free = true end
+local key, token, waiter = KEYS[1], ARGV[1], ARGV[5]
+local least = tonumber(ARGV[4])
+local stored = least >= 0 and redis.call('GET', KEYS[2])
+if not redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then
+  local held = redis.pcall('GET', key)
+  if type(held) == 'table' then return held end
+  if held == token then
+    -- Also the write that a full server (maxmemory) does not refuse, before the ones that it would.
+    redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
+  else
+    local free = held == false
+    for i = 8, #ARGV do
+      if held == ARGV[i] then free = true end
+    end
+    local envelope = not free and redis.call('LINDEX', KEYS[3], 0)
+    if envelope and string.match(envelope, '^%d+ %d+ %d+ (.*)$') == held then free = true end
+    if not free then
+      if waiter ~= '' then
+        local wait = tonumber(ARGV[6])
+        if wait > 0 then
+          local now = redis.call('TIME')
+          redis.call('ZADD', KEYS[4], string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + wait), waiter)
+          redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), wait))
+        else
+          redis.call('ZREM', KEYS[4], waiter)
+        end
+      end
+      return {0, redis.call('PTTL', key), string.sub(held, 1, 80)}
+    end
+    redis.call('DEL', KEYS[3])
+    redis.call('SET', key, token, 'PX', ARGV[2])
+  end
 end
-if not mine and not free then
-  return {0, redis.call('PTTL', KEYS[1]), string.sub(held, 1, 80)}
-end
-local stored = redis.call('GET', KEYS[2])
-if mine then
-  -- Also the write that a full server (maxmemory) does not refuse, before the ones that it would.
-  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), lease))
-  if stored then return {1, stored} end
-else
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-end
+if ARGV[7] == '1' then redis.call('ZREM', KEYS[4], waiter) end
+if least < 0 then return {1, '0'} end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')
-local fence = math.max(tonumber(now[1]) * 1000000 + tonumber(now[2]), tonumber(ARGV[4]))
-if stored then fence = math.max(fence, (tonumber(stored) or 0) + 1) end
+local fence = math.max(now[1] * 1000000 + now[2], least, (tonumber(stored or 0) or 0) + 1)
 fence = string.format('%.0f', fence)
 redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])
 return {1, fence}

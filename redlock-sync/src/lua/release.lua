@@ -1,15 +1,53 @@
--- Frees the lock if the token still holds it; with a minimum hold left, lets the key run out after that instead.
--- The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock
--- ARGV[1] token, ARGV[2] ms to keep the key (0 deletes it now)
--- replies 1 released, 0 another token holds the lock, -1 there is no key
+-- Gives the lock up if the token still holds it: grants it to the waiter who has been blocked longest, or frees it. With a minimum
+-- hold left it lets the key run out after that instead. The first write is one that a full server (maxmemory) does not refuse.
+-- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
+-- ARGV[1] token, ARGV[2] ms to keep the key (0 gives it up now), ARGV[3] id of the holder's waiter (may be empty),
+-- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms, ARGV[6] lifetime of the fence counter in ms (0: no fence is wanted),
+-- ARGV[7] server time in ms at which the chain of grants began (0: here), ARGV[8] longest chain in ms,
+-- ARGV[9] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
+-- replies 1 given up, 0 another token holds the lock, -1 there is no key
+-- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free.
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
-if tonumber(ARGV[2]) > 0 then
+if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-else
-  redis.call('DEL', KEYS[1])
+  return 1
 end
+if redis.call('EXISTS', KEYS[4]) == 0 then
+  redis.call('DEL', KEYS[1], KEYS[3])
+  return 1
+end
+local now = redis.call('TIME')
+local ms = now[1] * 1000 + math.floor(now[2] / 1000)
+redis.call('DEL', KEYS[3])
+if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
+redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', ms))
+local waiting = redis.pcall('ZCARD', KEYS[4])
+if type(waiting) == 'table' or waiting == 0 then
+  redis.call('DEL', KEYS[1])
+  return 1
+end
+local chain = tonumber(ARGV[7])
+if chain == 0 then chain = ms end
+if ARGV[4] == '' or ARGV[9] == 'again' or ms - chain > tonumber(ARGV[8]) then
+  -- Freed for real, so that programs that poll the key get their chance; the hint tells a waiter to try.
+  redis.call('DEL', KEYS[1])
+  redis.call('RPUSH', KEYS[3], '0 0 0 ')
+  redis.call('PEXPIRE', KEYS[3], 1000)
+  return 1
+end
+local fence = '0'
+if ARGV[6] ~= '0' then
+  local stored = redis.pcall('GET', KEYS[2])
+  if type(stored) ~= 'table' then
+    fence = string.format('%.0f', math.max(now[1] * 1000000 + now[2], (tonumber(stored or 0) or 0) + 1))
+  end
+end
+-- The list ends before the key does: an envelope never outlives its grant. The key comes last, when nothing can fail any more.
+redis.call('RPUSH', KEYS[3], fence .. ' ' .. string.format('%.0f', chain) .. ' ' .. ARGV[5] .. ' ' .. ARGV[4])
+redis.call('PEXPIRE', KEYS[3], ARGV[5])
+if fence ~= '0' then redis.call('SET', KEYS[2], fence, 'PX', ARGV[6]) end
+redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])
 return 1

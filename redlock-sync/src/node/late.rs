@@ -97,7 +97,7 @@ impl Shelf {
             return false;
         }
         let now = self.clock.now();
-        let bytes = wire::packed_with_source(release);
+        let bytes = wire::packed_with_source(release, wire::Time::Again);
         // Written under the lock, so that the janitor cannot have the socket in his hands meanwhile. A write waits only when the
         // socket's buffer is full.
         let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == release.token);

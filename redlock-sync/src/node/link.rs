@@ -33,20 +33,40 @@ pub(super) struct Link {
     /// What the socket is set to now, so that it is told only of changes.
     read_timeout: Duration,
     poisoned: bool,
+    /// The server's id of this connection, once somebody asked.
+    pub(super) client_id: Option<i64>,
 }
 
 impl Link {
     /// The socket must have `longest` as its read timeout.
     pub(super) fn live(wire: Connection, made: Tick, generation: u64, longest: Duration) -> Link {
         let read_timeout = longest;
-        Link { wire: Some(Box::new(wire)), failure: None, made, generation, longest, read_timeout, poisoned: false }
+        Link {
+            wire: Some(Box::new(wire)),
+            failure: None,
+            made,
+            generation,
+            longest,
+            read_timeout,
+            poisoned: false,
+            client_id: None,
+        }
     }
 
     /// A link that was dead on arrival: it brings the reason to whoever waits for a connection.
     pub(super) fn dead(failure: Failure, made: Tick) -> Link {
         let zero = Duration::ZERO;
         let failure = Some(failure);
-        Link { wire: None, failure, made, generation: 0, longest: zero, read_timeout: zero, poisoned: true }
+        Link {
+            wire: None,
+            failure,
+            made,
+            generation: 0,
+            longest: zero,
+            read_timeout: zero,
+            poisoned: true,
+            client_id: None,
+        }
     }
 
     pub(super) fn failure(&self) -> Option<&Failure> {
@@ -87,6 +107,17 @@ impl Link {
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
         let set = self.set_read_timeout(left);
         self.checked(set)?;
+        let received = self.wire()?.recv_response();
+        self.checked(received)
+    }
+
+    /// As [`receive`](Link::receive), for a command that blocks: waits for all of `left`.
+    pub(super) fn receive_blocking(&mut self, left: Duration) -> Result<redis::Value, Broken> {
+        if let Some(wire) = &self.wire {
+            let set = wire.set_read_timeout(Some(left.max(SHORTEST)));
+            self.read_timeout = left;
+            self.checked(set)?;
+        }
         let received = self.wire()?.recv_response();
         self.checked(received)
     }

@@ -18,8 +18,9 @@
 //! 10. `manager.rs`: how r2d2 gets its connections.
 //! 11. `pool.rs`: the two pools of a node and how a call takes a connection from them.
 //! 12. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
-//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
-//! 14. `set.rs`: all nodes of a client.
+//! 13. `wake.rs`: waiting for a push.
+//! 14. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
+//! 15. `set.rs`: all nodes of a client.
 
 mod background;
 mod call;
@@ -39,6 +40,7 @@ mod set;
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
 mod url;
+mod wake;
 mod wire;
 
 use std::fmt;
@@ -139,6 +141,15 @@ pub(crate) enum Begun<'a> {
     Failed(Failure),
 }
 
+/// How a wait for a push ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Popped {
+    Pushed(Vec<u8>),
+    Nothing,
+    /// All connections for waiting are in use, or the node cannot be reached: wait in another way.
+    Unavailable,
+}
+
 /// Whether [`Node::begin`] may wait for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
@@ -168,6 +179,12 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
 
     /// How long the server has been up at least; `None` if it never said.
     fn uptime(&self) -> Option<Duration>;
+
+    /// Waits until something is pushed on a list, on a connection of its own that no call ever uses.
+    fn pop(&self, list: &str, wait: Duration) -> Popped;
+
+    /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
+    fn end_pops(&self);
 
     /// Writes the call on a connection. A release is first written behind every late call for the same token.
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a>;

@@ -10,7 +10,8 @@ use super::late::{Late, Shelf};
 use super::link::{Broken, Link};
 use super::manager::PooledLink;
 use super::pool::{Pools, Taken};
-use super::{Begun, Executed, Failure, Lane, Node, Patience, Trouble, wire};
+use super::wake::Wakes;
+use super::{Begun, Executed, Failure, Lane, Node, Patience, Popped, Trouble, wire};
 use crate::clock::Tick;
 use crate::script::{Call, Purpose};
 
@@ -19,12 +20,13 @@ pub(crate) struct RedisNode {
     pub(super) host: Arc<Host>,
     pub(super) pools: Pools,
     pub(super) late: Arc<Shelf>,
+    wakes: Wakes,
 }
 
 impl RedisNode {
     pub(super) fn new(host: Arc<Host>) -> RedisNode {
         let late = Shelf::new(Arc::clone(&host.clock), host.background.clone());
-        RedisNode { pools: Pools::new(Arc::clone(&host)), late, host }
+        RedisNode { pools: Pools::new(Arc::clone(&host)), late, wakes: Wakes::new(Arc::clone(&host)), host }
     }
 
     /// Writes the call. A connection that breaks here is replaced when the reply is due, so that the other nodes are not kept waiting.
@@ -74,6 +76,14 @@ impl Node for RedisNode {
 
     fn uptime(&self) -> Option<Duration> {
         self.host.roster.uptime(self.host.member, self.host.clock.now())
+    }
+
+    fn pop(&self, list: &str, wait: Duration) -> Popped {
+        self.wakes.pop(list, wait)
+    }
+
+    fn end_pops(&self) {
+        self.wakes.end(&self.pools);
     }
 
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a> {

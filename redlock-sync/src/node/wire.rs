@@ -2,19 +2,34 @@
 
 use crate::script::Call;
 
+/// Whether a call is sent for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Time {
+    First,
+    Again,
+}
+
 /// The call by digest; packed once for all nodes of a round.
 pub(super) fn packed(call: &Call) -> &[u8] {
-    call.packed.get_or_init(|| pack(call, "EVALSHA", &call.script.sha))
+    call.packed.get_or_init(|| pack(call, "EVALSHA", &call.script.sha, Time::First))
+}
+
+/// The call by digest, sent a second time.
+pub(super) fn packed_again(call: &Call) -> Vec<u8> {
+    pack(call, "EVALSHA", &call.script.sha, Time::Again)
 }
 
 /// The call with its source, for a server that does not know the digest.
-pub(super) fn packed_with_source(call: &Call) -> Vec<u8> {
-    pack(call, "EVAL", call.script.source)
+pub(super) fn packed_with_source(call: &Call, time: Time) -> Vec<u8> {
+    pack(call, "EVAL", call.script.source, time)
 }
 
-fn pack(call: &Call, command: &str, script: &str) -> Vec<u8> {
+fn pack(call: &Call, command: &str, script: &str, time: Time) -> Vec<u8> {
     let mut cmd = redis::cmd(command);
     cmd.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    if call.tells_again && time == Time::Again {
+        cmd.arg("again");
+    }
     cmd.get_packed_command()
 }
 

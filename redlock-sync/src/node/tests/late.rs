@@ -30,7 +30,7 @@ fn a_release_goes_behind_the_late_acquire() {
     server.cont();
     eventually("the late socket is done", SOON, || node.late.len() == 0);
     assert_eq!(server.get("k"), None);
-    assert!(server.get("k:fence").is_some(), "the acquire was executed");
+    assert!(server.get("{k}:fence").is_some(), "the acquire was executed");
     eventually("the outage ends", SOON, || node.outage().is_none());
     eventually("no socket is left but the pools'", SOON, || sockets(&server) <= 1);
 }
@@ -52,7 +52,7 @@ fn a_late_acquire_waits_for_its_release_and_others_pass_it() {
     held.release();
     eventually("the late socket is done", SOON, || node.late.len() == 0);
     assert_eq!(server.get("k"), None);
-    assert!(server.get("k:fence").is_some(), "the acquire was executed");
+    assert!(server.get("{k}:fence").is_some(), "the acquire was executed");
 }
 
 #[test]

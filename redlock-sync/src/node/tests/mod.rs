@@ -18,7 +18,11 @@ use std::time::Duration;
 use super::server::RedisNode;
 use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
-use crate::script::{ACQUIRE, Purpose, RELEASE};
+use crate::key::Key;
+use crate::lock::plain::Plain;
+use crate::primitive::{Attempt, GiveUp, Primitive};
+use crate::script::Purpose;
+use crate::token::LockId;
 
 /// Longer than anything takes, shorter than a test run's patience.
 const SOON: Duration = Duration::from_secs(10);
@@ -52,13 +56,18 @@ fn first(nodes: &Nodes) -> &RedisNode {
     nodes.get(0).unwrap()
 }
 
+fn plain(key: &str) -> Plain {
+    Plain { key: Key::new("", key, 1024).unwrap() }
+}
+
 fn acquire(key: &str, token: &str) -> Call {
-    let call = Call::new(&ACQUIRE, Purpose::Acquire, token, LEASE).key(key).key(&format!("{key}:fence"));
-    call.text(token).number(crate::primitive::millis(LEASE)).number(100_000).number(0)
+    let id = LockId::from_server(token);
+    plain(key).acquire(&Attempt { id: &id, lease: LEASE, fence: Some(0), waiter: None, tickets: &[] })
 }
 
 fn release(key: &str, token: &str) -> Call {
-    Call::new(&RELEASE, Purpose::Release, token, LEASE).key(key).text(token).number(0)
+    let id = LockId::from_server(token);
+    plain(key).release(&GiveUp { id: &id, keep: Duration::ZERO, waiter: None, grant: None })
 }
 
 /// A whole call, with the node's timeout as its time.

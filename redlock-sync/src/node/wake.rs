@@ -1,0 +1,115 @@
+//! Waiting for a push: BLPOP on connections that are used for nothing else, since a blocked connection can do nothing else.
+//!
+//! A wait is never abandoned while the server may still serve it: what it pops for a closed socket is gone.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::host::Host;
+use super::link::{Broken, Link};
+use super::manager::{self, LinkPool, PooledLink};
+use super::pool::{Pools, Taken};
+use super::{Lane, Patience, Popped};
+
+/// The connections of one node on which threads wait.
+pub(super) struct Wakes {
+    host: Arc<Host>,
+    pool: OnceLock<LinkPool>,
+    /// The server's ids of the connections that are blocked now.
+    blocked: Mutex<HashSet<i64>>,
+}
+
+impl Wakes {
+    pub(super) fn new(host: Arc<Host>) -> Wakes {
+        Wakes { host, pool: OnceLock::new(), blocked: Mutex::default() }
+    }
+
+    /// Waits until something is pushed on the list.
+    pub(super) fn pop(&self, list: &str, wait: Duration) -> Popped {
+        let Some(mut link) = self.take() else { return Popped::Unavailable };
+        let popped = self.pop_on(&mut link, list, wait);
+        popped.unwrap_or_else(|_| {
+            self.host.put_out_of_use(&mut link);
+            Popped::Unavailable
+        })
+    }
+
+    fn pop_on(&self, link: &mut Link, list: &str, wait: Duration) -> Result<Popped, Broken> {
+        let id = self.client_id(link)?;
+        self.blocked.lock().insert(id);
+        let reply = self.blpop(link, list, wait);
+        self.blocked.lock().remove(&id);
+        Ok(envelope(reply?))
+    }
+
+    fn blpop(&self, link: &mut Link, list: &str, wait: Duration) -> Result<redis::Value, Broken> {
+        // Zero would block for ever.
+        let seconds = format!("{:.3}", wait.as_secs_f64().max(0.001));
+        link.send(&redis::cmd("BLPOP").arg(list).arg(seconds).get_packed_command())?;
+        // The server looks for time-outs ten times a second; only then it is late.
+        link.receive_blocking(wait + Duration::from_millis(200) + self.host.settings.node_timeout)
+    }
+
+    /// Asked once per connection.
+    fn client_id(&self, link: &mut Link) -> Result<i64, Broken> {
+        if let Some(id) = link.client_id {
+            return Ok(id);
+        }
+        link.send(&redis::cmd("CLIENT").arg("ID").get_packed_command())?;
+        let reply = link.receive(self.host.settings.node_timeout)?;
+        let id = if let redis::Value::Int(id) = reply { id } else { 0 };
+        link.client_id = Some(id);
+        Ok(id)
+    }
+
+    /// An idle connection, or a new one if there may be one more; no waiting for those of others.
+    fn take(&self) -> Option<PooledLink> {
+        let pool = self.pool.get_or_init(|| manager::pool(&self.host, self.host.settings.pool_size));
+        while let Some(link) = pool.try_get() {
+            if !self.host.is_stale(&link) {
+                return Some(link);
+            }
+        }
+        if pool.state().connections >= pool.max_size() || self.host.breaker.outage().is_some() {
+            return None;
+        }
+        let link = pool.get_timeout(self.host.settings.node_timeout).ok()?;
+        (!self.host.is_stale(&link)).then_some(link)
+    }
+
+    /// Has the server end the waits that are blocked now.
+    pub(super) fn end(&self, pools: &Pools) {
+        let blocked: Vec<i64> = self.blocked.lock().iter().copied().collect();
+        let by = self.host.clock.now().after(self.host.settings.node_timeout);
+        for id in blocked {
+            if let Taken::Link(mut link) = pools.take(Lane::Reserved, by, Patience::Wait) {
+                let unblock = redis::cmd("CLIENT").arg("UNBLOCK").arg(id).get_packed_command();
+                let ended = link.send(&unblock).and_then(|()| link.receive(self.host.time_left(by)));
+                if ended.is_err() {
+                    self.host.put_out_of_use(&mut link);
+                }
+            }
+        }
+    }
+}
+
+fn envelope(reply: redis::Value) -> Popped {
+    match reply {
+        redis::Value::Nil => Popped::Nothing,
+        redis::Value::Array(mut items) => match items.pop() {
+            Some(redis::Value::BulkString(bytes)) => Popped::Pushed(bytes),
+            _ => Popped::Unavailable,
+        },
+        _ => Popped::Unavailable,
+    }
+}
+
+impl fmt::Debug for Wakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waiting", self.blocked.lock().len())
+    }
+}
