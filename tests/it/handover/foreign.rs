@@ -1,0 +1,121 @@
+//! A program that knows nothing of grants takes part: `SET key token NX PX`, and compare-and-delete.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, Script, cmd};
+
+use super::rig::{KEY, Rig, SLACK, heavy, ms, timed};
+
+/// As libraries do it that poll.
+struct Foreigner {
+    connection: Connection,
+    count: usize,
+}
+
+impl Foreigner {
+    fn new(rig: &Rig) -> Foreigner {
+        Foreigner { connection: rig.servers[0].client(), count: 0 }
+    }
+
+    fn token(&self) -> String {
+        format!("foreign-{}", self.count)
+    }
+
+    fn try_lock(&mut self) -> bool {
+        self.count += 1;
+        let token = self.token();
+        let set: Option<String> =
+            cmd("SET").arg(KEY).arg(&token).arg("NX").arg("PX").arg(10_000).query(&mut self.connection).unwrap();
+        set.is_some()
+    }
+
+    /// Each 5 ms, for so long at most.
+    fn lock(&mut self, patience: Duration) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < patience {
+            if self.try_lock() {
+                return true;
+            }
+            thread::sleep(ms(5));
+        }
+        false
+    }
+
+    fn unlock(&mut self) -> bool {
+        let source = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+        Script::new(source).key(KEY).arg(self.token()).invoke(&mut self.connection).unwrap()
+    }
+}
+
+/// However well ours hand the lock on among themselves, now and then it is really free.
+#[test]
+fn a_program_that_polls_gets_its_turn_among_grants() {
+    let _alone = heavy();
+    let rig = Rig::start(1);
+    let inside = AtomicUsize::new(0);
+    let enough = AtomicBool::new(false);
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for i in 0..4 {
+            let (lock, inside, enough, passed) = (rig.client().mutex(KEY), &inside, &enough, &passed);
+            scope.spawn(move || {
+                while !enough.load(Ordering::Relaxed) {
+                    let guard = lock.lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                    // Some hold it for a while, some do not.
+                    thread::sleep(ms(i % 2));
+                    passed.fetch_add(1, Ordering::Relaxed);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+        let mut foreigner = Foreigner::new(&rig);
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            let before = passed.load(Ordering::Relaxed);
+            let (got, took) = timed(|| foreigner.lock(Duration::from_secs(8)));
+            if got {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                thread::sleep(ms(2));
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(foreigner.unlock(), "ours took it from the foreign program");
+            }
+            waits.push((got, took, passed.load(Ordering::Relaxed) - before));
+            if !got {
+                break;
+            }
+        }
+        enough.store(true, Ordering::Relaxed);
+        let all_got = waits.iter().all(|(got, ..)| *got);
+        assert!(all_got && waits.iter().map(|(_, took, _)| *took).sum::<Duration>() < ms(12_000), "{waits:?}");
+        assert!(waits.iter().any(|(_, _, passed)| *passed > 10), "ours did not contend: {waits:?}");
+    });
+    rig.assert_free(KEY);
+}
+
+/// Nobody pushes when a foreign program releases: ours poll its token.
+#[test]
+fn ours_notice_a_plain_release_by_polling() {
+    let rig = Rig::start(1);
+    let mut foreigner = Foreigner::new(&rig);
+    assert!(foreigner.try_lock());
+    let lock = rig.watched().mutex(KEY);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = lock.lock().unwrap();
+            let at = Instant::now();
+            guard.unlock().unwrap();
+            at
+        });
+        // Polled in the intervals that were set, not in those of a wait for a push.
+        rig.proxies[0].wait_count("acquire", 5, Duration::from_secs(20));
+        assert!(foreigner.unlock());
+        let released = Instant::now();
+        let took = waiter.join().unwrap().saturating_duration_since(released);
+        assert!(took < ms(100) + SLACK, "{took:?}");
+    });
+    rig.assert_free(KEY);
+}
