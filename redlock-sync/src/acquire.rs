@@ -113,8 +113,11 @@ impl Engine {
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
+        // Where attempts are counted, the wait in line takes no longer than they would.
+        let patience = request.terms.retry.patience();
+        let in_line = patience.map_or(until, |patience| until.min(self.quorum.now().after(patience)));
         loop {
-            match self.lines.enter(&key, until, &request.terms) {
+            match self.lines.enter(&key, in_line, &request.terms) {
                 Entered::Head(turn) => {
                     self.competing.fetch_add(1, Ordering::AcqRel);
                     let outcome = self.compete(request, wait, until);
@@ -195,7 +198,7 @@ impl Engine {
         };
         let Some(Vote::Taken { token: seen, ttl }) = ballot.votes.get(node) else { return pause() };
         // A holder that does not push has to be polled; and where attempts are counted, the waits are those that were set.
-        let nap = if is_ours(seen) && !retry.is_counted() {
+        let nap = if is_ours(seen) && retry.patience().is_none() {
             ttl.map_or(LONGEST_NAP, |left| (left + NAP_SLACK).min(jittered(LONGEST_NAP)))
         } else {
             retry.pause(made, fastrand::f64())

@@ -338,9 +338,14 @@ impl Builder {
         self
     }
 
-    /// Whether a node of several that restarted within the longest lease in use is kept from voting in an acquire, since it may have forgotten
-    /// a lock that is still held; default true. The price: after a restart the node helps nobody to take a lock for that long. It relies on the
-    /// uptime that `INFO` tells; where that is forbidden, or a proxy hides a restart, it is blind.
+    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten a lock that is still
+    /// held; default true. "Just now" is less than the longest lease that this client has asked for so far, extensions included, ago. While no
+    /// node is known to be older than that, all of them vote: a cold start of all is no restart. The price: after a restart the node
+    /// helps nobody to take a lock for that long.
+    ///
+    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the longer lock of another
+    /// client; give all clients of a lock the same longest lease. And it relies on the uptime that `INFO` tells: where that is
+    /// forbidden, or a proxy hides a restart, it is blind.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;

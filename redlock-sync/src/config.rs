@@ -233,9 +233,14 @@ impl Retry {
         self.max_attempts.is_some_and(|max| made >= max)
     }
 
-    /// Attempts are counted, so the waits between them have to be those that were set.
-    pub(crate) fn is_counted(&self) -> bool {
-        self.max_attempts.is_some()
+    /// For how long the attempts go on if they are counted; then the waits between them have to be those that were set.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let pauses = self.max_attempts?.saturating_sub(1);
+        // After sixty it does not grow any more.
+        let growing = pauses.min(60);
+        let grown: Duration =
+            (1..=growing).map(|made| self.pause(made, 1.0)).fold(Duration::ZERO, Duration::saturating_add);
+        Some(grown.saturating_add(self.pause(61, 1.0).saturating_mul(pauses - growing)))
     }
 
     /// The pause after attempt number `made` (from 1); `random` is drawn from 0.0 to 1.0.
@@ -276,6 +281,15 @@ mod tests {
         assert_eq!(retry.pause(1000, 0.0), 50 * MS);
         assert_eq!(Retry::every(Duration::ZERO).pause(9, 0.0), MIN_PAUSE);
         assert!(Retry::every(Duration::MAX).pause(u32::MAX, 1.0) > MAX_LEASE);
+    }
+
+    #[test]
+    fn counted_attempts_take_a_known_time() {
+        assert_eq!(Retry::every(MS).patience(), None);
+        assert_eq!(Retry::every(5 * MS).max_attempts(1).patience(), Some(Duration::ZERO));
+        assert_eq!(Retry::every(5 * MS).max_attempts(3).patience(), Some(10 * MS));
+        assert_eq!(Retry::every(5 * MS).max_attempts(1001).patience(), Some(5000 * MS));
+        assert!(Retry::every(Duration::MAX).max_attempts(u32::MAX).patience() > Some(MAX_LEASE));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum Error {
     },
     /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to every node that may
     /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
-    /// held: ask [`Lease::check`](crate::Lease::check).
+    /// held, for as long as before: ask [`Lease::check`](crate::Lease::check).
     Unavailable {
         /// What was tried: `acquire`, `extend`, `fence` or `inspect`.
         op: &'static str,
@@ -49,15 +49,17 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// The lock was held and is no more. Somebody else may hold it now; stop what you do under it.
+    /// The lock was held and is no more. Somebody else may hold it now; stop what you do under it. What was done since the last
+    /// [`check`](crate::Lease::check) that was `Ok` may have overlapped with another holder.
     Lost {
         /// The lock's key, with prefix.
         key: String,
         /// How it was lost.
         reason: LostReason,
     },
-    /// A release was sent, but fewer than a majority of the nodes confirmed it. The lock may stay taken until its time-to-live has
-    /// passed; this guard does not hold it any more.
+    /// A release was sent in time, but fewer than a majority of the nodes confirmed it. The lock may stay taken until its time-to-live
+    /// has passed; this guard does not hold it any more. Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was
+    /// sent, so what was done under the lock is not in doubt: only others may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.
         key: String,
@@ -73,7 +75,8 @@ pub enum Error {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key exists on the server and is no lock of this kind. The foreign value is untouched.
+    /// The key exists on the server and is no lock of this kind. The foreign value is untouched. After an acquire or a release nothing is
+    /// held; after an extend or a fence ask [`Lease::check`](crate::Lease::check).
     WrongType {
         /// What was tried.
         op: &'static str,
@@ -82,12 +85,16 @@ pub enum Error {
         /// The node that said so.
         node: NodeError,
     },
-    /// A setting, a URL, a name or the set-up of the servers cannot work; trying again will not help. Nothing is held.
+    /// A setting, a URL, a name or the set-up of the servers cannot work; trying again will not help. After an acquire nothing is held.
+    /// From [`Lease::extend`](crate::Lease::extend) and [`Lease::fencing_token`](crate::Lease::fencing_token) it does not mean that the lock
+    /// is gone: a length that cannot be, or a permission that is missing, leaves it held as long as before. Ask
+    /// [`Lease::check`](crate::Lease::check).
     Config {
         /// What is wrong, and the remedy where there is one.
         message: String,
     },
-    /// The client was closed, or is used in a forked child process. Nothing is held.
+    /// The client or guard belongs to another process: it was made before a fork, and is used in the child. The child's copy of a guard
+    /// holds nothing; what the parent holds stays.
     Closed,
 }
 

@@ -24,3 +24,8 @@ mod wait;
 pub use proxy::{Act, Fault, Proxy, Seen};
 pub use server::{Builder, Server, find, servers};
 pub use wait::{eventually, poll};
+
+/// The code of the README, compiled and run as people see it: nothing in it is hidden.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}

@@ -134,7 +134,9 @@ impl Lease {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
-    /// it: the lock is still held then, ask again.
+    /// it: the lock is held as long as before, ask again; [`WrongType`](Error::WrongType) if somebody put something else in its place;
+    /// [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica), which does not mean that
+    /// the lock is gone; [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -155,7 +157,8 @@ impl Lease {
     /// # Errors
     /// [`Lost`](Error::Lost) if it is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is
     /// held as long as before; [`WrongType`](Error::WrongType) if somebody put something else in its place;
-    /// [`Config`](Error::Config) for a length outside 10 ms to 24 h, or too short for the node timeout.
+    /// [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server refuses the call: the
+    /// lock is held as long as before; [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -205,7 +205,9 @@ pub struct MutexGuard<M = ThreadBound> {
 }
 
 impl<M> MutexGuard<M> {
-    /// Releases the lock and tells how that went. Once this has returned, nothing more is sent for this lock.
+    /// Releases the lock and tells how that went: `Ok` once a majority of the nodes confirmed it. A node that could not be reached keeps the key
+    /// until its time-to-live ends; it is one of a minority, and for others one vote less until then. Once this has returned, nothing more
+    /// is sent for this lock.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if it was not ours any more: what was done under it may have overlapped with another holder.

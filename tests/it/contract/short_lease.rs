@@ -21,8 +21,8 @@ fn short(urls: &[String]) -> Redlock {
 
 /// Holds for a while, as long as the lease is good. Whatever pauses this thread, the hold that it notes was one: its start was read after the
 /// grant and its end before a check that said yes.
-fn hold(locks: &Redlock, length: Duration) -> Option<Hold> {
-    let guard = locks.mutex("short").try_lock_for(ms(200)).ok()?;
+fn hold(locks: &Redlock, renew: bool, length: Duration) -> Option<Hold> {
+    let guard = locks.mutex("short").renew(renew).try_lock_for(ms(200)).ok()?;
     let start = Instant::now();
     let mut last = None;
     while start.elapsed() < length {
@@ -36,14 +36,15 @@ fn hold(locks: &Redlock, length: Duration) -> Option<Hold> {
     last
 }
 
-/// Contends until told to stop; holds of one millisecond, up to some leases long.
+/// Contends until told to stop; holds of one millisecond, up to some leases long. Every other one is not renewed: its lease runs out while it
+/// holds, and only its own deadline says so.
 fn contend(urls: &[String], seed: u64, stop: &AtomicBool, holds: &Mutex<Vec<Hold>>) {
     let locks = short(urls);
     for i in seed.. {
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(hold) = hold(&locks, ms(1 + (i * 37) % 230)) {
+        if let Some(hold) = hold(&locks, i % 2 == 0, ms(1 + (i * 37) % 230)) {
             holds.lock().unwrap().push(hold);
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{LeaseState, LostReason, Redlock};
 use redlock_tests::{Act, Proxy, eventually, poll};
 
-use super::rig::{KEY, NODE_TIMEOUT, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
 fn loading() -> Act {
@@ -137,25 +137,30 @@ fn fault_25_check_is_right_while_the_renewal_thread_is_stuck<K: Kind>() {
 }
 
 fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
-    for act in [Act::Hold, Act::HoldReply, Act::Delay(ms(800))] {
-        for_sizes(&[1, 3], |rig| {
-            let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
-            let token = guard.id().as_str().to_owned();
-            let fault = rig.proxies[0].on("extend", act.clone());
-            fault.wait_hit(SOON);
-            let (unlocked, took) = timed(|| K::unlock(guard));
-            let returned = Instant::now();
-            unlocked.unwrap();
-            assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
-            // Of three nodes the one that did not answer may be left out of the release; the lock is free all the same.
-            assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
-            fault.release();
-            stays("the late extend brings nothing back", ms(400), || rig.holding(KEY) <= rig.minority());
-            drop(rig.other_client().mutex(KEY).try_lock().unwrap());
-            let late = rig.sent_after(&token, returned);
-            assert!(late.is_empty(), "{act:?}: {late:?}");
-        });
-    }
+    let acts = [Act::Hold, Act::HoldReply, Act::Delay(ms(800))];
+    thread::scope(|scope| {
+        for act in acts {
+            scope.spawn(move || for_sizes(&[1, 3], |rig| unlock_beside_a_late_extend::<K>(rig, &act)));
+        }
+    });
+}
+
+fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
+    let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+    let token = guard.id().as_str().to_owned();
+    let fault = rig.proxies[0].on("extend", act.clone());
+    fault.wait_hit(SOON);
+    let (unlocked, took) = timed(|| K::unlock(guard));
+    let returned = Instant::now();
+    unlocked.unwrap();
+    assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
+    // Of three nodes the one that did not answer may be left out of the release; the lock is free all the same.
+    assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
+    fault.release();
+    stays("the late extend brings nothing back", ms(400), || rig.holding(KEY) <= rig.minority());
+    drop(rig.other_client().mutex(KEY).try_lock().unwrap());
+    let late = rig.sent_after(&token, returned);
+    assert!(late.is_empty(), "{act:?}: {late:?}");
 }
 
 fn fault_26_renewals_race_releases<K: Kind>() {

@@ -98,11 +98,17 @@ impl Rig {
         self.proxies.iter().for_each(Proxy::heal);
     }
 
-    /// All scripts that were sent for a token.
+    /// All scripts that were sent for a token; as a ticket of another one it can be sent later.
     pub(super) fn sent_for(&self, token: &str) -> Vec<Seen> {
         let all = self.proxies.iter().flat_map(Proxy::seen);
-        all.filter(|seen| seen.args.iter().any(|arg| arg == token)).collect()
+        all.filter(|seen| own_token(seen) == Some(token)).collect()
     }
+}
+
+/// The token of a script's call: its first argument behind the digest, the number of keys, and the keys.
+fn own_token(seen: &Seen) -> Option<&str> {
+    let keys: usize = seen.args.get(1)?.parse().ok()?;
+    seen.args.get(2 + keys).map(String::as_str)
 }
 
 pub(super) fn exists(server: &Server, key: &str) -> bool {

@@ -1,0 +1,40 @@
+//! One clock for all processes of a run.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process.
+pub(crate) fn now() -> u64 {
+    read(ClockId::Monotonic)
+}
+
+/// Nanoseconds of processor time that this process has used.
+pub(crate) fn process_cpu() -> u64 {
+    read(ClockId::ProcessCPUTime)
+}
+
+/// Nanoseconds of processor time that this thread has used.
+pub(crate) fn thread_cpu() -> u64 {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).expect("these clocks begin at zero");
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect("a part of a second")
+}
+
+/// `duration` in nanoseconds.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a run is shorter than 500 years")
+}
+
+/// Sleeps until this moment of [`now`].
+pub(crate) fn sleep_until(moment: u64) {
+    let now = now();
+    if moment > now {
+        thread::sleep(Duration::from_nanos(moment - now));
+    }
+}

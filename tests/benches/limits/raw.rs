@@ -1,0 +1,160 @@
+//! The raw limit: bare connections, and only the commands that nobody can do without.
+//!
+//! For a lock that is one script that sets the key if it is not there and one that compares and deletes; for a hand-over, a
+//! token that is passed with LPUSH and BLPOP; for several nodes, write to all, then read from all. Bytes are packed beforehand.
+
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{Client, Cmd, Connection, IntoConnectionInfo, ProtocolVersion, Value, cmd};
+
+use crate::{Outcome, clock};
+
+const ACQUIRE: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
+const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+const EXTEND: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
+
+/// A token of the length that the library's tokens have.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef:some-host:12345:1";
+const LEASE_MS: u64 = 30_000;
+
+/// How long a raw connection waits for a reply; longer than any BLPOP here.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One bare connection.
+pub(crate) struct Wire(Connection);
+
+impl Wire {
+    pub(crate) fn open(url: &str) -> Outcome<Self> {
+        let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
+        let connection = Client::open(info.set_redis_settings(settings))?.get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(connection))
+    }
+
+    pub(crate) fn send(&mut self, packed: &[u8]) -> Outcome<()> {
+        Ok(self.0.send_packed_command(packed)?)
+    }
+
+    pub(crate) fn receive(&mut self) -> Outcome<Value> {
+        Ok(self.0.recv_response()?.extract_error()?)
+    }
+
+    pub(crate) fn call(&mut self, packed: &[u8]) -> Outcome<Value> {
+        self.send(packed)?;
+        self.receive()
+    }
+
+    /// Loads a script; its call with one key.
+    fn script(&mut self, source: &str, key: &str, args: &[&str]) -> Outcome<Vec<u8>> {
+        let sha: String = cmd("SCRIPT").arg("LOAD").arg(source).query(&mut self.0)?;
+        Ok(packed(cmd("EVALSHA").arg(sha).arg(1).arg(key).arg(args)))
+    }
+}
+
+pub(crate) fn packed(command: &Cmd) -> Vec<u8> {
+    command.get_packed_command()
+}
+
+/// The raw lock on one key, on one node or on several.
+pub(crate) struct RawLock {
+    wires: Vec<Wire>,
+    acquire: Vec<u8>,
+    release: Vec<u8>,
+}
+
+impl RawLock {
+    pub(crate) fn open(urls: &[String], key: &str) -> Outcome<Self> {
+        let mut wires = urls.iter().map(|url| Wire::open(url)).collect::<Outcome<Vec<_>>>()?;
+        let lease = LEASE_MS.to_string();
+        let (mut acquire, mut release) = (Vec::new(), Vec::new());
+        for wire in &mut wires {
+            acquire = wire.script(ACQUIRE, key, &[TOKEN, &lease])?;
+            release = wire.script(RELEASE, key, &[TOKEN])?;
+        }
+        Ok(Self { wires, acquire, release })
+    }
+
+    /// Acquire and release: writes to all, then reads from all.
+    pub(crate) fn pair(&mut self) -> Outcome<()> {
+        self.acquire()?;
+        self.release()
+    }
+
+    pub(crate) fn acquire(&mut self) -> Outcome<()> {
+        round(&mut self.wires, &self.acquire, &Value::Okay)
+    }
+
+    pub(crate) fn release(&mut self) -> Outcome<()> {
+        round(&mut self.wires, &self.release, &Value::Int(1))
+    }
+
+    /// Takes the time of each of `n` pairs.
+    pub(crate) fn pairs(&mut self, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
+        for _ in 0..n {
+            let start = clock::now();
+            self.pair()?;
+            samples.push(clock::now() - start);
+        }
+        Ok(())
+    }
+}
+
+fn round(wires: &mut [Wire], call: &[u8], expected: &Value) -> Outcome<()> {
+    for wire in &mut *wires {
+        wire.send(call)?;
+    }
+    for wire in wires {
+        let reply = wire.receive()?;
+        if reply != *expected {
+            return Err(format!("a raw lock was answered {reply:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// A token in a list, that whoever pops it holds.
+pub(crate) struct RawRing {
+    wire: Wire,
+    pop: Vec<u8>,
+    push: Vec<u8>,
+}
+
+impl RawRing {
+    pub(crate) fn open(url: &str, list: &str) -> Outcome<Self> {
+        let pop = packed(cmd("BLPOP").arg(list).arg(5));
+        Ok(Self { wire: Wire::open(url)?, pop, push: packed(cmd("LPUSH").arg(list).arg(TOKEN)) })
+    }
+
+    /// Waits for the token; false when it did not come within five seconds.
+    pub(crate) fn pop(&mut self) -> Outcome<bool> {
+        Ok(self.wire.call(&self.pop)? != Value::Nil)
+    }
+
+    pub(crate) fn push(&mut self) -> Outcome<()> {
+        self.wire.call(&self.push).map(drop)
+    }
+}
+
+/// The processor time, in per cent of one core, of a thread that does nothing but extend a lock so many times per second.
+pub(crate) fn extending_cpu(url: &str, per_second: u32, span: Duration) -> Outcome<f64> {
+    let mut lock = RawLock::open(&[url.to_owned()], "raw-extend")?;
+    lock.acquire()?;
+    let wire = &mut lock.wires[0];
+    let extend = wire.script(EXTEND, "raw-extend", &[TOKEN, &LEASE_MS.to_string()])?;
+    let (start, before) = (clock::now(), clock::thread_cpu());
+    let pause = clock::nanos(Duration::from_secs(1) / per_second);
+    let end = start + clock::nanos(span);
+    let mut due = start;
+    while due < end {
+        clock::sleep_until(due);
+        wire.call(&extend)?;
+        due += pause;
+    }
+    let used = clock::thread_cpu() - before;
+    lock.release()?;
+    Ok(crate::stats::float(used) / crate::stats::float(end - start) * 100.0)
+}

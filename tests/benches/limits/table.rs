@@ -1,0 +1,160 @@
+//! The table: what a line is, and how it is shown.
+
+use std::fmt::Write;
+
+use crate::stats::{Rounds, median, spread};
+
+/// What has to be reached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Bar {
+    /// Nothing: the line is there to explain another one.
+    None,
+    /// Ours over raw.
+    RatioAtMost(f64),
+    RatioAtLeast(f64),
+    /// Ours.
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// One line: one figure of a row.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) measure: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) rounds: Rounds,
+    pub(crate) bar: Bar,
+}
+
+impl Line {
+    pub(crate) fn new(measure: &'static str, unit: &'static str, rounds: Rounds, bar: Bar) -> Self {
+        Self { measure, unit, rounds, bar }
+    }
+
+    /// What is held against the bar, in each round.
+    fn judged(&self) -> Vec<f64> {
+        match self.bar {
+            Bar::AtMost(_) | Bar::AtLeast(_) => self.rounds.ours.clone(),
+            Bar::None if self.rounds.raw.is_empty() => self.rounds.ours.clone(),
+            _ => self.rounds.ratios(),
+        }
+    }
+
+    /// Whether the median reaches the bar; none where there is no bar.
+    pub(crate) fn met(&self) -> Option<bool> {
+        let value = median(&self.judged());
+        match self.bar {
+            Bar::None => None,
+            Bar::RatioAtMost(limit) | Bar::AtMost(limit) => Some(value <= limit),
+            Bar::RatioAtLeast(limit) | Bar::AtLeast(limit) => Some(value >= limit),
+        }
+    }
+
+    fn bar_text(&self) -> String {
+        match self.bar {
+            Bar::None => String::new(),
+            Bar::RatioAtMost(limit) => format!("<= {} x", short(limit)),
+            Bar::RatioAtLeast(limit) => format!(">= {} x", short(limit)),
+            Bar::AtMost(limit) => format!("<= {}", self.with_unit(limit)),
+            Bar::AtLeast(limit) => format!(">= {}", self.with_unit(limit)),
+        }
+    }
+
+    fn with_unit(&self, value: f64) -> String {
+        format!("{} {}", short(value), self.unit).trim_end().to_owned()
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        (!self.rounds.raw.is_empty()).then(|| median(&self.rounds.ratios()))
+    }
+
+    fn raw(&self) -> Option<f64> {
+        (!self.rounds.raw.is_empty()).then(|| median(&self.rounds.raw))
+    }
+
+    /// The line as text, in columns.
+    pub(crate) fn text(&self, row: &str) -> String {
+        let (low, high) = spread(&self.judged());
+        let met = self.met().map_or("", |met| if met { "met" } else { "NOT MET" });
+        format_row([
+            row,
+            self.measure,
+            &self.with_unit(median(&self.rounds.ours)),
+            &self.raw().map_or(String::new(), |raw| self.with_unit(raw)),
+            &self.ratio().map_or(String::new(), short),
+            &format!("{}..{}", short(low), short(high)),
+            &self.bar_text(),
+            met,
+        ])
+    }
+
+    /// The line as a JSON object.
+    pub(crate) fn json(&self, row: &str) -> String {
+        let (low, high) = spread(&self.judged());
+        let met = self.met().map_or("null".to_owned(), |met| met.to_string());
+        format!(
+            "{{\"row\":{},\"measure\":{},\"unit\":{},\"value\":{},\"raw\":{},\"ratio\":{},\"low\":{},\"high\":{},\
+             \"bar\":{},\"met\":{met}}}",
+            quoted(row),
+            quoted(self.measure),
+            quoted(self.unit),
+            number(median(&self.rounds.ours)),
+            self.raw().map_or("null".to_owned(), number),
+            self.ratio().map_or("null".to_owned(), number),
+            number(low),
+            number(high),
+            quoted(&self.bar_text()),
+        )
+    }
+}
+
+/// The names of the columns.
+pub(crate) fn head() -> String {
+    let names = ["row", "measure", "ours", "raw", "ours/raw", "spread", "bar", "met"];
+    format!("{}\n{}", format_row(names), format_row(["---"; 8]))
+}
+
+/// Markdown, so that a run can be put into a text as it is.
+fn format_row(cells: [&str; 8]) -> String {
+    const WIDTHS: [usize; 8] = [13, 38, 12, 12, 8, 14, 12, 7];
+    let mut text = String::from("|");
+    for (cell, width) in cells.into_iter().zip(WIDTHS) {
+        write!(text, " {cell:width$} |").expect("a string takes everything");
+    }
+    text
+}
+
+/// Three digits, more only before the point.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    if value.is_nan() {
+        "?".to_owned()
+    } else if size >= 100.0 || size == 0.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 1.0 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+fn number(value: f64) -> String {
+    if value.is_finite() { format!("{value}") } else { "null".to_owned() }
+}
+
+/// A JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut result = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => result.extend(['\\', letter]),
+            '\n' => result.push_str("\\n"),
+            other if other.is_control() => result.push(' '),
+            other => result.push(other),
+        }
+    }
+    result.push('"');
+    result
+}

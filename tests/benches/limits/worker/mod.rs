@@ -1,0 +1,86 @@
+//! Other processes: this binary, started again with a hidden argument. One line of order, one line of answer.
+//!
+//! A worker lives until its stdin ends, so it never outlives this process. Its kinds:
+//!
+//! 1. `ring.rs`: contends for one lock with other workers, with a hold and a pause.
+//! 2. `crowd.rs`: threads of one process that want one lock.
+//! 3. `guards.rs`: holds many guards.
+//! 4. `child.rs`: the worker's own main function.
+
+pub(crate) mod child;
+pub(crate) mod crowd;
+pub(crate) mod guards;
+pub(crate) mod ring;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use std::{env, thread};
+
+use crate::Outcome;
+
+/// The argument that makes a worker of this binary.
+pub(crate) const HIDDEN: &str = "--worker";
+
+/// A worker process, as its parent sees it.
+pub(crate) struct Worker {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl Worker {
+    pub(crate) fn start(kind: &str, args: &[String]) -> Outcome<Self> {
+        let mut child = Command::new(env::current_exe()?)
+            .args([HIDDEN, kind])
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let orders = child.stdin.take();
+        let stdout = child.stdout.take().ok_or("stdout is piped")?;
+        let (tell, answers) = channel();
+        // Ends with the child's stdout.
+        thread::spawn(move || {
+            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+        });
+        Ok(Self { child, orders, answers })
+    }
+
+    pub(crate) fn order(&mut self, order: &str) -> Outcome<()> {
+        let orders = self.orders.as_mut().ok_or("the worker takes no orders")?;
+        Ok(writeln!(orders, "{order}")?)
+    }
+
+    /// The answer to the last order.
+    pub(crate) fn answer(&mut self, within: Duration) -> Outcome<Vec<u64>> {
+        let line = self.answers.recv_timeout(within).map_err(|_| format!("a worker did not answer in {within:?}"))?;
+        match line.split_once(' ') {
+            Some(("ok", numbers)) => numbers.split(' ').map(|number| Ok(number.parse()?)).collect(),
+            _ => Err(line.into()),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        for _ in 0..200 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Gives all workers an order, then gathers the answers.
+pub(crate) fn ask_all(workers: &mut [Worker], order: &str, within: Duration) -> Outcome<Vec<Vec<u64>>> {
+    for worker in &mut *workers {
+        worker.order(order)?;
+    }
+    workers.iter_mut().map(|worker| worker.answer(within)).collect()
+}
