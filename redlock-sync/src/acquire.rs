@@ -234,7 +234,8 @@ impl Engine {
         // The attempt saw another token, so the grant was made after that attempt was sent, and lasts at least from then.
         let is_new = seen.as_bytes() != id.as_str().as_bytes().get(..SEEN_BYTES).unwrap_or(id.as_str().as_bytes());
         let since = if is_new { ballot.started } else { Tick::ZERO };
-        let core = Arc::new(Core::granted(start, fence, ballot.started, since, span));
+        // What is counted from the acquisition, such as the longest hold, is counted from here: the attempt was before the wait.
+        let core = Arc::new(Core::granted(start, fence, self.quorum.now(), since, span));
         if self.lines.is_closed() {
             core.release(self.quorum.limits.node_timeout);
             return Woken::Up;
