@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     lines: Arc<Lines<Lease>>,
     registry: Registry,
     mint: Mint,
-    /// How many threads are in the loop.
+    /// How many threads are in an acquire.
     competing: AtomicUsize,
 }
 
@@ -100,6 +100,14 @@ impl Engine {
 
     /// Takes the lock.
     pub(crate) fn acquire(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+        // Counted before it looks whether the client is closed: `close` looks the other way round, so that one of the two sees the other.
+        self.competing.fetch_add(1, Ordering::SeqCst);
+        let outcome = self.take(request, wait);
+        self.competing.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    fn take(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
         self.ready()?;
         request.terms.check(&self.quorum.limits)?;
         let key = request.key.shared();
@@ -119,10 +127,7 @@ impl Engine {
         loop {
             match self.lines.enter(&key, in_line, &request.terms) {
                 Entered::Head(turn) => {
-                    self.competing.fetch_add(1, Ordering::AcqRel);
-                    let outcome = self.compete(request, wait, until);
-                    self.competing.fetch_sub(1, Ordering::AcqRel);
-                    let lease = outcome?;
+                    let lease = self.compete(request, wait, until)?;
                     lease.core().keep_turn(turn);
                     return Ok(lease);
                 }
@@ -358,7 +363,7 @@ impl Engine {
         self.lines.close();
         // Again and again: a thread may have looked before the client was closed and start to wait only now.
         let by = self.quorum.now().after(LONGEST_NAP);
-        while self.competing.load(Ordering::Acquire) > 0 && self.quorum.now() < by {
+        while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
             self.quorum.end_pops();
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
