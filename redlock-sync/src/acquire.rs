@@ -132,7 +132,6 @@ impl Engine {
                     return Ok(lease);
                 }
                 Entered::Handed(lease) => {
-                    self.registry.add(lease.core());
                     // It can have run out on the way, if this process did not run.
                     if lease.check().is_ok() {
                         return Ok(lease);
@@ -394,6 +393,10 @@ impl Engine {
 }
 
 impl Afterlife for Engine {
+    fn passed_on(&self, successor: &Arc<Core>) {
+        self.registry.add(successor);
+    }
+
     fn ended(&self, core: &Core, haunted: bool) {
         if haunted {
             let until = self.quorum.now().after(core.terms.lease);
