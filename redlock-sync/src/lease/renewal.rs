@@ -98,8 +98,14 @@ impl Renewer {
 
     /// Puts another lease in the place of the one that the thread has, due at the same time: it holds the same keys.
     pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
-        if let Some(job) = &mut worker.slot.lock().job {
-            job.core = core;
+        let mut slot = worker.slot.lock();
+        let Some(job) = &mut slot.job else { return };
+        job.core = core;
+        if job.due == Tick::NEVER {
+            // The thread looked at the former lease when that had ended already, and planned nothing: the renewal is due still.
+            job.due = Tick::ZERO;
+            drop(slot);
+            worker.wake.notify_one();
         }
     }
 
