@@ -12,7 +12,7 @@ use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
 use crate::node::{Lane, Popped};
 use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
 use crate::quorum::{Ballot, Quorum, Vote};
-use crate::token::{LockId, Mint, is_ours, waiter_id};
+use crate::token::{LockId, Mint, is_granted, is_ours, waiter_id};
 use crate::wait::{Entered, Envelope, Lines};
 
 /// How much longer than its longest nap a waiter is marked as one.
@@ -59,6 +59,14 @@ struct Refusal {
     error: Error,
     /// What the nodes said, if they were asked.
     ballot: Option<Ballot>,
+}
+
+impl Refusal {
+    /// On some node the lock was granted; perhaps nobody has taken it.
+    fn was_granted(&self) -> bool {
+        let granted = |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if is_granted(token));
+        self.error.is_busy() && self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(granted))
+    }
 }
 
 impl From<Error> for Refusal {
@@ -114,7 +122,7 @@ impl Engine {
         let until = match wait {
             Wait::No => {
                 let turn = self.lines.try_enter(&key);
-                let lease = self.attempt(request, None, None).map_err(|refusal| refusal.error)?;
+                let lease = self.only_attempt(request)?;
                 turn.into_iter().for_each(|turn| lease.core().keep_turn(turn));
                 return Ok(lease);
             }
@@ -138,10 +146,23 @@ impl Engine {
                     }
                 }
                 // Who never got to the head of the line still makes one try, and so learns whether the lock is busy or Redis is away.
-                Entered::Late => return self.attempt(request, None, None).map_err(|refusal| refusal.error),
+                Entered::Late => return self.only_attempt(request),
                 Entered::Closed => return Err(Error::Closed),
             }
         }
+    }
+
+    /// The attempt of one who does not wait. The bare call cannot tell a lock that is held from one that was granted to nobody, such as a
+    /// waiter that died; where that may be so, the full one follows.
+    fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
+        let outcome = match self.attempt(request, None, None) {
+            Err(refusal) if refusal.was_granted() => {
+                let nobody = Waiter { id: "", stays: Duration::ZERO, was_marked: false };
+                self.attempt(request, Some(nobody), None)
+            }
+            outcome => outcome,
+        };
+        outcome.map_err(|refusal| refusal.error)
     }
 
     /// **This is the loop**: attempts, and waiting for other processes in between. Who is here is at the head of this process's line.
@@ -156,8 +177,9 @@ impl Engine {
             let tried_at = clock.now();
             let is_last = tried_at >= until || terms.retry.is_exhausted(made.saturating_add(1));
             let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
-            // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark.
-            let mark = (made > 0).then_some(Waiter { id: &waiter, stays, was_marked: made > 1 });
+            // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark. An only
+            // attempt is a full one, which also takes what was granted to nobody.
+            let mark = (made > 0 || is_last).then_some(Waiter { id: &waiter, stays, was_marked: made > 1 });
             let refusal = match self.attempt(request, mark, ticket.take()) {
                 Ok(lease) => return Ok(lease),
                 Err(refusal) => refusal,

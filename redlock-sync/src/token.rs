@@ -114,6 +114,11 @@ pub(crate) fn granted_id() -> LockId {
     LockId(format!("{random}:granted").into())
 }
 
+/// True if the token was made for whoever is granted the lock.
+pub(crate) fn is_granted(token: &str) -> bool {
+    is_ours(token) && token.ends_with(":granted")
+}
+
 /// True if the token is one of this library's making, whose holder pushes when he releases.
 pub(crate) fn is_ours(token: &str) -> bool {
     let Some((random, rest)) = token.split_at_checked(32) else { return false };
