@@ -99,8 +99,8 @@ fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_his_own() {
     for_sizes(&[1, 3], |rig| {
         let lock = rig.client().mutex(KEY);
         let fences = Fences::default();
-        let mut first = lock.lock().unwrap();
         for asks_first in [true, false, true] {
+            let first = lock.lock().unwrap();
             if asks_first {
                 fences.note(&first, "first");
             }
@@ -118,10 +118,10 @@ fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_his_own() {
                 first.unlock().unwrap();
                 waiter.join().unwrap();
             });
-            first = lock.lock().unwrap();
-            fences.note(&first, "afterwards");
+            let last = lock.lock().unwrap();
+            fences.note(&last, "afterwards");
+            last.unlock().unwrap();
         }
-        first.unlock().unwrap();
         rig.assert_free(KEY);
     });
 }

@@ -136,7 +136,7 @@ fn a_granted_waiter_that_is_killed_holds_nobody_up_for_longer_than_the_grant() {
             assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
         });
         assert!(victim.lines.try_recv().is_err(), "it had the lock all the same");
-        rig.assert_free(KEY);
+        rig.assert_to_be_had(KEY);
     });
 }
 
@@ -152,7 +152,7 @@ fn a_waiter_that_is_killed_while_blocked_leaves_the_lock_to_others() {
         let released = Instant::now();
         let took = bystander(&brisk(&rig.urls(), LEASE), SOON) - released;
         assert!(took <= LEASE + SLACK, "{took:?}");
-        rig.assert_free(KEY);
+        rig.assert_to_be_had(KEY);
     });
 }
 

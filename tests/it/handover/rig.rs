@@ -78,6 +78,17 @@ impl Rig {
         self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
     }
 
+    /// Fails unless the lock can be had at once, whatever is left of those who died: it ends by itself.
+    pub(super) fn assert_to_be_had(&self, key: &str) {
+        for server in &self.servers {
+            for left in server.keys() {
+                let is_there = || server.ask::<bool>(cmd("EXISTS").arg(&left));
+                assert!(server.pttl(&left).is_some() || !is_there(), "{left} never ends");
+            }
+        }
+        self.client().mutex(key).try_lock().expect("the lock is to be had").unlock().unwrap();
+    }
+
     /// Fails unless nothing is left but helper keys that expire, and the lock can be had at once.
     pub(super) fn assert_free(&self, key: &str) {
         self.assert_free_but(key, &[]);
@@ -85,9 +96,11 @@ impl Rig {
 
     /// As that, with other keys that may be there.
     pub(super) fn assert_free_but(&self, key: &str, others: &[&str]) {
-        assert_eq!(self.holding(key), 0, "the lock is still taken");
+        // On several nodes a grant can come to one of them after its taker was there, and he can do without that one.
+        let spare = (self.servers.len() - 1) / 2;
+        assert!(self.holding(key) <= spare, "the lock is still taken on {} nodes", self.holding(key));
         for server in &self.servers {
-            for left in server.keys().into_iter().filter(|left| !others.contains(&left.as_str())) {
+            for left in server.keys().into_iter().filter(|left| left != key && !others.contains(&left.as_str())) {
                 let is_helper = [":fence", ":waiting", ":wake"].iter().any(|end| left.ends_with(end));
                 // It can have expired since the keys were listed.
                 let ends = || server.pttl(&left).is_some() || !server.ask::<bool>(cmd("EXISTS").arg(&left));
@@ -106,6 +119,21 @@ pub(super) fn settings(urls: &[String]) -> Builder {
 /// For leases of a second or two.
 pub(super) fn brisk(urls: &[String], lease: Duration) -> Redlock {
     Redlock::builder().nodes(urls).restart_guard(false).node_timeout(ms(400)).lease(lease).build().unwrap()
+}
+
+/// Uses a lock of its own with all its calls: the servers know the scripts then, so that each call is one command.
+pub(super) fn warm(locks: &Redlock) {
+    let lock = locks.mutex("warm-up");
+    let guard = lock.lock().unwrap();
+    guard.fencing_token().unwrap();
+    guard.extend(Duration::from_secs(60)).unwrap();
+    assert!(lock.is_locked().unwrap());
+    thread::scope(|scope| {
+        // With somebody who waits, so that there is a grant.
+        let waiter = scope.spawn(|| lock.try_lock_for(ms(5)).map(drop));
+        drop(waiter.join().unwrap());
+    });
+    guard.unlock().unwrap();
 }
 
 /// Runs the test for each number of servers at the same time: most of it is waiting.
