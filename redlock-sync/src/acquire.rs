@@ -1,5 +1,6 @@
 //! Taking a lock: one attempt, and the loop of attempts.
 
+use std::cell::LazyCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -168,7 +169,8 @@ impl Engine {
     /// **This is the loop**: attempts, and waiting for other processes in between. Who is here is at the head of this process's line.
     fn compete(self: &Arc<Self>, request: &Request, wait: Wait, until: Tick) -> Result<Lease, Error> {
         let (clock, terms) = (&*self.quorum.clock, &request.terms);
-        let waiter = waiter_id();
+        // Most need none.
+        let waiter = LazyCell::new(waiter_id);
         let mut made = 0_u32;
         let mut ticket = None;
         let mut unavailable_since = None;
@@ -179,7 +181,7 @@ impl Engine {
             let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
             // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark. An only
             // attempt is a full one, which also takes what was granted to nobody.
-            let mark = (made > 0 || is_last).then_some(Waiter { id: &waiter, stays, was_marked: made > 1 });
+            let mark = (made > 0 || is_last).then(|| Waiter { id: &waiter, stays, was_marked: made > 1 });
             let refusal = match self.attempt(request, mark, ticket.take()) {
                 Ok(lease) => return Ok(lease),
                 Err(refusal) => refusal,
@@ -203,7 +205,7 @@ impl Engine {
                 continue;
             }
             // Ends at the deadline at the latest: the attempt after that is the last.
-            match self.wait_for_others(request, made, &refusal, until) {
+            match self.wait_for_others(request, &waiter, made, &refusal, until) {
                 Woken::Up => {}
                 Woken::Ticket(id) => ticket = Some(id),
                 Woken::Granted(lease) => return Ok(lease),
@@ -212,7 +214,14 @@ impl Engine {
     }
 
     /// Waits until the holder pushes, or until it is time to look again.
-    fn wait_for_others(self: &Arc<Self>, request: &Request, made: u32, refusal: &Refusal, until: Tick) -> Woken {
+    fn wait_for_others(
+        self: &Arc<Self>,
+        request: &Request,
+        waiter: &Arc<str>,
+        made: u32,
+        refusal: &Refusal,
+        until: Tick,
+    ) -> Woken {
         let retry = &request.terms.retry;
         let retry_after = if let Error::Busy { retry_after, .. } = refusal.error { retry_after } else { None };
         let pause = || {
@@ -235,7 +244,7 @@ impl Engine {
             Popped::Unavailable => pause(),
             Popped::Pushed(bytes) => match Envelope::read(&bytes) {
                 Some(Envelope { token: Some(id), fence, chain, span }) => {
-                    self.open(request, ballot, seen, id, (fence, chain, span))
+                    self.open(request, waiter, ballot, seen, id, (fence, chain, span))
                 }
                 _ => Woken::Up,
             },
@@ -247,6 +256,7 @@ impl Engine {
     fn open(
         self: &Arc<Self>,
         request: &Request,
+        waiter: &Arc<str>,
         ballot: &Ballot,
         seen: &str,
         id: LockId,
@@ -255,7 +265,7 @@ impl Engine {
         if self.quorum.len() > 1 || request.terms.lock_id.is_some() {
             return Woken::Ticket(id);
         }
-        let origin = Origin { waiter: Some(waiter_id()), chain };
+        let origin = Origin { waiter: Some(Arc::clone(waiter)), chain };
         let start = self.start(request, id.clone(), origin);
         // The attempt saw another token, so the grant was made after that attempt was sent, and lasts at least from then.
         let is_new = seen.as_bytes() != id.as_str().as_bytes().get(..SEEN_BYTES).unwrap_or(id.as_str().as_bytes());
@@ -303,7 +313,7 @@ impl Engine {
         if has_tickets && ballot.tally().yes == quorum.len() {
             self.lines.drop_tickets(&key);
         }
-        let waiter = waiter.filter(|w| w.was_marked).map(|_| waiter_id());
+        let waiter = waiter.filter(|w| w.was_marked).map(|w| w.id.into());
         let start = self.start(request, id, Origin { waiter, chain: 0 });
         Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
     }

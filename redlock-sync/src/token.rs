@@ -127,10 +127,10 @@ pub(crate) fn is_ours(token: &str) -> bool {
     rest.starts_with(':') && random.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// An id for this thread as a waiter: it waits for one lock at a time.
+/// An id for one wait. Not for one thread: a lock for which it waited can be in other hands, with the mark of that wait, while the thread
+/// waits for it again by another client.
 pub(crate) fn waiter_id() -> Arc<str> {
-    thread_local!(static ID: Arc<str> = Uuid::new_v4().simple().to_string().get(..16).unwrap_or_default().into());
-    ID.try_with(Arc::clone).unwrap_or_else(|_| "late".into())
+    Uuid::new_v4().simple().to_string().get(..16).unwrap_or_default().into()
 }
 
 /// Checks an owner text chosen by the caller.
