@@ -313,7 +313,9 @@ impl Engine {
         if has_tickets && ballot.tally().yes == quorum.len() {
             self.lines.drop_tickets(&key);
         }
-        let waiter = waiter.filter(|w| w.was_marked).map(|w| w.id.into());
+        // A node that said no to this attempt has marked him just now.
+        let is_marked = |w: &Waiter<'_>| w.was_marked || !w.stays.is_zero() && ballot.tally().yes < quorum.len();
+        let waiter = waiter.filter(is_marked).map(|w| w.id.into());
         let start = self.start(request, id, Origin { waiter, chain: 0 });
         Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
     }
