@@ -76,12 +76,20 @@ impl From<Error> for Refusal {
     }
 }
 
+/// A grant that is good for an ordinary attempt.
+#[derive(Debug)]
+struct Ticket {
+    id: LockId,
+    /// Server time in ms at which the chain of grants began.
+    chain: u64,
+}
+
 /// How a wait for other processes ended.
 enum Woken {
     /// Try again.
     Up,
-    /// Try again; the lock stands on this token, which nobody holds.
-    Ticket(LockId),
+    /// Try again; the lock stands on a token which nobody holds.
+    Ticket(Ticket),
     /// The last holder granted it.
     Granted(Lease),
 }
@@ -182,7 +190,7 @@ impl Engine {
             // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark. An only
             // attempt is a full one, which also takes what was granted to nobody.
             let mark = (made > 0 || is_last).then(|| Waiter { id: &waiter, stays, was_marked: made > 1 });
-            let refusal = match self.attempt(request, mark, ticket.take()) {
+            let refusal = match self.attempt(request, mark, ticket.as_ref()) {
                 Ok(lease) => return Ok(lease),
                 Err(refusal) => refusal,
             };
@@ -207,7 +215,8 @@ impl Engine {
             // Ends at the deadline at the latest: the attempt after that is the last.
             match self.wait_for_others(request, &waiter, made, &refusal, until) {
                 Woken::Up => {}
-                Woken::Ticket(id) => ticket = Some(id),
+                // Kept from then on: it does no harm, and the attempt may not get through.
+                Woken::Ticket(new) => ticket = Some(new),
                 Woken::Granted(lease) => return Ok(lease),
             }
         }
@@ -263,7 +272,7 @@ impl Engine {
         (fence, chain, span): (u64, u64, Duration),
     ) -> Woken {
         if self.quorum.len() > 1 || request.terms.lock_id.is_some() {
-            return Woken::Ticket(id);
+            return Woken::Ticket(Ticket { id, chain });
         }
         let origin = Origin { waiter: Some(Arc::clone(waiter)), chain };
         let start = self.start(request, id.clone(), origin);
@@ -278,7 +287,7 @@ impl Engine {
         }
         let valid = since.after(span).before(drift(span)).since(self.quorum.now());
         if valid < self.quorum.limits.min_validity && !core.confirm() {
-            return Woken::Ticket(id);
+            return Woken::Ticket(Ticket { id, chain });
         }
         match self.lease(&core) {
             Ok(lease) => Woken::Granted(lease),
@@ -291,7 +300,7 @@ impl Engine {
         self: &Arc<Self>,
         request: &Request,
         waiter: Option<Waiter<'_>>,
-        ticket: Option<LockId>,
+        ticket: Option<&Ticket>,
     ) -> Result<Lease, Refusal> {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
@@ -299,7 +308,7 @@ impl Engine {
         let key = request.key.shared();
         let mut tickets = self.lines.tickets(&key);
         let has_tickets = !tickets.is_empty();
-        tickets.extend(ticket);
+        tickets.extend(ticket.map(|ticket| ticket.id.clone()));
         let id = self.mint.fresh(request.terms.lock_id.as_deref());
         let fence = quorum.are_fences_wanted().then_some(0);
         let call = request.primitive.acquire(&Attempt { id: &id, lease, fence, waiter, tickets: &tickets });
@@ -316,7 +325,8 @@ impl Engine {
         // A node that said no to this attempt has marked him just now.
         let is_marked = |w: &Waiter<'_>| w.was_marked || !w.stays.is_zero() && ballot.tally().yes < quorum.len();
         let waiter = waiter.filter(is_marked).map(|w| w.id.into());
-        let start = self.start(request, id, Origin { waiter, chain: 0 });
+        let chain = ticket.map_or(0, |ticket| ticket.chain);
+        let start = self.start(request, id, Origin { waiter, chain });
         Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
     }
 
