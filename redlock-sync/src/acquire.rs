@@ -6,14 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::config::{LONGEST_NAP, Terms, drift};
+use crate::config::{LONGEST_NAP, Terms, drift, grant_span};
 use crate::error::{Error, NodeError};
 use crate::key::Key;
 use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
 use crate::node::{Lane, Popped};
-use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
+use crate::primitive::{Attempt, GiveUp, Grant, Primitive, Waiter};
 use crate::quorum::{Ballot, Quorum, Vote};
-use crate::token::{LockId, Mint, is_granted, is_ours, waiter_id};
+use crate::token::{LockId, Mint, granted_id, is_granted, is_ours, waiter_id};
 use crate::wait::{Entered, Envelope, Lines};
 
 /// How much longer than its longest nap a waiter is marked as one.
@@ -183,7 +183,12 @@ impl Engine {
         let mut ticket = None;
         let mut unavailable_since = None;
         loop {
-            self.ready()?;
+            if let Err(closed) = self.ready() {
+                if made > 1 {
+                    self.leave(request, &waiter, ticket);
+                }
+                return Err(closed);
+            }
             let tried_at = clock.now();
             let is_last = tried_at >= until || terms.retry.is_exhausted(made.saturating_add(1));
             let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
@@ -220,6 +225,18 @@ impl Engine {
                 Woken::Granted(lease) => return Ok(lease),
             }
         }
+    }
+
+    /// Takes the mark off one who waits no more, and passes on what he was granted: else the next release would be for nobody.
+    fn leave(&self, request: &Request, waiter: &str, ticket: Option<Ticket>) {
+        let quorum = &self.quorum;
+        let (id, chain) = ticket.map_or_else(|| (granted_id(), 0), |ticket| (ticket.id, ticket.chain));
+        let next = granted_id();
+        let span = grant_span(request.terms.lease);
+        let grant = Grant { next: &next, span, chain, with_fence: quorum.are_fences_wanted() };
+        let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(waiter), grant: Some(grant) };
+        let by = quorum.now().after(quorum.limits.node_timeout);
+        quorum.round(&request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
     }
 
     /// Waits until the holder pushes, or until it is time to look again.
