@@ -204,8 +204,8 @@ impl Engine {
                 Error::Busy { .. } => unavailable_since = None,
                 Error::Unavailable { .. } => {
                     let since = *unavailable_since.get_or_insert(tried_at);
-                    let waited = clock.now().since(since);
-                    if wait == Wait::Forever && waited >= self.quorum.limits.unavailable_after {
+                    let lasted = clock.now().since(since);
+                    if wait == Wait::Forever && lasted >= self.quorum.limits.unavailable_after {
                         return Err(refusal.error);
                     }
                 }

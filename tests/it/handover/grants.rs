@@ -54,7 +54,8 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
             assert!(told.try_recv().is_err(), "two were granted the lock");
             if left == 0 {
                 let pops = proxy.count("BLPOP");
-                let asked = Asked { pops, attempts: proxy.count("acquire") + proxy.count("take"), all: proxy.count("*") };
+                let asked =
+                    Asked { pops, attempts: proxy.count("acquire") + proxy.count("take"), all: proxy.count("*") };
                 go[next].send(()).unwrap();
                 return (order, (pops_before + pops == WAITERS).then_some(asked));
             }
@@ -131,6 +132,8 @@ fn a_holder_with_an_id_of_his_own_is_not_polled() {
     });
 }
 
+type Call = fn(&Mutex) -> Result<MutexGuard, Error>;
+
 /// A grant that nobody took: whoever asks next has the lock, by whichever call.
 fn granted_to_nobody(rig: &Rig, key: &str) {
     let held = rig.client().mutex(key).lock().unwrap();
@@ -147,11 +150,8 @@ fn granted_to_nobody(rig: &Rig, key: &str) {
 #[test]
 fn a_grant_that_nobody_took_is_free_for_all() {
     for_sizes(&[1, 3], |rig| {
-        let calls: [(&str, fn(&Mutex) -> Result<MutexGuard, Error>); 3] = [
-            ("lock", Mutex::lock),
-            ("try_lock_for", |lock| lock.try_lock_for(SOON)),
-            ("try_lock", Mutex::try_lock),
-        ];
+        let calls: [(&str, Call); 3] =
+            [("lock", Mutex::lock), ("try_lock_for", |lock| lock.try_lock_for(SOON)), ("try_lock", Mutex::try_lock)];
         for (name, take) in calls {
             granted_to_nobody(rig, name);
             let (guard, took) = timed(|| take(&rig.client().mutex(name)));
@@ -170,30 +170,45 @@ fn a_granted_lock_is_worth_as_much_as_any_other() {
     let wait = ms(1700);
     thread::scope(|scope| {
         scope.spawn(|| {
-            granted_late(lease, wait, |lock| lock.renew(false), |_, guard| {
-                eventually("the lease has its full length", SOON, || {
-                    guard.check().expect("still held");
-                    guard.remaining() > ms(1300)
-                });
-            });
+            granted_late(
+                lease,
+                wait,
+                |lock| lock.renew(false),
+                |_, guard| {
+                    eventually("the lease has its full length", SOON, || {
+                        guard.check().expect("still held");
+                        guard.remaining() > ms(1300)
+                    });
+                },
+            );
         });
         scope.spawn(|| {
-            granted_late(lease, wait, |lock| lock.max_hold(ms(1600)), |_, guard| {
-                let start = Instant::now();
-                while guard.check().is_ok() {
-                    thread::sleep(ms(2));
-                }
-                let held = start.elapsed();
-                assert!(held > ms(1100) && held < ms(1600) + SLACK, "lost after {held:?}, not 1.6 s");
-            });
+            granted_late(
+                lease,
+                wait,
+                |lock| lock.max_hold(ms(1600)),
+                |_, guard| {
+                    let start = Instant::now();
+                    while guard.check().is_ok() {
+                        thread::sleep(ms(2));
+                    }
+                    let held = start.elapsed();
+                    assert!(held > ms(1100) && held < ms(1600) + SLACK, "lost after {held:?}, not 1.6 s");
+                },
+            );
         });
         scope.spawn(|| {
-            granted_late(lease, wait, |lock| lock.at_least(ms(1500)), |rig, guard| {
-                let start = Instant::now();
-                guard.unlock().unwrap();
-                eventually("the minimum hold ends", SOON, || rig.holding(KEY) == 0);
-                assert!(start.elapsed() > ms(1200), "free after {:?}, not 1.5 s", start.elapsed());
-            });
+            granted_late(
+                lease,
+                wait,
+                |lock| lock.at_least(ms(1500)),
+                |rig, guard| {
+                    let start = Instant::now();
+                    guard.unlock().unwrap();
+                    eventually("the minimum hold ends", SOON, || rig.holding(KEY) == 0);
+                    assert!(start.elapsed() > ms(1200), "free after {:?}, not 1.5 s", start.elapsed());
+                },
+            );
         });
     });
 }

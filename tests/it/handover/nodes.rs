@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{MutexGuard, Redlock};
+use redlock_sync::Redlock;
 use redlock_tests::Server;
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, heavy, ms, settings, timed};
@@ -87,7 +87,7 @@ fn hand_over_works_with_a_dead_node() {
         assert!(rig.proxies[1].count("BLPOP") > EACH, "nobody waited on the second node");
         assert!(longest < ms(2000) && took < Duration::from_secs(10), "longest wait {longest:?}, all {took:?}");
         let rest: Vec<_> = rig.servers[1..].iter().filter_map(|server| server.get(KEY)).collect();
-        assert!(rest.len() <= rig.servers.len() / 2 - 1, "granted to nobody: {rest:?}");
+        assert!(rest.len() < rig.servers.len() / 2, "granted to nobody: {rest:?}");
     });
 }
 
@@ -124,7 +124,9 @@ fn waiters_without_a_connection_poll() {
             polled.dedup();
             assert!(polled.len() >= keys.len() - 1, "only {polled:?} are polled");
             let released = Instant::now();
-            held.into_iter().for_each(|guard: MutexGuard<_>| guard.unlock().unwrap());
+            for guard in held {
+                guard.unlock().unwrap();
+            }
             for thread in all {
                 let took = thread.join().unwrap().saturating_duration_since(released);
                 assert!(took < ms(300) + SLACK, "{took:?}");
