@@ -4,8 +4,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Mutex, MutexGuard};
-use redlock_tests::eventually;
+use redlock_sync::{Error, Mutex, MutexGuard, Redlock};
+use redlock_tests::{Act, eventually};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, timed};
 
@@ -161,6 +161,44 @@ fn a_grant_that_nobody_took_is_free_for_all() {
             guard.unlock().unwrap();
         }
     });
+}
+
+/// The reply that brings a grant comes when that is over: it is worth nothing then, whether another holds the lock by now or nobody does.
+#[test]
+fn a_grant_that_comes_late_is_no_lock() {
+    for is_taken in [true, false] {
+        let rig = Rig::start(1);
+        let held = brisk(&rig.urls(), ms(1000)).mutex(KEY).lock().unwrap();
+        let fault = rig.proxies[0].on("BLPOP", Act::HoldReply);
+        // So patient that the reply is still waited for.
+        let builder = Redlock::builder().node(rig.proxies[0].url()).node_timeout(Duration::from_secs(8));
+        let lock = builder.lease(Duration::from_secs(30)).build().unwrap().mutex(KEY);
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let rig = &rig;
+            scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                guard.check().expect("a lock that is held");
+                assert_eq!(rig.having(KEY, guard.id().as_str()), 1, "it believes to hold the lock");
+                tell.send(()).unwrap();
+                guard.unlock().unwrap();
+            });
+            rig.until_blocked(0, 1);
+            held.unlock().unwrap();
+            fault.wait_hit(SOON);
+            eventually("the grant is over", SOON, || rig.holding(KEY) == 0);
+            let other = is_taken.then(|| rig.client().mutex(KEY).lock().unwrap());
+            fault.release();
+            if let Some(other) = other {
+                rig.until_blocked(0, 1);
+                assert!(told.try_recv().is_err(), "it believes to hold what another holds");
+                assert_eq!(rig.having(KEY, other.id().as_str()), 1);
+                other.unlock().unwrap();
+            }
+            told.recv_timeout(SOON).unwrap();
+        });
+        rig.assert_free(KEY);
+    }
 }
 
 /// Settings that count from the acquisition count from the grant, not from the attempt before the wait.

@@ -116,7 +116,8 @@ fn waiters_without_a_connection_poll() {
             rig.until_blocked(0, 1);
             // Those who poll come back, each of them, again and again.
             rig.proxies[0].clear_log();
-            eventually("all but the one who is blocked ask time and again", SOON, || {
+            let soon = Duration::from_secs(4);
+            eventually("all but the one who is blocked ask time and again", soon, || {
                 let seen = rig.proxies[0].seen();
                 let asked =
                     |key: &String| seen.iter().filter(|s| s.name == "acquire" && s.args[2] == *key).count() >= 3;

@@ -176,13 +176,14 @@ impl Stopped<'_> {
     }
 
     /// The lock that it says it has, it has.
-    fn ends_well(mut self) {
+    fn ends_well(mut self) -> String {
         let token = self.waiter.line();
         let (rig, need) = (self.rig, self.rig.servers.len() / 2 + 1);
         assert!(rig.having(KEY, &token) >= need, "it believes to hold the lock: {token}");
         assert_eq!(self.waiter.ask("check"), "ok");
         assert_eq!(self.waiter.ask("unlock"), "ok");
         rig.assert_free(KEY);
+        token
     }
 }
 
@@ -193,6 +194,16 @@ fn a_granted_waiter_that_is_stopped_for_a_moment_has_the_lock() {
         stopped.waiter.signal(Signal::CONT);
         stopped.ends_well();
     });
+}
+
+/// What the server sent to it is not lost: it has what it was granted, and not a lock of its own after the grant is over.
+#[test]
+fn a_granted_waiter_that_is_stopped_for_a_moment_reads_its_grant() {
+    let rig = Rig::start(1);
+    let stopped = Stopped::new(&rig);
+    stopped.waiter.signal(Signal::CONT);
+    let token = stopped.ends_well();
+    assert!(token.ends_with(":granted"), "the grant was lost: {token}");
 }
 
 #[test]
