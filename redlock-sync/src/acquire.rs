@@ -1,5 +1,6 @@
 //! Taking a lock: one attempt, and the loop of attempts.
 
+use std::cell::LazyCell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,14 +8,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Tick;
-use crate::config::{LONGEST_NAP, Terms, drift};
+use crate::config::{LONGEST_NAP, Terms, drift, grant_span};
 use crate::error::{Error, NodeError};
 use crate::key::Key;
 use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
 use crate::node::{Lane, Popped};
-use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
+use crate::primitive::{Attempt, GiveUp, Grant, Primitive, Waiter};
 use crate::quorum::{Ballot, Quorum, Vote};
-use crate::token::{LockId, Mint, is_ours, waiter_id};
+use crate::token::{LockId, Mint, granted_id, is_granted, is_ours, waiter_id};
 use crate::wait::{Entered, Envelope, Lines};
 
 /// How much longer than its longest nap a waiter is marked as one.
@@ -36,7 +37,7 @@ pub(crate) struct Engine {
     mint: Mint,
     /// Since when attempts find no majority; one for all threads, or each in a line would wait out the patience of its own.
     outage: Mutex<Option<Outage>>,
-    /// How many threads are in the loop.
+    /// How many threads are in an acquire.
     competing: AtomicUsize,
 }
 
@@ -74,18 +75,34 @@ struct Refusal {
     ballot: Option<Ballot>,
 }
 
+impl Refusal {
+    /// On some node the lock was granted; perhaps nobody has taken it.
+    fn was_granted(&self) -> bool {
+        let granted = |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if is_granted(token));
+        self.error.is_busy() && self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(granted))
+    }
+}
+
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
         Refusal { error, ballot: None }
     }
 }
 
+/// A grant that is good for an ordinary attempt.
+#[derive(Debug)]
+struct Ticket {
+    id: LockId,
+    /// Server time in ms at which the chain of grants began.
+    chain: u64,
+}
+
 /// How a wait for other processes ended.
 enum Woken {
     /// Try again.
     Up,
-    /// Try again; the lock stands on this token, which nobody holds.
-    Ticket(LockId),
+    /// Try again; the lock stands on a token which nobody holds.
+    Ticket(Ticket),
     /// The last holder granted it.
     Granted(Lease),
 }
@@ -114,13 +131,21 @@ impl Engine {
 
     /// Takes the lock.
     pub(crate) fn acquire(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+        // Counted before it looks whether the client is closed: `close` looks the other way round, so that one of the two sees the other.
+        self.competing.fetch_add(1, Ordering::SeqCst);
+        let outcome = self.take(request, wait);
+        self.competing.fetch_sub(1, Ordering::SeqCst);
+        outcome
+    }
+
+    fn take(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
         self.ready()?;
         request.terms.check(&self.quorum.limits)?;
         let key = request.key.shared();
         let until = match wait {
             Wait::No => {
                 let turn = self.lines.try_enter(&key);
-                let lease = self.attempt(request, None, None).map_err(|refusal| refusal.error)?;
+                let lease = self.only_attempt(request)?;
                 turn.into_iter().for_each(|turn| lease.core().keep_turn(turn));
                 return Ok(lease);
             }
@@ -133,42 +158,58 @@ impl Engine {
         loop {
             match self.lines.enter(&key, in_line, &request.terms) {
                 Entered::Head(turn) => {
-                    self.competing.fetch_add(1, Ordering::AcqRel);
-                    let outcome = self.compete(request, wait, until);
-                    self.competing.fetch_sub(1, Ordering::AcqRel);
-                    let lease = outcome?;
+                    let lease = self.compete(request, wait, until)?;
                     lease.core().keep_turn(turn);
                     return Ok(lease);
                 }
                 Entered::Handed(lease) => {
-                    self.registry.add(lease.core());
                     // It can have run out on the way, if this process did not run.
                     if lease.check().is_ok() {
                         return Ok(lease);
                     }
                 }
                 // Who never got to the head of the line still makes one try, and so learns whether the lock is busy or Redis is away.
-                Entered::Late => return self.attempt(request, None, None).map_err(|refusal| refusal.error),
+                Entered::Late => return self.only_attempt(request),
                 Entered::Closed => return Err(Error::Closed),
             }
         }
     }
 
+    /// The attempt of one who does not wait. The bare call cannot tell a lock that is held from one that was granted to nobody, such as a
+    /// waiter that died; where that may be so, the full one follows.
+    fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
+        let outcome = match self.attempt(request, None, None) {
+            Err(refusal) if refusal.was_granted() => {
+                let nobody = Waiter { id: "", stays: Duration::ZERO, was_marked: false };
+                self.attempt(request, Some(nobody), None)
+            }
+            outcome => outcome,
+        };
+        outcome.map_err(|refusal| refusal.error)
+    }
+
     /// **This is the loop**: attempts, and waiting for other processes in between. Who is here is at the head of this process's line.
     fn compete(self: &Arc<Self>, request: &Request, wait: Wait, until: Tick) -> Result<Lease, Error> {
         let (clock, terms) = (&*self.quorum.clock, &request.terms);
-        let waiter = waiter_id();
+        // Most need none.
+        let waiter = LazyCell::new(waiter_id);
         let mut made = 0_u32;
         let mut ticket = None;
         let mut unavailable_since = None;
         loop {
-            self.ready()?;
+            if let Err(closed) = self.ready() {
+                if made > 1 {
+                    self.leave(request, &waiter, ticket);
+                }
+                return Err(closed);
+            }
             let tried_at = clock.now();
             let is_last = tried_at >= until || terms.retry.is_exhausted(made.saturating_add(1));
             let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
-            // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark.
-            let mark = (made > 0).then_some(Waiter { id: &waiter, stays, was_marked: made > 1 });
-            let refusal = match self.attempt(request, mark, ticket.take()) {
+            // The first attempt is a bare one: most locks are free, and it costs the servers least. After it the waiter gets a mark. An only
+            // attempt is a full one, which also takes what was granted to nobody.
+            let mark = (made > 0 || is_last).then(|| Waiter { id: &waiter, stays, was_marked: made > 1 });
+            let refusal = match self.attempt(request, mark, ticket.as_ref()) {
                 Ok(lease) => {
                     *self.outage.lock() = None;
                     return Ok(lease);
@@ -183,8 +224,8 @@ impl Engine {
                 }
                 Error::Unavailable { .. } => {
                     let since = *unavailable_since.get_or_insert(self.outage_since(tried_at));
-                    let waited = clock.now().since(since);
-                    if wait == Wait::Forever && waited >= self.quorum.limits.unavailable_after {
+                    let lasted = clock.now().since(since);
+                    if wait == Wait::Forever && lasted >= self.quorum.limits.unavailable_after {
                         return Err(refusal.error);
                     }
                 }
@@ -197,16 +238,36 @@ impl Engine {
                 continue;
             }
             // Ends at the deadline at the latest: the attempt after that is the last.
-            match self.wait_for_others(request, made, &refusal, until) {
+            match self.wait_for_others(request, &waiter, made, &refusal, until) {
                 Woken::Up => {}
-                Woken::Ticket(id) => ticket = Some(id),
+                // Kept from then on: it does no harm, and the attempt may not get through.
+                Woken::Ticket(new) => ticket = Some(new),
                 Woken::Granted(lease) => return Ok(lease),
             }
         }
     }
 
+    /// Takes the mark off one who waits no more, and passes on what he was granted: else the next release would be for nobody.
+    fn leave(&self, request: &Request, waiter: &str, ticket: Option<Ticket>) {
+        let quorum = &self.quorum;
+        let (id, chain) = ticket.map_or_else(|| (granted_id(), 0), |ticket| (ticket.id, ticket.chain));
+        let next = granted_id();
+        let span = grant_span(request.terms.lease);
+        let grant = Grant { next: &next, span, chain, with_fence: quorum.are_fences_wanted() };
+        let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(waiter), grant: Some(grant) };
+        let by = quorum.now().after(quorum.limits.node_timeout);
+        quorum.round(&request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
+    }
+
     /// Waits until the holder pushes, or until it is time to look again.
-    fn wait_for_others(self: &Arc<Self>, request: &Request, made: u32, refusal: &Refusal, until: Tick) -> Woken {
+    fn wait_for_others(
+        self: &Arc<Self>,
+        request: &Request,
+        waiter: &Arc<str>,
+        made: u32,
+        refusal: &Refusal,
+        until: Tick,
+    ) -> Woken {
         let retry = &request.terms.retry;
         let retry_after = if let Error::Busy { retry_after, .. } = refusal.error { retry_after } else { None };
         let pause = || {
@@ -229,7 +290,7 @@ impl Engine {
             Popped::Unavailable => pause(),
             Popped::Pushed(bytes) => match Envelope::read(&bytes) {
                 Some(Envelope { token: Some(id), fence, chain, span }) => {
-                    self.open(request, ballot, seen, id, (fence, chain, span))
+                    self.open(request, waiter, ballot, seen, id, (fence, chain, span))
                 }
                 _ => Woken::Up,
             },
@@ -241,27 +302,29 @@ impl Engine {
     fn open(
         self: &Arc<Self>,
         request: &Request,
+        waiter: &Arc<str>,
         ballot: &Ballot,
         seen: &str,
         id: LockId,
         (fence, chain, span): (u64, u64, Duration),
     ) -> Woken {
         if self.quorum.len() > 1 || request.terms.lock_id.is_some() {
-            return Woken::Ticket(id);
+            return Woken::Ticket(Ticket { id, chain });
         }
-        let origin = Origin { waiter: Some(waiter_id()), chain };
+        let origin = Origin { waiter: Some(Arc::clone(waiter)), chain };
         let start = self.start(request, id.clone(), origin);
         // The attempt saw another token, so the grant was made after that attempt was sent, and lasts at least from then.
         let is_new = seen.as_bytes() != id.as_str().as_bytes().get(..SEEN_BYTES).unwrap_or(id.as_str().as_bytes());
         let since = if is_new { ballot.started } else { Tick::ZERO };
-        let core = Arc::new(Core::granted(start, fence, ballot.started, since, span));
+        // What is counted from the acquisition, such as the longest hold, is counted from here: the attempt was before the wait.
+        let core = Arc::new(Core::granted(start, fence, self.quorum.now(), since, span));
         if self.lines.is_closed() {
             core.release(self.quorum.limits.node_timeout);
             return Woken::Up;
         }
         let valid = since.after(span).before(drift(span)).since(self.quorum.now());
         if valid < self.quorum.limits.min_validity && !core.confirm() {
-            return Woken::Ticket(id);
+            return Woken::Ticket(Ticket { id, chain });
         }
         match self.lease(&core) {
             Ok(lease) => Woken::Granted(lease),
@@ -282,7 +345,7 @@ impl Engine {
         self: &Arc<Self>,
         request: &Request,
         waiter: Option<Waiter<'_>>,
-        ticket: Option<LockId>,
+        ticket: Option<&Ticket>,
     ) -> Result<Lease, Refusal> {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
@@ -290,7 +353,7 @@ impl Engine {
         let key = request.key.shared();
         let mut tickets = self.lines.tickets(&key);
         let has_tickets = !tickets.is_empty();
-        tickets.extend(ticket);
+        tickets.extend(ticket.map(|ticket| ticket.id.clone()));
         let id = self.mint.fresh(request.terms.lock_id.as_deref());
         let fence = quorum.are_fences_wanted().then_some(0);
         let call = request.primitive.acquire(&Attempt { id: &id, lease, fence, waiter, tickets: &tickets });
@@ -304,8 +367,11 @@ impl Engine {
         if has_tickets && ballot.tally().yes == quorum.len() {
             self.lines.drop_tickets(&key);
         }
-        let waiter = waiter.filter(|w| w.was_marked).map(|_| waiter_id());
-        let start = self.start(request, id, Origin { waiter, chain: 0 });
+        // A node that said no to this attempt has marked him just now.
+        let is_marked = |w: &Waiter<'_>| w.was_marked || !w.stays.is_zero() && ballot.tally().yes < quorum.len();
+        let waiter = waiter.filter(is_marked).map(|w| w.id.into());
+        let chain = ticket.map_or(0, |ticket| ticket.chain);
+        let start = self.start(request, id, Origin { waiter, chain });
         Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
     }
 
@@ -385,7 +451,7 @@ impl Engine {
         self.lines.close();
         // Again and again: a thread may have looked before the client was closed and start to wait only now.
         let by = self.quorum.now().after(LONGEST_NAP);
-        while self.competing.load(Ordering::Acquire) > 0 && self.quorum.now() < by {
+        while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
             self.quorum.end_pops();
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
@@ -416,6 +482,10 @@ impl Engine {
 }
 
 impl Afterlife for Engine {
+    fn passed_on(&self, successor: &Arc<Core>) {
+        self.registry.add(successor);
+    }
+
     fn ended(&self, core: &Core, haunted: bool) {
         if haunted {
             let until = self.quorum.now().after(core.terms.lease);

@@ -114,15 +114,23 @@ pub(crate) fn granted_id() -> LockId {
     LockId(format!("{random}:granted").into())
 }
 
-/// True if the token is one of this library's making, whose holder pushes when he releases.
-pub(crate) fn is_ours(token: &str) -> bool {
-    token.split_once(':').is_some_and(|(random, _)| random.len() == 32 && random.bytes().all(|b| b.is_ascii_hexdigit()))
+/// True if the token was made for whoever is granted the lock.
+pub(crate) fn is_granted(token: &str) -> bool {
+    is_ours(token) && token.ends_with(":granted")
 }
 
-/// An id for this thread as a waiter: it waits for one lock at a time.
+/// True if the token is one of this library's making, whose holder pushes when he releases.
+pub(crate) fn is_ours(token: &str) -> bool {
+    let Some((random, rest)) = token.split_at_checked(32) else { return false };
+    // Behind it comes the process id, if the owner's text does not have it.
+    let rest = rest.strip_prefix('-').map_or(rest, |pid| pid.trim_start_matches(|c: char| c.is_ascii_digit()));
+    rest.starts_with(':') && random.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// An id for one wait. Not for one thread: a lock for which it waited can be in other hands, with the mark of that wait, while the thread
+/// waits for it again by another client.
 pub(crate) fn waiter_id() -> Arc<str> {
-    thread_local!(static ID: Arc<str> = Uuid::new_v4().simple().to_string().get(..16).unwrap_or_default().into());
-    ID.try_with(Arc::clone).unwrap_or_else(|_| "late".into())
+    Uuid::new_v4().simple().to_string().get(..16).unwrap_or_default().into()
 }
 
 /// Checks an owner text chosen by the caller.
@@ -164,6 +172,16 @@ mod tests {
         assert_eq!(mint.fresh(Some("me:too")).owner(), "me:too");
         let pid = format!("-{}:", std::process::id());
         assert!(mint.fresh(Some("me")).as_str().contains(&pid), "a forked child may draw the same random bits");
+    }
+
+    #[test]
+    fn our_tokens_are_known() {
+        let mint = Mint::new();
+        assert!([mint.fresh(None), mint.fresh(Some("me")), granted_id()].iter().all(|id| is_ours(id.as_str())));
+        let hex = "0123456789abcdef0123456789abcdef";
+        for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {
+            assert!(!is_ours(foreign), "{foreign}");
+        }
     }
 
     #[test]

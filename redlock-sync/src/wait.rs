@@ -191,12 +191,12 @@ impl<T> Lines<T> {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.is_closed.load(Ordering::SeqCst)
     }
 
     /// Sends everybody away who stands in a line, for good.
     pub(crate) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
         for spot in by_key.values_mut().flat_map(|line| line.waiting.drain(..)) {
             spot.put(Place::Closed);

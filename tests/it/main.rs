@@ -4,10 +4,11 @@
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
-//! 5. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
-//! 6. `examples`: the examples, run as people run them.
-//! 7. `tidy`: rules of the repository.
-//! 8. `interop`, a feature: locks of other programs on the same keys.
+//! 5. `handover`: how a lock goes from one who has it to one who waits.
+//! 6. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
+//! 7. `examples`: the examples, run as people run them.
+//! 8. `tidy`: rules of the repository.
+//! 9. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,6 +24,7 @@ mod contract;
 mod examples;
 mod faults;
 mod fixture;
+mod handover;
 mod inputs;
 #[cfg(feature = "interop")]
 mod interop;

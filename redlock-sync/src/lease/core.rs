@@ -102,7 +102,7 @@ impl Core {
         Core::new(start, holding, ballot.started, ballot.is_haunted())
     }
 
-    /// A lease on one node that the last holder granted, some time after `since`; asked for at `born`.
+    /// A lease on one node that the last holder granted, some time after `since`, and that came at `born`.
     pub(crate) fn granted(start: Start, fence: u64, born: Tick, since: Tick, span: Duration) -> Core {
         let holding = Holding::new(&[Vote::Yes { fence }], since, span);
         let core = Core::new(start, holding, born, false);

@@ -28,8 +28,10 @@ use self::renewal::Worker;
 use crate::error::Error;
 use crate::token::LockId;
 
-/// Called with what a release left in doubt, so that this process is not locked out by its own token.
+/// Told how leases end: with what a release left in doubt, so that this process is not locked out by its own token.
 pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
+    /// The lock is on its way to another thread.
+    fn passed_on(&self, successor: &Arc<Core>);
     fn ended(&self, core: &Core, haunted: bool);
 }
 
@@ -258,6 +260,10 @@ impl Lease {
         let Some((successor, spot)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
         Renewer::transfer(&self.worker, Arc::clone(&core));
+        // Here, not when that thread runs: until then the lock is held too, for those who give up all.
+        if let Some(afterlife) = self.afterlife.upgrade() {
+            afterlife.passed_on(&core);
+        }
         spot.hand(Lease {
             core,
             worker: Arc::clone(&self.worker),

@@ -98,8 +98,14 @@ impl Renewer {
 
     /// Puts another lease in the place of the one that the thread has, due at the same time: it holds the same keys.
     pub(crate) fn transfer(worker: &Worker, core: Arc<Core>) {
-        if let Some(job) = &mut worker.slot.lock().job {
-            job.core = core;
+        let mut slot = worker.slot.lock();
+        let Some(job) = &mut slot.job else { return };
+        job.core = core;
+        if job.due == Tick::NEVER {
+            // The thread looked at the former lease when that had ended already, and planned nothing: the renewal is due still.
+            job.due = Tick::ZERO;
+            drop(slot);
+            worker.wake.notify_one();
         }
     }
 
@@ -216,5 +222,64 @@ impl Worker {
                 renewer.put_back(self);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::config::{Limits, Terms};
+    use crate::key::Key;
+    use crate::lease::{Origin, Start};
+    use crate::lock::plain::Plain;
+    use crate::node::{NodeSettings, NodeUrl, Nodes};
+    use crate::quorum::{Ballot, Quorum, Vote};
+    use crate::token::Mint;
+
+    /// A lease that is held, by a client that never connects.
+    fn core() -> Arc<Core> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let limits = Limits::default();
+        let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
+        let settings = NodeSettings { node_timeout: limits.node_timeout, pool_size: 1, reserved_size: 1 };
+        let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
+        let key = Key::new("", "key", 100).unwrap();
+        let mint = Mint::new();
+        let start = Start {
+            quorum,
+            primitive: Arc::new(Plain { key: key.clone() }),
+            key,
+            id: mint.fresh(None),
+            terms: Terms::default(),
+            pid: mint.pid(),
+            origin: Origin::default(),
+        };
+        let ballot = Ballot { votes: vec![Vote::Yes { fence: 0 }], started: clock.now(), ghost: false };
+        Arc::new(Core::won(start, &ballot))
+    }
+
+    /// The thread looked at a lease that had just been handed over, and planned nothing more for it, before the successor was put in its place.
+    #[test]
+    fn a_successor_is_renewed_though_the_former_lease_was_found_ended() {
+        let renewer = Renewer::new(Arc::new(SystemClock));
+        let former = core();
+        let job = Job { core: Arc::clone(&former), due: SystemClock.now() };
+        let slot = Slot {
+            job: Some(job),
+            wakes_at: Tick::ZERO,
+            is_running: true,
+            idle_since: Tick::ZERO,
+            nap: SLICE,
+            is_closed: false,
+        };
+        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
+        worker.note(&renewer, &former, SystemClock.now(), Next::Done);
+        assert_eq!(worker.slot.lock().job.as_ref().unwrap().due, Tick::NEVER);
+        let successor = core();
+        Renewer::transfer(&worker, Arc::clone(&successor));
+        let slot = worker.slot.lock();
+        let job = slot.job.as_ref().unwrap();
+        assert!(Arc::ptr_eq(&job.core, &successor) && job.due <= SystemClock.now(), "due {:?}", job.due);
     }
 }

@@ -7,6 +7,8 @@
 -- ARGV[9] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
 -- replies 1 given up, 0 another token holds the lock, -1 there is no key
 -- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free.
+-- The mark goes whoever holds the lock: a waiter who won elsewhere was marked on a node that said no.
+if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
@@ -22,7 +24,6 @@ end
 local now = redis.call('TIME')
 local ms = now[1] * 1000 + math.floor(now[2] / 1000)
 redis.call('DEL', KEYS[3])
-if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
 redis.pcall('ZREMRANGEBYSCORE', KEYS[4], '-inf', string.format('%.0f', ms))
 local waiting = redis.pcall('ZCARD', KEYS[4])
 if type(waiting) == 'table' or waiting == 0 then

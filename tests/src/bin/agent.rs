@@ -23,6 +23,8 @@ mod environment;
 mod holders;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/waiters.rs"]
+mod waiters;
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -32,6 +34,7 @@ fn main() {
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
+        Some("wait") => waiters::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }

@@ -1,0 +1,134 @@
+//! Many hand-overs with waiters that give up at random: nobody is ever inside with another, and no lock is lost.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Mutex, MutexGuard};
+
+use super::rig::{KEY, Rig, SOON, heavy, ms, settings};
+
+/// What the crowd does, and what it found.
+#[derive(Default)]
+struct Crowd {
+    inside: AtomicBool,
+    passed: AtomicUsize,
+    granted: AtomicUsize,
+    gave_up: AtomicUsize,
+}
+
+impl Crowd {
+    /// Takes the lock now and then with little patience, until the crowd has had it often enough.
+    fn work(&self, lock: &Mutex, impatient: u32, is_enough: impl Fn(&Crowd) -> bool) {
+        let mut random = Random::new();
+        while !is_enough(self) {
+            let taken = if random.below(100) < impatient {
+                lock.try_lock_for(Duration::from_micros(u64::from(random.below(3000))))
+            } else {
+                // Nobody may wait for long while the others go on without a hold.
+                lock.try_lock_for(SOON)
+            };
+            match taken {
+                Ok(guard) => self.hold(guard),
+                Err(Error::Busy { .. }) => _ = self.gave_up.fetch_add(1, Ordering::Relaxed),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    fn hold(&self, guard: MutexGuard) {
+        assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
+        guard.check().unwrap();
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        self.granted.fetch_add(usize::from(guard.id().owner() == "granted"), Ordering::Relaxed);
+        self.inside.store(false, Ordering::SeqCst);
+        guard.unlock().unwrap();
+    }
+}
+
+/// A small generator, so that each thread draws its own numbers.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Random {
+        use std::hash::{BuildHasher, RandomState};
+        Random(RandomState::new().hash_one(0) | 1)
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from((self.0 >> 32) % u64::from(n)).unwrap()
+    }
+}
+
+fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: impl Fn(&Crowd) -> bool + Sync) -> Crowd {
+    let crowd = Crowd::default();
+    thread::scope(|scope| {
+        for _ in 0..clients {
+            let locks = settings(&rig.urls()).build().unwrap();
+            for i in 0..threads {
+                let (crowd, is_enough) = (&crowd, &is_enough);
+                // Every third thread on other terms, who cannot be handed what the others have.
+                let lease = if i % 3 == 2 { Duration::from_secs(20) } else { Duration::from_secs(10) };
+                let lock = locks.mutex(KEY).lease(lease);
+                scope.spawn(move || crowd.work(&lock, impatient, is_enough));
+            }
+        }
+    });
+    rig.assert_free(KEY);
+    crowd
+}
+
+#[test]
+fn no_lock_is_lost_in_a_hundred_thousand_hand_overs() {
+    let _alone = heavy();
+    let rig = Rig::start(1);
+    // Each client is one waiter: every hand-over is between two of them.
+    let between = run(&rig, 5, 1, 30, |crowd| crowd.granted.load(Ordering::Relaxed) >= 10_000);
+    let mixed = run(&rig, 3, 4, 30, |crowd| crowd.passed.load(Ordering::Relaxed) >= 90_000);
+    let all = between.passed.into_inner() + mixed.passed.into_inner();
+    assert!(all >= 100_000, "{all}");
+    assert!(between.gave_up.into_inner() > 10 && mixed.gave_up.into_inner() > 10, "nobody gave up");
+}
+
+#[test]
+fn no_lock_is_lost_on_several_nodes() {
+    let _alone = heavy();
+    let rig = Rig::start(3);
+    let crowd = run(&rig, 3, 2, 20, |crowd| crowd.passed.load(Ordering::Relaxed) >= 2_000);
+    assert!(crowd.passed.into_inner() >= 2_000);
+}
+
+/// A thread that uses two clients is a waiter of its own in each: neither's release takes the other's mark away.
+#[test]
+fn one_thread_waits_in_two_clients() {
+    let _alone = heavy();
+    let rig = Rig::start(1);
+    let crowd = Crowd::default();
+    let locks: Vec<Mutex> = (0..2).map(|_| rig.client().mutex(KEY)).collect();
+    let is_enough = |crowd: &Crowd| crowd.passed.load(Ordering::Relaxed) >= 3_000;
+    let start = std::time::Instant::now();
+    let longest = thread::scope(|scope| {
+        let all: Vec<_> = (0..6)
+            .map(|_| {
+                let (crowd, locks) = (&crowd, &locks);
+                scope.spawn(move || {
+                    let mut random = Random::new();
+                    let mut longest = Duration::ZERO;
+                    while !is_enough(crowd) {
+                        let asked = std::time::Instant::now();
+                        let guard = locks[random.below(2) as usize].lock().unwrap();
+                        longest = longest.max(asked.elapsed());
+                        crowd.hold(guard);
+                    }
+                    longest
+                })
+            })
+            .collect();
+        all.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+    });
+    assert!(longest < ms(2000), "somebody waited for {longest:?} of {:?}", start.elapsed());
+    rig.assert_free(KEY);
+}

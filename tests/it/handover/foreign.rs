@@ -1,0 +1,164 @@
+//! A program that knows nothing of grants takes part: `SET key token NX PX`, and compare-and-delete.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, Script, cmd};
+use redlock_tests::eventually;
+
+use super::rig::{KEY, Rig, SLACK, SOON, heavy, ms, timed};
+
+/// As libraries do it that poll.
+struct Foreigner {
+    connection: Connection,
+    count: usize,
+}
+
+impl Foreigner {
+    fn new(rig: &Rig) -> Foreigner {
+        Foreigner { connection: rig.servers[0].client(), count: 0 }
+    }
+
+    fn token(&self) -> String {
+        format!("foreign-{}", self.count)
+    }
+
+    fn try_lock(&mut self) -> bool {
+        self.count += 1;
+        let token = self.token();
+        let set: Option<String> =
+            cmd("SET").arg(KEY).arg(&token).arg("NX").arg("PX").arg(10_000).query(&mut self.connection).unwrap();
+        set.is_some()
+    }
+
+    /// Each 5 ms, for so long at most.
+    fn lock(&mut self, patience: Duration) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < patience {
+            if self.try_lock() {
+                return true;
+            }
+            thread::sleep(ms(5));
+        }
+        false
+    }
+
+    fn unlock(&mut self) -> bool {
+        let source =
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+        Script::new(source).key(KEY).arg(self.token()).invoke(&mut self.connection).unwrap()
+    }
+}
+
+/// However well ours hand the lock on among themselves, now and then it is really free.
+#[test]
+fn a_program_that_polls_gets_its_turn_among_grants() {
+    let _alone = heavy();
+    let rig = Rig::start(1);
+    let inside = AtomicUsize::new(0);
+    let enough = AtomicBool::new(false);
+    let passed = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for i in 0..4 {
+            let (lock, inside, enough, passed) = (rig.client().mutex(KEY), &inside, &enough, &passed);
+            scope.spawn(move || {
+                while !enough.load(Ordering::Relaxed) {
+                    let guard = lock.lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                    // Some hold it for a while, some do not.
+                    thread::sleep(ms(i % 2));
+                    passed.fetch_add(1, Ordering::Relaxed);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+        let mut foreigner = Foreigner::new(&rig);
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            // Ours hand the lock on among themselves.
+            let before = passed.load(Ordering::Relaxed) + 200;
+            eventually("ours contend", SOON, || passed.load(Ordering::Relaxed) > before);
+            let (got, took) = timed(|| foreigner.lock(Duration::from_secs(8)));
+            if got {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                thread::sleep(ms(2));
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(foreigner.unlock(), "ours took it from the foreign program");
+            }
+            waits.push((got, took));
+            if !got {
+                break;
+            }
+        }
+        enough.store(true, Ordering::Relaxed);
+        assert!(waits.iter().all(|(got, _)| *got), "{waits:?}");
+    });
+    rig.assert_free(KEY);
+}
+
+/// A chain of grants ends after a second, also where a grant is only a ticket: on several nodes, and for waiters with ids of their own.
+#[test]
+fn no_chain_of_grants_goes_on_for_ever() {
+    let _alone = heavy();
+    let test = |n: usize, id: Option<&'static str>| {
+        let rig = Rig::start(n);
+        let end = Instant::now() + ms(3300);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let lock = rig.watched().mutex(KEY);
+                let lock = if let Some(id) = id { lock.lock_id(id) } else { lock };
+                scope.spawn(move || {
+                    while Instant::now() < end {
+                        let guard = lock.lock().unwrap();
+                        thread::sleep(ms(5));
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        });
+        // Behind the digest, the number of keys and four keys: the arguments of the script, of which the seventh is the chain's beginning.
+        let releases = rig.proxies[0].seen().into_iter().filter(|seen| seen.name == "release" && seen.args.len() > 13);
+        let mut chains: BTreeMap<u64, Vec<Instant>> = BTreeMap::new();
+        releases.for_each(|seen| chains.entry(seen.args[12].parse().unwrap()).or_default().push(seen.at));
+        let begun = chains.remove(&0).expect("chains begin");
+        assert!(chains.len() >= 2, "N = {n}, {id:?}: {} chains, {} releases without", chains.len(), begun.len());
+        for links in chains.values() {
+            let took = links[links.len() - 1] - links[0];
+            assert!(took < ms(1000) + SLACK, "N = {n}, {id:?}: {took:?}");
+        }
+        let links: usize = chains.values().map(Vec::len).sum();
+        assert!(links > 5 * begun.len(), "N = {n}, {id:?}: {links} in chains, {} not", begun.len());
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| test(1, None));
+        scope.spawn(|| test(1, Some("worker")));
+        scope.spawn(|| test(3, None));
+    });
+}
+
+/// Nobody pushes when a foreign program releases: ours poll its token.
+#[test]
+fn ours_notice_a_plain_release_by_polling() {
+    let rig = Rig::start(1);
+    let mut foreigner = Foreigner::new(&rig);
+    assert!(foreigner.try_lock());
+    let lock = rig.watched().mutex(KEY);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = lock.lock().unwrap();
+            let at = Instant::now();
+            guard.unlock().unwrap();
+            at
+        });
+        // Polled in the intervals that were set, not in those of a wait for a push.
+        rig.proxies[0].wait_count("acquire", 5, Duration::from_secs(20));
+        assert!(foreigner.unlock());
+        let released = Instant::now();
+        let took = waiter.join().unwrap().saturating_duration_since(released);
+        assert!(took < ms(100) + SLACK, "{took:?}");
+    });
+    rig.assert_free(KEY);
+}

@@ -1,0 +1,382 @@
+//! Threads of one client: the lock passes from one to the next without a word to the servers, but not for ever, and not where it must not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, LockId, LostReason, Mutex, MutexGuard, Redlock};
+use redlock_tests::eventually;
+
+use super::rig::{KEY, Rig, SOON, brisk, for_sizes, heavy, ms, this_thread, timed, until_asleep, warm};
+
+/// A thread that waits for the lock, tells its number and the token it got, and releases when it is told to.
+struct Line<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    tell: Sender<(usize, LockId)>,
+    told: Receiver<(usize, LockId)>,
+    go: Vec<Sender<()>>,
+    threads: Vec<ScopedJoinHandle<'scope, Result<(), Error>>>,
+}
+
+impl<'scope, 'env> Line<'scope, 'env> {
+    fn new(scope: &'scope Scope<'scope, 'env>) -> Line<'scope, 'env> {
+        let (tell, told) = mpsc::channel();
+        Line { scope, tell, told, go: Vec::new(), threads: Vec::new() }
+    }
+
+    /// One thread more; it stands in line when this returns.
+    fn add(&mut self, lock: Mutex) {
+        let (i, tell) = (self.go.len(), self.tell.clone());
+        let (go, gone) = mpsc::channel();
+        let (say_id, id) = mpsc::channel();
+        self.go.push(go);
+        self.threads.push(self.scope.spawn(move || {
+            say_id.send(this_thread()).unwrap();
+            let guard = lock.lock()?;
+            tell.send((i, guard.id().clone())).unwrap();
+            gone.recv().unwrap();
+            guard.check()?;
+            guard.unlock()
+        }));
+        until_asleep(&id.recv().unwrap());
+    }
+
+    fn next(&self) -> (usize, LockId) {
+        self.told.recv_timeout(SOON).expect("the next in line has the lock")
+    }
+
+    fn release(&self, i: usize) {
+        self.go[i].send(()).unwrap();
+    }
+
+    /// All who are in line now have the lock one after the other; their tokens in that order.
+    fn drain(self) -> Vec<(usize, LockId)> {
+        let order: Vec<_> = (0..self.go.len())
+            .map(|_| {
+                let (i, id) = self.next();
+                assert!(self.told.try_recv().is_err(), "two have the lock");
+                self.release(i);
+                (i, id)
+            })
+            .collect();
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        order
+    }
+}
+
+#[test]
+fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.watched();
+        warm(&locks);
+        let lock = locks.mutex(KEY);
+        let first = lock.lock().unwrap();
+        let token = first.id().clone();
+        let order = thread::scope(|scope| {
+            let mut line = Line::new(scope);
+            (0..10).for_each(|_| line.add(lock.clone()));
+            rig.proxies.iter().for_each(redlock_tests::Proxy::clear_log);
+            first.unlock().unwrap();
+            line.drain()
+        });
+        assert_eq!(order.iter().map(|(i, _)| *i).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        // One lease from the first to the last, and one release.
+        let spoken = rig.proxies[0].count("free") + rig.proxies[0].count("release");
+        assert_eq!(spoken, 1, "releases");
+        assert!(order.iter().all(|(_, id)| *id == token), "{order:?}");
+        rig.assert_free(KEY);
+    });
+}
+
+/// Settings that differ, and settings that are counted from the acquisition, need an acquisition of their own.
+#[test]
+fn who_wants_other_terms_acquires_for_himself() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let plain = locks.mutex(KEY);
+    let other: [(&str, Mutex); 4] = [
+        ("another lease", plain.clone().lease(Duration::from_secs(20))),
+        ("a retry of its own", plain.clone().retry(redlock_sync::Retry::every(ms(3)))),
+        ("an id of its own", plain.clone().lock_id("worker-7")),
+        ("no renewal", plain.clone().renew(false)),
+    ];
+    for (what, other) in other {
+        let first = plain.lock().unwrap();
+        let token = first.id().clone();
+        let ids = thread::scope(|scope| {
+            let mut line = Line::new(scope);
+            line.add(other.clone());
+            line.add(plain.clone());
+            first.unlock().unwrap();
+            line.drain()
+        });
+        assert_eq!(ids.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1], "{what}");
+        assert!(ids[0].1 != token && ids[1].1 != ids[0].1, "handed over to {what}");
+    }
+    rig.assert_free(KEY);
+}
+
+#[test]
+fn locks_that_count_from_their_acquisition_are_never_handed_over() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let kinds: [(&str, Mutex); 5] = [
+        ("max_hold", locks.mutex("max_hold").max_hold(Duration::from_secs(60))),
+        ("at_least", locks.mutex("at_least").at_least(ms(60))),
+        ("max_renewals", locks.mutex("max_renewals").max_renewals(3)),
+        ("renew", locks.mutex("renew").renew(false)),
+        ("plain", locks.mutex("plain")),
+    ];
+    for (what, lock) in kinds {
+        let first = lock.lock().unwrap();
+        let token = first.id().clone();
+        let ids = thread::scope(|scope| {
+            let mut line = Line::new(scope);
+            (0..3).for_each(|_| line.add(lock.clone()));
+            first.unlock().unwrap();
+            line.drain()
+        });
+        let mut all: Vec<LockId> = ids.into_iter().map(|(_, id)| id).chain([token]).collect();
+        all.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        all.dedup();
+        assert_eq!(all.len(), if what == "plain" { 1 } else { 4 }, "{what}: {all:?}");
+        eventually("the minimum hold is over", SOON, || rig.holding(what) == 0);
+        rig.assert_free(what);
+    }
+}
+
+/// What the former guard was told to do on a loss is over with it, and its end leaves the successor alone.
+#[test]
+fn the_former_guard_is_inert() {
+    let rig = Rig::start(1);
+    let lock = brisk(&rig.urls(), ms(900)).mutex(KEY);
+    let first = lock.lock().unwrap();
+    let token = first.id().clone();
+    let told = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&told);
+    first.on_lost(move |_| heard.store(true, Ordering::SeqCst));
+    thread::scope(|scope| {
+        let (tell, ready) = mpsc::channel();
+        let lock = lock.clone();
+        let mut line = Line::new(scope);
+        line.add(lock.clone());
+        first.unlock().unwrap();
+        let (i, id) = line.next();
+        assert_eq!(id, token);
+        // Renewed on the successor's behalf, for longer than a lease.
+        let start = Instant::now();
+        while start.elapsed() < ms(1400) {
+            assert_eq!(rig.having(KEY, token.as_str()), 1, "gone with the former guard");
+            thread::sleep(ms(5));
+        }
+        rig.servers[0].del(KEY);
+        // The successor is told; then the former one has had the same chance.
+        scope.spawn(move || {
+            let guard = lock.lock().unwrap();
+            guard.unlock().unwrap();
+            tell.send(()).unwrap();
+        });
+        ready.recv_timeout(SOON).expect("the lost lock can be had");
+        line.release(i);
+        let end = line.threads.pop().unwrap().join().unwrap();
+        assert!(end.unwrap_err().is_lost());
+    });
+    assert!(!told.load(Ordering::SeqCst), "the former guard's handler was called for the successor's loss");
+    rig.assert_free(KEY);
+}
+
+/// The mark of a wait that is over stays with the lock while that is handed over. It is not the mark of the thread's next wait.
+#[test]
+fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
+    let rig = Rig::start(1);
+    let lease = Duration::from_secs(5);
+    let [one, two, other] = [(); 3].map(|()| brisk(&rig.urls(), lease).mutex(KEY));
+    let held = other.lock().unwrap();
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel();
+        let first = one.clone();
+        let traveller = scope.spawn(move || {
+            let guard = first.lock().unwrap();
+            assert_eq!(guard.id().owner(), "granted");
+            tell.send(()).unwrap();
+            gone.recv().unwrap();
+            guard.unlock().unwrap();
+            // By the first client it would stand in line behind the thread that has the lock now.
+            let guard = two.lock().unwrap();
+            let at = Instant::now();
+            guard.unlock().unwrap();
+            at
+        });
+        rig.until_blocked(0, 1);
+        held.unlock().unwrap();
+        told.recv_timeout(SOON).unwrap();
+        let mut line = Line::new(scope);
+        line.add(one.clone());
+        go.send(()).unwrap();
+        let (i, _) = line.next();
+        rig.until_blocked(0, 1);
+        let released = Instant::now();
+        line.release(i);
+        let took = traveller.join().unwrap().saturating_duration_since(released);
+        assert!(took < ms(1500), "it was forgotten, and came by its own time after {took:?}");
+    });
+    rig.assert_free(KEY);
+}
+
+/// Handed over time and again around the moment when the renewal is due: it is renewed for whoever has it then.
+#[test]
+fn a_lease_is_renewed_whenever_it_is_handed_over() {
+    let _alone = heavy();
+    let rig = Rig::start(1);
+    let lease = ms(900);
+    let (rounds, keys) = (2, 4);
+    thread::scope(|scope| {
+        for key in 0..keys {
+            let lock = brisk(&rig.urls(), lease).mutex(format!("{KEY}:{key}"));
+            let (long, since) = (Arc::new(AtomicUsize::new(0)), Arc::new(std::sync::Mutex::new(Instant::now())));
+            for _ in 0..2 {
+                let (lock, long, since) = (lock.clone(), long.clone(), since.clone());
+                scope.spawn(move || {
+                    while long.load(Ordering::SeqCst) < rounds {
+                        let guard = lock.lock().unwrap();
+                        let mut since = since.lock().unwrap();
+                        // A third of the lease after the last long hold a renewal is due; after that somebody holds on for longer than a lease.
+                        if since.elapsed() > lease / 3 + ms(60) {
+                            let end = Instant::now() + lease + ms(200);
+                            while Instant::now() < end {
+                                guard.check().expect("the lease is renewed");
+                                thread::sleep(ms(10));
+                            }
+                            long.fetch_add(1, Ordering::SeqCst);
+                            *since = Instant::now();
+                        }
+                        drop(since);
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn those_in_line_get_a_lock_that_was_lost() {
+    for_sizes(&[1, 3], |rig| {
+        let lock = brisk(&rig.urls(), ms(1200)).mutex(KEY);
+        let first = lock.lock().unwrap();
+        thread::scope(|scope| {
+            let mut line = Line::new(scope);
+            (0..3).for_each(|_| line.add(lock.clone()));
+            rig.servers.iter().for_each(|server| assert!(server.del(KEY)));
+            let (i, id) = line.next();
+            assert_ne!(&id, first.id());
+            let lost = first.check().unwrap_err().lost_reason();
+            assert_eq!(lost, Some(LostReason::Deleted));
+            // The end of the lost one leaves the new holder alone.
+            drop(first);
+            assert_eq!(rig.having(KEY, id.as_str()), rig.servers.len());
+            line.release(i);
+            for _ in 0..2 {
+                let (i, _) = line.next();
+                line.release(i);
+            }
+            line.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        });
+        rig.assert_free(KEY);
+    });
+}
+
+#[test]
+fn unlock_all_with_threads_in_line_gives_up_one_lock_and_they_get_it() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let lock = locks.mutex(KEY);
+        let first = lock.lock().unwrap();
+        thread::scope(|scope| {
+            let mut line = Line::new(scope);
+            (0..3).for_each(|_| line.add(lock.clone()));
+            assert_eq!(locks.unlock_all(), Ok(1));
+            assert_eq!(first.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+            let ids = line.drain();
+            assert_eq!(ids.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1, 2]);
+            assert!(ids.iter().all(|(_, id)| id != first.id()));
+        });
+        drop(first);
+        rig.assert_free(KEY);
+    });
+}
+
+/// A lock that is on its way from one thread to the next is held by this client, so it is given up too.
+#[test]
+fn unlock_all_gives_up_what_is_being_handed_over() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let lock = locks.mutex(KEY);
+    for round in 0..100 {
+        let first = lock.lock().unwrap();
+        let token = first.id().clone();
+        thread::scope(|scope| {
+            let mut line = Line::new(scope);
+            line.add(lock.clone());
+            // The next thread has not run yet, mostly, when this one goes on.
+            first.unlock().unwrap();
+            assert_eq!(locks.unlock_all(), Ok(1), "in round {round}");
+            let (i, id) = line.next();
+            line.release(i);
+            let end = line.threads.pop().unwrap().join().unwrap();
+            // It got what was given up, and is told so, or found that out in time and took the lock anew.
+            assert_eq!(end.is_err(), id == token, "in round {round}: {end:?}");
+        });
+    }
+    rig.assert_free(KEY);
+}
+
+/// How often each client got the lock, and the longest wait of anybody.
+fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([usize; 2], Duration) {
+    let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let inside = AtomicUsize::new(0);
+    let end = Instant::now() + time;
+    let work = |lock: Mutex, mine: usize| {
+        let mut longest = Duration::ZERO;
+        while Instant::now() < end {
+            let (guard, took): (MutexGuard, _) = timed(|| lock.lock().unwrap());
+            longest = longest.max(took);
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+            counts[mine].fetch_add(1, Ordering::Relaxed);
+            inside.fetch_sub(1, Ordering::SeqCst);
+            guard.unlock().unwrap();
+        }
+        longest
+    };
+    let longest = thread::scope(|scope| {
+        let work = &work;
+        let mut all: Vec<_> = (0..threads).map(|_| scope.spawn(move || work(busy.mutex(KEY), 0))).collect();
+        all.push(scope.spawn(move || work(lone.mutex(KEY), 1)));
+        all.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+    });
+    (counts.map(AtomicUsize::into_inner), longest)
+}
+
+/// A busy machine stretches some rounds; who starves does so in all of them.
+#[test]
+fn nobody_starves_while_threads_hand_over_among_themselves() {
+    let _alone = heavy();
+    for lease in [Duration::from_secs(10), Duration::from_secs(30)] {
+        let rig = Rig::start(1);
+        let [busy, lone] = [(); 2].map(|()| super::rig::settings(&rig.urls()).lease(lease).build().unwrap());
+        let rounds: Vec<_> = (0..4)
+            .scan(false, |is_good, _| {
+                (!*is_good).then(|| {
+                    let round = compete(&busy, 8, &lone, ms(900));
+                    *is_good = round.1 <= ms(200) && round.0[1] >= 10;
+                    (*is_good, round)
+                })
+            })
+            .collect();
+        assert!(rounds.iter().any(|(is_good, _)| *is_good), "lease {lease:?}: {rounds:?}");
+        rig.assert_free(KEY);
+    }
+}

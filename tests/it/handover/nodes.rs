@@ -1,0 +1,138 @@
+//! Several nodes, of which one is dead or stopped; and no connection left to wait on.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::Redlock;
+use redlock_tests::{Server, eventually};
+
+use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, heavy, ms, settings, timed};
+
+/// Also the longest wait for a push while such a lock is held.
+const LEASE: Duration = Duration::from_millis(1600);
+/// The time-out of a node for these clients.
+const TIMEOUT: Duration = Duration::from_millis(400);
+
+/// A waiter is blocked on the first node when something happens to that node and the holder releases; how long he waited from then on.
+fn injured_while_waiting(rig: &Rig, injure: fn(&Server)) -> Duration {
+    let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
+    let locks = brisk(&rig.urls(), LEASE);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = locks.mutex(KEY).try_lock_for(SOON).unwrap();
+            let at = Instant::now();
+            guard.check().unwrap();
+            let others = rig.servers[1..].iter().filter(|s| s.get(KEY).as_deref() == Some(guard.id().as_str()));
+            assert!(others.count() > rig.servers.len() / 2);
+            (guard.unlock(), at)
+        });
+        rig.until_blocked(0, 1);
+        injure(&rig.servers[0]);
+        let injured = Instant::now();
+        held.unlock().unwrap();
+        let (unlocked, at) = waiter.join().unwrap();
+        unlocked.unwrap();
+        at - injured
+    })
+}
+
+#[test]
+fn the_node_waited_on_is_killed() {
+    for_sizes(&[3, 5], |rig| {
+        let took = injured_while_waiting(rig, Server::kill);
+        assert!(took <= 2 * TIMEOUT + SLACK, "{took:?}");
+    });
+}
+
+/// Nothing tells that a stopped node will not answer: the wait ends by its own time, which is that of the holder's lease.
+#[test]
+fn the_node_waited_on_is_stopped() {
+    for_sizes(&[3, 5], |rig| {
+        let took = injured_while_waiting(rig, Server::stop);
+        assert!(took <= LEASE + 4 * TIMEOUT + SLACK, "{took:?}");
+        rig.servers[0].cont();
+    });
+}
+
+/// Three clients pass the lock on, the first node being away: they wait on the next one, and nobody goes short.
+#[test]
+fn hand_over_works_with_a_dead_node() {
+    for_sizes(&[3, 5], |rig| {
+        const EACH: usize = 40;
+        rig.servers[0].kill();
+        let inside = AtomicUsize::new(0);
+        let (longest, took) = timed(|| {
+            thread::scope(|scope| {
+                let all: Vec<_> = (0..3)
+                    .map(|_| {
+                        let (lock, inside) = (brisk(&rig.proxy_urls(), Duration::from_secs(10)).mutex(KEY), &inside);
+                        scope.spawn(move || {
+                            let mut longest = Duration::ZERO;
+                            for _ in 0..EACH {
+                                let (guard, took) = timed(|| lock.try_lock_for(SOON).unwrap());
+                                longest = longest.max(took);
+                                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                                guard.check().unwrap();
+                                inside.fetch_sub(1, Ordering::SeqCst);
+                                guard.unlock().unwrap();
+                            }
+                            longest
+                        })
+                    })
+                    .collect();
+                all.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
+            })
+        });
+        assert!(rig.proxies[1].count("BLPOP") > EACH, "nobody waited on the second node");
+        assert!(longest < ms(2000) && took < Duration::from_secs(10), "longest wait {longest:?}, all {took:?}");
+        let rest: Vec<_> = rig.servers[1..].iter().filter_map(|server| server.get(KEY)).collect();
+        assert!(rest.len() < rig.servers.len() / 2, "granted to nobody: {rest:?}");
+    });
+}
+
+/// One connection to wait on, several locks waited for: the others are polled, and all are got.
+#[test]
+fn waiters_without_a_connection_poll() {
+    let _alone = heavy();
+    for_sizes(&[1, 3], |rig| {
+        let holder = rig.client();
+        let keys: Vec<String> = (0..5).map(|i| format!("{KEY}:{i}")).collect();
+        let held: Vec<_> = keys.iter().map(|key| holder.mutex(key).lock().unwrap().into_send()).collect();
+        let locks: Redlock = settings(&rig.proxy_urls()).connections(1).build().unwrap();
+        thread::scope(|scope| {
+            let all: Vec<_> = keys
+                .iter()
+                .map(|key| {
+                    let lock = locks.mutex(key);
+                    scope.spawn(move || {
+                        let guard = lock.lock().unwrap();
+                        let at = Instant::now();
+                        guard.unlock().unwrap();
+                        at
+                    })
+                })
+                .collect();
+            rig.until_blocked(0, 1);
+            // Those who poll come back, each of them, again and again.
+            rig.proxies[0].clear_log();
+            let soon = Duration::from_secs(4);
+            eventually("all but the one who is blocked ask time and again", soon, || {
+                let seen = rig.proxies[0].seen();
+                let asked =
+                    |key: &String| seen.iter().filter(|s| s.name == "acquire" && s.args[2] == *key).count() >= 3;
+                keys.iter().filter(|key| asked(key)).count() >= keys.len() - 1
+            });
+            assert_eq!(rig.blocked(0), 1);
+            let released = Instant::now();
+            for guard in held {
+                guard.unlock().unwrap();
+            }
+            for thread in all {
+                let took = thread.join().unwrap().saturating_duration_since(released);
+                assert!(took < ms(300) + SLACK, "{took:?}");
+            }
+        });
+        rig.assert_free(KEY);
+    });
+}

@@ -1,0 +1,236 @@
+//! Holders and waiters in processes of their own, which are killed or stopped.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::Redlock;
+use redlock_tests::{Act, Server, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, heavy, ms};
+
+/// A grant lasts a second at least; this long with this lease.
+const LEASE: Duration = Duration::from_millis(1600);
+
+/// A process that waits for the lock, ended with this value.
+struct Waiter {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Waiter {
+    fn start(urls: &[String], lease: Duration) -> Waiter {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
+            .args(["wait", KEY, &lease.as_millis().to_string()])
+            .args(urls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, lines) = mpsc::channel();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Waiter { process, lines }
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(SOON).expect("the waiter says something")
+    }
+
+    fn ask(&mut self, word: &str) -> String {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{word}").unwrap();
+        self.line()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// Stopped, and seen to be, so that it reads nothing that comes from now on.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.process.id());
+        eventually("the waiter is stopped", SOON, || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        });
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        assert_eq!(self.process.wait().unwrap().signal(), Some(9));
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// So many keys that expire soon: a server that looks through all of them is slow to expire ours.
+fn crowd(server: &Server) {
+    let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', 4000 + i % 6000) end";
+    for batch in 0..15 {
+        let (from, to) = (batch * 20_000 + 1, (batch + 1) * 20_000);
+        server.ask::<()>(cmd("EVAL").arg(fill).arg(0).arg(from).arg(to));
+    }
+    assert!(server.ask::<usize>(&cmd("DBSIZE")) > 200_000);
+}
+
+#[test]
+fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
+    let _alone = heavy();
+    let rig = Rig::start(1);
+    crowd(&rig.servers[0]);
+    let mut holder = Waiter::start(&rig.urls(), LEASE);
+    let token = holder.line();
+    let lock = rig.client().mutex(KEY);
+    let waiter = thread::spawn(move || {
+        let guard = lock.lock().unwrap();
+        let at = Instant::now();
+        guard.unlock().unwrap();
+        at
+    });
+    rig.until_blocked(0, 1);
+    assert_eq!(rig.having(KEY, &token), 1);
+    let killed = Instant::now();
+    holder.kill();
+    let took = waiter.join().unwrap() - killed;
+    assert!(took <= LEASE + SLACK, "{took:?}");
+}
+
+/// Somebody who waits behind the process, in a thread; when he got the lock, and that he really had it.
+fn bystander(locks: &Redlock, patience: Duration) -> Instant {
+    let guard = locks.mutex(KEY).try_lock_for(patience).expect("the grant is over some time");
+    let at = Instant::now();
+    guard.check().unwrap();
+    guard.unlock().unwrap();
+    at
+}
+
+/// The server served the waiter, but it is killed before it has read what it was sent.
+#[test]
+fn a_granted_waiter_that_is_killed_holds_nobody_up_for_longer_than_the_grant() {
+    for_sizes(&[1, 3], |rig| {
+        let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
+        let fault = rig.proxies[0].on("BLPOP", Act::HoldReply);
+        let mut victim = Waiter::start(&rig.proxy_urls(), LEASE);
+        rig.until_blocked(0, 1);
+        thread::scope(|scope| {
+            let next = brisk(&rig.urls(), LEASE);
+            let next = scope.spawn(move || bystander(&next, SOON));
+            rig.until_blocked(0, 2);
+            held.unlock().unwrap();
+            fault.wait_hit(SOON);
+            victim.kill();
+            let killed = Instant::now();
+            let took = next.join().unwrap() - killed;
+            // His own wait for the push ends with the old lease, the grant with its span.
+            assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
+        });
+        assert!(victim.lines.try_recv().is_err(), "it had the lock all the same");
+        rig.assert_to_be_had(KEY);
+    });
+}
+
+/// It is killed while it is blocked: the server may or may not have noticed when the lock is released.
+#[test]
+fn a_waiter_that_is_killed_while_blocked_leaves_the_lock_to_others() {
+    for_sizes(&[1, 3], |rig| {
+        let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
+        let mut victim = Waiter::start(&rig.urls(), LEASE);
+        rig.until_blocked(0, 1);
+        victim.kill();
+        held.unlock().unwrap();
+        let released = Instant::now();
+        let took = bystander(&brisk(&rig.urls(), LEASE), SOON) - released;
+        assert!(took <= LEASE + SLACK, "{took:?}");
+        rig.assert_to_be_had(KEY);
+    });
+}
+
+/// A process that was stopped before the lock was released, when it goes on again.
+struct Stopped<'a> {
+    rig: &'a Rig,
+    waiter: Waiter,
+    released: Instant,
+}
+
+impl Stopped<'_> {
+    fn new(rig: &Rig) -> Stopped<'_> {
+        let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
+        let waiter = Waiter::start(&rig.urls(), LEASE);
+        rig.until_blocked(0, 1);
+        waiter.stop();
+        held.unlock().unwrap();
+        // The server has served it: what it was sent waits for it.
+        rig.until_blocked(0, 0);
+        Stopped { rig, waiter, released: Instant::now() }
+    }
+
+    /// The lock that it says it has, it has.
+    fn ends_well(mut self) -> String {
+        let token = self.waiter.line();
+        let (rig, need) = (self.rig, self.rig.servers.len() / 2 + 1);
+        assert!(rig.having(KEY, &token) >= need, "it believes to hold the lock: {token}");
+        assert_eq!(self.waiter.ask("check"), "ok");
+        assert_eq!(self.waiter.ask("unlock"), "ok");
+        rig.assert_free(KEY);
+        token
+    }
+}
+
+#[test]
+fn a_granted_waiter_that_is_stopped_for_a_moment_has_the_lock() {
+    for_sizes(&[1, 3], |rig| {
+        let stopped = Stopped::new(rig);
+        stopped.waiter.signal(Signal::CONT);
+        stopped.ends_well();
+    });
+}
+
+/// What the server sent to it is not lost: it has what it was granted, and not a lock of its own after the grant is over.
+#[test]
+fn a_granted_waiter_that_is_stopped_for_a_moment_reads_its_grant() {
+    let rig = Rig::start(1);
+    let stopped = Stopped::new(&rig);
+    stopped.waiter.signal(Signal::CONT);
+    let token = stopped.ends_well();
+    assert!(token.ends_with(":granted"), "the grant was lost: {token}");
+}
+
+#[test]
+fn a_granted_waiter_that_is_stopped_until_another_holds_goes_on_waiting() {
+    for_sizes(&[1, 3], |rig| {
+        let stopped = Stopped::new(rig);
+        let guard = brisk(&rig.urls(), LEASE).mutex(KEY).try_lock_for(SOON).unwrap();
+        let took = stopped.released.elapsed();
+        assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
+        stopped.waiter.signal(Signal::CONT);
+        // It waits anew, and for this to be seen it has to be blocked again.
+        rig.until_blocked(0, 1);
+        assert!(stopped.waiter.lines.try_recv().is_err(), "it believes to hold what another holds");
+        guard.check().unwrap();
+        assert!(rig.having(KEY, guard.id().as_str()) > rig.servers.len() / 2, "the holder's key was touched");
+        guard.unlock().unwrap();
+        stopped.ends_well();
+    });
+}
+
+#[test]
+fn a_granted_waiter_that_is_stopped_until_the_grant_is_over_asks_again() {
+    for_sizes(&[1, 3], |rig| {
+        let stopped = Stopped::new(rig);
+        eventually("the grant is over", SOON, || rig.holding(KEY) == 0);
+        assert!(stopped.released.elapsed() + ms(100) > ms(1000), "the grant was over too soon");
+        stopped.waiter.signal(Signal::CONT);
+        stopped.ends_well();
+    });
+}
