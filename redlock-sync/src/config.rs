@@ -233,6 +233,10 @@ impl Retry {
         self.max_attempts.is_some_and(|max| made >= max)
     }
 
+    pub(crate) fn is_counted(&self) -> bool {
+        self.max_attempts.is_some()
+    }
+
     /// For how long the attempts go on if they are counted; then the waits between them have to be those that were set.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let pauses = self.max_attempts?.saturating_sub(1);

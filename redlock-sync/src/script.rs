@@ -10,16 +10,17 @@ use std::time::Duration;
 /// A server-side script with its digest.
 #[derive(Debug)]
 pub(crate) struct Script {
-    pub(crate) name: &'static str,
+    /// What it does in the words of the library's users; two scripts can do the same.
+    pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $name:literal),+ $(,)?) => {
+    ($($ident:ident = $file:literal for $operation:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = include_str!(concat!("lua/", $name, ".lua"));
-            Script { name: $name, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
+            let source = include_str!(concat!("lua/", $file, ".lua"));
+            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
 
         /// Every script of the crate.
@@ -30,14 +31,14 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire",
-    EXTEND = "extend",
-    RELEASE = "release",
-    FENCE = "fence",
-    INSPECT = "inspect",
-    WAITERS = "waiters",
-    TAKE = "take",
-    FREE = "free",
+    TAKE = "take" for "acquire",
+    ACQUIRE = "acquire" for "acquire",
+    EXTEND = "extend" for "extend",
+    FENCE = "fence" for "fence",
+    FREE = "free" for "release",
+    RELEASE = "release" for "release",
+    INSPECT = "inspect" for "inspect",
+    WAITERS = "waiters" for "waiters",
 }
 
 /// What a node needs to know of a call beyond its bytes.
