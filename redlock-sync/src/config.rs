@@ -13,6 +13,8 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// After this long a chain of grants from waiter to waiter ends with a release for real, so that programs that poll get their chance.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
+/// For how long it is left free then, by those who were next.
+pub(crate) const BREATHER: Duration = Duration::from_millis(10);
 /// Longest uninterrupted wait for a push. Whoever pushes nothing, such as a holder that died, is noticed after this at the latest.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// How long threads of this process pass a lock on among themselves before they look whether others wait.

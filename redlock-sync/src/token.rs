@@ -16,7 +16,8 @@ use crate::error::Error;
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
-/// The unique id of one acquisition: the value that the lock key has on the server while it is held.
+/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one client that hand a lock on
+/// among themselves, without asking the servers again, have the same one after each other; their fencing tokens differ.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -36,18 +36,22 @@ struct Line<T> {
     /// Somebody is at the head: trying, or holding.
     is_taken: bool,
     waiting: VecDeque<Arc<Spot<T>>>,
+    /// Who is at the head leaves the key alone until then.
+    rests_until: Tick,
     tickets: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for Line<T> {
     fn default() -> Line<T> {
-        Line { is_taken: false, waiting: VecDeque::new(), tickets: Vec::new() }
+        Line { is_taken: false, waiting: VecDeque::new(), rests_until: Tick::ZERO, tickets: Vec::new() }
     }
 }
 
 impl<T> Line<T> {
-    fn is_idle(&self) -> bool {
-        !self.is_taken && self.waiting.is_empty() && self.tickets.is_empty()
+    /// Nothing has to be remembered of it.
+    fn is_idle(&self, clock: &dyn Clock) -> bool {
+        let is_empty = !self.is_taken && self.waiting.is_empty() && self.tickets.is_empty();
+        is_empty && (self.rests_until == Tick::ZERO || self.rests_until <= clock.now())
     }
 }
 
@@ -185,7 +189,7 @@ impl<T> Lines<T> {
             return;
         }
         line.is_taken = false;
-        if line.is_idle() {
+        if line.is_idle(&*self.clock) {
             by_key.remove(key);
         }
     }
@@ -211,7 +215,7 @@ impl<T> Lines<T> {
         // Keys whose tickets have run out go with the next one that comes; a healthy system has none.
         by_key.retain(|_, line| {
             line.tickets.retain(|(_, until)| *until > now);
-            !line.is_idle()
+            !line.is_idle(&*self.clock)
         });
         let tickets = &mut by_key.entry(Arc::clone(key)).or_default().tickets;
         if tickets.len() >= MAX_TICKETS {
@@ -236,7 +240,7 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         if let Some(line) = by_key.get_mut(key) {
             line.tickets.clear();
-            if line.is_idle() {
+            if line.is_idle(&*self.clock) {
                 by_key.remove(key);
             }
         }
@@ -246,7 +250,11 @@ impl<T> Lines<T> {
     pub(crate) fn pause(&self, retry: &Retry, made: u32, retry_after: Option<Duration>, until: Tick) {
         let planned = retry.pause(made, fastrand::f64());
         let lease_end = retry_after.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
-        let end = self.clock.now().after(planned.min(lease_end)).min(until);
+        self.rest(self.clock.now().after(planned.min(lease_end)).min(until));
+    }
+
+    /// Sleeps until then, or until the client is closed.
+    pub(crate) fn rest(&self, end: Tick) {
         while !self.is_closed() {
             let left = end.since(self.clock.now());
             if left.is_zero() {
@@ -258,6 +266,24 @@ impl<T> Lines<T> {
 }
 
 impl<T> Turn<T> {
+    /// Has the next at the head leave the key to other programs for so long.
+    pub(crate) fn rests_for(&self, rest: Duration) {
+        let until = self.lines.clock.now().after(rest);
+        let mut by_key = self.lines.by_key.lock();
+        by_key.retain(|_, line| !line.is_idle(&*self.lines.clock));
+        if let Some(line) = by_key.get_mut(&self.key) {
+            line.rests_until = until;
+        }
+    }
+
+    /// Leaves the key alone for as long as that was asked for, but not past `until`.
+    pub(crate) fn rest(&self, until: Tick) {
+        let rests_until = self.lines.by_key.lock().get(&self.key).map_or(Tick::ZERO, |line| line.rests_until);
+        if rests_until > Tick::ZERO {
+            self.lines.rest(rests_until.min(until));
+        }
+    }
+
     /// True if somebody waits behind whom the lock can be handed to.
     pub(crate) fn has_successor(&self, terms: &Terms) -> bool {
         let by_key = self.lines.by_key.lock();

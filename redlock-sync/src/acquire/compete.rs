@@ -133,7 +133,9 @@ impl<'a> Contender<'a> {
                 false
             }
             Error::Unavailable { .. } => {
-                let since = *self.unavailable_since.get_or_insert_with(|| engine.outage_since(tried_at));
+                // Asked each time, so that the outage is known to go on.
+                let since = engine.outage_since(tried_at);
+                let since = *self.unavailable_since.get_or_insert(since);
                 let lasted = engine.quorum.now().since(since);
                 self.wait == Wait::Forever && lasted >= engine.quorum.limits.unavailable_after
             }
@@ -177,7 +179,11 @@ impl<'a> Contender<'a> {
                 Some(Envelope { token: Some(id), fence, chain, span }) => {
                     self.open(ballot, seen, Ticket { id, chain }, fence, span)
                 }
-                _ => Woken::Up,
+                Some(Envelope { token: None, span, .. }) => {
+                    self.engine.lines.rest(quorum.now().after(span).min(self.until));
+                    Woken::Up
+                }
+                None => Woken::Up,
             },
         }
     }

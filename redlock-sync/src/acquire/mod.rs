@@ -143,6 +143,7 @@ impl Engine {
         loop {
             match self.lines.enter(&key, in_line, &request.terms) {
                 Entered::Head(turn) => {
+                    turn.rest(until);
                     let lease = Contender::new(self, request, wait, until).compete()?;
                     lease.core().keep_turn(turn);
                     return Ok(lease);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::config::{FENCE_LIFETIME, LONGEST_CHAIN};
+use crate::config::{BREATHER, FENCE_LIFETIME, LONGEST_CHAIN};
 use crate::key::Key;
 use crate::primitive::{Attempt, GiveUp, Primitive, millis};
 use crate::script::{ACQUIRE, Call, EXTEND, FENCE, FREE, INSPECT, Purpose, RELEASE, Script, TAKE, WAITERS};
@@ -74,6 +74,7 @@ impl Primitive for Plain {
             .number(if with_fence { millis(FENCE_LIFETIME) } else { 0 })
             .number(grant.map_or(0, |g| g.chain))
             .number(millis(LONGEST_CHAIN))
+            .number(millis(BREATHER))
             .telling_again()
     }
 

@@ -4,9 +4,11 @@
 -- ARGV[1] token, ARGV[2] ms to keep the key (0 gives it up now), ARGV[3] id of the holder's waiter (may be empty),
 -- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms, ARGV[6] lifetime of the fence counter in ms (0: no fence is wanted),
 -- ARGV[7] server time in ms at which the chain of grants began (0: here), ARGV[8] longest chain in ms,
--- ARGV[9] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
--- replies 1 given up, 0 another token holds the lock, -1 there is no key
--- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free.
+-- ARGV[9] ms for which a lock that was freed after so long a chain is left to others,
+-- ARGV[10] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
+-- replies 1 given up, {1, '1'} freed after a chain as long as that, 0 another token holds the lock, -1 there is no key
+-- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free, to be tried
+-- after the span.
 -- The mark goes whoever holds the lock: a waiter who won elsewhere was marked on a node that said no.
 if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
 local held = redis.pcall('GET', KEYS[1])
@@ -32,11 +34,13 @@ if type(waiting) == 'table' or waiting == 0 then
 end
 local chain = tonumber(ARGV[7])
 if chain == 0 then chain = ms end
-if ARGV[4] == '' or ARGV[9] == 'again' or ms - chain > tonumber(ARGV[8]) then
-  -- Freed for real, so that programs that poll the key get their chance; the hint tells a waiter to try.
+local is_long = ms - chain > tonumber(ARGV[8])
+if ARGV[4] == '' or ARGV[10] == 'again' or is_long then
+  -- Freed for real. After a long chain programs that poll the key get their chance before the waiter whom the hint tells to try.
   redis.call('DEL', KEYS[1])
-  redis.call('RPUSH', KEYS[3], '0 0 0 ')
+  redis.call('RPUSH', KEYS[3], '0 0 ' .. (is_long and ARGV[9] or '0') .. ' ')
   redis.call('PEXPIRE', KEYS[3], 1000)
+  if is_long then return {1, '1'} end
   return 1
 end
 local fence = '0'

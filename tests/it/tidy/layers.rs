@@ -14,7 +14,7 @@ const LAYERS: [(&str, u8); 21] = [
     ("acquire", 4),
     ("reentry", 4),
     ("lease", 3),
-    ("wait", 3),
+    ("wait", 2),
     ("quorum", 2),
     ("primitive", 2),
     ("gate", 2),

@@ -43,8 +43,7 @@ pub(crate) struct Core {
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
-    /// Since when, and how often, the lock has been passed on inside this process without a look at who else waits.
-    streak: (Tick, u32),
+    streak: Streak,
     renewals: AtomicU32,
     /// Has its full length yet to get: a grant is shorter, or longer, than the lease.
     is_grant: AtomicBool,
@@ -73,6 +72,16 @@ pub(crate) struct Origin {
     pub(crate) waiter: Option<Arc<str>>,
     /// Server time in ms at which the chain of grants began; 0 for none.
     pub(crate) chain: u64,
+}
+
+/// A lock that is passed on inside this process.
+#[derive(Debug, Clone, Copy)]
+struct Streak {
+    /// When the servers gave it to this process.
+    began: Tick,
+    /// Since when, and how often, it has been passed on without a look at who else waits.
+    since: Tick,
+    count: u32,
 }
 
 /// What the rounds of a lease carry from one to the next.
@@ -130,7 +139,7 @@ impl Core {
             born,
             hold_end,
             origin,
-            streak: (born, 0),
+            streak: Streak { began: born, since: born, count: 0 },
             renewals: AtomicU32::new(0),
             is_grant: AtomicBool::new(false),
             state: Mutex::new(State::held(until)),
@@ -441,19 +450,24 @@ impl Core {
         self.still_ours()?;
         let mut fence = io.holding.fence();
         if fence == 0 {
-            fence = self.fence_round(None)?;
+            fence = self.fence_round(&mut io, None)?;
         }
         if self.quorum.len() > 1 {
-            self.fence_round(Some(fence))?;
+            self.fence_round(&mut io, Some(fence))?;
         }
         io.fence = Some(fence);
         Ok(fence)
     }
 
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
-    fn fence_round(&self, fence: Option<u64>) -> Result<u64, Error> {
+    fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
         let call = self.primitive.fence(&self.id, fence);
         let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        io.holding.clear(&ballot.votes);
+        let until = io.holding.deadline().min(self.hold_end);
+        if self.quorum.now() >= until {
+            self.lose(self.reason_of(&ballot, until));
+        }
         self.verdict("fence", &ballot)?;
         Ok(ballot.largest_fence())
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Core, Io};
+use super::{Core, Io, Streak};
 use crate::clock::Tick;
-use crate::config::{LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR};
+use crate::config::{BREATHER, LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::node::Lane;
@@ -57,16 +57,32 @@ impl Core {
         self.turn.lock().as_ref().is_some_and(|turn| turn.has_successor(&self.terms))
     }
 
-    /// The streak with one holder more; none if it is long enough and others wait.
-    fn next_streak(&self) -> Option<(Tick, u32)> {
-        let (since, count) = self.streak;
+    /// Has the next of this process leave the key alone for a moment.
+    pub(super) fn rest(&self) {
+        if let Some(turn) = &*self.turn.lock() {
+            turn.rests_for(BREATHER);
+        }
+    }
+
+    /// The streak with one holder more; none if it is long enough and others wait. Who polls the key leaves no mark: for him it ends after
+    /// a time, and the key is left alone for a moment.
+    fn next_streak(&self) -> Option<Streak> {
+        let Streak { began, since, count } = self.streak;
         let now = self.quorum.now();
+        if now.since(began) > LONGEST_CHAIN {
+            self.rest();
+            return None;
+        }
         if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
-            return Some((since, count + 1));
+            return Some(Streak { count: count + 1, ..self.streak });
         }
         let call = self.primitive.waiters(&self.id, self.origin.waiter.as_deref());
         let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
         // The number of waiters stands where other calls have a fence.
-        (ballot.tally().won() && ballot.largest_fence() == 0).then_some((self.quorum.now(), 0))
+        (ballot.tally().won() && ballot.largest_fence() == 0).then_some(Streak {
+            began,
+            since: self.quorum.now(),
+            count: 0,
+        })
     }
 }

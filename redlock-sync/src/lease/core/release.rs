@@ -101,7 +101,12 @@ impl Core {
         };
         let waiter = self.origin.waiter.as_deref();
         let give_up = GiveUp { id: &self.id, keep, waiter, grant: is_orderly.then_some(grant) };
-        self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask)
+        let ballot = self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask);
+        // Freed for real for those who poll, whom the next of this process must not beat to it. The number stands where other calls have a fence.
+        if ballot.largest_fence() > 0 {
+            self.rest();
+        }
+        ballot
     }
 
     fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
