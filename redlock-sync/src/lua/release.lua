@@ -14,7 +14,16 @@ if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
-if held ~= ARGV[1] then return 0 end
+if held ~= ARGV[1] then
+  -- Who leaves as the last one who waited frees what was granted to him and is still unread.
+  if ARGV[3] ~= '' and redis.call('EXISTS', KEYS[4]) == 0 then
+    local envelope = redis.pcall('LINDEX', KEYS[3], 0)
+    if type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.*)$') == held then
+      redis.call('DEL', KEYS[1], KEYS[3])
+    end
+  end
+  return 0
+end
 if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
