@@ -7,13 +7,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::clock::{Clock, Tick};
 use crate::config::{Retry, Terms};
+use crate::sync::{AtomicBool, Condvar, Mutex};
 use crate::token::LockId;
 
 /// Longest sleep before the lease clock, and the end of the client, are looked at again.
