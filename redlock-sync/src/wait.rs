@@ -126,11 +126,12 @@ impl<T> Lines<T> {
 
     /// Waits in line until `until` at most, to get the head or, on the same terms, the lock itself.
     pub(crate) fn enter(self: &Arc<Self>, key: &Arc<str>, until: Tick, terms: &Terms) -> Entered<T> {
-        if self.is_closed() {
-            return Entered::Closed;
-        }
         let spot = {
             let mut by_key = self.by_key.lock();
+            // Under the lock: `close` sends away those who are in line by then, and this one would come after that.
+            if self.is_closed() {
+                return Entered::Closed;
+            }
             let line = by_key.entry(Arc::clone(key)).or_default();
             if !line.is_taken {
                 line.is_taken = true;
