@@ -43,6 +43,7 @@ fn run(scheduler: impl Scheduler + 'static, model: fn()) {
     let mut config = Config::new();
     config.stack_size = 128 * 1024;
     config.max_steps = MaxSteps::FailAfter(MOST_STEPS);
+    config.ungraceful_shutdown_config.immediately_return_on_panic = true;
     Runner::new(scheduler, config).run(move || {
         world::begin();
         model();

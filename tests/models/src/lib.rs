@@ -10,8 +10,17 @@
 //! 4. [`queue`], [`renewal`], [`relay`]: the models. The last is of both files together.
 //! 5. [`explore`]: how often, and in which order of threads, a model is run.
 
+// The library's files have unit tests of their own, which need the real threads and more of the library.
+#![cfg(not(test))]
 #![allow(missing_docs, reason = "no interface for others")]
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a model fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::indexing_slicing,
+    reason = "a model fails by panicking"
+)]
 
 /// The library's own files, with what they have for others that is not used here.
 macro_rules! from_library {

@@ -169,7 +169,7 @@ pub fn late_or_closed_while_promised() {
     let until = world::now().after(Duration::from_millis(300));
     let head = rig.head();
     let waiter = rig.spawn(move |rig| match rig.enter(until) {
-        Entered::Handed(gift) => gift.is_taken(),
+        Entered::Handed(gift) => gift.take(),
         Entered::Late => assert!(world::now() >= until, "before its time"),
         Entered::Closed => assert!(rig.lines.is_closed(), "closed by nobody"),
         Entered::Head(_) => panic!("the head stays until the end"),
@@ -200,26 +200,31 @@ impl Default for Gift {
 }
 
 impl Gift {
-    fn is_taken(self) {
+    fn take(self) {
         *self.0.lock() += 1;
     }
 }
 
-/// What passes from hand to hand: the head of the line.
+/// What passes from hand to hand: the head of the line, and the terms on which the lock was taken.
 #[derive(Debug)]
-struct Baton(Turn<Baton>);
+struct Baton {
+    turn: Turn<Baton>,
+    terms: Terms,
+}
 
 impl Rig<Baton> {
     /// Gets the lock, however, and gives it to the next in line if there is one.
     fn take_part(&self, until: Tick, terms: &Terms) -> bool {
         let baton = match self.lines.enter(&self.key, until, terms) {
-            Entered::Head(turn) => Baton(turn),
+            Entered::Head(turn) => Baton { turn, terms: terms.clone() },
             Entered::Handed(baton) => baton,
             Entered::Late | Entered::Closed => return false,
         };
+        assert_eq!(baton.terms, *terms, "handed to somebody who wants something else");
         self.hold();
-        if baton.0.has_successor(terms)
-            && let Some(spot) = baton.0.successor(terms)
+        // The first in line may change in between.
+        if baton.turn.has_successor(terms)
+            && let Some(spot) = baton.turn.successor(terms)
         {
             spot.hand(baton);
         }
@@ -242,12 +247,14 @@ pub fn hand_to_hand() {
 pub fn hand_to_hand_to_the_end() {
     let rig: Rig<Baton> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
-    let threads = [Tick::NEVER, until, Tick::NEVER].map(|until| {
-        rig.spawn(move |rig| {
-            let got = rig.take_part(until, &Terms::default());
-            assert!(got || world::now() >= until || rig.lines.is_closed(), "sent away for nothing");
-        })
-    });
+    let other = Terms { renew: false, ..Terms::default() };
+    let threads =
+        [(Tick::NEVER, Terms::default()), (until, Terms::default()), (Tick::NEVER, other)].map(|(until, terms)| {
+            rig.spawn(move |rig| {
+                let got = rig.take_part(until, &terms);
+                assert!(got || world::now() >= until || rig.lines.is_closed(), "sent away for nothing");
+            })
+        });
     world::pass_until(until);
     rig.lines.close();
     all(threads.into());
@@ -271,20 +278,23 @@ pub fn closed_while_entering() {
 pub fn trying_while_others_wait() {
     let rig: Rig<()> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
-    let threads = [
-        rig.spawn(|rig| rig.lines.try_enter(&rig.key).map(|turn| rig.hold_and_leave(turn))),
-        rig.spawn(|rig| rig.lines.try_enter(&rig.key).map(|turn| rig.hold_and_leave(turn))),
-        rig.spawn(|rig| match rig.enter(Tick::NEVER) {
-            Entered::Head(turn) => Some(rig.hold_and_leave(turn)),
-            other => panic!("{other:?}"),
-        }),
+    let trying = (0..2).map(|_| {
+        rig.spawn(|rig| {
+            if let Some(turn) = rig.lines.try_enter(&rig.key) {
+                rig.hold_and_leave(turn);
+            }
+        })
+    });
+    let mut threads: Vec<_> = trying.collect();
+    threads.extend([Tick::NEVER, until].map(|until| {
         rig.spawn(move |rig| match rig.enter(until) {
-            Entered::Head(turn) => Some(rig.hold_and_leave(turn)),
-            _ => None,
-        }),
-    ];
+            Entered::Head(turn) => rig.hold_and_leave(turn),
+            Entered::Late => assert!(world::now() >= until, "before its time"),
+            other => panic!("{other:?}"),
+        })
+    }));
     world::pass_until(until);
-    all(threads.into());
+    all(threads);
     rig.assert_empty();
     assert!(rig.lines.try_enter(&rig.key).is_some());
     rig.assert_empty();

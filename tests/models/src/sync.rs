@@ -8,7 +8,7 @@ pub(crate) use shuttle::sync::atomic::AtomicBool;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
 use shuttle::sync::atomic::Ordering;
@@ -30,11 +30,20 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard { mutex: self, held: Some(self.0.lock().unwrap()) }
+        MutexGuard { mutex: self, held: Some(self.hold()) }
+    }
+
+    /// Without poisoning: after a failure the destructors still run.
+    fn hold(&self) -> shuttle::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let held = self.0.try_lock().ok()?;
+        let held = match self.0.try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::Poisoned(held)) => held.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         Some(MutexGuard { mutex: self, held: Some(held) })
     }
 }
@@ -79,7 +88,7 @@ impl Condvar {
         guard.held = None;
         sleeper.sleep();
         self.waiting.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &sleeper));
-        guard.held = Some(guard.mutex.0.lock().unwrap());
+        guard.held = Some(guard.mutex.hold());
     }
 
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {

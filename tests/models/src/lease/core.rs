@@ -102,11 +102,8 @@ impl Core {
     /// Its thread does not have it any more. One tick may have been picked up just before and not have begun.
     pub(crate) fn retired(&self) {
         let mut seen = self.seen.lock();
-        if !seen.is_ticking {
-            seen.most_ticks = seen.ticks + 1;
-        } else {
-            seen.most_ticks = seen.ticks;
-        }
+        let picked_up = u32::from(!seen.is_ticking);
+        seen.most_ticks = seen.ticks + picked_up;
     }
 
     /// What a release does: waits for a round under way, and no other follows.
