@@ -159,6 +159,7 @@ mod primitive;
 mod quorum;
 mod reentry;
 mod script;
+mod sync;
 mod token;
 mod wait;
 

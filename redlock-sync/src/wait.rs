@@ -7,13 +7,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::clock::{Clock, Tick};
 use crate::config::{Retry, Terms};
+use crate::sync::{AtomicBool, Condvar, Mutex};
 use crate::token::LockId;
 
 /// Longest sleep before the lease clock, and the end of the client, are looked at again.
@@ -131,11 +130,12 @@ impl<T> Lines<T> {
 
     /// Waits in line until `until` at most, to get the head or, on the same terms, the lock itself.
     pub(crate) fn enter(self: &Arc<Self>, key: &Arc<str>, until: Tick, terms: &Terms) -> Entered<T> {
-        if self.is_closed() {
-            return Entered::Closed;
-        }
         let spot = {
             let mut by_key = self.by_key.lock();
+            // Under the lock: `close` sends away those who are in line by then, and this one would come after that.
+            if self.is_closed() {
+                return Entered::Closed;
+            }
             let line = by_key.entry(Arc::clone(key)).or_default();
             if !line.is_taken {
                 line.is_taken = true;
