@@ -30,6 +30,7 @@ models! {
         ended_while_a_round_hangs
         taken_over_while_it_ends
         idle_threads_end
+        lost_before_its_guard_ends
         the_client_ends
     }
     relay {

@@ -62,13 +62,16 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     /// Nothing is kept of a key that nobody wants.
-    pub(crate) fn is_empty(&self) -> bool {
-        format!("{:?}", self.lines).contains("by_key: {}")
+    pub(crate) fn assert_empty(&self) {
+        let lines = format!("{:?}", self.lines);
+        assert!(lines.contains("by_key: {}"), "left over: {lines}");
     }
+}
 
-    fn assert_empty(&self) {
-        assert!(self.is_empty(), "left over: {:?}", self.lines);
-    }
+/// Written out before the panic: no other thread may run within its hook, and to look into a mutex is to let one run.
+pub(crate) fn unexpected<T: std::fmt::Debug>(entered: &Entered<T>) -> ! {
+    let entered = format!("{entered:?}");
+    panic!("{entered}");
 }
 
 fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
@@ -149,11 +152,11 @@ pub fn late_while_moving_up() {
     let hurried = rig.spawn(move |rig| match rig.enter(until) {
         Entered::Head(turn) => rig.hold_and_leave(turn),
         Entered::Late => assert!(world::now() >= until, "before its time"),
-        other => panic!("{other:?}"),
+        other => unexpected(&other),
     });
     let patient = rig.spawn(|rig| match rig.enter(Tick::NEVER) {
         Entered::Head(turn) => rig.hold_and_leave(turn),
-        other => panic!("{other:?}"),
+        other => unexpected(&other),
     });
     let time = rig.spawn(move |_| world::pass_until(until));
     rig.hold_and_leave(head);
@@ -290,7 +293,7 @@ pub fn trying_while_others_wait() {
         rig.spawn(move |rig| match rig.enter(until) {
             Entered::Head(turn) => rig.hold_and_leave(turn),
             Entered::Late => assert!(world::now() >= until, "before its time"),
-            other => panic!("{other:?}"),
+            other => unexpected(&other),
         })
     }));
     world::pass_until(until);
@@ -306,7 +309,7 @@ pub fn tickets_come_and_go() {
     let threads = (0..2).map(|_| {
         rig.spawn(|rig| match rig.enter(Tick::NEVER) {
             Entered::Head(turn) => rig.hold_and_leave(turn),
-            other => panic!("{other:?}"),
+            other => unexpected(&other),
         })
     });
     let mut threads: Vec<_> = threads.collect();

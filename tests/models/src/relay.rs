@@ -11,7 +11,7 @@ use crate::clock::Tick;
 use crate::config::Terms;
 use crate::lease::core::Core;
 use crate::lease::renewal::{Renewer, Worker};
-use crate::queue::Rig;
+use crate::queue::{Rig, unexpected};
 use crate::wait::{Entered, Turn};
 use crate::world::{self, ModelClock};
 
@@ -55,7 +55,7 @@ fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
             Lease { turn, core, worker, renewer: Arc::clone(renewer) }
         }
         Entered::Handed(lease) => lease,
-        other => panic!("{other:?}"),
+        other => unexpected(&other),
     };
     lease.hold(rig);
     lease.finish();
@@ -71,7 +71,7 @@ pub fn from_hand_to_hand() {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert!(rig.is_empty(), "left over: {:?}", rig.lines);
+    rig.assert_empty();
     renewer.close();
     world::until_all_threads_ended();
 }

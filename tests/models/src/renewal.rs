@@ -184,3 +184,16 @@ pub fn the_client_ends() {
     end.join().unwrap();
     world::until_all_threads_ended();
 }
+
+/// A lease is lost while its guard lives: its thread plans nothing more, stays with the guard, and serves the next one.
+pub fn lost_before_its_guard_ends() {
+    let client = Client::new();
+    let guard = client.guard(Core::every(interval()));
+    guard.core.end();
+    world::pass_until(guard.core.due());
+    guard.retire();
+    let mut next = client.guard(Core::every(interval()));
+    next.renewed();
+    next.end();
+    client.close();
+}
