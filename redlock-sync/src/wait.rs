@@ -5,14 +5,15 @@
 //! the next in line without a word to the servers. The head waits for other processes on a push ([`Envelope`]) or, where there
 //! is none, by [`pause`]: jittered polling under the lock's [`Retry`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
 use crate::config::{Retry, Terms};
-use crate::sync::{AtomicBool, Condvar, Mutex};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
 /// Longest sleep before the lease clock, and the end of the client, are looked at again.
@@ -28,6 +29,9 @@ pub(crate) struct Lines<T> {
     clock: Arc<dyn Clock>,
     by_key: Mutex<HashMap<Arc<str>, Line<T>>>,
     is_closed: AtomicBool,
+    /// How many stand in line and how many tickets there are, of all keys: most have none, and need not look.
+    standing: AtomicUsize,
+    tickets: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -76,7 +80,8 @@ pub(crate) struct Spot<T> {
 #[derive(Debug)]
 enum Place<T> {
     Waiting,
-    Head,
+    /// With the moment until which the key has to be left alone.
+    Head(Tick),
     Promised,
     Handed(T),
     Closed,
@@ -109,15 +114,22 @@ pub(crate) enum Entered<T> {
 pub(crate) struct Turn<T> {
     lines: Arc<Lines<T>>,
     key: Arc<str>,
+    rests_until: Tick,
 }
 
 impl<T> Lines<T> {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Lines<T>> {
-        Arc::new(Lines { clock, by_key: Mutex::new(HashMap::new()), is_closed: AtomicBool::new(false) })
+        Arc::new(Lines {
+            clock,
+            by_key: Mutex::new(HashMap::new()),
+            is_closed: AtomicBool::new(false),
+            standing: AtomicUsize::new(0),
+            tickets: AtomicUsize::new(0),
+        })
     }
 
-    fn turn(self: &Arc<Self>, key: &Arc<str>) -> Turn<T> {
-        Turn { lines: Arc::clone(self), key: Arc::clone(key) }
+    fn turn(self: &Arc<Self>, key: &Arc<str>, rests_until: Tick) -> Turn<T> {
+        Turn { lines: Arc::clone(self), key: Arc::clone(key), rests_until }
     }
 
     /// The head of the key's line if nobody is there.
@@ -125,7 +137,7 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         let line = by_key.entry(Arc::clone(key)).or_default();
         let was_taken = std::mem::replace(&mut line.is_taken, true);
-        (!was_taken).then(|| self.turn(key))
+        (!was_taken).then(|| self.turn(key, line.rests_until))
     }
 
     /// Waits in line until `until` at most, to get the head or, on the same terms, the lock itself.
@@ -139,11 +151,12 @@ impl<T> Lines<T> {
             let line = by_key.entry(Arc::clone(key)).or_default();
             if !line.is_taken {
                 line.is_taken = true;
-                return Entered::Head(self.turn(key));
+                return Entered::Head(self.turn(key, line.rests_until));
             }
             let place = Mutex::new(Place::Waiting);
             let spot = Arc::new(Spot { terms: terms.clone(), place, moved: Condvar::new() });
             line.waiting.push_back(Arc::clone(&spot));
+            self.standing.fetch_add(1, Ordering::SeqCst);
             spot
         };
         self.stand(key, &spot, until)
@@ -153,7 +166,7 @@ impl<T> Lines<T> {
         let mut place = spot.place.lock();
         loop {
             match std::mem::replace(&mut *place, Place::Waiting) {
-                Place::Head => return Entered::Head(self.turn(key)),
+                Place::Head(rests_until) => return Entered::Head(self.turn(key, rests_until)),
                 Place::Handed(gift) => return Entered::Handed(gift),
                 Place::Closed => return Entered::Closed,
                 same @ (Place::Waiting | Place::Promised) => *place = same,
@@ -178,19 +191,23 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         let Some(line) = by_key.get_mut(key) else { return false };
         let place = line.waiting.iter().position(|other| Arc::ptr_eq(other, spot));
-        place.and_then(|i| line.waiting.remove(i)).is_some()
+        let was_there = place.and_then(|i| line.waiting.remove(i)).is_some();
+        self.standing.fetch_sub(usize::from(was_there), Ordering::SeqCst);
+        was_there
     }
 
     fn pass_on(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
-        let Some(line) = by_key.get_mut(key) else { return };
+        let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
+        let line = entry.get_mut();
         if let Some(next) = line.waiting.pop_front() {
-            next.put(Place::Head);
+            self.standing.fetch_sub(1, Ordering::SeqCst);
+            next.put(Place::Head(line.rests_until));
             return;
         }
         line.is_taken = false;
         if line.is_idle(&*self.clock) {
-            by_key.remove(key);
+            entry.remove();
         }
     }
 
@@ -203,6 +220,7 @@ impl<T> Lines<T> {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
         for spot in by_key.values_mut().flat_map(|line| line.waiting.drain(..)) {
+            self.standing.fetch_sub(1, Ordering::SeqCst);
             spot.put(Place::Closed);
         }
     }
@@ -222,10 +240,14 @@ impl<T> Lines<T> {
             tickets.remove(0);
         }
         tickets.push((id, until));
+        self.count_tickets(&by_key);
     }
 
     /// The tickets for an attempt on this key.
     pub(crate) fn tickets(&self, key: &Arc<str>) -> Vec<LockId> {
+        if self.tickets.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
         let by_key = self.by_key.lock();
         let Some(line) = by_key.get(key) else { return Vec::new() };
         if line.tickets.is_empty() {
@@ -244,6 +266,11 @@ impl<T> Lines<T> {
                 by_key.remove(key);
             }
         }
+        self.count_tickets(&by_key);
+    }
+
+    fn count_tickets(&self, by_key: &HashMap<Arc<str>, Line<T>>) {
+        self.tickets.store(by_key.values().map(|line| line.tickets.len()).sum(), Ordering::SeqCst);
     }
 
     /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
@@ -278,14 +305,16 @@ impl<T> Turn<T> {
 
     /// Leaves the key alone for as long as that was asked for, but not past `until`.
     pub(crate) fn rest(&self, until: Tick) {
-        let rests_until = self.lines.by_key.lock().get(&self.key).map_or(Tick::ZERO, |line| line.rests_until);
-        if rests_until > Tick::ZERO {
-            self.lines.rest(rests_until.min(until));
+        if self.rests_until > Tick::ZERO {
+            self.lines.rest(self.rests_until.min(until));
         }
     }
 
     /// True if somebody waits behind whom the lock can be handed to.
     pub(crate) fn has_successor(&self, terms: &Terms) -> bool {
+        if self.lines.standing.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
         let by_key = self.lines.by_key.lock();
         by_key.get(&self.key).and_then(|line| line.waiting.front()).is_some_and(|spot| spot.terms == *terms)
     }
@@ -296,6 +325,7 @@ impl<T> Turn<T> {
         let line = by_key.get_mut(&self.key)?;
         line.waiting.front().filter(|spot| spot.terms == *terms)?;
         let spot = line.waiting.pop_front()?;
+        self.lines.standing.fetch_sub(1, Ordering::SeqCst);
         *spot.place.lock() = Place::Promised;
         Some(spot)
     }

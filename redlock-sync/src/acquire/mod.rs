@@ -108,8 +108,12 @@ impl Engine {
 
     /// Refuses to work once closed, and in a forked child: it shares its parent's sockets, and has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        let is_open = std::process::id() == self.mint.pid() && !self.lines.is_closed();
-        if is_open { Ok(()) } else { Err(Error::Closed) }
+        if std::process::id() == self.mint.pid() { self.open() } else { Err(Error::Closed) }
+    }
+
+    /// Refuses to work once closed. For those who have looked for a fork, which takes a system call, or do so later.
+    pub(crate) fn open(&self) -> Result<(), Error> {
+        if self.lines.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Takes the lock.
@@ -121,13 +125,14 @@ impl Engine {
         outcome
     }
 
+    /// Who calls this has asked `ready` for a fork.
     fn take(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
-        self.ready()?;
+        self.open()?;
         request.terms.check(&self.quorum.limits)?;
-        let key = request.key.shared();
+        let key = request.key.name();
         let until = match wait {
             Wait::No => {
-                let turn = self.lines.try_enter(&key);
+                let turn = self.lines.try_enter(key);
                 let lease = self.only_attempt(request)?;
                 if let Some(turn) = turn {
                     lease.core().keep_turn(turn);
@@ -141,7 +146,7 @@ impl Engine {
         let patience = request.terms.retry.patience();
         let in_line = patience.map_or(until, |patience| until.min(self.quorum.now().after(patience)));
         loop {
-            match self.lines.enter(&key, in_line, &request.terms) {
+            match self.lines.enter(key, in_line, &request.terms) {
                 Entered::Head(turn) => {
                     turn.rest(until);
                     let lease = Contender::new(self, request, wait, until).compete()?;
@@ -196,8 +201,8 @@ impl Engine {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
         quorum.note_lease(lease);
-        let key = request.key.shared();
-        let mut tickets = self.lines.tickets(&key);
+        let key = request.key.name();
+        let mut tickets = self.lines.tickets(key);
         let has_tickets = !tickets.is_empty();
         tickets.extend(ticket.map(|ticket| ticket.id.clone()));
         let id = self.mint.fresh(request.terms.lock_id.as_deref());
@@ -211,7 +216,7 @@ impl Engine {
             return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
         }
         if has_tickets && ballot.tally().yes == quorum.len() {
-            self.lines.drop_tickets(&key);
+            self.lines.drop_tickets(key);
         }
         // A node that said no to this attempt has marked him just now.
         let is_marked = |w: &Waiter<'_>| w.was_marked || !w.stays.is_zero() && ballot.tally().yes < quorum.len();
@@ -264,7 +269,7 @@ impl Engine {
         let release = request.primitive.release(&GiveUp { id, keep: Duration::ZERO, waiter: None, grant: None });
         let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
         if quorum.roll_back(ballot, &release, by) {
-            self.lines.add_ticket(&request.key.shared(), id.clone(), quorum.now().after(lease));
+            self.lines.add_ticket(request.key.name(), id.clone(), quorum.now().after(lease));
         }
     }
 
@@ -335,7 +340,7 @@ impl Afterlife for Engine {
     fn ended(&self, core: &Core, haunted: bool) {
         if haunted {
             let until = self.quorum.now().after(core.terms.lease);
-            self.lines.add_ticket(&core.key.shared(), core.id.clone(), until);
+            self.lines.add_ticket(core.key.name(), core.id.clone(), until);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A wait with a bound ends when somebody notifies, or when the model's clock ([`world`]) reaches its bound; never otherwise. So a
 //! wake-up that was lost is a deadlock, which the scheduler reports, unless the model lets the time pass.
 
-pub(crate) use shuttle::sync::atomic::AtomicBool;
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize};
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -37,6 +37,9 @@ impl Core {
 
     /// What is left of the minimum hold.
     fn keep(&self) -> Duration {
+        if self.terms.at_least.is_zero() {
+            return Duration::ZERO;
+        }
         self.born.after(self.terms.at_least).since(self.quorum.now())
     }
 
