@@ -102,7 +102,9 @@ impl Call {
         let tail = packed.len();
         let mut number = itoa::Buffer::new();
         push(&mut packed, number.format(keys.len()));
-        keys.iter().for_each(|key| push(&mut packed, key));
+        for key in keys {
+            push(&mut packed, key);
+        }
         for arg in args {
             match arg {
                 Arg::Text(text) => push(&mut packed, text),
@@ -209,7 +211,9 @@ mod tests {
 
     fn packed_by_redis(words: &[&str]) -> String {
         let mut command = format!("*{}\r\n", words.len());
-        words.iter().for_each(|word| command += &format!("${}\r\n{word}\r\n", word.len()));
+        for word in words {
+            command += &format!("${}\r\n{word}\r\n", word.len());
+        }
         command
     }
 
