@@ -2,7 +2,7 @@
 //!
 //! Threads of one process that want the same key stand in one line, first come first served. Whoever is at its head talks to the servers, and
 //! stays there while he holds the lock; so a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to
-//! the next in line without a word to the servers. The head waits for other processes on a push ([`Envelope`]) or, where there
+//! the next in line without a word to the servers. The head waits for other processes on a push or, where there
 //! is none, by [`pause`]: jittered polling under the lock's [`Retry`].
 
 use std::collections::VecDeque;
@@ -337,32 +337,6 @@ impl<T> Drop for Turn<T> {
     }
 }
 
-/// What a release pushes to the next waiter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    /// 0 if none was wanted.
-    pub(crate) fence: u64,
-    /// Server time in ms at which the chain of grants began.
-    pub(crate) chain: u64,
-    /// How long the grant lasts.
-    pub(crate) span: Duration,
-    /// The token that the lock has been given; none if it is merely free.
-    pub(crate) token: Option<LockId>,
-}
-
-impl Envelope {
-    /// Reads `fence chain span token`.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Envelope> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let mut parts = text.splitn(4, ' ');
-        let mut number = || parts.next()?.parse::<u64>().ok();
-        let (fence, chain, span) = (number()?, number()?, number()?);
-        let token = parts.next()?;
-        let token = (!token.is_empty()).then(|| LockId::from_server(token));
-        Some(Envelope { fence, chain, span: Duration::from_millis(span), token })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -513,16 +487,5 @@ mod tests {
         lines.close();
         assert!(matches!(waiter.join().unwrap(), Entered::Closed));
         assert!(matches!(lines.enter(&key, Tick::NEVER, &Terms::default()), Entered::Closed));
-    }
-
-    #[test]
-    fn envelopes_are_read() {
-        let envelope = Envelope::read(b"5 6 7000 abc: d").unwrap();
-        assert_eq!((envelope.fence, envelope.chain, envelope.span), (5, 6, Duration::from_secs(7)));
-        assert_eq!(envelope.token.unwrap().as_str(), "abc: d");
-        assert_eq!(Envelope::read(b"0 0 0 ").unwrap().token, None);
-        for odd in ["", "1 2", "1 2 3", "x 2 3 t"] {
-            assert_eq!(Envelope::read(odd.as_bytes()), None, "{odd:?}");
-        }
     }
 }

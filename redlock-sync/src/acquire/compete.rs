@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use super::envelope::Envelope;
 use super::{Engine, Refusal, Request, Wait};
 use crate::clock::Tick;
 use crate::config::{LONGEST_NAP, drift, grant_span};
@@ -12,7 +13,6 @@ use crate::node::{Lane, Popped};
 use crate::primitive::{GiveUp, Grant, Waiter};
 use crate::quorum::{Ballot, Vote};
 use crate::token::{LockId, granted_id, is_ours, waiter_id};
-use crate::wait::Envelope;
 
 /// How much longer than its longest nap a waiter is marked as one.
 const MARK_SLACK: Duration = Duration::from_secs(1);

@@ -1,10 +1,12 @@
 //! Taking a lock.
 //!
 //! 1. [`compete`]: the loop of attempts, and waiting for other processes in between.
-//! 2. [`holder`]: what `inspect` tells.
-//! 3. [`Engine`], here: the way in, one attempt, and the end of a client.
+//! 2. [`envelope`]: what a release pushes.
+//! 3. [`holder`]: what `inspect` tells.
+//! 4. [`Engine`], here: the way in, one attempt, and the end of a client.
 
 mod compete;
+mod envelope;
 mod holder;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
