@@ -210,11 +210,8 @@ mod tests {
     }
 
     fn packed_by_redis(words: &[&str]) -> String {
-        let mut command = format!("*{}\r\n", words.len());
-        for word in words {
-            command += &format!("${}\r\n{word}\r\n", word.len());
-        }
-        command
+        let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
+        format!("*{}\r\n{}", words.len(), words.iter().map(bulk).collect::<String>())
     }
 
     fn text(bytes: &[u8]) -> String {
