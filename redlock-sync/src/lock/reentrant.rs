@@ -204,7 +204,8 @@ impl ReentrantMutexGuard {
             self.lease.finish()?;
             return Ok(Unlocked::Released);
         }
-        self.lease.check()?;
+        // A forked child learns what it has from its outermost guard.
+        self.lease.core().check_here()?;
         Ok(Unlocked::StillHeld)
     }
 

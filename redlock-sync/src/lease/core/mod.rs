@@ -236,6 +236,17 @@ impl Core {
         if self.is_forked_copy() {
             return Err(Error::Closed);
         }
+        self.still_runs()
+    }
+
+    /// As `check`, for those who need not know of a fork: that takes a system call.
+    pub(crate) fn check_here(&self) -> Result<(), Error> {
+        let outcome = self.still_runs();
+        self.tell_loss();
+        outcome
+    }
+
+    fn still_runs(&self) -> Result<(), Error> {
         self.settle();
         let state = self.state.lock().now;
         match state {
