@@ -308,7 +308,10 @@ impl Engine {
         id: LockId,
         (fence, chain, span): (u64, u64, Duration),
     ) -> Woken {
-        if self.quorum.len() > 1 || request.terms.lock_id.is_some() {
+        let is_ticket = self.quorum.len() > 1 || request.terms.lock_id.is_some();
+        #[cfg(test)]
+        let is_ticket = is_ticket && !crate::simulation::is_on(crate::simulation::Control::GrantIsHeld);
+        if is_ticket {
             return Woken::Ticket(Ticket { id, chain });
         }
         let origin = Origin { waiter: Some(Arc::clone(waiter)), chain };

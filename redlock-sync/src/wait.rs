@@ -165,6 +165,11 @@ impl<T> Lines<T> {
                 continue;
             }
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
+            #[cfg(test)]
+            if self.clock.is_virtual() {
+                parking_lot::MutexGuard::unlocked(&mut place, || self.clock.sleep(nap.min(Duration::from_millis(2))));
+                continue;
+            }
             spot.moved.wait_for(&mut place, nap);
         }
     }

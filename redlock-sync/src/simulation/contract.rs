@@ -1,0 +1,1 @@
+//! The same calls for an in-memory node and for a server.

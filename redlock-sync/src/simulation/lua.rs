@@ -1,0 +1,129 @@
+//! Runs the library's own scripts, as they are, on the store of an in-memory node.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use mlua::{Function, Lua, MultiValue, Value as LuaValue};
+
+use super::controls::{self, Control};
+use super::store::{Reply, Store};
+use crate::node::{Executed, Failure, Trouble, Value};
+use crate::script::Script;
+
+/// Lua and the scripts that it has compiled, as one control wants them.
+struct Machine {
+    control: Option<Control>,
+    lua: Lua,
+    compiled: HashMap<String, Function>,
+}
+
+thread_local! {
+    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
+    /// The store of the node whose script runs.
+    static STORE: RefCell<Store> = RefCell::default();
+}
+
+/// Runs a script as EVAL does.
+pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
+    STORE.with_borrow_mut(|current| std::mem::swap(current, store));
+    let reply = MACHINE.with_borrow_mut(|machine| {
+        if machine.as_ref().is_none_or(|machine| machine.control != controls::current()) {
+            *machine = Some(Machine::new());
+        }
+        machine.as_mut().unwrap().run(script, keys, args)
+    });
+    STORE.with_borrow_mut(|current| std::mem::swap(current, store));
+    reply
+}
+
+impl Machine {
+    fn new() -> Machine {
+        let lua = Lua::new();
+        let redis = lua.create_table().unwrap();
+        redis.set("call", lua.create_function(|lua, args| command(lua, &args, true)).unwrap()).unwrap();
+        redis.set("pcall", lua.create_function(|lua, args| command(lua, &args, false)).unwrap()).unwrap();
+        lua.globals().set("redis", redis).unwrap();
+        Machine { control: controls::current(), lua, compiled: HashMap::new() }
+    }
+
+    fn run(&mut self, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
+        if !self.compiled.contains_key(&script.sha) {
+            let source = controls::edited(script.name, script.source);
+            // On the script's first line, so that the lines of errors are right.
+            let chunk = self.lua.load(format!("local KEYS, ARGV = ... {source}"));
+            let function = chunk.set_name(script.name).into_function().unwrap();
+            self.compiled.insert(script.sha.clone(), function);
+        }
+        let table = |texts: &[String]| self.lua.create_sequence_from(texts.iter().map(String::as_str));
+        let (keys, args) = (table(keys).unwrap(), table(args).unwrap());
+        match self.compiled[&script.sha].call::<LuaValue>((keys, args)) {
+            Ok(value) => converted(&value),
+            Err(error) => Err(failure(&error.to_string())),
+        }
+    }
+}
+
+/// `redis.call` and `redis.pcall`.
+fn command(lua: &Lua, args: &MultiValue, raises: bool) -> mlua::Result<LuaValue> {
+    let texts: Vec<Vec<u8>> = args.iter().map(text).collect();
+    let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+    let bulk = |bytes: &[u8]| lua.create_string(bytes).map(LuaValue::String);
+    match STORE.with_borrow_mut(|store| store.command(&texts)) {
+        Reply::Nil => Ok(LuaValue::Boolean(false)),
+        Reply::Int(n) => Ok(LuaValue::Number(n as f64)),
+        Reply::Bulk(bytes) => bulk(&bytes),
+        Reply::List(items) => {
+            let items = items.iter().map(|item| bulk(item)).collect::<mlua::Result<Vec<_>>>()?;
+            lua.create_sequence_from(items).map(LuaValue::Table)
+        }
+        Reply::Ok => field(lua, "ok", "OK"),
+        Reply::Error(message) if raises => Err(mlua::Error::runtime(message)),
+        Reply::Error(message) => field(lua, "err", message),
+    }
+}
+
+fn field(lua: &Lua, name: &str, text: &str) -> mlua::Result<LuaValue> {
+    let table = lua.create_table()?;
+    table.set(name, text)?;
+    Ok(LuaValue::Table(table))
+}
+
+/// An argument of a command; numbers as Redis writes them.
+fn text(value: &LuaValue) -> Vec<u8> {
+    match value {
+        LuaValue::String(text) => text.as_bytes().to_vec(),
+        LuaValue::Integer(n) => n.to_string().into_bytes(),
+        LuaValue::Number(n) => format!("{n}").into_bytes(),
+        other => format!("{other:?}").into_bytes(),
+    }
+}
+
+/// What a script returns, as the server sends it.
+fn converted(value: &LuaValue) -> Result<Value, Failure> {
+    Ok(match value {
+        LuaValue::Integer(n) => Value::Int(*n),
+        LuaValue::Number(n) => Value::Int(*n as i64),
+        LuaValue::String(text) => Value::Text(text.as_bytes().to_vec()),
+        LuaValue::Boolean(true) => Value::Int(1),
+        LuaValue::Table(table) => {
+            if let Ok(Some(message)) = table.raw_get::<Option<String>>("err") {
+                return Err(failure(&message));
+            }
+            if let Ok(Some(status)) = table.raw_get::<Option<String>>("ok") {
+                return Ok(Value::Text(status.into_bytes()));
+            }
+            let items = table.sequence_values::<LuaValue>().map(|item| converted(&item.unwrap()));
+            Value::List(items.collect::<Result<_, _>>()?)
+        }
+        _ => Value::Nil,
+    })
+}
+
+fn failure(message: &str) -> Failure {
+    let is_wrong_type = message.contains("WRONGTYPE");
+    Failure {
+        trouble: if is_wrong_type { Trouble::WrongType } else { Trouble::Refused },
+        executed: if is_wrong_type { Executed::No } else { Executed::Maybe },
+        message: message.to_owned(),
+    }
+}

@@ -1,0 +1,210 @@
+//! What must hold, checked while it happens; and what happened, counted.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::plan::nanos;
+use super::server::short;
+use super::world::{World, with};
+use crate::clock::Tick;
+use crate::lease::Core;
+use crate::script::{self, Purpose};
+
+#[derive(Debug)]
+pub(super) struct Referee {
+    keys: Vec<Key>,
+    /// Tokens for which a release was sent.
+    released: BTreeSet<String>,
+}
+
+/// The protected resource of one lock.
+#[derive(Debug, Default)]
+struct Key {
+    holders: Vec<Holder>,
+    /// Writes so far by those who hold the lock, none of which may be lost.
+    counter: u64,
+    /// The largest fence that anybody was given.
+    fence: u64,
+    last_token: String,
+}
+
+/// Somebody who may act, as long as his lease lasts by his own clock.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
+    pub(super) client: usize,
+    pub(super) task: usize,
+    pub(super) token: String,
+    pub(super) claim: Claim,
+    /// His fence must exceed this.
+    floor: u64,
+    fence: Option<u64>,
+    read: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Claim {
+    Lease(Arc<Core>),
+    /// A foreign client's, until then by its clock.
+    Until(Tick),
+}
+
+impl Holder {
+    pub(super) fn new(client: usize, task: usize, token: &str, claim: Claim) -> Holder {
+        Holder { client, task, token: token.to_owned(), claim, floor: 0, fence: None, read: None }
+    }
+
+    /// For how long he may act by his own clock. Must not be asked from within the world.
+    fn remaining(&self) -> Duration {
+        match &self.claim {
+            Claim::Lease(core) => core.remaining(),
+            Claim::Until(until) => until.since(with(|world| world.tick(self.client))),
+        }
+    }
+}
+
+impl Referee {
+    pub(super) fn new(keys: usize) -> Referee {
+        Referee { keys: (0..keys).map(|_| Key::default()).collect(), released: BTreeSet::new() }
+    }
+}
+
+/// Somebody was told that the lock is his: nobody else may believe the same.
+pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
+    let others = with(|world| world.referee.keys[key].holders.clone());
+    let acting: Vec<Holder> =
+        others.into_iter().filter(|other| other.task != new.task && !other.remaining().is_zero()).collect();
+    let lasts = new.remaining();
+    with(|world| {
+        for other in &acting {
+            if world.clients[other.client].is_dead {
+                continue;
+            }
+            if world.is_beyond_promise(name, &other.token) {
+                world.counts.excused += 1;
+                continue;
+            }
+            let what = format!(
+                "two holders of key {key}: client {} ({}) has it, and client {} ({}) was given it",
+                other.client,
+                short(&other.token),
+                new.client,
+                short(&new.token)
+            );
+            world.violate(what);
+        }
+        let state = &mut world.referee.keys[key];
+        if state.last_token == new.token {
+            world.counts.handovers += 1;
+        }
+        state.last_token.clone_from(&new.token);
+        new.floor = state.fence;
+        state.holders.retain(|other| other.task != new.task);
+        world.log(|_| format!("client {} HOLDS key {key} by {}, for {lasts:?}", new.client, short(&new.token)));
+        world.counts.acquisitions += 1;
+        if new.token.ends_with(":granted") {
+            world.counts.grants += 1;
+        }
+        world.referee.keys[key].holders.push(new);
+    });
+}
+
+/// The current task acts no more.
+pub(super) fn end(key: usize) {
+    with(|world| {
+        let task = world.current;
+        world.referee.keys[key].holders.retain(|holder| holder.task != task);
+        let client = world.client();
+        world.log(|_| format!("client {client} gives up key {key}"));
+    });
+}
+
+/// The current task, which has just been told that the lock is its own, reads the counter, or writes it back one higher.
+pub(super) fn act(key: usize) {
+    with(|world| {
+        let task = world.current;
+        let Key { holders, counter, .. } = &mut world.referee.keys[key];
+        let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) else { return };
+        match holder.read.take() {
+            None => holder.read = Some(*counter),
+            Some(read) if read == *counter => *counter += 1,
+            Some(read) => {
+                let what = format!("an update of key {key} is lost: read {read}, and it is {counter} at the write");
+                world.violate(what);
+            }
+        }
+    });
+}
+
+/// The current task was given a fence.
+pub(super) fn fence(key: usize, fence: u64) {
+    with(|world| {
+        let task = world.current;
+        let state = &mut world.referee.keys[key];
+        let Some(holder) = state.holders.iter_mut().find(|holder| holder.task == task) else { return };
+        let (floor, earlier) = (holder.floor, holder.fence.replace(fence));
+        state.fence = state.fence.max(fence);
+        world.counts.fences += 1;
+        world.log(|_| format!("fence {fence} for key {key}"));
+        if earlier.is_some_and(|earlier| earlier != fence) {
+            world.violate(format!("the fence of a holder of key {key} changes from {earlier:?} to {fence}"));
+        } else if fence <= floor {
+            world.violate(format!("the fence of key {key} does not rise: {fence} after {floor}"));
+        }
+    });
+}
+
+impl World {
+    /// Notes a call that is about to be written.
+    pub(super) fn note_call(&mut self, call: &script::Call) {
+        match call.purpose {
+            Purpose::Release => {
+                self.referee.released.insert(call.token.clone());
+            }
+            Purpose::Acquire if self.referee.released.contains(&call.token) => {
+                self.violate(format!("{} is asked for after its release was sent", short(&call.token)));
+            }
+            _ => {}
+        }
+    }
+
+    /// The holder's majority was broken by a clock that jumped just now; such a thing is not promised to be survived.
+    fn is_beyond_promise(&mut self, key: &str, token: &str) -> bool {
+        let window = 3 * nanos(self.plan.lease);
+        let now = self.now;
+        let has = self.supporters(key, token);
+        let jumped =
+            self.servers.iter().enumerate().filter(|(i, s)| s.jumped.is_some_and(|at| now - at < window) && !has.contains(i));
+        let jumped = jumped.count();
+        jumped > 0 && has.len() + jumped > self.plan.nodes / 2
+    }
+}
+
+macro_rules! counts {
+    ($($name:ident),+ $(,)?) => {
+        /// What happened, over one or many schedules.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub(super) struct Counts {
+            $(pub(super) $name: u64,)+
+        }
+
+        impl Counts {
+            pub(super) fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)+
+            }
+        }
+
+        impl fmt::Display for Counts {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(write!(f, "{} {}, ", self.$name, stringify!($name).replace('_', " "))?;)+
+                write!(f, "{} events", self.events)
+            }
+        }
+    };
+}
+
+counts!(
+    schedules, acquisitions, grants, handovers, foreign, busy, unavailable, renewals, losses, fences, crashes, pauses, partitions,
+    restarts, jumps, lost, resets, closes, excused, events
+);
