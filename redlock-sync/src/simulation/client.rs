@@ -164,8 +164,11 @@ impl Thread {
         });
     }
 
-    /// Close and the like must not wait for a round of this thread.
+    /// The end of the client and a round of this thread must not wait for each other: they are one thread to the system.
     fn in_round<R>(&self, f: impl FnOnce() -> R) -> R {
+        while with(|world| world.clients[self.client].is_closing) {
+            sleep(self.client, Duration::from_millis(1));
+        }
         with(|world| world.clients[self.client].in_rounds += 1);
         let result = f();
         with(|world| world.clients[self.client].in_rounds -= 1);
@@ -197,16 +200,18 @@ impl Thread {
     }
 
     fn close(&self) {
-        while with(|world| world.clients[self.client].in_rounds > 0) {
+        while with(|world| world.clients[self.client].in_rounds > 0 || world.clients[self.client].is_closing) {
             sleep(self.client, Duration::from_millis(1));
         }
         with(|world| {
             let client = self.client;
+            world.clients[client].is_closing = true;
             world.clients[client].is_closed = true;
             world.counts.closes += 1;
             world.log(|_| format!("client {client} closes"));
         });
         _ = self.engine.close();
+        with(|world| world.clients[self.client].is_closing = false);
     }
 }
 

@@ -83,6 +83,9 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
             }
             if world.is_beyond_promise(name, &other.token) {
                 world.counts.excused += 1;
+                // From now on he counts as one who acts without the lock.
+                let task = other.task;
+                world.referee.keys[key].holders.retain(|holder| holder.task != task);
                 continue;
             }
             let what = format!(

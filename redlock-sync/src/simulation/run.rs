@@ -17,6 +17,8 @@ type Coroutine = Generator<'static, (), ()>;
 
 /// So long after all is well again everybody is through.
 const PATIENCE: Time = 120_000 * MS;
+/// A schedule that goes on for longer has somebody in a loop.
+const MOST_EVENTS: u64 = 1_000_000;
 /// In words of the machine.
 const STACK: usize = 32 * 1024;
 
@@ -79,7 +81,12 @@ pub(super) fn schedule(seed: u64, nodes: Option<usize>, control: Option<Control>
     let mut coroutines = Coroutines(Vec::new());
     start_clients(&mut coroutines, &plan);
     while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
-        with(|world| world.counts.events += 1);
+        with(|world| {
+            world.counts.events += 1;
+            if world.counts.events > MOST_EVENTS {
+                world.violate(format!("still not over after {MOST_EVENTS} events"));
+            }
+        });
         handle(event, &mut coroutines, &plan);
     }
     finish(&plan);

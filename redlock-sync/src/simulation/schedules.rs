@@ -34,7 +34,8 @@ fn nothing_is_violated() {
     let started = crate::clock::Clock::now(&crate::clock::SystemClock);
     let mut counts = Counts::default();
     for seed in first..first + many {
-        let outcome = schedule(seed, None, None, false);
+        if std::env::var("REDLOCK_SIM_VERBOSE").is_ok() { eprintln!("seed {seed}"); }
+        let outcome = schedule(seed, None, None, std::env::var("REDLOCK_SIM_VERBOSE").is_ok());
         assert!(outcome.violation.is_none(), "{}", report(seed, None, None));
         counts.add(&outcome.counts);
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::client::key_name;
 use super::lua;
 use super::plan::{MS, Plan, Time, US, chance, nanos};
 use super::store::{Data, Item, Store};
@@ -275,7 +276,11 @@ impl World {
         let now = self.now;
         let window = 3 * nanos(self.plan.lease);
         let recent = self.servers.iter().filter(|s| s.jumped.is_some_and(|at| now - at < window)).count();
-        if by > 0 && recent > 0 {
+        let spares = |world: &mut World, key| {
+            let Some(value) = world.servers[node].store(now).text(key).map(<[u8]>::to_vec) else { return true };
+            world.supporters(key, &String::from_utf8_lossy(&value)).len() > world.plan.nodes / 2 + 1
+        };
+        if by > 0 && (recent > 0 || !(0..self.plan.keys).all(|key| spares(self, key_name(key)))) {
             return;
         }
         if by > 0 {

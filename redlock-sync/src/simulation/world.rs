@@ -92,6 +92,7 @@ pub(super) struct Task {
 pub(super) struct Client {
     pub(super) is_dead: bool,
     pub(super) is_closed: bool,
+    pub(super) is_closing: bool,
     pub(super) paused_until: Time,
     offset: Time,
     rate: i64,
@@ -175,6 +176,7 @@ impl World {
         if self.log.is_some() {
             let mut text = format!("{:>12.6} ms  ", self.now as f64 / 1e6);
             _ = write!(text, "{}", line(self));
+            if std::env::var("REDLOCK_SIM_VERBOSE").is_ok() { eprintln!("{text}"); }
             self.log.as_mut().unwrap().push(text);
         }
     }
