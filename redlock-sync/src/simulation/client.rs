@@ -134,6 +134,10 @@ impl Thread {
             }
         });
         let renews = !chance(plan.careless);
+        if !renews && chance(300) {
+            // To the bitter end.
+            self.work(&lease, plan.lease * 2, false);
+        }
         for _ in 0..fastrand::u32(0..5) {
             match fastrand::u32(0..10) {
                 0..5 => self.work(&lease, plan.lease.mul_f64(fastrand::f64().powi(4) * 1.5), renews),

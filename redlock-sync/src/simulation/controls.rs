@@ -16,7 +16,7 @@ pub(crate) enum Control {
     ReleaseWithoutCompare,
     /// A fence is not stored on a majority.
     FenceNotStored,
-    /// A release that is sent again grants again.
+    /// A release that is sent again, and finds that it has granted the lock, tells it once more.
     RepeatedGrant,
     /// A renewal that finds no key sets it.
     ExtendCreates,
@@ -53,7 +53,16 @@ pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
             "if fence <= stored then",
             "if ARGV[2] ~= '0' then return {1, string.format('%.0f', math.max(fence, stored))} end\nif fence <= stored then",
         )],
-        Some(Control::RepeatedGrant) => &[("release", " or ARGV[9] == 'again'", "")],
+        Some(Control::RepeatedGrant) => &[(
+            "release",
+            "if held ~= ARGV[1] then return 0 end",
+            "if held == ARGV[4] then\n\
+               redis.call('RPUSH', KEYS[3], '0 0 ' .. ARGV[5] .. ' ' .. ARGV[4])\n\
+               redis.call('PEXPIRE', KEYS[3], ARGV[5])\n\
+               return 1\n\
+             end\n\
+             if held ~= ARGV[1] then return 0 end",
+        )],
         Some(Control::ExtendCreates) => &[(
             "extend",
             "if held == false then return -1 end",

@@ -103,7 +103,7 @@ impl Plan {
             lost,
             reset,
             cold,
-            careless: some(300),
+            careless: if chance(400) { 300 } else { 0 },
             fences: if fastrand::bool() { 600 } else { 0 },
             rates,
             offsets,

@@ -54,3 +54,33 @@ fn a_seed_is_one_schedule() {
         assert_eq!((a.digest, a.counts.events), (b.digest, b.counts.events), "seed {seed}");
     }
 }
+
+/// The seed of the first schedule in which the control is found out, and what was seen.
+fn found_out(control: Control, nodes: usize, most: u64) -> Option<(u64, String)> {
+    (0..most).find_map(|seed| Some((seed, schedule(seed, Some(nodes), Some(control), false).violation?)))
+}
+
+#[test]
+fn each_control_is_found_out() {
+    let controls = [
+        (Control::HalfIsEnough, 3, "two holders"),
+        (Control::AnchoredAtReply, 1, "two holders"),
+        (Control::AnchoredAtReply, 3, "two holders"),
+        (Control::GrantIsHeld, 3, "two holders"),
+        (Control::ReleaseWithoutCompare, 1, "two holders"),
+        (Control::ReleaseWithoutCompare, 3, "two holders"),
+        (Control::FenceNotStored, 3, "does not rise"),
+        (Control::RepeatedGrant, 1, "two holders"),
+        (Control::ExtendCreates, 1, "a lock that was free"),
+        (Control::NoRestartGuard, 3, "two holders"),
+        (Control::GrantOutlivesLease, 1, "two holders"),
+    ];
+    let mut missed = Vec::new();
+    for (control, nodes, sign) in controls {
+        match found_out(control, nodes, 4000) {
+            Some((seed, what)) => println!("{control:?} on {nodes}: seed {seed}: {what} ({})", what.contains(sign)),
+            _ => missed.push((control, nodes)),
+        }
+    }
+    assert!(missed.is_empty(), "not found out: {missed:?}");
+}

@@ -15,6 +15,9 @@ use crate::script::Script;
 /// A wall clock far from both ends, in microseconds.
 const EPOCH: u64 = 1_700_000_000_000_000;
 
+/// The scripts that may set a key.
+const TAKERS: [&str; 3] = ["acquire", "take", "foreign_set"];
+
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) is_up: bool,
@@ -187,7 +190,9 @@ impl World {
         let started = server.clock(now);
         let store = server.store(now);
         store.creep = creep;
+        let was_there = keys.first().is_some_and(|key| store.text(key).is_some());
         let reply = lua::run(store, script, keys, args);
+        let is_new = !was_there && keys.first().is_some_and(|key| store.text(key).is_some());
         let took = store.clock - started;
         server.busy_until = now + took * US;
         self.log(|_| {
@@ -196,6 +201,9 @@ impl World {
         });
         if let Err(failure) = &reply {
             self.violate(format!("{}.lua failed: {}", script.name, failure.message));
+        }
+        if is_new && !TAKERS.contains(&script.name) {
+            self.violate(format!("{}.lua has set a lock that was free", script.name));
         }
         let endless = |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
         let found = self.servers[node].store.live().find_map(endless);
