@@ -167,7 +167,7 @@ impl<T> Lines<T> {
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
             #[cfg(test)]
             if self.clock.is_virtual() {
-                parking_lot::MutexGuard::unlocked(&mut place, || self.clock.sleep(nap.min(Duration::from_millis(2))));
+                parking_lot::MutexGuard::unlocked(&mut place, || self.clock.sleep(nap.min(Duration::from_millis(fastrand::u64(1..20)))));
                 continue;
             }
             spot.moved.wait_for(&mut place, nap);

@@ -244,8 +244,8 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
     let now = || with(|world| world.tick(client));
     let is_dead = || with(|world| world.clients[client].is_dead);
     let mut got = 0;
-    for attempt in 0..plan.turns * 20 {
-        sleep(client, plan.lease.mul_f64(fastrand::f64() / 8.0));
+    for attempt in 0..plan.turns * 6 {
+        sleep(client, plan.lease.mul_f64(fastrand::f64() / 3.0));
         let key = fastrand::usize(0..plan.keys);
         let token = format!("foreign-{client}-{attempt}");
         let call = |script, purpose| {

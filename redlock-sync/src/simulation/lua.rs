@@ -65,10 +65,13 @@ impl Machine {
 
 /// `redis.call` and `redis.pcall`.
 fn command(lua: &Lua, args: &MultiValue, raises: bool) -> mlua::Result<LuaValue> {
-    let texts: Vec<Vec<u8>> = args.iter().map(text).collect();
-    let texts: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+    let texts: Vec<Argument> = args.iter().map(Argument::new).collect();
+    let mut slices = [&b""[..]; MOST_ARGUMENTS];
+    for (slice, text) in slices.iter_mut().zip(&texts) {
+        *slice = text.bytes();
+    }
     let bulk = |bytes: &[u8]| lua.create_string(bytes).map(LuaValue::String);
-    match STORE.with_borrow_mut(|store| store.command(&texts)) {
+    match STORE.with_borrow_mut(|store| store.command(&slices[..texts.len()])) {
         Reply::Nil => Ok(LuaValue::Boolean(false)),
         Reply::Int(n) => Ok(LuaValue::Number(n as f64)),
         Reply::Bulk(bytes) => bulk(&bytes),
@@ -88,13 +91,33 @@ fn field(lua: &Lua, name: &str, text: &str) -> mlua::Result<LuaValue> {
     Ok(LuaValue::Table(table))
 }
 
-/// An argument of a command; numbers as Redis writes them.
-fn text(value: &LuaValue) -> Vec<u8> {
-    match value {
-        LuaValue::String(text) => text.as_bytes().to_vec(),
-        LuaValue::Integer(n) => n.to_string().into_bytes(),
-        LuaValue::Number(n) => format!("{n}").into_bytes(),
-        other => format!("{other:?}").into_bytes(),
+/// Most words of a command in the scripts.
+const MOST_ARGUMENTS: usize = 8;
+
+/// A word of a command.
+enum Argument<'a> {
+    Text(mlua::BorrowedBytes<'a>),
+    /// A number as Redis writes it.
+    Number(String),
+}
+
+impl Argument<'_> {
+    fn new(value: &LuaValue) -> Argument<'_> {
+        match value {
+            LuaValue::String(text) => Argument::Text(text.as_bytes()),
+            LuaValue::Integer(n) => Argument::Number(n.to_string()),
+            // Redis writes whole numbers without a point too.
+            LuaValue::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Argument::Number((*n as i64).to_string()),
+            LuaValue::Number(n) => Argument::Number(n.to_string()),
+            other => Argument::Number(format!("{other:?}")),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Argument::Text(text) => text,
+            Argument::Number(text) => text.as_bytes(),
+        }
     }
 }
 

@@ -201,7 +201,7 @@ macro_rules! counts {
         impl fmt::Display for Counts {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 $(write!(f, "{} {}, ", self.$name, stringify!($name).replace('_', " "))?;)+
-                write!(f, "{} events", self.events)
+                Ok(())
             }
         }
     };
@@ -209,5 +209,5 @@ macro_rules! counts {
 
 counts!(
     schedules, acquisitions, grants, handovers, foreign, busy, unavailable, renewals, losses, fences, crashes, pauses, partitions,
-    restarts, jumps, lost, resets, closes, excused, events
+    restarts, jumps, lost, resets, closes, excused, wakes, scripts, events
 );

@@ -106,7 +106,7 @@ fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
             continue;
         }
         let engine = Engine::new(quorum);
-        for _ in 0..if chance(400) { 3 } else { 1 } {
+        for _ in 0..[1, 1, 1, 2, 3][fastrand::usize(0..5)] {
             let thread = Thread { client, engine: Arc::clone(&engine) };
             coroutines.start(client, Box::new(move || thread.live()));
         }
@@ -129,6 +129,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 true
             });
             if is_due {
+                with(|world| world.counts.wakes += 1);
                 coroutines.resume(waiter.0);
             }
             with(|world| {

@@ -185,6 +185,7 @@ impl World {
 
     fn run(&mut self, node: usize, client: usize, execution: &Execution) -> Result<Value, Failure> {
         let (now, creep) = (self.now, self.plan.creep);
+        self.counts.scripts += 1;
         let Execution { script, keys, args } = execution;
         let server = &mut self.servers[node];
         let started = server.clock(now);
