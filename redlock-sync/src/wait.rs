@@ -167,7 +167,8 @@ impl<T> Lines<T> {
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
             #[cfg(test)]
             if self.clock.is_virtual() {
-                parking_lot::MutexGuard::unlocked(&mut place, || self.clock.sleep(nap.min(Duration::from_millis(fastrand::u64(1..20)))));
+                let moment = nap.min(Duration::from_millis(fastrand::u64(1..20)));
+                parking_lot::MutexGuard::unlocked(&mut place, || self.clock.sleep(moment));
                 continue;
             }
             spot.moved.wait_for(&mut place, nap);

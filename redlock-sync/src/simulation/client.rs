@@ -33,7 +33,11 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: Limits) -> Quorum {
             world.plan_at(at, Event::Job { client, job });
         });
     }));
-    Quorum::new(Nodes::simulated((0..nodes).map(node).collect(), settings, background), VirtualClock::shared(client), limits)
+    Quorum::new(
+        Nodes::simulated((0..nodes).map(node).collect(), settings, background),
+        VirtualClock::shared(client),
+        limits,
+    )
 }
 
 pub(super) fn key_name(key: usize) -> &'static str {
@@ -124,7 +128,11 @@ impl Thread {
     fn hold(&self, key: usize, lease: Lease, plan: &super::plan::Plan) {
         let token = lease.id().as_str().to_owned();
         let task = with(|world| world.current);
-        referee::begin(key, key_name(key), Holder::new(self.client, task, &token, Claim::Lease(Arc::clone(lease.core()))));
+        referee::begin(
+            key,
+            key_name(key),
+            Holder::new(self.client, task, &token, Claim::Lease(Arc::clone(lease.core()))),
+        );
         let first = lease.core().first_due();
         // A lock that was handed over is due when it was due before.
         with(|world| {
@@ -161,7 +169,12 @@ impl Thread {
             }
         }
         referee::end(key);
-        let outcome = if chance(800) { self.in_round(|| lease.finish()) } else { self.in_round(|| drop(lease)); Ok(()) };
+        let outcome = if chance(800) {
+            self.in_round(|| lease.finish())
+        } else {
+            self.in_round(|| drop(lease));
+            Ok(())
+        };
         with(|world| {
             let client = self.client;
             world.log(|_| format!("client {client} has let go of key {key}: {outcome:?}"));
@@ -248,9 +261,8 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         sleep(client, plan.lease.mul_f64(fastrand::f64() / 3.0));
         let key = fastrand::usize(0..plan.keys);
         let token = format!("foreign-{client}-{attempt}");
-        let call = |script, purpose| {
-            script::Call::new(script, purpose, &token, plan.lease).key(key_name(key)).text(&token)
-        };
+        let call =
+            |script, purpose| script::Call::new(script, purpose, &token, plan.lease).key(key_name(key)).text(&token);
         let by = || now().after(plan.limits.node_timeout);
         let started = now();
         let set = call(&SET, Purpose::Other).number(nanos(plan.lease) / 1_000_000);

@@ -1,5 +1,6 @@
 //! The same calls for an in-memory node and for a server: what is simulated must be what servers do.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use redlock_tests::Server;
@@ -128,8 +129,8 @@ fn acquire(token: &str, fence: Option<u64>, waiter: Option<Waiter<'_>>, tickets:
     plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence, waiter, tickets: &tickets })
 }
 
-fn waiter(id: &str, stays: Duration, was_marked: bool) -> Option<Waiter<'_>> {
-    Some(Waiter { id, stays, was_marked })
+fn waiter(id: &str, stays: Duration, was_marked: bool) -> Waiter<'_> {
+    Waiter { id, stays, was_marked }
 }
 
 fn release(token: &str, waiter: Option<&str>, next: Option<&str>, with_fence: bool) -> Call {
@@ -221,7 +222,7 @@ fn scenarios() -> Vec<(&'static str, Vec<(Call, &'static str)>)> {
             "who waits is granted the lock, and tells what he was granted",
             vec![
                 (acquire("a", Some(0), None, &[]), "[1, now]"),
-                (acquire("b", None, waiter("w", six, false), &[]), "[0, 30s, a]"),
+                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
                 (plain().waiters(&id("a"), None), "[1, 1]"),
                 (plain().waiters(&id("a"), Some("w")), "[1, 0]"),
                 (plain().waiters(&id("b"), None), "0"),
@@ -238,10 +239,10 @@ fn scenarios() -> Vec<(&'static str, Vec<(Call, &'static str)>)> {
             "a grant that nobody took is free to whoever comes",
             vec![
                 (take("a"), "1"),
-                (acquire("b", None, waiter("w", six, false), &[]), "[0, 30s, a]"),
+                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
                 (release("a", None, Some("g"), false), "1"),
                 (take("c"), "[0, 5s, g]"),
-                (acquire("c", None, waiter("v", six, false), &[]), "[1, 0]"),
+                (acquire("c", None, Some(waiter("v", six, false)), &[]), "[1, 0]"),
                 (dump(), "[1, 0, 0, 1, 30s, -2, -2, 10s, c, none, none, 1]"),
             ],
         ),
@@ -257,7 +258,7 @@ fn scenarios() -> Vec<(&'static str, Vec<(Call, &'static str)>)> {
             "a release that is sent again grants nothing",
             vec![
                 (take("a"), "1"),
-                (acquire("b", None, waiter("w", six, false), &[]), "[0, 30s, a]"),
+                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
                 (again(plain().free(&id("a"))), "1"),
                 (dump(), "[0, 0, 1, 1, -2, -2, 5s, 10s, none, none, 0 0 0 , 1]"),
                 (take("a2"), "1"),
@@ -286,7 +287,7 @@ fn scenarios() -> Vec<(&'static str, Vec<(Call, &'static str)>)> {
             vec![
                 (spoil(0), "1"),
                 (take("a"), "WrongType No"),
-                (acquire("a", Some(0), waiter("w", six, false), &["x"]), "WrongType No"),
+                (acquire("a", Some(0), Some(waiter("w", six, false)), &["x"]), "WrongType No"),
                 (plain().extend(&id("a"), LEASE), "WrongType No"),
                 (plain().free(&id("a")), "WrongType No"),
                 (release("a", Some("w"), Some("g"), true), "WrongType No"),
@@ -322,7 +323,13 @@ fn random_call() -> Call {
     let tokens = ["a", "b", "c", "g", "h"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
     let some = |text: &'static str| fastrand::bool().then_some(text);
-    let a_waiter = [None, waiter("w", 6 * SECOND, false), waiter("v", 10 * SECOND, true), waiter("w", Duration::ZERO, true), waiter("", Duration::ZERO, false)];
+    let a_waiter = [
+        None,
+        Some(waiter("w", 6 * SECOND, false)),
+        Some(waiter("v", 10 * SECOND, true)),
+        Some(waiter("w", Duration::ZERO, true)),
+        Some(waiter("", Duration::ZERO, false)),
+    ];
     match fastrand::u32(0..30) {
         0..3 => take(any()),
         3..12 => {
@@ -362,7 +369,7 @@ fn random_calls_have_the_same_replies() {
                 continue;
             }
             let call = random_call();
-            done += &format!("{} {:?}\n", call.script.name, call.args);
+            _ = writeln!(done, "{} {:?}", call.script.name, call.args);
             let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
             assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
             if call.script.name == "expire" {

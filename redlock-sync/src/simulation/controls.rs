@@ -22,8 +22,8 @@ pub(crate) enum Control {
     ExtendCreates,
     /// Nodes that restarted just now vote.
     NoRestartGuard,
-    /// What was late is not followed by its release on the same connection, nor remembered.
-    GrantOutlivesLease,
+    /// A grant is over before its envelope says so.
+    ShortGrant,
 }
 
 thread_local!(static CURRENT: Cell<Option<Control>> = const { Cell::new(None) });
@@ -68,9 +68,11 @@ pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
             "if held == false then return -1 end",
             "if held == false then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end",
         )],
-        Some(Control::GrantOutlivesLease) => {
-            &[("release", "redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])", "redis.call('SET', KEYS[1], ARGV[4], 'PX', '300')")]
-        }
+        Some(Control::ShortGrant) => &[(
+            "release",
+            "redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])",
+            "redis.call('SET', KEYS[1], ARGV[4], 'PX', '300')",
+        )],
         _ => &[],
     };
     edits.iter().filter(|(of, ..)| *of == name).fold(Cow::Borrowed(source), |source, (_, good, bad)| {

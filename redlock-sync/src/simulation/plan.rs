@@ -37,7 +37,6 @@ pub(super) enum Fault {
 /// A schedule but for what the dice decide on the way.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    pub(super) seed: u64,
     pub(super) nodes: usize,
     /// The last of them are foreign.
     pub(super) clients: usize,
@@ -85,7 +84,6 @@ impl Plan {
         let offsets = if fastrand::bool() { 1 + nanos(lease) as i64 / MS as i64 / 4 } else { 0 };
         let foreign = usize::from(chance(300));
         let mut plan = Plan {
-            seed,
             nodes,
             clients: fastrand::usize(2..=4) + foreign,
             foreign,
@@ -128,7 +126,11 @@ impl Plan {
         };
         some(2, &|| Fault::Crash { client: any(of_ours) });
         some(3, &|| Fault::Pause { client: any(of_ours), long: fastrand::u64(0..lease * 2) });
-        some(3, &|| Fault::Partition { client: any(self.clients), node: any(self.nodes), long: fastrand::u64(0..lease * 2) });
+        some(3, &|| Fault::Partition {
+            client: any(self.clients),
+            node: any(self.nodes),
+            long: fastrand::u64(0..lease * 2),
+        });
         if fastrand::bool() {
             some(4, &|| Fault::Restart { node: any(self.nodes), long: fastrand::u64(0..lease / 4) });
         } else if self.nodes > 2 {

@@ -177,8 +177,11 @@ impl World {
         let window = 3 * nanos(self.plan.lease);
         let now = self.now;
         let has = self.supporters(key, token);
-        let jumped =
-            self.servers.iter().enumerate().filter(|(i, s)| s.jumped.is_some_and(|at| now - at < window) && !has.contains(i));
+        let jumped = self
+            .servers
+            .iter()
+            .enumerate()
+            .filter(|(i, s)| s.jumped.is_some_and(|at| now - at < window) && !has.contains(i));
         let jumped = jumped.count();
         jumped > 0 && has.len() + jumped > self.plan.nodes / 2
     }
@@ -208,6 +211,26 @@ macro_rules! counts {
 }
 
 counts!(
-    schedules, acquisitions, grants, handovers, foreign, busy, unavailable, renewals, losses, fences, crashes, pauses, partitions,
-    restarts, jumps, lost, resets, closes, excused, wakes, scripts, events
+    schedules,
+    acquisitions,
+    grants,
+    handovers,
+    foreign,
+    busy,
+    unavailable,
+    renewals,
+    losses,
+    fences,
+    crashes,
+    pauses,
+    partitions,
+    restarts,
+    jumps,
+    lost,
+    resets,
+    closes,
+    excused,
+    wakes,
+    scripts,
+    events
 );

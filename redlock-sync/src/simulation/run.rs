@@ -151,13 +151,12 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Ghost { message, epoch } => with(|world| {
             let server = &world.servers[message.node];
             if server.is_up && server.epoch == epoch && !matches!(message.body, super::server::Body::Pop { .. }) {
-                world.execute(message, false);
+                world.execute(&message, false);
             }
         }),
         Event::End { call, how } => with(|world| world.end(call, how)),
         Event::Unblock { node, call } => with(|world| world.unblock(node, call)),
         Event::Up { node } => with(|world| world.come_up(node)),
-        Event::Resume { .. } => {}
         Event::Hangup { client } => with(|world| world.hang_up(client)),
     }
 }

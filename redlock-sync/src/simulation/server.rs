@@ -139,13 +139,13 @@ impl World {
         if let Some(message) = connection.queue.pop_front()
             && !connection.is_lost
         {
-            self.execute(message, true);
+            self.execute(&message, true);
         }
     }
 
     /// Runs what a message asks for.
-    pub(super) fn execute(&mut self, message: Message, replies: bool) {
-        let Message { client, node, call, ref body, fate } = message;
+    pub(super) fn execute(&mut self, message: &Message, replies: bool) {
+        let Message { client, node, call, ref body, fate } = *message;
         match body {
             Body::Script(execution) => {
                 let reply = self.run(node, client, execution);
@@ -206,7 +206,8 @@ impl World {
         if is_new && !TAKERS.contains(&script.name) {
             self.violate(format!("{}.lua has set a lock that was free", script.name));
         }
-        let endless = |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
+        let endless =
+            |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
         let found = self.servers[node].store.live().find_map(endless);
         if let Some(key) = found {
             self.violate(format!("after {}.lua `{key}` has no time-to-live", script.name));
@@ -254,7 +255,8 @@ impl World {
         let now = self.now;
         // Within what is promised: a minority at a time, until all that knew the lost keys have run out.
         let window = 3 * nanos(self.plan.lease) + 2000 * MS;
-        let others = self.servers.iter().enumerate().filter(|(i, s)| *i != node && (!s.is_up || s.forgot_since(now, window)));
+        let others =
+            self.servers.iter().enumerate().filter(|(i, s)| *i != node && (!s.is_up || s.forgot_since(now, window)));
         if self.plan.nodes > 1 && others.count() >= (self.plan.nodes - 1) / 2 || !self.servers[node].is_up {
             return;
         }
@@ -329,7 +331,14 @@ impl Server {
 
 /// A token without most of its digits.
 pub(super) fn short(text: &str) -> String {
-    text.split(' ').map(|word| if word.len() > 20 { word[..6].to_owned() + "…" + &word[word.len() - 7..] } else { word.to_owned() }).collect::<Vec<_>>().join(" ")
+    text.split(' ')
+        .map(
+            |word| {
+                if word.len() > 20 { word[..6].to_owned() + "…" + &word[word.len() - 7..] } else { word.to_owned() }
+            },
+        )
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn shown(reply: &Result<Value, Failure>) -> String {

@@ -95,9 +95,9 @@ impl Store {
                 Some(_) => WRONG_TYPE,
             },
             [b"SET", key, value, options @ ..] => self.set(key, value, options),
-            [b"DEL", keys @ ..] => {
-                Reply::Int(keys.iter().filter(|key| self.item(key).is_some() && self.items.remove(**key).is_some()).count() as i64)
-            }
+            [b"DEL", keys @ ..] => Reply::Int(
+                keys.iter().filter(|key| self.item(key).is_some() && self.items.remove(**key).is_some()).count() as i64,
+            ),
             [b"EXISTS", key] => Reply::Int(i64::from(self.item(key).is_some())),
             [b"PTTL", key] => {
                 let now = self.ms();
@@ -107,7 +107,9 @@ impl Store {
             [b"RPUSH", key, values @ ..] => self.push(key, values),
             [b"LINDEX", key, b"0"] => match self.item(key) {
                 None => Reply::Nil,
-                Some(Item { data: Data::List(list), .. }) => list.front().map_or(Reply::Nil, |v| Reply::Bulk(v.clone())),
+                Some(Item { data: Data::List(list), .. }) => {
+                    list.front().map_or(Reply::Nil, |v| Reply::Bulk(v.clone()))
+                }
                 Some(_) => WRONG_TYPE,
             },
             [command, key, rest @ ..] if command.starts_with(b"Z") => self.sorted(command, key, rest),
@@ -165,13 +167,15 @@ impl Store {
             None => return Reply::Int(0),
         };
         let reply = match (command, rest) {
-            (b"ZADD", [score, member]) => {
-                Reply::Int(i64::from(set.insert(member.to_vec(), float(score)).is_none()))
-            }
+            (b"ZADD", [score, member]) => Reply::Int(i64::from(set.insert(member.to_vec(), float(score)).is_none())),
             (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
             (b"ZCARD", []) => Reply::Int(set.len() as i64),
-            (b"ZSCORE", [member]) => set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(format!("{score}").into_bytes())),
-            (b"ZCOUNT", [low, high]) => Reply::Int(set.values().filter(|score| is_within(**score, low, high)).count() as i64),
+            (b"ZSCORE", [member]) => {
+                set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(format!("{score}").into_bytes()))
+            }
+            (b"ZCOUNT", [low, high]) => {
+                Reply::Int(set.values().filter(|score| is_within(**score, low, high)).count() as i64)
+            }
             (b"ZREMRANGEBYSCORE", [low, high]) => {
                 let before = set.len();
                 set.retain(|_, score| !is_within(*score, low, high));

@@ -104,7 +104,8 @@ impl World {
         let call = self.new_call(client, node);
         let epoch = self.clients[client].links[node].warm.unwrap_or(self.servers[node].epoch);
         let connection = connection.unwrap_or_else(|| {
-            let new = Connection { client, node, epoch, queue: VecDeque::new(), last: 0, is_lost: false, is_cut: false };
+            let new =
+                Connection { client, node, epoch, queue: VecDeque::new(), last: 0, is_lost: false, is_cut: false };
             self.connections.push(new);
             self.connections.len() - 1
         });
@@ -166,7 +167,8 @@ impl World {
                 return true;
             }
             let is_well = self.reaches(client, node);
-            self.clients[client].links[node].outage = (!is_well).then_some((probe + pause * 2, (pause * 2).min(1000 * MS)));
+            self.clients[client].links[node].outage =
+                (!is_well).then_some((probe + pause * 2, (pause * 2).min(1000 * MS)));
             if is_well {
                 self.greet(client, node);
             }
@@ -373,7 +375,9 @@ impl InFlight<'_> {
 
 impl Pending for InFlight<'_> {
     fn finish(mut self: Box<Self>, by: Tick) -> Answer {
-        let Some(parts) = self.parts.take() else { return Answer { result: self.again(by, Executed::No), ghost: false } };
+        let Some(parts) = self.parts.take() else {
+            return Answer { result: self.again(by, Executed::No), ghost: false };
+        };
         match self.read(&parts, by) {
             Some(result) => Answer { result, ghost: false },
             None => Answer { result: self.again(by, Executed::Maybe), ghost: true },
@@ -464,7 +468,8 @@ impl Node for SimulatedNode {
             Err(failure) => return Begun::Failed(failure),
         }
         // A connection that is found broken while it is written on is replaced when the reply is due.
-        let is_stale = with(|world| world.clients[self.client].links[self.node].warm != Some(world.servers[self.node].epoch));
+        let is_stale =
+            with(|world| world.clients[self.client].links[self.node].warm != Some(world.servers[self.node].epoch));
         let parts = if is_stale && fastrand::bool() {
             self.link(|link| link.warm = None);
             None

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,19 +36,36 @@ pub(super) type Waiter = (usize, u64);
 pub(super) enum Event {
     Wake(Waiter),
     /// The first message on a connection arrives at its node.
-    Arrival { connection: usize },
+    Arrival {
+        connection: usize,
+    },
     /// A message of a broken connection is executed all the same.
-    Ghost { message: Message, epoch: u32 },
+    Ghost {
+        message: Message,
+        epoch: u32,
+    },
     /// The end of a call, as its client sees it.
-    End { call: usize, how: super::wire::End },
+    End {
+        call: usize,
+        how: super::wire::End,
+    },
     /// The server looks whether a blocked client's time is up, or has found it gone.
-    Unblock { node: usize, call: usize },
+    Unblock {
+        node: usize,
+        call: usize,
+    },
     Fault(Fault),
-    Up { node: usize },
-    Resume { client: usize },
+    Up {
+        node: usize,
+    },
     /// The server closes the connections of a client.
-    Hangup { client: usize },
-    Job { client: usize, job: Job },
+    Hangup {
+        client: usize,
+    },
+    Job {
+        client: usize,
+        job: Job,
+    },
 }
 
 struct Planned {
@@ -173,12 +189,9 @@ impl World {
     }
 
     pub(super) fn log(&mut self, line: impl FnOnce(&World) -> String) {
-        if self.log.is_some() {
-            let mut text = format!("{:>12.6} ms  ", self.now as f64 / 1e6);
-            _ = write!(text, "{}", line(self));
-            if std::env::var("REDLOCK_SIM_VERBOSE").is_ok() { eprintln!("{text}"); }
-            self.log.as_mut().unwrap().push(text);
-        }
+        let Some(mut log) = self.log.take() else { return };
+        log.push(format!("{:>12.6} ms  {}", self.now as f64 / 1e6, line(self)));
+        self.log = Some(log);
     }
 
     pub(super) fn take_log(&mut self) -> Vec<String> {
@@ -235,7 +248,10 @@ pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
     give_way();
 }
 
-#[allow(deprecated, reason = "its successor must be passed down to where the waiting is done, which is below the library's own code")]
+#[allow(
+    deprecated,
+    reason = "its successor must be passed down to where the waiting is done, which is below the library's own code"
+)]
 fn give_way() {
     generator::yield_with(());
 }
