@@ -142,7 +142,7 @@ impl Thread {
             }
         });
         let renews = !chance(plan.careless);
-        if !renews && chance(300) {
+        if !renews && chance(600) {
             // To the bitter end.
             self.work(&lease, plan.lease * 2, false);
         }

@@ -20,7 +20,7 @@
 //! REDLOCK_SIM_SEED=4711 REDLOCK_SIM_SCHEDULES=1 cargo test -p redlock-sync simulation::schedules -- --nocapture
 //! ```
 //!
-//! A schedule that fails is printed, with the command that repeats it. [`controls`] has the library broken on purpose; each of them must be
+//! `REDLOCK_SIM_THREADS` sets on how many threads they run. A schedule that fails is printed, with the command that repeats it. [`controls`] has the library broken on purpose; each of them must be
 //! found out. [`contract`] has the same calls for an in-memory node and for a server, so that what is simulated is what servers do.
 //!
 //! From the bottom up:

@@ -203,8 +203,8 @@ macro_rules! counts {
 
         impl fmt::Display for Counts {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                $(write!(f, "{} {}, ", self.$name, stringify!($name).replace('_', " "))?;)+
-                Ok(())
+                let all = [$(format!("{} {}", self.$name, stringify!($name))),+];
+                f.write_str(&all.join(", "))
             }
         }
     };
