@@ -268,6 +268,16 @@ fn scenarios() -> Vec<(&'static str, Vec<(Call, &'static str)>)> {
             ],
         ),
         (
+            "a minimum hold is told to who waits",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
+                (keep("a"), "1"),
+                (keep("a"), "1"),
+                (dump(), "[1, 0, 1, 1, 5s, -2, 5s, 10s, a, none, 0 0 0 , 1]"),
+            ],
+        ),
+        (
             "fences rise",
             vec![
                 (take("a"), "1"),
