@@ -65,6 +65,7 @@ impl Thread {
             self.rest(plan.lease / 2);
             let key = fastrand::usize(0..plan.keys);
             let terms = plan.draw_terms();
+            let keep = terms.at_least;
             let full = Key::new("", key_name(key), 100).unwrap();
             let request = Request { key: full.clone(), primitive: Arc::new(Plain { key: full }), terms };
             let patience = plan.lease.mul_f64(fastrand::f64() * 3.0);
@@ -77,13 +78,15 @@ impl Thread {
                 let client = self.client;
                 world.log(|_| format!("client {client} wants key {key}, {wait:?}"));
             });
+            referee::wants(key);
             let outcome = self.engine.acquire(&request, wait);
+            referee::has_waited(key);
             if self.is_dead() {
                 return;
             }
             self.note_time(wait, &plan);
             match outcome {
-                Ok(lease) => self.hold(key, lease, &plan),
+                Ok(lease) => self.hold(key, lease, &plan, keep),
                 Err(error) if !self.note_error(&error) => return,
                 Err(_) => {}
             }
@@ -125,7 +128,7 @@ impl Thread {
         })
     }
 
-    fn hold(&self, key: usize, lease: Lease, plan: &super::plan::Plan) {
+    fn hold(&self, key: usize, lease: Lease, plan: &super::plan::Plan, keep: Duration) {
         let token = lease.id().as_str().to_owned();
         let task = with(|world| world.current);
         referee::begin(
@@ -168,7 +171,7 @@ impl Thread {
                 referee::fence(key, fence);
             }
         }
-        referee::end(key);
+        referee::end(key, keep);
         let outcome = if chance(800) {
             self.in_round(|| lease.finish())
         } else {
@@ -281,7 +284,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
             if now() < until && !is_dead() {
                 referee::act(key);
             }
-            referee::end(key);
+            referee::end(key, Duration::ZERO);
             got += 1;
         }
         quorum.round(&call(&DELETE, Purpose::Other), Lane::Reserved, by(), &|_| true);

@@ -11,7 +11,8 @@
 //! 4. A token is never asked for again after its release was sent.
 //! 5. No key of a lock is without a time-to-live, and at the end only fence counters are left.
 //! 6. Liveness: once all is well again, everybody gets through; and a wait with a deadline ends at its deadline.
-//! 7. Only those errors come which the faults can cause.
+//! 7. Where nothing goes wrong, a lock that somebody wants is not without a holder for long.
+//! 8. Only those errors come which the faults can cause.
 //!
 //! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
 //!

@@ -64,6 +64,8 @@ pub(super) struct Plan {
     /// A script takes up to so many microseconds for each command.
     pub(super) creep: u64,
     pub(super) faults: Vec<(Time, Fault)>,
+    /// Nothing goes wrong, and all clients are ours.
+    pub(super) is_calm: bool,
     /// From then on all is well.
     pub(super) healed: Time,
 }
@@ -107,6 +109,7 @@ impl Plan {
             offsets,
             creep: if chance(200) { fastrand::u64(1..200) } else { 0 },
             faults: Vec::new(),
+            is_calm: level == 0 && foreign == 0,
             healed: nanos(lease) * fastrand::u64(2..=8),
         };
         plan.draw_faults(level);

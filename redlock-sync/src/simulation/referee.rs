@@ -5,12 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::plan::nanos;
+use super::plan::{MS, Time, nanos};
 use super::server::short;
 use super::world::{World, with};
 use crate::clock::Tick;
 use crate::lease::Core;
 use crate::script::{self, Purpose};
+
+/// From one holder to the next where nothing goes wrong: a server can be a tenth of a second late with the end of a wait for a push, and
+/// a pause between attempts is as long.
+const LONGEST_GAP: Time = 250 * MS;
 
 #[derive(Debug)]
 pub(super) struct Referee {
@@ -28,6 +32,10 @@ struct Key {
     /// The largest fence that anybody was given.
     fence: u64,
     last_token: String,
+    /// Since when nobody holds it.
+    free_since: Time,
+    /// Who waits, and since when.
+    waiting: Vec<(usize, Time)>,
 }
 
 /// Somebody who may act, as long as his lease lasts by his own clock.
@@ -68,6 +76,30 @@ impl Referee {
     pub(super) fn new(keys: usize) -> Referee {
         Referee { keys: (0..keys).map(|_| Key::default()).collect(), released: BTreeSet::new() }
     }
+}
+
+/// The current task wants the lock.
+pub(super) fn wants(key: usize) {
+    with(|world| {
+        let waiter = (world.current, world.now);
+        world.referee.keys[key].waiting.push(waiter);
+    });
+}
+
+/// The current task waits no more.
+pub(super) fn has_waited(key: usize) {
+    with(|world| {
+        let Key { waiting, free_since, .. } = &mut world.referee.keys[key];
+        let first = waiting.iter().map(|(_, since)| *since).min().unwrap_or(0).max(*free_since);
+        waiting.retain(|(task, _)| *task != world.current);
+        let gap = world.now.saturating_sub(first);
+        if world.plan.is_calm && world.referee.keys[key].holders.is_empty() && gap > LONGEST_GAP {
+            world.violate(format!(
+                "nothing went wrong, and nobody had key {key} for {} ms while somebody waited",
+                gap / MS
+            ));
+        }
+    });
 }
 
 /// Somebody was told that the lock is his: nobody else may believe the same.
@@ -114,10 +146,12 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
 }
 
 /// The current task acts no more.
-pub(super) fn end(key: usize) {
+pub(super) fn end(key: usize, keep: Duration) {
     with(|world| {
         let task = world.current;
-        world.referee.keys[key].holders.retain(|holder| holder.task != task);
+        let state = &mut world.referee.keys[key];
+        state.holders.retain(|holder| holder.task != task);
+        state.free_since = world.now + nanos(keep);
         let client = world.client();
         world.log(|_| format!("client {client} gives up key {key}"));
     });

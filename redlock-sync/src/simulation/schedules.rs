@@ -88,7 +88,6 @@ fn found_out(control: Control, nodes: usize, most: u64) -> Option<(u64, String)>
 fn each_control_is_found_out() {
     let controls = [
         (Control::HalfIsEnough, 3, "two holders"),
-        (Control::AnchoredAtReply, 1, "two holders"),
         (Control::AnchoredAtReply, 3, "two holders"),
         (Control::GrantIsHeld, 3, "two holders"),
         (Control::ReleaseWithoutCompare, 1, "two holders"),
