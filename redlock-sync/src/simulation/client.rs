@@ -18,6 +18,9 @@ use crate::node::{Background, Lane, Node, NodeSettings, Nodes};
 use crate::quorum::Quorum;
 use crate::script::{self, Purpose, Script};
 
+/// No lease is longer than so many usual ones.
+pub(super) const LONGEST_EXTENSION: u32 = 2;
+
 /// A thread of a client.
 pub(super) struct Thread {
     pub(super) client: usize,
@@ -153,7 +156,7 @@ impl Thread {
             match fastrand::u32(0..10) {
                 0..5 => self.work(&lease, plan.lease.mul_f64(fastrand::f64().powi(4) * 1.5), renews),
                 5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000)), renews),
-                8 if chance(300) => drop(self.in_round(|| lease.extend(plan.lease * 2))),
+                8 if chance(300) => drop(self.in_round(|| lease.extend(plan.lease * LONGEST_EXTENSION))),
                 _ => {}
             }
             if self.is_dead() {
@@ -270,7 +273,6 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let started = now();
         let set = call(&SET, Purpose::Other).number(nanos(plan.lease) / 1_000_000);
         let mut ballot = quorum.round(&set, Lane::Ordinary, by(), &|_| true);
-        quorum.note_lease(plan.lease);
         quorum.disqualify_restarted(&mut ballot.votes);
         let until = started.after(plan.lease).before(drift(plan.lease));
         if is_dead() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use generator::{Generator, Gn};
 
-use super::client::{Thread, live_as_foreigner, quorum};
+use super::client::{LONGEST_EXTENSION, Thread, live_as_foreigner, quorum};
 use super::controls::{self, Control};
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::referee::Counts;
@@ -101,6 +101,8 @@ pub(super) fn schedule(seed: u64, nodes: Option<usize>, control: Option<Control>
 fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
     for client in 0..plan.clients {
         let quorum = quorum(client, plan.nodes, plan.limits.clone());
+        // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
+        quorum.note_lease(plan.lease * LONGEST_EXTENSION);
         if client >= plan.clients - plan.foreign {
             coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
             continue;
