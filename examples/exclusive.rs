@@ -115,7 +115,7 @@ fn start(options: &Options, lease: &Lease) -> Result<Child, u8> {
     let Some((program, args)) = options.command.split_first() else { return Err(USAGE) };
     let token = lease.fencing_token().map_err(|error| {
         say(&error.to_string());
-        UNAVAILABLE
+        if error.is_lost() { TRY_LATER } else { UNAVAILABLE }
     })?;
     let mut command = Command::new(program);
     command.args(args).env("REDLOCK_KEY", lease.key()).env("REDLOCK_FENCING_TOKEN", token.to_string());

@@ -13,6 +13,8 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// After this long a chain of grants from waiter to waiter ends with a release for real, so that programs that poll get their chance.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
+/// For how long it is left free then, by those who were next.
+pub(crate) const BREATHER: Duration = Duration::from_millis(10);
 /// Longest uninterrupted wait for a push. Whoever pushes nothing, such as a holder that died, is noticed after this at the latest.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// How long threads of this process pass a lock on among themselves before they look whether others wait.
@@ -231,6 +233,10 @@ impl Retry {
     /// True if no attempt may follow the first `made`.
     pub(crate) fn is_exhausted(&self, made: u32) -> bool {
         self.max_attempts.is_some_and(|max| made >= max)
+    }
+
+    pub(crate) fn is_counted(&self) -> bool {
+        self.max_attempts.is_some()
     }
 
     /// For how long the attempts go on if they are counted; then the waits between them have to be those that were set.

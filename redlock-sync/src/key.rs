@@ -127,8 +127,8 @@ impl Key {
         &self.helpers.waiting
     }
 
-    pub(crate) fn shared(&self) -> Arc<str> {
-        Arc::clone(&self.name)
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
     }
 }
 

@@ -67,6 +67,12 @@
 //! They must be masters that know nothing of each other. Take three or five; an even number tolerates no more failures than the odd one
 //! below it. What can be set: [`Builder`].
 //!
+//! # Waiting
+//!
+//! Threads of one client that want the same lock stand in line, first come first served; only the first of them talks to the servers, and they hand
+//! the lock on among themselves in memory. Between processes a release gives the lock to the one that has waited longest, in one step on the
+//! server, and wakes it. Nobody polls but for a lock that another program holds. [`Redlock::close`] ends all waits.
+//!
 //! # What is promised
 //!
 //! No two holders have the same lock at the same time, as long as both of these are true:
@@ -92,7 +98,7 @@
 //! | [`WouldDeadlock`](Error::WouldDeadlock) | this thread has the lock already | the outer guard, as before | [`ReentrantMutex`], or lend `&Lease` |
 //! | [`WrongType`](Error::WrongType) | the key has something that is no lock | from an acquire or `unlock` nothing; else ask `check` | another name or prefix |
 //! | [`Config`](Error::Config) | a setting, a name, a URL or a server's set-up cannot work | from an acquire nothing; else ask `check` | correct it; trying again does not help |
-//! | [`Closed`](Error::Closed) | a forked child used its parent's client or guard | nothing in the child | open a client in the child |
+//! | [`Closed`](Error::Closed) | the client was [closed](Redlock::close), or a forked child used its parent's client or guard | nothing | open another client; in the child, one of its own |
 //!
 //! `Lost` and `Unconfirmed` are not the same. After `Lost` the work may have overlapped with another holder's. After `Unconfirmed` it did not: the
 //! lease had not run out when the release was sent. Only the way to the next holder takes longer.
@@ -171,6 +177,7 @@ mod script;
     reason = "a test fails by a panic, and its numbers are small"
 )]
 mod simulation;
+mod sync;
 mod token;
 mod wait;
 

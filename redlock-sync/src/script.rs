@@ -3,23 +3,25 @@
 //! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its digest; a node
 //! that does not know it yet answers NOSCRIPT and is sent the source in the same round.
 
-use std::sync::{LazyLock, OnceLock};
-
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use crate::token::LockId;
 
 /// A server-side script with its digest.
 #[derive(Debug)]
 pub(crate) struct Script {
-    pub(crate) name: &'static str,
+    /// What it does in the words of the library's users; two scripts can do the same.
+    pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $name:literal),+ $(,)?) => {
+    ($($ident:ident = $file:literal for $operation:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = include_str!(concat!("lua/", $name, ".lua"));
-            Script { name: $name, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
+            let source = include_str!(concat!("lua/", $file, ".lua"));
+            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
 
         /// Every script of the crate.
@@ -30,14 +32,14 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire",
-    EXTEND = "extend",
-    RELEASE = "release",
-    FENCE = "fence",
-    INSPECT = "inspect",
-    WAITERS = "waiters",
-    TAKE = "take",
-    FREE = "free",
+    TAKE = "take" for "acquire",
+    ACQUIRE = "acquire" for "acquire",
+    EXTEND = "extend" for "extend",
+    FENCE = "fence" for "fence",
+    FREE = "free" for "release",
+    RELEASE = "release" for "release",
+    INSPECT = "inspect" for "inspect",
+    WAITERS = "waiters" for "waiters",
 }
 
 /// What a node needs to know of a call beyond its bytes.
@@ -51,40 +53,65 @@ pub(crate) enum Purpose {
     Other,
 }
 
-/// One script call: the same for every node of a round.
+/// An argument of a script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arg<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+/// One script call: the same for every node of a round, and packed once.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) purpose: Purpose,
     /// The token the call is about; late sockets are filed under it.
-    pub(crate) token: String,
-    pub(crate) keys: Vec<String>,
-    pub(crate) args: Vec<String>,
+    pub(crate) token: Option<LockId>,
     /// For how long a late execution could matter: the lease it would set.
     pub(crate) lifetime: Duration,
     /// Gets the argument `again` when it is sent a second time, or behind a late call.
-    pub(crate) tells_again: bool,
-    /// The bytes on the wire, made by the node layer once per round.
-    pub(crate) packed: OnceLock<Vec<u8>>,
+    tells_again: bool,
+    words: usize,
+    /// The call by digest, in the form in which Redis reads commands: the number of words, then each with its length.
+    packed: Vec<u8>,
+    /// Where the words begin in there.
+    head: usize,
+    /// Where the number of keys begins; from there on a call with the source is the same.
+    tail: usize,
 }
 
-impl Call {
-    pub(crate) fn new(script: &'static Script, purpose: Purpose, token: &str, lifetime: Duration) -> Call {
-        Call {
-            script,
-            purpose,
-            token: token.to_owned(),
-            keys: Vec::with_capacity(2),
-            args: Vec::with_capacity(4),
-            lifetime,
-            tells_again: false,
-            packed: OnceLock::new(),
-        }
-    }
+/// Most calls fit in.
+const USUAL: usize = 384;
+const AGAIN: &str = "again";
 
-    pub(crate) fn key(mut self, key: &str) -> Call {
-        self.keys.push(key.to_owned());
-        self
+impl Call {
+    pub(crate) fn new(
+        script: &'static Script,
+        purpose: Purpose,
+        token: Option<&LockId>,
+        lifetime: Duration,
+        keys: &[&str],
+        args: &[Arg<'_>],
+    ) -> Call {
+        let words = 3 + keys.len() + args.len();
+        let mut packed = Vec::with_capacity(USUAL);
+        push_head(&mut packed, words);
+        let head = packed.len();
+        push(&mut packed, "EVALSHA");
+        push(&mut packed, &script.sha);
+        let tail = packed.len();
+        let mut number = itoa::Buffer::new();
+        push(&mut packed, number.format(keys.len()));
+        for key in keys {
+            push(&mut packed, key);
+        }
+        for arg in args {
+            match arg {
+                Arg::Text(text) => push(&mut packed, text),
+                Arg::Number(n) => push(&mut packed, number.format(*n)),
+            }
+        }
+        Call { script, purpose, token: token.cloned(), lifetime, tells_again: false, words, packed, head, tail }
     }
 
     /// Makes a second transmission known as one.
@@ -93,14 +120,79 @@ impl Call {
         self
     }
 
-    pub(crate) fn text(mut self, arg: &str) -> Call {
-        self.args.push(arg.to_owned());
-        self
+    /// The bytes to send.
+    pub(crate) fn packed(&self) -> &[u8] {
+        &self.packed
     }
 
-    pub(crate) fn number(mut self, arg: u64) -> Call {
-        self.args.push(arg.to_string());
-        self
+    /// The bytes to send for a second time.
+    pub(crate) fn packed_again(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.packed.len() + 2 * AGAIN.len());
+        push_head(&mut bytes, self.words + usize::from(self.tells_again));
+        bytes.extend(self.packed.iter().skip(self.head));
+        self.end(&mut bytes, true);
+        bytes
+    }
+
+    /// The bytes with the source, for a server that does not know the digest.
+    pub(crate) fn packed_with_source(&self, is_again: bool) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.packed.len() + self.script.source.len());
+        push_head(&mut bytes, self.words + usize::from(self.tells_again && is_again));
+        push(&mut bytes, "EVAL");
+        push(&mut bytes, self.script.source);
+        bytes.extend(self.packed.iter().skip(self.tail));
+        self.end(&mut bytes, is_again);
+        bytes
+    }
+
+    fn end(&self, bytes: &mut Vec<u8>, is_again: bool) {
+        if self.tells_again && is_again {
+            push(bytes, AGAIN);
+        }
+    }
+}
+
+fn push_head(bytes: &mut Vec<u8>, words: usize) {
+    bytes.push(b'*');
+    bytes.extend_from_slice(itoa::Buffer::new().format(words).as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// One word with its length.
+fn push(bytes: &mut Vec<u8>, word: &str) {
+    bytes.push(b'$');
+    bytes.extend_from_slice(itoa::Buffer::new().format(word.len()).as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+    bytes.extend_from_slice(word.as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// What a node without a wire needs to know.
+#[cfg(test)]
+#[allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
+impl Call {
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let tail = self.tail_words();
+        let n: usize = tail[0].parse().unwrap();
+        tail[1..=n].to_vec()
+    }
+
+    /// As they are in a first transmission, or in a later one.
+    pub(crate) fn args(&self, is_again: bool) -> Vec<String> {
+        let mut args = self.tail_words().split_off(1 + self.keys().len());
+        args.extend((self.tells_again && is_again).then(|| AGAIN.to_owned()));
+        args
+    }
+
+    fn tail_words(&self) -> Vec<String> {
+        let mut rest = &self.packed[self.tail..];
+        let mut words = Vec::new();
+        while let Some(end) = rest.iter().position(|&b| b == b'\r') {
+            let len: usize = std::str::from_utf8(&rest[1..end]).unwrap().parse().unwrap();
+            words.push(String::from_utf8(rest[end + 2..end + 2 + len].to_vec()).unwrap());
+            rest = &rest[end + 4 + len..];
+        }
+        words
     }
 }
 
@@ -115,5 +207,34 @@ mod tests {
         digests.dedup();
         assert_eq!(digests.len(), all().len());
         assert!(digests.iter().all(|sha| sha.len() == 40));
+    }
+
+    fn packed_by_redis(words: &[&str]) -> String {
+        let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
+        format!("*{}\r\n{}", words.len(), words.iter().map(bulk).collect::<String>())
+    }
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    #[test]
+    fn calls_are_packed_in_the_form_of_the_protocol() {
+        let id = LockId::from_server("t");
+        let args = [Arg::Text("é \r\n"), Arg::Text(""), Arg::Number(0), Arg::Number(u64::MAX)];
+        let call = Call::new(&RELEASE, Purpose::Release, Some(&id), Duration::ZERO, &["k", "{k}:fence"], &args);
+        let tail = ["2", "k", "{k}:fence", "é \r\n", "", "0", "18446744073709551615"];
+        let sha = ["EVALSHA", &RELEASE.sha];
+        let first = packed_by_redis(&[&sha[..], &tail].concat());
+        assert_eq!(text(call.packed()), first);
+        assert_eq!(text(&call.packed_again()), first, "does not tell");
+        let call = call.telling_again();
+        assert_eq!(text(call.packed()), first);
+        assert_eq!(text(&call.packed_again()), packed_by_redis(&[&sha[..], &tail, &["again"]].concat()));
+        let source = ["EVAL", RELEASE.source];
+        assert_eq!(text(&call.packed_with_source(false)), packed_by_redis(&[&source[..], &tail].concat()));
+        assert_eq!(text(&call.packed_with_source(true)), packed_by_redis(&[&source[..], &tail, &["again"]].concat()));
+        assert_eq!(call.keys(), ["k", "{k}:fence"]);
+        assert_eq!(call.args(true).len(), 5);
     }
 }

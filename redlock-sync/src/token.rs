@@ -16,7 +16,8 @@ use crate::error::Error;
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
-/// The unique id of one acquisition: the value that the lock key has on the server while it is held.
+/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one client that hand a lock on
+/// among themselves, without asking the servers again, have the same one after each other; their fencing tokens differ.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -82,13 +83,15 @@ impl fmt::Debug for LockId {
 /// Mints tokens for one client. Knows the process it was made in.
 #[derive(Debug)]
 pub(crate) struct Mint {
-    host: String,
+    /// `:host:process:`
+    place: String,
     pid: u32,
 }
 
 impl Mint {
     pub(crate) fn new() -> Mint {
-        Mint { host: host_name(), pid: std::process::id() }
+        let pid = std::process::id();
+        Mint { place: format!(":{}:{pid}:", host_name()), pid }
     }
 
     /// The process this client was made in.
@@ -100,10 +103,18 @@ impl Mint {
     pub(crate) fn fresh(&self, owner: Option<&str>) -> LockId {
         let mut buffer = Uuid::encode_buffer();
         let random = Uuid::new_v4().simple().encode_lower(&mut buffer);
-        LockId(match owner {
-            Some(owner) => format!("{random}-{}:{owner}", self.pid).into(),
-            None => format!("{random}:{}:{}:{}", self.host, self.pid, thread_number()).into(),
-        })
+        let mut text = String::with_capacity(128);
+        text.push_str(random);
+        if let Some(owner) = owner {
+            text.push('-');
+            text.push_str(itoa::Buffer::new().format(self.pid));
+            text.push(':');
+            text.push_str(owner);
+        } else {
+            text.push_str(&self.place);
+            text.push_str(itoa::Buffer::new().format(thread_number()));
+        }
+        LockId(text.into())
     }
 }
 

@@ -2,18 +2,18 @@
 //!
 //! Threads of one process that want the same key stand in one line, first come first served. Whoever is at its head talks to the servers, and
 //! stays there while he holds the lock; so a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to
-//! the next in line without a word to the servers. The head waits for other processes on a push ([`Envelope`]) or, where there
+//! the next in line without a word to the servers. The head waits for other processes on a push or, where there
 //! is none, by [`pause`]: jittered polling under the lock's [`Retry`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::clock::{Clock, Tick};
 use crate::config::{Retry, Terms};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
 /// Longest sleep before the lease clock, and the end of the client, are looked at again.
@@ -29,6 +29,9 @@ pub(crate) struct Lines<T> {
     clock: Arc<dyn Clock>,
     by_key: Mutex<HashMap<Arc<str>, Line<T>>>,
     is_closed: AtomicBool,
+    /// How many stand in line and how many tickets there are, of all keys: most have none, and need not look.
+    standing: AtomicUsize,
+    tickets: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -36,18 +39,22 @@ struct Line<T> {
     /// Somebody is at the head: trying, or holding.
     is_taken: bool,
     waiting: VecDeque<Arc<Spot<T>>>,
+    /// Who is at the head leaves the key alone until then.
+    rests_until: Tick,
     tickets: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for Line<T> {
     fn default() -> Line<T> {
-        Line { is_taken: false, waiting: VecDeque::new(), tickets: Vec::new() }
+        Line { is_taken: false, waiting: VecDeque::new(), rests_until: Tick::ZERO, tickets: Vec::new() }
     }
 }
 
 impl<T> Line<T> {
-    fn is_idle(&self) -> bool {
-        !self.is_taken && self.waiting.is_empty() && self.tickets.is_empty()
+    /// Nothing has to be remembered of it.
+    fn is_idle(&self, clock: &dyn Clock) -> bool {
+        let is_empty = !self.is_taken && self.waiting.is_empty() && self.tickets.is_empty();
+        is_empty && (self.rests_until == Tick::ZERO || self.rests_until <= clock.now())
     }
 }
 
@@ -73,7 +80,8 @@ pub(crate) struct Spot<T> {
 #[derive(Debug)]
 enum Place<T> {
     Waiting,
-    Head,
+    /// With the moment until which the key has to be left alone.
+    Head(Tick),
     Promised,
     Handed(T),
     Closed,
@@ -106,15 +114,22 @@ pub(crate) enum Entered<T> {
 pub(crate) struct Turn<T> {
     lines: Arc<Lines<T>>,
     key: Arc<str>,
+    rests_until: Tick,
 }
 
 impl<T> Lines<T> {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Lines<T>> {
-        Arc::new(Lines { clock, by_key: Mutex::new(HashMap::new()), is_closed: AtomicBool::new(false) })
+        Arc::new(Lines {
+            clock,
+            by_key: Mutex::new(HashMap::new()),
+            is_closed: AtomicBool::new(false),
+            standing: AtomicUsize::new(0),
+            tickets: AtomicUsize::new(0),
+        })
     }
 
-    fn turn(self: &Arc<Self>, key: &Arc<str>) -> Turn<T> {
-        Turn { lines: Arc::clone(self), key: Arc::clone(key) }
+    fn turn(self: &Arc<Self>, key: &Arc<str>, rests_until: Tick) -> Turn<T> {
+        Turn { lines: Arc::clone(self), key: Arc::clone(key), rests_until }
     }
 
     /// The head of the key's line if nobody is there.
@@ -122,24 +137,26 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         let line = by_key.entry(Arc::clone(key)).or_default();
         let was_taken = std::mem::replace(&mut line.is_taken, true);
-        (!was_taken).then(|| self.turn(key))
+        (!was_taken).then(|| self.turn(key, line.rests_until))
     }
 
     /// Waits in line until `until` at most, to get the head or, on the same terms, the lock itself.
     pub(crate) fn enter(self: &Arc<Self>, key: &Arc<str>, until: Tick, terms: &Terms) -> Entered<T> {
-        if self.is_closed() {
-            return Entered::Closed;
-        }
         let spot = {
             let mut by_key = self.by_key.lock();
+            // Under the lock: `close` sends away those who are in line by then, and this one would come after that.
+            if self.is_closed() {
+                return Entered::Closed;
+            }
             let line = by_key.entry(Arc::clone(key)).or_default();
             if !line.is_taken {
                 line.is_taken = true;
-                return Entered::Head(self.turn(key));
+                return Entered::Head(self.turn(key, line.rests_until));
             }
             let place = Mutex::new(Place::Waiting);
             let spot = Arc::new(Spot { terms: terms.clone(), place, moved: Condvar::new() });
             line.waiting.push_back(Arc::clone(&spot));
+            self.standing.fetch_add(1, Ordering::SeqCst);
             spot
         };
         self.stand(key, &spot, until)
@@ -149,7 +166,7 @@ impl<T> Lines<T> {
         let mut place = spot.place.lock();
         loop {
             match std::mem::replace(&mut *place, Place::Waiting) {
-                Place::Head => return Entered::Head(self.turn(key)),
+                Place::Head(rests_until) => return Entered::Head(self.turn(key, rests_until)),
                 Place::Handed(gift) => return Entered::Handed(gift),
                 Place::Closed => return Entered::Closed,
                 same @ (Place::Waiting | Place::Promised) => *place = same,
@@ -167,8 +184,9 @@ impl<T> Lines<T> {
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
             #[cfg(test)]
             if self.clock.is_virtual() {
-                let moment = nap.min(Duration::from_millis(fastrand::u64(1..20)));
-                parking_lot::MutexGuard::unlocked(&mut place, || self.clock.sleep(moment));
+                drop(place);
+                self.clock.sleep(nap.min(Duration::from_millis(fastrand::u64(1..20))));
+                place = spot.place.lock();
                 continue;
             }
             spot.moved.wait_for(&mut place, nap);
@@ -180,19 +198,23 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         let Some(line) = by_key.get_mut(key) else { return false };
         let place = line.waiting.iter().position(|other| Arc::ptr_eq(other, spot));
-        place.and_then(|i| line.waiting.remove(i)).is_some()
+        let was_there = place.and_then(|i| line.waiting.remove(i)).is_some();
+        self.standing.fetch_sub(usize::from(was_there), Ordering::SeqCst);
+        was_there
     }
 
     fn pass_on(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
-        let Some(line) = by_key.get_mut(key) else { return };
+        let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
+        let line = entry.get_mut();
         if let Some(next) = line.waiting.pop_front() {
-            next.put(Place::Head);
+            self.standing.fetch_sub(1, Ordering::SeqCst);
+            next.put(Place::Head(line.rests_until));
             return;
         }
         line.is_taken = false;
-        if line.is_idle() {
-            by_key.remove(key);
+        if line.is_idle(&*self.clock) {
+            entry.remove();
         }
     }
 
@@ -205,6 +227,7 @@ impl<T> Lines<T> {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
         for spot in by_key.values_mut().flat_map(|line| line.waiting.drain(..)) {
+            self.standing.fetch_sub(1, Ordering::SeqCst);
             spot.put(Place::Closed);
         }
     }
@@ -217,17 +240,21 @@ impl<T> Lines<T> {
         // Keys whose tickets have run out go with the next one that comes; a healthy system has none.
         by_key.retain(|_, line| {
             line.tickets.retain(|(_, until)| *until > now);
-            !line.is_idle()
+            !line.is_idle(&*self.clock)
         });
         let tickets = &mut by_key.entry(Arc::clone(key)).or_default().tickets;
         if tickets.len() >= MAX_TICKETS {
             tickets.remove(0);
         }
         tickets.push((id, until));
+        self.count_tickets(&by_key);
     }
 
     /// The tickets for an attempt on this key.
     pub(crate) fn tickets(&self, key: &Arc<str>) -> Vec<LockId> {
+        if self.tickets.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
         let by_key = self.by_key.lock();
         let Some(line) = by_key.get(key) else { return Vec::new() };
         if line.tickets.is_empty() {
@@ -242,17 +269,26 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         if let Some(line) = by_key.get_mut(key) {
             line.tickets.clear();
-            if line.is_idle() {
+            if line.is_idle(&*self.clock) {
                 by_key.remove(key);
             }
         }
+        self.count_tickets(&by_key);
+    }
+
+    fn count_tickets(&self, by_key: &HashMap<Arc<str>, Line<T>>) {
+        self.tickets.store(by_key.values().map(|line| line.tickets.len()).sum(), Ordering::SeqCst);
     }
 
     /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
     pub(crate) fn pause(&self, retry: &Retry, made: u32, retry_after: Option<Duration>, until: Tick) {
         let planned = retry.pause(made, fastrand::f64());
         let lease_end = retry_after.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
-        let end = self.clock.now().after(planned.min(lease_end)).min(until);
+        self.rest(self.clock.now().after(planned.min(lease_end)).min(until));
+    }
+
+    /// Sleeps until then, or until the client is closed.
+    pub(crate) fn rest(&self, end: Tick) {
         while !self.is_closed() {
             let left = end.since(self.clock.now());
             if left.is_zero() {
@@ -264,8 +300,28 @@ impl<T> Lines<T> {
 }
 
 impl<T> Turn<T> {
+    /// Has the next at the head leave the key to other programs for so long.
+    pub(crate) fn rests_for(&self, rest: Duration) {
+        let until = self.lines.clock.now().after(rest);
+        let mut by_key = self.lines.by_key.lock();
+        by_key.retain(|_, line| !line.is_idle(&*self.lines.clock));
+        if let Some(line) = by_key.get_mut(&self.key) {
+            line.rests_until = until;
+        }
+    }
+
+    /// Leaves the key alone for as long as that was asked for, but not past `until`.
+    pub(crate) fn rest(&self, until: Tick) {
+        if self.rests_until > Tick::ZERO {
+            self.lines.rest(self.rests_until.min(until));
+        }
+    }
+
     /// True if somebody waits behind whom the lock can be handed to.
     pub(crate) fn has_successor(&self, terms: &Terms) -> bool {
+        if self.lines.standing.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
         let by_key = self.lines.by_key.lock();
         by_key.get(&self.key).and_then(|line| line.waiting.front()).is_some_and(|spot| spot.terms == *terms)
     }
@@ -276,6 +332,7 @@ impl<T> Turn<T> {
         let line = by_key.get_mut(&self.key)?;
         line.waiting.front().filter(|spot| spot.terms == *terms)?;
         let spot = line.waiting.pop_front()?;
+        self.lines.standing.fetch_sub(1, Ordering::SeqCst);
         *spot.place.lock() = Place::Promised;
         Some(spot)
     }
@@ -284,32 +341,6 @@ impl<T> Turn<T> {
 impl<T> Drop for Turn<T> {
     fn drop(&mut self) {
         self.lines.pass_on(&self.key);
-    }
-}
-
-/// What a release pushes to the next waiter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    /// 0 if none was wanted.
-    pub(crate) fence: u64,
-    /// Server time in ms at which the chain of grants began.
-    pub(crate) chain: u64,
-    /// How long the grant lasts.
-    pub(crate) span: Duration,
-    /// The token that the lock has been given; none if it is merely free.
-    pub(crate) token: Option<LockId>,
-}
-
-impl Envelope {
-    /// Reads `fence chain span token`.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Envelope> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let mut parts = text.splitn(4, ' ');
-        let mut number = || parts.next()?.parse::<u64>().ok();
-        let (fence, chain, span) = (number()?, number()?, number()?);
-        let token = parts.next()?;
-        let token = (!token.is_empty()).then(|| LockId::from_server(token));
-        Some(Envelope { fence, chain, span: Duration::from_millis(span), token })
     }
 }
 
@@ -463,16 +494,5 @@ mod tests {
         lines.close();
         assert!(matches!(waiter.join().unwrap(), Entered::Closed));
         assert!(matches!(lines.enter(&key, Tick::NEVER, &Terms::default()), Entered::Closed));
-    }
-
-    #[test]
-    fn envelopes_are_read() {
-        let envelope = Envelope::read(b"5 6 7000 abc: d").unwrap();
-        assert_eq!((envelope.fence, envelope.chain, envelope.span), (5, 6, Duration::from_secs(7)));
-        assert_eq!(envelope.token.unwrap().as_str(), "abc: d");
-        assert_eq!(Envelope::read(b"0 0 0 ").unwrap().token, None);
-        for odd in ["", "1 2", "1 2 3", "x 2 3 t"] {
-            assert_eq!(Envelope::read(odd.as_bytes()), None, "{odd:?}");
-        }
     }
 }

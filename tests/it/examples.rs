@@ -170,7 +170,7 @@ fn exclusive_ends_its_command_when_the_lock_is_lost() {
         let server = Server::start();
         let mut running = exclusive(&server, ["--lease", "1", "--on-lost", how, "job", "--", "sh", "-c", command]);
         let running = running.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        eventually("the lock is held", LONG, || server.get("job").is_some());
+        eventually("the lock is held", LONG, || server.get("{job}:fence").is_some());
         server.del("job");
         let Output { status, stdout, stderr } = running.wait_with_output().unwrap();
         let said = String::from_utf8([stdout, stderr].concat()).unwrap();

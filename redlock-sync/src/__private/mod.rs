@@ -15,8 +15,8 @@ pub use self::escape::{Escaped, escape};
 pub use self::hold::{AnyValue, Held, Hold, Value, client};
 pub use self::policy::{OrError, OrSkip, panic};
 
-/// Name and SHA-1 of every script, so that a proxy can tell them apart.
+/// Operation and SHA-1 of every script, so that a proxy can tell them apart.
 #[must_use]
 pub fn scripts() -> Vec<(&'static str, String)> {
-    crate::script::all().into_iter().map(|script| (script.name, script.sha.clone())).collect()
+    crate::script::all().into_iter().map(|script| (script.operation, script.sha.clone())).collect()
 }

@@ -39,6 +39,13 @@ impl Holding {
         }
     }
 
+    /// Takes only what is lost from the votes of a round that lengthened nothing.
+    pub(crate) fn clear(&mut self, votes: &[Vote]) {
+        for (until, _) in self.until.iter_mut().zip(votes).filter(|(_, vote)| vote.is_definite_no()) {
+            *until = Tick::ZERO;
+        }
+    }
+
     /// Until when the lock is surely ours.
     pub(crate) fn deadline(&self) -> Tick {
         let mut marks = self.until.clone();

@@ -134,9 +134,10 @@ impl Lease {
     /// resource refuse a number smaller than the largest it has seen: the only protection against a holder that was paused and does not know yet
     /// that it lost the lock (Kleppmann, "How to do distributed locking", 2016).
     ///
-    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. On one node it
-    /// costs nothing. On several the first call makes one round, which stores the number on a majority; then it is remembered. It is
-    /// the same through renewals and re-entry.
+    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The first call of a client
+    /// makes one round, after which each of its locks brings the number along: on one node it costs nothing from then on. On several nodes the
+    /// first call for each lock makes one round, which stores the number on a majority. Then it is remembered. It is the same
+    /// through renewals and re-entry. A lock that another thread handed on has a number of its own, for one round.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed

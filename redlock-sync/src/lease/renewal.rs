@@ -7,13 +7,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use super::core::{Core, Next};
 use crate::clock::{Clock, Tick};
+use crate::sync::{Condvar, Mutex, thread};
 
 /// Longest sleep before the lease's own clock is looked at again.
 const SLICE: Duration = Duration::from_secs(1);

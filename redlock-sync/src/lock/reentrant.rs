@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::error::Error;
+use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
 use crate::reentry::{self, Mine};
@@ -117,23 +118,24 @@ impl ReentrantMutex {
     }
 
     fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
-        self.handle.engine.ready()?;
         let client = self.handle.engine.id;
         let key = self.handle.key()?;
-        let lease = match reentry::mine(client, key.as_str()) {
-            Mine::Nested(lease) => {
-                lease.check()?;
-                reentry::enter_again(client, key.as_str());
-                lease
-            }
-            Mine::Once(core) => return Err(self.held_once(wait, core.remaining())?),
-            Mine::Nothing => {
-                let lease = Arc::new(self.handle.acquire(wait)?);
-                reentry::enter_first(client, &key.shared(), &lease);
-                lease
-            }
+        self.handle.engine.open()?;
+        let lease = match reentry::enter_again(client, key.as_str()) {
+            Some(lease) => lease?,
+            None => self.enter_first(wait, client, key)?,
         };
-        Ok(ReentrantMutexGuard { lease, client, is_entered: true, bound: PhantomData })
+        Ok(ReentrantMutexGuard { lease, is_entered: true, bound: PhantomData })
+    }
+
+    fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
+        self.handle.engine.ready()?;
+        if let Mine::Once(core) = reentry::mine(client, key.as_str()) {
+            return Err(self.held_once(wait, core.remaining())?);
+        }
+        let lease = Arc::new(self.handle.acquire(wait)?);
+        reentry::enter_first(client, key.name(), &lease);
+        Ok(lease)
     }
 
     fn held_once(&self, wait: Wait, remaining: Duration) -> Result<Error, Error> {
@@ -179,7 +181,6 @@ pub enum Unlocked {
 #[must_use = "if unused the lock is released at once"]
 pub struct ReentrantMutexGuard {
     lease: Arc<Lease>,
-    client: u64,
     is_entered: bool,
     bound: PhantomData<*const ()>,
 }
@@ -210,7 +211,7 @@ impl ReentrantMutexGuard {
     /// True if this was the last hold.
     fn leave(&mut self) -> bool {
         let was_entered = std::mem::take(&mut self.is_entered);
-        was_entered && reentry::leave(self.client, self.lease.key(), &self.lease)
+        was_entered && reentry::leave(&self.lease)
     }
 }
 

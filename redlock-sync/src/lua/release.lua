@@ -5,15 +5,26 @@
 -- ARGV[1] token, ARGV[2] ms to keep the key (0 gives it up now), ARGV[3] id of the holder's waiter (may be empty),
 -- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms, ARGV[6] lifetime of the fence counter in ms (0: no fence is wanted),
 -- ARGV[7] server time in ms at which the chain of grants began (0: here), ARGV[8] longest chain in ms,
--- ARGV[9] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
--- replies 1 given up, 0 another token holds the lock, -1 there is no key
--- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free.
+-- ARGV[9] ms for which a lock that was freed after so long a chain is left to others,
+-- ARGV[10] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
+-- replies 1 given up, {1, '1'} freed after a chain as long as that, 0 another token holds the lock, -1 there is no key
+-- An envelope is `fence chain span token`, with the grant's span in ms; one without a token is a hint that the key is free, to be tried
+-- after the span.
 -- The mark goes whoever holds the lock: a waiter who won elsewhere was marked on a node that said no.
 if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
-if held ~= ARGV[1] then return 0 end
+if held ~= ARGV[1] then
+  -- Who leaves as the last one who waited frees what was granted to him and is still unread.
+  if ARGV[3] ~= '' and redis.call('EXISTS', KEYS[4]) == 0 then
+    local envelope = redis.pcall('LINDEX', KEYS[3], 0)
+    if type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.*)$') == held then
+      redis.call('DEL', KEYS[1], KEYS[3])
+    end
+  end
+  return 0
+end
 if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   if redis.call('EXISTS', KEYS[4]) == 1 then
@@ -39,11 +50,13 @@ if type(waiting) == 'table' or waiting == 0 then
 end
 local chain = tonumber(ARGV[7])
 if chain == 0 then chain = ms end
-if ARGV[4] == '' or ARGV[9] == 'again' or ms - chain > tonumber(ARGV[8]) then
-  -- Freed for real, so that programs that poll the key get their chance; the hint tells a waiter to try.
+local is_long = ms - chain > tonumber(ARGV[8])
+if ARGV[4] == '' or ARGV[10] == 'again' or is_long then
+  -- Freed for real. After a long chain programs that poll the key get their chance before the waiter whom the hint tells to try.
   redis.call('DEL', KEYS[1])
-  redis.call('RPUSH', KEYS[3], '0 0 0 ')
+  redis.call('RPUSH', KEYS[3], '0 0 ' .. (is_long and ARGV[9] or '0') .. ' ')
   redis.call('PEXPIRE', KEYS[3], 1000)
+  if is_long then return {1, '1'} end
   return 1
 end
 local fence = '0'

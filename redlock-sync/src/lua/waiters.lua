@@ -11,4 +11,4 @@ local ms = now[1] * 1000 + math.floor(now[2] / 1000)
 local waiting = redis.call('ZCOUNT', KEYS[2], string.format('(%.0f', ms), '+inf')
 local own = ARGV[2] ~= '' and redis.call('ZSCORE', KEYS[2], ARGV[2])
 if own and tonumber(own) > ms then waiting = waiting - 1 end
-return {1, tostring(waiting)}
+return {1, string.format('%.0f', waiting)}

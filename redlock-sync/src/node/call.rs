@@ -6,8 +6,7 @@ use super::link::Broken;
 use super::manager::PooledLink;
 use super::pool::Taken;
 use super::server::RedisNode;
-use super::wire::Time;
-use super::{Answer, Executed, Failure, Lane, Patience, Pending, Trouble, Value, reply, wire};
+use super::{Answer, Executed, Failure, Lane, Patience, Pending, Trouble, Value, reply};
 use crate::clock::Tick;
 use crate::script::Call;
 
@@ -17,7 +16,7 @@ pub(super) struct InFlight<'a> {
     call: &'a Call,
     lane: Lane,
     sent_at: Tick,
-    time: Time,
+    is_again: bool,
     stage: Stage,
 }
 
@@ -40,7 +39,7 @@ struct Cut {
 
 impl<'a> InFlight<'a> {
     pub(super) fn new(node: &'a RedisNode, call: &'a Call, lane: Lane, sent_at: Tick, stage: Stage) -> InFlight<'a> {
-        InFlight { node, call, lane, sent_at, time: Time::First, stage }
+        InFlight { node, call, lane, sent_at, is_again: false, stage }
     }
 
     /// The reply, or the failure that ends the call, or a break after which it can be sent once more.
@@ -66,7 +65,7 @@ impl<'a> InFlight<'a> {
         if !reply::is_noscript(&reply) {
             return Ok(reply);
         }
-        link.send(&wire::packed_with_source(self.call, self.time))?;
+        link.send(&self.call.packed_with_source(self.is_again))?;
         link.receive(host.time_left(by))
     }
 
@@ -93,14 +92,14 @@ impl<'a> InFlight<'a> {
     }
 
     fn second(&mut self, first: &Cut, by: Tick) -> Result<Value, Failure> {
-        self.time = Time::Again;
+        self.is_again = true;
         let mut link = match self.node.pools.take(self.lane, by, Patience::Wait) {
             Taken::Link(link) => link,
             Taken::Failed(failure) => return Err(Failure { message: both(&first.why, &failure.message), ..failure }),
             Taken::Nothing => return Err(self.unreachable(&first.why, Executed::No)),
         };
         self.sent_at = self.node.host.clock.now();
-        match link.send(&wire::packed_again(self.call)) {
+        match link.send(&self.call.packed_again()) {
             Ok(()) => {}
             Err(Broken::TimedOut) => return Err(self.node.timed_out(self.sent_at, Executed::No)),
             Err(Broken::Cut(why)) => {

@@ -8,9 +8,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::Connection;
 
-use super::{Background, wire};
+use super::Background;
 use crate::clock::{Clock, Tick};
 use crate::script::Call;
+use crate::token::LockId;
 
 /// At most this many sockets per node; the oldest are closed first.
 const MOST: usize = 16;
@@ -96,11 +97,11 @@ impl Shelf {
         if entries.list.is_empty() {
             return false;
         }
-        let now = self.clock.now();
-        let bytes = wire::packed_with_source(release, wire::Time::Again);
+        let (now, token) = (self.clock.now(), release.token.as_ref().map_or("", LockId::as_str));
+        let bytes = release.packed_with_source(true);
         // Written under the lock, so that the janitor cannot have the socket in his hands meanwhile. A write waits only when the
         // socket's buffer is full.
-        let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == release.token);
+        let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == token);
         let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(&bytes, now)).collect();
         let any = !written.is_empty();
         entries.list.extend(others);

@@ -8,19 +8,18 @@
 //!
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time.
-//! 3. `wire.rs`: calls as bytes.
-//! 4. `reply.rs`: replies as values, and what the server's errors mean.
-//! 5. `link.rs`: one connection, and how it broke.
-//! 6. `background.rs`: the few threads that all nodes of a client share.
-//! 7. `roster.rs`: which server each member really is, and whether two of them are one.
-//! 8. `health.rs`: the circuit breaker of one node.
-//! 9. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
-//! 10. `manager.rs`: how r2d2 gets its connections.
-//! 11. `pool.rs`: the two pools of a node and how a call takes a connection from them.
-//! 12. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
-//! 13. `wake.rs`: waiting for a push.
-//! 14. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
-//! 15. `set.rs`: all nodes of a client.
+//! 3. `reply.rs`: replies as values, and what the server's errors mean.
+//! 4. `link.rs`: one connection, and how it broke.
+//! 5. `background.rs`: the few threads that all nodes of a client share.
+//! 6. `roster.rs`: which server each member really is, and whether two of them are one.
+//! 7. `health.rs`: the circuit breaker of one node.
+//! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
+//! 9. `manager.rs`: how r2d2 gets its connections.
+//! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
+//! 11. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
+//! 12. `wake.rs`: waiting for a push.
+//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
+//! 14. `set.rs`: all nodes of a client.
 
 mod background;
 mod call;
@@ -41,7 +40,6 @@ mod set;
 mod tests;
 mod url;
 mod wake;
-mod wire;
 
 use std::fmt;
 use std::time::Duration;

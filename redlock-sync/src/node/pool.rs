@@ -36,11 +36,10 @@ impl Pools {
 
     /// Takes a connection; waits for one as long as there is patience, until `by` at most.
     pub(super) fn take(&self, lane: Lane, by: Tick, patience: Patience) -> Taken {
-        let now = self.host.clock.now();
         match (self.at_hand(lane), patience) {
             (Some(link), _) => Taken::Link(link),
             (None, Patience::Wait) => self.wait(lane, by, by),
-            (None, Patience::Slice(slice)) => self.wait(lane, now.after(slice).min(by), by),
+            (None, Patience::Slice(slice)) => self.wait(lane, self.host.clock.now().after(slice).min(by), by),
             (None, Patience::AtOnce) => self.start_one(lane),
         }
     }

@@ -11,9 +11,10 @@ use super::link::{Broken, Link};
 use super::manager::PooledLink;
 use super::pool::{Pools, Taken};
 use super::wake::Wakes;
-use super::{Begun, Executed, Failure, Lane, Node, Patience, Popped, Trouble, wire};
+use super::{Begun, Executed, Failure, Lane, Node, Patience, Popped, Trouble};
 use crate::clock::Tick;
 use crate::script::{Call, Purpose};
+use crate::token::LockId;
 
 /// One Redis server with its connections.
 pub(crate) struct RedisNode {
@@ -32,7 +33,7 @@ impl RedisNode {
     /// Writes the call. A connection that breaks here is replaced when the reply is due, so that the other nodes are not kept waiting.
     fn send<'a>(&'a self, call: &'a Call, lane: Lane, mut link: PooledLink) -> Begun<'a> {
         let sent_at = self.host.clock.now();
-        let stage = match link.send(wire::packed(call)) {
+        let stage = match link.send(call.packed()) {
             Ok(()) => Stage::Written(link),
             Err(Broken::Cut(why)) => {
                 self.host.put_out_of_use(&mut link);
@@ -50,7 +51,15 @@ impl RedisNode {
         let Some(wire) = link.take() else { return };
         if call.purpose != Purpose::Other {
             let is_release = call.purpose == Purpose::Release;
-            self.late.keep(wire, &Late { token: &call.token, lifetime: call.lifetime, is_release, owed });
+            self.late.keep(
+                wire,
+                &Late {
+                    token: call.token.as_ref().map_or("", LockId::as_str),
+                    lifetime: call.lifetime,
+                    is_release,
+                    owed,
+                },
+            );
         }
     }
 

@@ -16,7 +16,7 @@ use crate::lease::{Lease, Next};
 use crate::lock::plain::Plain;
 use crate::node::{Background, Lane, Node, NodeSettings, Nodes};
 use crate::quorum::Quorum;
-use crate::script::{self, Purpose, Script};
+use crate::script::{self, Arg, Purpose, Script};
 
 /// No lease is longer than so many usual ones.
 pub(super) const LONGEST_EXTENSION: u32 = 2;
@@ -163,7 +163,7 @@ impl Thread {
                 break;
             }
             if lease.check().is_err() {
-                with(|world| world.counts.losses += 1);
+                referee::ran_out(key);
                 break;
             }
             referee::act(key);
@@ -173,6 +173,9 @@ impl Thread {
             {
                 referee::fence(key, fence);
             }
+        }
+        if lease.check().is_err() && !self.is_dead() {
+            referee::ran_out(key);
         }
         referee::end(key, keep);
         let outcome = if chance(800) {
@@ -240,8 +243,8 @@ impl Thread {
 
 // --- programs in other languages --------------------------------------------------------------------------------------
 
-fn foreign_script(name: &'static str, source: &'static str) -> Script {
-    Script { name, source, sha: name.to_owned() }
+fn foreign_script(operation: &'static str, source: &'static str) -> Script {
+    Script { operation, source, sha: operation.to_owned() }
 }
 
 static SET: LazyLock<Script> = LazyLock::new(|| {
@@ -267,11 +270,12 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         sleep(client, plan.lease.mul_f64(fastrand::f64() / 3.0));
         let key = fastrand::usize(0..plan.keys);
         let token = format!("foreign-{client}-{attempt}");
-        let call =
-            |script, purpose| script::Call::new(script, purpose, &token, plan.lease).key(key_name(key)).text(&token);
+        let keys = [key_name(key)];
+        let (token_arg, ms) = (Arg::Text(&token), Arg::Number(nanos(plan.lease) / 1_000_000));
+        let call = |script, args: &[Arg<'_>]| script::Call::new(script, Purpose::Other, None, plan.lease, &keys, args);
         let by = || now().after(plan.limits.node_timeout);
         let started = now();
-        let set = call(&SET, Purpose::Other).number(nanos(plan.lease) / 1_000_000);
+        let set = call(&SET, &[token_arg, ms]);
         let mut ballot = quorum.round(&set, Lane::Ordinary, by(), &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
         let until = started.after(plan.lease).before(drift(plan.lease));
@@ -289,7 +293,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
             referee::end(key, Duration::ZERO);
             got += 1;
         }
-        quorum.round(&call(&DELETE, Purpose::Other), Lane::Reserved, by(), &|_| true);
+        quorum.round(&call(&DELETE, &[token_arg]), Lane::Reserved, by(), &|_| true);
         if is_dead() || got >= plan.turns {
             return;
         }

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::lock::plain::Plain;
 use crate::node::{Begun, Executed, Failure, Lane, NodeSettings, NodeUrl, Nodes, Patience, Popped, Trouble, Value};
 use crate::primitive::{Attempt, GiveUp, Grant, Primitive, Waiter};
-use crate::script::{Call, Purpose, Script};
+use crate::script::{Arg, Call, Purpose, Script};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ trait Side {
 
 impl Side for Store {
     fn call(&mut self, call: &Call) -> Result<Value, Failure> {
-        lua::run(self, call.script, &call.keys, &call.args)
+        lua::run(self, call.script, &call.keys(), &call.args(false))
     }
 
     fn pop(&mut self, list: &str) -> Option<Vec<u8>> {
@@ -143,19 +143,22 @@ fn keep(token: &str) -> Call {
     plain().release(&GiveUp { id: &id(token), keep: 5 * SECOND, waiter: None, grant: None })
 }
 
-fn again(mut call: Call) -> Call {
-    assert!(call.tells_again);
-    call.args.push("again".to_owned());
-    call
+/// The call as it is sent a second time.
+fn again(call: &Call) -> Call {
+    let (keys, args) = (call.keys(), call.args(true));
+    assert_eq!(args.last().map(String::as_str), Some("again"));
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let args: Vec<Arg<'_>> = args.iter().map(|arg| Arg::Text(arg)).collect();
+    Call::new(call.script, call.purpose, None, call.lifetime, &keys, &args)
 }
 
 /// A script of the test's own, on all keys of the lock.
-fn own(name: &'static str, source: &'static str) -> Call {
+fn own(operation: &'static str, source: &'static str) -> Call {
     let sha = sha1_smol::Sha1::from(source).hexdigest();
-    let script = Box::leak(Box::new(Script { name, source, sha }));
+    let script = Box::leak(Box::new(Script { operation, source, sha }));
     let key = plain().key;
-    let call = Call::new(script, Purpose::Other, "", Duration::ZERO);
-    call.key(key.as_str()).key(key.fence()).key(key.wake()).key(key.waiting())
+    let keys = [key.as_str(), key.fence(), key.wake(), key.waiting()];
+    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
 }
 
 fn clear() -> Call {
@@ -261,11 +264,11 @@ fn scenarios() -> Vec<Scenario> {
             vec![
                 (take("a"), "1"),
                 (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
-                (again(plain().free(&id("a"))), "1"),
+                (again(&plain().free(&id("a"))), "1"),
                 (dump(), "[0, 0, 1, 1, -2, -2, 5s, 10s, none, none, 0 0 0 , 1]"),
                 (take("a2"), "1"),
-                (again(release("a2", None, Some("g"), false)), "1"),
-                (again(release("a2", None, Some("g"), false)), "-1"),
+                (again(&release("a2", None, Some("g"), false)), "1"),
+                (again(&release("a2", None, Some("g"), false)), "-1"),
                 (dump(), "[0, 0, 1, 1, -2, -2, 5s, 10s, none, none, 0 0 0 , 1]"),
             ],
         ),
@@ -321,7 +324,7 @@ fn follow(side: &mut dyn Side) {
     for (name, steps) in scenarios().into_iter().chain(more_scenarios()) {
         side.call(&clear()).unwrap();
         for (i, (call, expected)) in steps.iter().enumerate() {
-            assert_eq!(shown(&side.call(call)), *expected, "{name}, step {}: {}.lua", i + 1, call.script.name);
+            assert_eq!(shown(&side.call(call)), *expected, "{name}, step {}: {}.lua", i + 1, lua::name(call.script));
         }
     }
 }
@@ -357,9 +360,9 @@ fn random_call() -> Call {
         }
         12..15 => plain().extend(&id(any()), SECOND * 5 * fastrand::u32(1..9)),
         15..17 => plain().free(&id(any())),
-        17 => again(plain().free(&id(any()))),
+        17 => again(&plain().free(&id(any()))),
         18..22 => release(any(), some("w"), some("g"), fastrand::bool()),
-        22 => again(release(any(), some("w"), some("h"), fastrand::bool())),
+        22 => again(&release(any(), some("w"), some("h"), fastrand::bool())),
         23 => keep(any()),
         24 | 25 => plain().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]),
         26 => plain().waiters(&id(any()), some("w")),
@@ -387,10 +390,10 @@ fn random_calls_have_the_same_replies() {
                 continue;
             }
             let call = random_call();
-            _ = writeln!(done, "{} {:?}", call.script.name, call.args);
+            _ = writeln!(done, "{} {:?}", lua::name(call.script), call.args(false));
             let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
             assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
-            if call.script.name == "expire" {
+            if call.script.operation == "expire" {
                 let moment = Duration::from_millis(4);
                 memory.pass(moment);
                 remote.pass(moment);

@@ -45,8 +45,8 @@ pub(crate) fn is_on(control: Control) -> bool {
 pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
     let edits: &[(&str, &str, &str)] = match CURRENT.get() {
         Some(Control::ReleaseWithoutCompare) => &[
-            ("release", "if held ~= ARGV[1] then return 0 end", ""),
-            ("free", "if held ~= ARGV[1] then return 0 end", ""),
+            ("release", "if held ~= ARGV[1] then", "if false then"),
+            ("free", "if held ~= ARGV[1] then", "if false then"),
         ],
         Some(Control::FenceNotStored) => &[(
             "fence",
@@ -55,13 +55,13 @@ pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
         )],
         Some(Control::RepeatedGrant) => &[(
             "release",
-            "if held ~= ARGV[1] then return 0 end",
+            "if held ~= ARGV[1] then",
             "if held == ARGV[4] then\n\
                redis.call('RPUSH', KEYS[3], '0 0 ' .. ARGV[5] .. ' ' .. ARGV[4])\n\
                redis.call('PEXPIRE', KEYS[3], ARGV[5])\n\
                return 1\n\
              end\n\
-             if held ~= ARGV[1] then return 0 end",
+             if held ~= ARGV[1] then",
         )],
         Some(Control::ExtendCreates) => &[(
             "extend",

@@ -8,7 +8,22 @@ use mlua::{Function, Lua, MultiValue, Value as LuaValue};
 use super::controls::{self, Control};
 use super::store::{Reply, Store};
 use crate::node::{Executed, Failure, Trouble, Value};
-use crate::script::Script;
+use crate::script::{ACQUIRE, EXTEND, FENCE, FREE, INSPECT, RELEASE, Script, TAKE, WAITERS};
+
+/// The file of a script; of one that is not the library's what it does.
+pub(super) fn name(script: &Script) -> &'static str {
+    let files = [
+        (&ACQUIRE, "acquire"),
+        (&EXTEND, "extend"),
+        (&FENCE, "fence"),
+        (&FREE, "free"),
+        (&INSPECT, "inspect"),
+        (&RELEASE, "release"),
+        (&TAKE, "take"),
+        (&WAITERS, "waiters"),
+    ];
+    files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
+}
 
 /// Lua and the scripts that it has compiled, as one control wants them.
 struct Machine {
@@ -48,10 +63,10 @@ impl Machine {
 
     fn run(&mut self, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
         if !self.compiled.contains_key(&script.sha) {
-            let source = controls::edited(script.name, script.source);
+            let source = controls::edited(name(script), script.source);
             // On the script's first line, so that the lines of errors are right.
             let chunk = self.lua.load(format!("local KEYS, ARGV = ... {source}"));
-            let function = chunk.set_name(script.name).into_function().unwrap();
+            let function = chunk.set_name(name(script)).into_function().unwrap();
             self.compiled.insert(script.sha.clone(), function);
         }
         let table = |texts: &[String]| self.lua.create_sequence_from(texts.iter().map(String::as_str));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::plan::{MS, Time, nanos};
 use super::server::short;
+use super::wire::token;
 use super::world::{World, with};
 use crate::clock::Tick;
 use crate::lease::Core;
@@ -34,6 +35,8 @@ struct Key {
     last_token: String,
     /// Since when nobody holds it.
     free_since: Time,
+    /// The last holder's lease ran out: nobody tells those who wait.
+    ran_out: bool,
     /// Who waits, and since when.
     waiting: Vec<(usize, Time)>,
 }
@@ -89,11 +92,13 @@ pub(super) fn wants(key: usize) {
 /// The current task waits no more.
 pub(super) fn has_waited(key: usize) {
     with(|world| {
-        let Key { waiting, free_since, .. } = &mut world.referee.keys[key];
+        let task = world.current;
+        let Key { waiting, free_since, ran_out, holders, .. } = &mut world.referee.keys[key];
         let first = waiting.iter().map(|(_, since)| *since).min().unwrap_or(0).max(*free_since);
-        waiting.retain(|(task, _)| *task != world.current);
+        waiting.retain(|(other, _)| *other != task);
+        let is_free = holders.is_empty() && !*ran_out;
         let gap = world.now.saturating_sub(first);
-        if world.plan.is_calm && world.referee.keys[key].holders.is_empty() && gap > LONGEST_GAP {
+        if world.plan.is_calm && is_free && gap > LONGEST_GAP {
             world.violate(format!(
                 "nothing went wrong, and nobody had key {key} for {} ms while somebody waited",
                 gap / MS
@@ -133,6 +138,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if state.last_token == new.token {
             world.counts.handovers += 1;
         }
+        state.ran_out = false;
         state.last_token.clone_from(&new.token);
         new.floor = state.fence;
         state.holders.retain(|other| other.task != new.task);
@@ -142,6 +148,14 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
             world.counts.grants += 1;
         }
         world.referee.keys[key].holders.push(new);
+    });
+}
+
+/// The current task's lease has run out.
+pub(super) fn ran_out(key: usize) {
+    with(|world| {
+        world.counts.losses += 1;
+        world.referee.keys[key].ran_out = true;
     });
 }
 
@@ -197,10 +211,10 @@ impl World {
     pub(super) fn note_call(&mut self, call: &script::Call) {
         match call.purpose {
             Purpose::Release => {
-                self.referee.released.insert(call.token.clone());
+                self.referee.released.insert(token(call).to_owned());
             }
-            Purpose::Acquire if self.referee.released.contains(&call.token) => {
-                self.violate(format!("{} is asked for after its release was sent", short(&call.token)));
+            Purpose::Acquire if self.referee.released.contains(token(call)) => {
+                self.violate(format!("{} is asked for after its release was sent", short(token(call))));
             }
             _ => {}
         }

@@ -198,19 +198,19 @@ impl World {
         server.busy_until = now + took * US;
         self.log(|_| {
             let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
-            format!("node {node}: {} {} of client {client}: {}", script.name, args.join(" "), shown(&reply))
+            format!("node {node}: {} {} of client {client}: {}", lua::name(script), args.join(" "), shown(&reply))
         });
         if let Err(failure) = &reply {
-            self.violate(format!("{}.lua failed: {}", script.name, failure.message));
+            self.violate(format!("{}.lua failed: {}", lua::name(script), failure.message));
         }
-        if is_new && !TAKERS.contains(&script.name) {
-            self.violate(format!("{}.lua has set a lock that was free", script.name));
+        if is_new && !TAKERS.contains(&lua::name(script)) {
+            self.violate(format!("{}.lua has set a lock that was free", lua::name(script)));
         }
         let endless =
             |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
         let found = self.servers[node].store.live().find_map(endless);
         if let Some(key) = found {
-            self.violate(format!("after {}.lua `{key}` has no time-to-live", script.name));
+            self.violate(format!("after {}.lua `{key}` has no time-to-live", lua::name(script)));
         }
         self.serve(node);
         reply

@@ -12,6 +12,7 @@ use super::world::{Event, Waiter, World, sleep, wait, with};
 use crate::clock::Tick;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Patience, Pending, Popped, Trouble, Value};
 use crate::script::{self, Purpose};
+use crate::token::LockId;
 
 /// At most so many late connections are kept for each node.
 const MOST_LATE: usize = 16;
@@ -188,6 +189,15 @@ fn failure(trouble: Trouble, executed: Executed, message: &str) -> Failure {
     Failure { trouble, executed, message: message.to_owned() }
 }
 
+fn script_of(call: &script::Call, is_again: bool) -> Body {
+    Body::Script(Rc::new(Execution { script: call.script, keys: call.keys(), args: call.args(is_again) }))
+}
+
+/// What the call is about; empty for a question.
+pub(super) fn token(call: &script::Call) -> &str {
+    call.token.as_ref().map_or("", LockId::as_str)
+}
+
 impl SimulatedNode {
     fn link<R>(&self, f: impl FnOnce(&mut Link) -> R) -> R {
         with(|world| f(&mut world.clients[self.client].links[self.node]))
@@ -244,11 +254,7 @@ impl SimulatedNode {
     }
 
     fn send(&self, call: &script::Call, again: bool) -> InFlightParts {
-        let mut args = call.args.clone();
-        if again && call.tells_again {
-            args.push("again".to_owned());
-        }
-        let body = Body::Script(Rc::new(Execution { script: call.script, keys: call.keys.clone(), args }));
+        let body = script_of(call, again);
         let (call, connection) = with(|world| world.write(self.client, self.node, body, None));
         InFlightParts { call, connection, sent: self.now() }
     }
@@ -262,7 +268,7 @@ impl SimulatedNode {
         let now = self.now();
         let connections: Vec<usize> = self.link(|link| {
             link.late.retain(|late| late.keep_until > now);
-            let mine = link.late.iter_mut().filter(|late| late.token == call.token);
+            let mine = link.late.iter_mut().filter(|late| late.token == token(call));
             mine.map(|late| {
                 late.has_release = true;
                 late.connection
@@ -271,9 +277,7 @@ impl SimulatedNode {
         });
         let mut any = false;
         for connection in connections {
-            let mut args = call.args.clone();
-            args.extend(call.tells_again.then(|| "again".to_owned()));
-            let body = Body::Script(Rc::new(Execution { script: call.script, keys: call.keys.clone(), args }));
+            let body = script_of(call, true);
             with(|world| {
                 if !world.connections[connection].is_cut {
                     any = true;
@@ -294,7 +298,12 @@ impl SimulatedNode {
             if link.late.len() >= MOST_LATE {
                 link.late.pop_front();
             }
-            link.late.push_back(Late { token: call.token.clone(), connection, keep_until, has_release: is_release });
+            link.late.push_back(Late {
+                token: token(call).to_owned(),
+                connection,
+                keep_until,
+                has_release: is_release,
+            });
         });
     }
 

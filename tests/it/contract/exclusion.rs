@@ -1,4 +1,4 @@
-//! One holder at a time: a counter in a file, counted by four processes of four threads each, read, pause, write.
+//! One holder at a time: a counter in a file, counted by four processes of one or four threads each, read, pause, write.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,6 @@ use redlock_tests::servers;
 use super::rig::{heavy, urls};
 
 const PROCESSES: u64 = 4;
-const THREADS: u64 = 4;
 
 /// What the processes made of the file.
 #[derive(Debug)]
@@ -29,16 +28,16 @@ impl Outcome {
 }
 
 /// Lets the agents count; `retry` is their polling interval.
-fn contend(nodes: usize, acquisitions: u64, locked: bool, retry: Duration) -> Outcome {
+fn contend(nodes: usize, threads: u64, acquisitions: u64, locked: bool, retry: Duration) -> Outcome {
     let servers = servers(nodes);
-    let rounds = acquisitions.div_ceil(PROCESSES * THREADS);
+    let rounds = acquisitions.div_ceil(PROCESSES * threads);
     let dir = servers[0].dir();
     let file = dir.join("counter");
     fs::write(&file, [0; 40]).unwrap();
     let start = Instant::now();
     let agent = |_| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
-        command.arg("contend").arg(&file).args([rounds.to_string(), THREADS.to_string()]);
+        command.arg("contend").arg(&file).args([rounds.to_string(), threads.to_string()]);
         command.arg(if locked { "yes" } else { "no" }).arg(retry.as_micros().to_string());
         command.args(urls(&servers)).stdin(Stdio::null()).spawn().unwrap()
     };
@@ -48,14 +47,14 @@ fn contend(nodes: usize, acquisitions: u64, locked: bool, retry: Duration) -> Ou
     assert!(ends.iter().all(std::process::ExitStatus::success), "{ends:?}");
     let record = fs::read(&file).unwrap();
     let number = |i: usize| u64::from_le_bytes(record[8 * i..8 * i + 8].try_into().unwrap());
-    let made = rounds * PROCESSES * THREADS;
+    let made = rounds * PROCESSES * threads;
     Outcome { made, counted: number(0), changes: number(2), met: number(4) != 0, took }
 }
 
 /// Every update is there, and the lock did go round among the processes.
-fn excludes(nodes: usize, acquisitions: u64, changes: u64, retry: Duration) {
+fn excludes(nodes: usize, threads: u64, acquisitions: u64, changes: u64, retry: Duration) {
     let _alone = heavy();
-    let outcome = contend(nodes, acquisitions, true, retry);
+    let outcome = contend(nodes, threads, acquisitions, true, retry);
     println!("N = {nodes}, within {:?}: {outcome:?}", outcome.took);
     assert!(outcome.made >= acquisitions);
     assert_eq!(outcome.lost(), 0, "{outcome:?}");
@@ -65,24 +64,30 @@ fn excludes(nodes: usize, acquisitions: u64, changes: u64, retry: Duration) {
 
 #[test]
 fn no_update_is_lost_on_one_node() {
-    excludes(1, 20_000, 1_000, Duration::from_millis(1));
+    excludes(1, 4, 20_000, 50, Duration::from_millis(1));
+}
+
+/// Threads of one process hand the lock on among themselves; single ones have to get it from another process.
+#[test]
+fn no_update_is_lost_among_single_threads() {
+    excludes(1, 1, 10_000, 5_000, Duration::from_millis(1));
 }
 
 #[test]
 fn no_update_is_lost_on_three_nodes() {
-    excludes(3, 3_000, 150, Duration::from_millis(2));
+    excludes(3, 1, 3_000, 1_000, Duration::from_millis(2));
 }
 
 #[test]
 fn no_update_is_lost_on_five_nodes() {
-    excludes(5, 3_000, 150, Duration::from_millis(2));
+    excludes(5, 1, 3_000, 1_000, Duration::from_millis(2));
 }
 
 /// The control: the same counting does lose updates when nobody locks.
 #[test]
 fn without_the_lock_updates_are_lost() {
     let _alone = heavy();
-    let outcome = contend(1, 20_000, false, Duration::ZERO);
+    let outcome = contend(1, 4, 20_000, false, Duration::ZERO);
     println!("no lock: {outcome:?}");
     assert!(outcome.lost() > 0 && outcome.met, "the rig sees no damage: {outcome:?}");
 }

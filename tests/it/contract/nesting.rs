@@ -18,6 +18,7 @@ fn nested() -> (Server, Proxy, ReentrantMutex) {
 fn nested_locks_cost_no_io() {
     let (server, proxy, lock) = nested();
     let outer = lock.lock().unwrap();
+    outer.fencing_token().unwrap();
     let before = calls(&proxy);
     let guards = [lock.lock(), lock.try_lock(), lock.try_lock_for(ms(1)), lock.clone().lock()].map(Result::unwrap);
     for guard in &guards {

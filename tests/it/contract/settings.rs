@@ -74,6 +74,7 @@ fn a_prefix_is_part_of_the_key<K: Kind>() {
     let locks = builder(one).key_prefix("Lock:").build().unwrap();
     let guard = K::new(&locks, "order:42").lock().unwrap();
     assert_eq!(guard.key(), "Lock:order:42");
+    guard.fencing_token().unwrap();
     assert_eq!(server.keys(), ["Lock:order:42", "{Lock:order:42}:fence"]);
     assert!(K::new(&open(one), "Lock:order:42").try_lock().err().unwrap().is_busy());
     K::unlock(K::new(&open(one), "order:42").try_lock().unwrap()).unwrap();
@@ -84,7 +85,9 @@ fn fences_share_the_slot<K: Kind>() {
     let server = Server::start();
     let locks = open(std::slice::from_ref(&server));
     for key in ["order:42", "user:{7}:cart", "ü"] {
-        K::unlock(K::new(&locks, key).lock().unwrap()).unwrap();
+        let guard = K::new(&locks, key).lock().unwrap();
+        guard.fencing_token().unwrap();
+        K::unlock(guard).unwrap();
         let fence = server.keys().pop().unwrap();
         assert_eq!(slot_of(fence.as_bytes()), slot_of(key.as_bytes()), "{fence}");
         server.del(&fence);

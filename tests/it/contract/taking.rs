@@ -132,6 +132,8 @@ fn max_attempts_ends_with_busy<K: Kind>() {
     let holder = open(std::slice::from_ref(&server));
     let _held = K::new(&holder, "order:42").lock().unwrap();
     let other = super::rig::through(&proxy);
+    // From here on the server knows the script.
+    assert!(K::new(&other, "order:42").retry(Retry::every(ms(2)).max_attempts(1)).lock().err().unwrap().is_busy());
     for attempts in [1, 3] {
         proxy.clear_log();
         let retry = Retry::every(ms(2)).max_attempts(attempts);

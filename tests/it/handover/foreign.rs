@@ -130,7 +130,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
             assert!(took < ms(1000) + SLACK, "N = {n}, {id:?}: {took:?}");
         }
         let links: usize = chains.values().map(Vec::len).sum();
-        assert!(links > 5 * begun.len(), "N = {n}, {id:?}: {links} in chains, {} not", begun.len());
+        assert!(links > 2 * begun.len(), "N = {n}, {id:?}: {links} in chains, {} not", begun.len());
     };
     thread::scope(|scope| {
         scope.spawn(|| test(1, None));

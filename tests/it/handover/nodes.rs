@@ -73,6 +73,8 @@ fn hand_over_works_with_a_dead_node() {
                                 let (guard, took) = timed(|| lock.try_lock_for(SOON).unwrap());
                                 longest = longest.max(took);
                                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                                // Long enough for the others to be waiting.
+                                thread::sleep(ms(2));
                                 guard.check().unwrap();
                                 inside.fetch_sub(1, Ordering::SeqCst);
                                 guard.unlock().unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 21] = [
+const LAYERS: [(&str, u8); 22] = [
     ("lib", 7),
     ("__private", 7),
     ("default_client", 7),
@@ -14,7 +14,7 @@ const LAYERS: [(&str, u8); 21] = [
     ("acquire", 4),
     ("reentry", 4),
     ("lease", 3),
-    ("wait", 3),
+    ("wait", 2),
     ("quorum", 2),
     ("primitive", 2),
     ("gate", 2),
@@ -25,6 +25,7 @@ const LAYERS: [(&str, u8); 21] = [
     ("token", 0),
     ("error", 0),
     ("clock", 0),
+    ("sync", 0),
     // Modules that are to come have their place already.
     ("queue", 5),
     ("testing", 7),

@@ -67,7 +67,7 @@ fn each_published_package_has_its_licences() {
 
 #[test]
 fn the_other_packages_are_not_published() {
-    for package in ["tests", "examples"] {
+    for package in ["tests", "tests/models", "examples"] {
         assert_eq!(
             setting(&text(&format!("{package}/Cargo.toml")), "package", "publish").unwrap(),
             "false",

@@ -96,7 +96,8 @@ fn the_shelf_is_bounded_and_other_calls_are_not_kept() {
         drop(pending);
     }
     assert_eq!(node.late.len(), 16);
-    let question = Call { purpose: Purpose::Other, ..acquire("k", "t") };
+    let mut question = acquire("k", "t");
+    question.purpose = Purpose::Other;
     let Begun::Sent(pending) = node.begin(&question, Lane::Ordinary, by, Patience::Wait) else { panic!() };
     drop(pending);
     for i in 4..20 {

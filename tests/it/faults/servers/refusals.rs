@@ -247,12 +247,22 @@ fn fault_21_a_user_without_permission<K: Kind>() {
         server.ask::<()>(&set);
     };
     let locks = || Redlock::open(format!("redis://ann:pw@{address}/")).unwrap();
-    // No scripts, no keys, no INFO, no SET, no TIME (noticed when the key is set already).
-    for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +@all -time", "~* +info"] {
+    // No scripts, no keys, no INFO, no SET.
+    for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +info"] {
         user(rules);
         assert_misuse(&refused_at_once::<K>(&locks()), &address, "permission|user");
         assert_eq!(server.get("a"), None, "nothing is left behind with `{rules}`");
     }
+    // TIME is needed by fences, and to wait for somebody.
+    user("~* +@all -time");
+    let timeless = locks();
+    let guard = K::new(&timeless, "a").lease(LONG).lock().unwrap();
+    assert_misuse(&guard.fencing_token().unwrap_err(), &address, "permission|user");
+    guard.check().unwrap();
+    K::unlock(guard).unwrap();
+    // From then on each acquire would raise the fence; that it fails is noticed when the key is set already.
+    assert_misuse(&refused_at_once::<K>(&timeless), &address, "permission|user");
+    assert_eq!(server.get("a"), None, "nothing is left behind without TIME");
     // Taken away while the lock is held.
     user("~* +@all -info");
     let locks = locks();

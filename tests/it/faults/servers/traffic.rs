@@ -152,13 +152,16 @@ fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
 fn fault_08_a_late_acquire_and_a_server_that_does_not_know_the_release<K: Kind>() {
     let rig = Rig::start(1);
     let locks = rig.open();
-    let other = K::new(&locks, "other").lease(LONG).lock().unwrap(); // The server knows the acquire from here on.
+    let asks_for_fences = K::new(&locks, "first").lease(LONG).lock().unwrap();
+    asks_for_fences.fencing_token().unwrap();
+    let other = K::new(&locks, "other").lease(LONG).lock().unwrap(); // The server knows that acquire from here on.
     let held = rig.proxies[0].on("acquire", Act::Hold);
     assert!(K::new(&locks, "a").lease(LONG).try_lock().is_err());
     held.release();
     eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
     eventually("nothing stays", SOON, || rig.is_free("a"));
     K::unlock(other).unwrap();
+    K::unlock(asks_for_fences).unwrap();
 }
 
 /// A node's vote comes after the lock was taken without it, and after it was given up.

@@ -4,188 +4,23 @@
 //! deadlines anchored before the first byte, a release for every vote that is not a definite no, and no vote of a node that
 //! restarted just now. One node is the case N = 1 of the same code.
 
+mod ballot;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+pub(crate) use self::ballot::{Ballot, Tally, Vote};
 use crate::clock::{Clock, Tick};
-use crate::config::{Limits, drift};
+use crate::config::Limits;
 use crate::error::{Error, NodeError};
 use crate::gate::Gates;
-use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
+use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble};
 use crate::script::{Call, Purpose};
 
 /// While connections are being made, how long to wait for one node before looking at the next.
 const COLD_SLICE: Duration = Duration::from_millis(2);
-
-/// What one node says to a call, whatever the kind of lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Vote {
-    /// Done; the fence is 0 where the call has none.
-    Yes { fence: u64 },
-    /// Not done, and the lock still ours: somebody waits for it.
-    Held,
-    /// A definite no: the key is somebody else's, for that long (`None`: without end).
-    Taken { token: String, ttl: Option<Duration> },
-    /// A definite no: there is no such key.
-    Absent,
-    /// No answer that counts.
-    Failed(Failure),
-}
-
-impl Vote {
-    /// Reads the replies that the scripts document: `1`, `0`, `-1`, `{1, fence}`, `{1, token, ms}`, `{0, ms, token}`, `{0}`.
-    fn read(value: &Value) -> Option<Vote> {
-        match value {
-            Value::Int(1) => Some(Vote::Yes { fence: 0 }),
-            Value::Int(2) => Some(Vote::Held),
-            Value::Int(0) => Some(Vote::Taken { token: String::new(), ttl: None }),
-            Value::Int(-1) => Some(Vote::Absent),
-            Value::List(items) => match items.as_slice() {
-                [Value::Int(1), fence] => Some(Vote::Yes { fence: number(fence)? }),
-                [Value::Int(1), token, Value::Int(ms)] | [Value::Int(0), Value::Int(ms), token] => {
-                    Some(Vote::Taken { token: text(token)?, ttl: u64::try_from(*ms).ok().map(Duration::from_millis) })
-                }
-                [Value::Int(0)] => Some(Vote::Absent),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    fn from_result(result: Result<Value, Failure>) -> Vote {
-        match result {
-            Ok(value) => Vote::read(&value).unwrap_or_else(|| {
-                Vote::Failed(Failure {
-                    trouble: Trouble::Refused,
-                    executed: Executed::Maybe,
-                    message: format!("unexpected reply {value:?}"),
-                })
-            }),
-            Err(failure) => Vote::Failed(failure),
-        }
-    }
-
-    pub(crate) fn is_yes(&self) -> bool {
-        matches!(self, Vote::Yes { .. })
-    }
-
-    /// The token is certainly not this call's: another one, none, or a key of another type.
-    pub(crate) fn is_definite_no(&self) -> bool {
-        match self {
-            Vote::Taken { .. } | Vote::Absent => true,
-            Vote::Failed(failure) => failure.trouble == Trouble::WrongType,
-            Vote::Yes { .. } | Vote::Held => false,
-        }
-    }
-
-    /// Nothing of the call has got through, which can be otherwise in a moment.
-    fn is_unsent(&self) -> bool {
-        use Trouble::{LeftOut, TimedOut, Transient, Unreachable};
-        let passes = |trouble| matches!(trouble, Unreachable | TimedOut | LeftOut | Transient);
-        matches!(self, Vote::Failed(failure) if failure.executed == Executed::No && passes(failure.trouble))
-    }
-
-    /// Whether our token may stand on this node after an acquire that said this.
-    fn may_be_set(&self) -> bool {
-        match self {
-            Vote::Yes { .. } | Vote::Held => true,
-            Vote::Failed(failure) => failure.executed == Executed::Maybe,
-            Vote::Taken { .. } | Vote::Absent => false,
-        }
-    }
-}
-
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::Text(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        _ => None,
-    }
-}
-
-fn number(value: &Value) -> Option<u64> {
-    text(value)?.parse().ok()
-}
-
-/// Counts votes. Pure; right for even numbers of nodes too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) of: usize,
-    pub(crate) yes: usize,
-    pub(crate) no: usize,
-    pub(crate) failed: usize,
-}
-
-impl Tally {
-    pub(crate) fn count(votes: &[Vote]) -> Tally {
-        let yes = votes.iter().filter(|v| v.is_yes()).count();
-        let failed = votes.iter().filter(|v| matches!(v, Vote::Failed(_))).count();
-        Tally { of: votes.len(), yes, failed, no: votes.len() - yes - failed }
-    }
-
-    /// Votes that make a majority.
-    pub(crate) fn need(of: usize) -> usize {
-        #[cfg(test)]
-        if crate::simulation::is_on(crate::simulation::Control::HalfIsEnough) {
-            return of / 2;
-        }
-        of / 2 + 1
-    }
-
-    pub(crate) fn won(&self) -> bool {
-        self.yes >= Tally::need(self.of)
-    }
-
-    /// A majority was asked and answered; so a round that is not won was lost to others, not to failures.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.yes + self.no >= Tally::need(self.of)
-    }
-}
-
-/// The votes of one round, with the moment before its first byte.
-#[derive(Debug)]
-pub(crate) struct Ballot {
-    pub(crate) votes: Vec<Vote>,
-    pub(crate) started: Tick,
-    /// On some node a copy of the call may still be executed, out of order.
-    pub(crate) ghost: bool,
-}
-
-impl Ballot {
-    pub(crate) fn tally(&self) -> Tally {
-        Tally::count(&self.votes)
-    }
-
-    /// The largest number that came with a yes.
-    pub(crate) fn largest_fence(&self) -> u64 {
-        let fence = |vote: &Vote| if let Vote::Yes { fence } = vote { *fence } else { 0 };
-        self.votes.iter().map(fence).max().unwrap_or(0)
-    }
-
-    /// The smallest time-to-live that another holder has.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
-        self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
-    }
-
-    /// For how long a lock that this round won is surely held.
-    pub(crate) fn validity(&self, lease: Duration, now: Tick) -> Duration {
-        self.started.after(lease).before(drift(lease)).since(now)
-    }
-
-    /// The first failure of that kind of trouble, with its node's index.
-    pub(crate) fn failure(&self, trouble: Trouble) -> Option<(usize, &Failure)> {
-        self.votes.iter().enumerate().find_map(|(i, vote)| match vote {
-            Vote::Failed(failure) if failure.trouble == trouble => Some((i, failure)),
-            _ => None,
-        })
-    }
-
-    /// Some node may have our token, now or later, although it did not vote yes.
-    pub(crate) fn is_haunted(&self) -> bool {
-        self.ghost || self.votes.iter().any(|vote| !vote.is_yes() && vote.may_be_set())
-    }
-}
 
 /// The nodes, and the one function that asks them.
 #[derive(Debug)]
@@ -468,62 +303,4 @@ fn crowded() -> Failure {
 
 fn no_connection() -> Failure {
     Failure { trouble: Trouble::TimedOut, executed: Executed::No, message: "no connection in time".into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failed() -> Vote {
-        Vote::Failed(no_connection())
-    }
-
-    #[test]
-    fn every_combination_up_to_seven_nodes() {
-        for of in 1..=7_usize {
-            for yes in 0..=of {
-                for no in 0..=(of - yes) {
-                    let votes: Vec<Vote> = std::iter::repeat_n(Vote::Yes { fence: 1 }, yes)
-                        .chain(std::iter::repeat_n(Vote::Absent, no))
-                        .chain(std::iter::repeat_n(failed(), of - yes - no))
-                        .collect();
-                    let tally = Tally::count(&votes);
-                    assert_eq!(tally.won(), 2 * yes > of, "{tally:?}");
-                    assert_eq!(tally.is_answered(), 2 * (yes + no) > of, "{tally:?}");
-                    assert_eq!(tally.yes + tally.no + tally.failed, of);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn two_majorities_always_share_a_node() {
-        for of in 1..=9 {
-            assert!(2 * Tally::need(of) > of);
-        }
-    }
-
-    #[test]
-    fn replies_become_votes() {
-        let text = |s: &str| Value::Text(s.into());
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(1), text("17")])), Some(Vote::Yes { fence: 17 }));
-        let taken = Some(Vote::Taken { token: "t".into(), ttl: Some(Duration::from_millis(5)) });
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(5), text("t")])), taken);
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(1), text("t"), Value::Int(5)])), taken);
-        let endless = Some(Vote::Taken { token: "t".into(), ttl: None });
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(-1), text("t")])), endless);
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0)])), Some(Vote::Absent));
-        for odd in [Value::Nil, Value::Int(7), text("x"), Value::List(vec![])] {
-            assert_eq!(Vote::read(&odd), None, "{odd:?}");
-            assert!(Vote::from_result(Ok(odd)).may_be_set());
-        }
-    }
-
-    #[test]
-    fn an_unknown_outcome_is_never_a_no() {
-        let unknown =
-            Vote::Failed(Failure { trouble: Trouble::TimedOut, executed: Executed::Maybe, message: String::new() });
-        assert!(unknown.may_be_set() && !unknown.is_definite_no());
-        assert!(!failed().may_be_set() && !failed().is_definite_no());
-    }
 }

@@ -3,6 +3,11 @@
 //! Two locks, always taken in this order: `io` is held through a round, so that the rounds of one lease never overlap (a refill
 //! never races a release, and nothing is sent after the release); `state` is held for a few instructions, never across I/O.
 //! The user's handlers of a loss are called with neither: one that blocks must not keep `unlock` waiting.
+//!
+//! The end of a lease is in [`release`], handing it to the next thread of this process in [`passing`].
+
+mod passing;
+mod release;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +17,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Lease;
-use super::giving_up::{is_confirmed, is_everywhere, merge};
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
-use crate::config::{LONGEST_STREAK, MIN_LEASE, MOST_IN_STREAK, RENEW_DIVISOR, Terms, check_lease, drift, grant_span};
+use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
 use crate::error::{Error, LostReason};
 use crate::key::Key;
 use crate::node::Lane;
-use crate::primitive::{Attempt, GiveUp, Grant, Primitive};
-use crate::quorum::{Ask, Ballot, Quorum, Vote};
-use crate::token::{LockId, granted_id};
-use crate::wait::{Spot, Turn};
+use crate::primitive::{Attempt, Primitive};
+use crate::quorum::{Ballot, Quorum, Vote};
+use crate::token::LockId;
+use crate::wait::Turn;
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
@@ -39,8 +43,7 @@ pub(crate) struct Core {
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
-    /// Since when, and how often, the lock has been passed on inside this process without a look at who else waits.
-    streak: (Tick, u32),
+    streak: Streak,
     renewals: AtomicU32,
     /// Has its full length yet to get: a grant is shorter, or longer, than the lease.
     is_grant: AtomicBool,
@@ -69,6 +72,16 @@ pub(crate) struct Origin {
     pub(crate) waiter: Option<Arc<str>>,
     /// Server time in ms at which the chain of grants began; 0 for none.
     pub(crate) chain: u64,
+}
+
+/// A lock that is passed on inside this process.
+#[derive(Debug, Clone, Copy)]
+struct Streak {
+    /// When the servers gave it to this process.
+    began: Tick,
+    /// Since when, and how often, it has been passed on without a look at who else waits.
+    since: Tick,
+    count: u32,
 }
 
 /// What the rounds of a lease carry from one to the next.
@@ -126,7 +139,7 @@ impl Core {
             born,
             hold_end,
             origin,
-            streak: (born, 0),
+            streak: Streak { began: born, since: born, count: 0 },
             renewals: AtomicU32::new(0),
             is_grant: AtomicBool::new(false),
             state: Mutex::new(State::held(until)),
@@ -437,212 +450,26 @@ impl Core {
         self.still_ours()?;
         let mut fence = io.holding.fence();
         if fence == 0 {
-            fence = self.fence_round(None)?;
+            fence = self.fence_round(&mut io, None)?;
         }
         if self.quorum.len() > 1 {
-            self.fence_round(Some(fence))?;
+            self.fence_round(&mut io, Some(fence))?;
         }
         io.fence = Some(fence);
         Ok(fence)
     }
 
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
-    fn fence_round(&self, fence: Option<u64>) -> Result<u64, Error> {
+    fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
         let call = self.primitive.fence(&self.id, fence);
         let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        io.holding.clear(&ballot.votes);
+        let until = io.holding.deadline().min(self.hold_end);
+        if self.quorum.now() >= until {
+            self.lose(self.reason_of(&ballot, until));
+        }
         self.verdict("fence", &ballot)?;
         Ok(ballot.largest_fence())
-    }
-
-    // --- passing it on ------------------------------------------------------------------------------------------------
-
-    /// Takes the lease over for the next thread in line, if there is one that wants it on the same terms: same token, same deadline, no
-    /// round trip. Its fence is new: a holder's fence must exceed what the ones before him saw. Not for ever while other
-    /// processes wait.
-    pub(crate) fn pass_on(&self) -> Option<(Core, Arc<Spot<Lease>>)> {
-        if !self.terms.is_plain() || !self.has_successor() {
-            return None;
-        }
-        let streak = self.next_streak()?;
-        // A round under way would report to the wrong lease; then it is released for real.
-        let io = self.io.try_lock()?;
-        let mut state = self.state.lock();
-        let enough = self.terms.lease / RENEW_DIVISOR;
-        if state.now != LeaseState::Held || state.until.since(self.quorum.now()) < enough {
-            return None;
-        }
-        let mut turn = self.turn.lock();
-        let spot = turn.as_ref()?.successor(&self.terms)?;
-        state.release();
-        let successor = Core {
-            quorum: Arc::clone(&self.quorum),
-            primitive: Arc::clone(&self.primitive),
-            key: self.key.clone(),
-            id: self.id.clone(),
-            terms: self.terms.clone(),
-            pid: self.pid,
-            born: self.quorum.now(),
-            hold_end: Tick::NEVER,
-            origin: self.origin.clone(),
-            streak,
-            renewals: AtomicU32::new(0),
-            is_grant: AtomicBool::new(self.is_grant.load(Ordering::Relaxed)),
-            state: Mutex::new(State::held(state.until)),
-            io: Mutex::new(Io { holding: io.holding.without_fence(), fence: None, haunted: io.haunted }),
-            on_lost: Mutex::new(Vec::new()),
-            turn: Mutex::new(turn.take()),
-        };
-        Some((successor, spot))
-    }
-
-    fn has_successor(&self) -> bool {
-        self.turn.lock().as_ref().is_some_and(|turn| turn.has_successor(&self.terms))
-    }
-
-    /// The streak with one holder more; none if it is long enough and others wait.
-    fn next_streak(&self) -> Option<(Tick, u32)> {
-        let (since, count) = self.streak;
-        let now = self.quorum.now();
-        if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
-            return Some((since, count + 1));
-        }
-        let call = self.primitive.waiters(&self.id, self.origin.waiter.as_deref());
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
-        // The number of waiters stands where other calls have a fence.
-        (ballot.tally().won() && ballot.largest_fence() == 0).then_some((self.quorum.now(), 0))
-    }
-
-    // --- the end ------------------------------------------------------------------------------------------------------
-
-    /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
-    /// the wait took.
-    pub(crate) fn release(&self, patience: Duration) -> Release {
-        self.settle();
-        let is_orderly = self.state.lock().release();
-        let release = self.release_after(patience, is_orderly);
-        self.leave_line();
-        self.tell_loss();
-        release
-    }
-
-    fn release_after(&self, patience: Duration, is_orderly: bool) -> Release {
-        let timeout = self.quorum.limits.node_timeout;
-        // Who has little patience for the round under way has none to spare for this one: a drop ends within one node timeout.
-        let time = timeout.checked_sub(patience).filter(|left| !left.is_zero()).unwrap_or(timeout);
-        match self.io.try_lock_for(patience) {
-            Some(io) => self.release_rounds(&io, self.quorum.now().after(time), is_orderly),
-            None => self.unreleased(),
-        }
-    }
-
-    /// What is left of the minimum hold.
-    fn keep(&self) -> Duration {
-        self.born.after(self.terms.at_least).since(self.quorum.now())
-    }
-
-    /// The round under way did not end in time.
-    fn unreleased(&self) -> Release {
-        let of = self.quorum.len();
-        let key = self.key.as_str().to_owned();
-        let state = self.state.lock().now;
-        let error = match state {
-            LeaseState::Lost(reason) if reason != LostReason::Revoked => self.lost(reason),
-            _ => Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() },
-        };
-        // A minimum hold is not over for this process either.
-        Release { result: Err(error), haunted: self.keep().is_zero() }
-    }
-
-    /// Compare and delete everywhere, or grant to the next waiter if this is an orderly release. Repeated in the time there is while
-    /// connection errors leave it unconfirmed; a repetition grants nothing.
-    fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool) -> Release {
-        let keep = self.keep();
-        let mut ballot = self.release_once(keep, by, is_orderly);
-        let pause = self.quorum.limits.node_timeout / 10;
-        let plain = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant: None };
-        while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
-            self.quorum.clock.sleep(pause);
-            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
-            let again = self.quorum.round(&self.primitive.release(&plain), Lane::Reserved, by, &missing);
-            merge(&mut ballot, again);
-        }
-        let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
-        Release { result: self.judge_release(&ballot), haunted }
-    }
-
-    /// Who met nobody on the way in has most likely nobody behind him: the lean release. If somebody came, or was there, the lock is granted.
-    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot {
-        let is_lean = self.origin.waiter.is_none() && keep.is_zero();
-        let first = is_lean.then(|| self.quorum.round(&self.primitive.free(&self.id), Lane::Reserved, by, &|_| true));
-        let is_held = |ballot: &Ballot, i: usize| ballot.votes.get(i) == Some(&Vote::Held);
-        match first {
-            Some(mut ballot) if ballot.votes.contains(&Vote::Held) => {
-                let rest = self.grant_round(keep, by, is_orderly, &|i| is_held(&ballot, i));
-                ballot.ghost |= rest.ghost;
-                for (old, new) in ballot.votes.iter_mut().zip(rest.votes) {
-                    if *old == Vote::Held {
-                        *old = new;
-                    }
-                }
-                ballot
-            }
-            Some(ballot) => ballot,
-            None => self.grant_round(keep, by, is_orderly, &|_| true),
-        }
-    }
-
-    fn grant_round(&self, keep: Duration, by: Tick, is_orderly: bool, ask: Ask<'_>) -> Ballot {
-        let next = granted_id();
-        let grant = Grant {
-            next: &next,
-            span: grant_span(self.terms.lease),
-            chain: self.origin.chain,
-            with_fence: self.quorum.are_fences_wanted(),
-        };
-        let waiter = self.origin.waiter.as_deref();
-        let give_up = GiveUp { id: &self.id, keep, waiter, grant: is_orderly.then_some(grant) };
-        self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask)
-    }
-
-    fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
-        let state = self.state.lock().now;
-        if let LeaseState::Lost(reason) = state
-            && (reason != LostReason::Revoked || is_confirmed(ballot))
-        {
-            return Err(self.lost(reason));
-        }
-        let tally = ballot.tally();
-        let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
-        // After a transmission that broke off, "not held" means that the first one had done it.
-        let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.ghost;
-        if !could_be_ours {
-            let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
-            return Err(wrong_type.unwrap_or_else(|| self.lost(self.reason_of(ballot, Tick::ZERO))));
-        }
-        if is_confirmed(ballot) {
-            return Ok(());
-        }
-        Err(Error::Unconfirmed {
-            key: self.key.as_str().to_owned(),
-            confirmed: tally.yes + gone,
-            of: tally.of,
-            nodes: self.quorum.node_errors(&ballot.votes),
-        })
-    }
-
-    /// Gives up the lock although its guard lives; the guard reports it lost from now on. False if it was not held any more.
-    pub(crate) fn revoke(&self) -> Result<bool, Error> {
-        self.settle();
-        if !self.state.lock().is_live() || self.is_forked_copy() {
-            return Ok(false);
-        }
-        self.lose(LostReason::Revoked);
-        let release = self.release_after(self.quorum.limits.node_timeout * 2, true);
-        self.tell_loss();
-        match release.result {
-            Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),
-            _ => Ok(true),
-        }
     }
 }
 

@@ -1,0 +1,155 @@
+//! The end of a lease: release, grant, revocation.
+
+use std::time::Duration;
+
+use super::{Core, Io, Release};
+use crate::clock::Tick;
+use crate::config::grant_span;
+use crate::error::{Error, LostReason};
+use crate::lease::giving_up::{is_confirmed, is_everywhere, merge};
+use crate::lease::state::LeaseState;
+use crate::node::Lane;
+use crate::primitive::{GiveUp, Grant};
+use crate::quorum::{Ask, Ballot, Vote};
+use crate::token::granted_id;
+
+impl Core {
+    /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
+    /// the wait took.
+    pub(crate) fn release(&self, patience: Duration) -> Release {
+        self.settle();
+        let is_orderly = self.state.lock().release();
+        let release = self.release_after(patience, is_orderly);
+        self.leave_line();
+        self.tell_loss();
+        release
+    }
+
+    fn release_after(&self, patience: Duration, is_orderly: bool) -> Release {
+        let timeout = self.quorum.limits.node_timeout;
+        // Who has little patience for the round under way has none to spare for this one: a drop ends within one node timeout.
+        let time = timeout.checked_sub(patience).filter(|left| !left.is_zero()).unwrap_or(timeout);
+        match self.io.try_lock_for(patience) {
+            Some(io) => self.release_rounds(&io, self.quorum.now().after(time), is_orderly),
+            None => self.unreleased(),
+        }
+    }
+
+    /// What is left of the minimum hold.
+    fn keep(&self) -> Duration {
+        if self.terms.at_least.is_zero() {
+            return Duration::ZERO;
+        }
+        self.born.after(self.terms.at_least).since(self.quorum.now())
+    }
+
+    /// The round under way did not end in time.
+    fn unreleased(&self) -> Release {
+        let of = self.quorum.len();
+        let key = self.key.as_str().to_owned();
+        let state = self.state.lock().now;
+        let error = match state {
+            LeaseState::Lost(reason) if reason != LostReason::Revoked => self.lost(reason),
+            _ => Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() },
+        };
+        // A minimum hold is not over for this process either.
+        Release { result: Err(error), haunted: self.keep().is_zero() }
+    }
+
+    /// Compare and delete everywhere, or grant to the next waiter if this is an orderly release. Repeated in the time there is while
+    /// connection errors leave it unconfirmed; a repetition grants nothing.
+    pub(super) fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool) -> Release {
+        let keep = self.keep();
+        let mut ballot = self.release_once(keep, by, is_orderly);
+        let pause = self.quorum.limits.node_timeout / 10;
+        let plain = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant: None };
+        while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
+            self.quorum.clock.sleep(pause);
+            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
+            let again = self.quorum.round(&self.primitive.release(&plain), Lane::Reserved, by, &missing);
+            merge(&mut ballot, again);
+        }
+        let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
+        Release { result: self.judge_release(&ballot), haunted }
+    }
+
+    /// Who met nobody on the way in has most likely nobody behind him: the lean release. If somebody came, or was there, the lock is granted.
+    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot {
+        let is_lean = self.origin.waiter.is_none() && keep.is_zero();
+        let first = is_lean.then(|| self.quorum.round(&self.primitive.free(&self.id), Lane::Reserved, by, &|_| true));
+        let is_held = |ballot: &Ballot, i: usize| ballot.votes.get(i) == Some(&Vote::Held);
+        match first {
+            Some(mut ballot) if ballot.votes.contains(&Vote::Held) => {
+                let rest = self.grant_round(keep, by, is_orderly, &|i| is_held(&ballot, i));
+                ballot.ghost |= rest.ghost;
+                for (old, new) in ballot.votes.iter_mut().zip(rest.votes) {
+                    if *old == Vote::Held {
+                        *old = new;
+                    }
+                }
+                ballot
+            }
+            Some(ballot) => ballot,
+            None => self.grant_round(keep, by, is_orderly, &|_| true),
+        }
+    }
+
+    fn grant_round(&self, keep: Duration, by: Tick, is_orderly: bool, ask: Ask<'_>) -> Ballot {
+        let next = granted_id();
+        let grant = Grant {
+            next: &next,
+            span: grant_span(self.terms.lease),
+            chain: self.origin.chain,
+            with_fence: self.quorum.are_fences_wanted(),
+        };
+        let waiter = self.origin.waiter.as_deref();
+        let give_up = GiveUp { id: &self.id, keep, waiter, grant: is_orderly.then_some(grant) };
+        let ballot = self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask);
+        // Freed for real for those who poll, whom the next of this process must not beat to it. The number stands where other calls have a fence.
+        if ballot.largest_fence() > 0 {
+            self.rest();
+        }
+        ballot
+    }
+
+    fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
+        let state = self.state.lock().now;
+        if let LeaseState::Lost(reason) = state
+            && (reason != LostReason::Revoked || is_confirmed(ballot))
+        {
+            return Err(self.lost(reason));
+        }
+        let tally = ballot.tally();
+        let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
+        // After a transmission that broke off, "not held" means that the first one had done it.
+        let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.ghost;
+        if !could_be_ours {
+            let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
+            return Err(wrong_type.unwrap_or_else(|| self.lost(self.reason_of(ballot, Tick::ZERO))));
+        }
+        if is_confirmed(ballot) {
+            return Ok(());
+        }
+        Err(Error::Unconfirmed {
+            key: self.key.as_str().to_owned(),
+            confirmed: tally.yes + gone,
+            of: tally.of,
+            nodes: self.quorum.node_errors(&ballot.votes),
+        })
+    }
+
+    /// Gives up the lock although its guard lives; the guard reports it lost from now on. False if it was not held any more.
+    pub(crate) fn revoke(&self) -> Result<bool, Error> {
+        self.settle();
+        if !self.state.lock().is_live() || self.is_forked_copy() {
+            return Ok(false);
+        }
+        self.lose(LostReason::Revoked);
+        let release = self.release_after(self.quorum.limits.node_timeout * 2, true);
+        self.tell_loss();
+        match release.result {
+            Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),
+            _ => Ok(true),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Runs the models. [`redlock_models::explore`] tells how to run more schedules, or one again.
+
+macro_rules! models {
+    ($($module:ident { $($model:ident)* })*) => {
+        $(mod $module {
+            $(#[test]
+            fn $model() {
+                let name = concat!(stringify!($module), "::", stringify!($model));
+                redlock_models::explore::explore(name, redlock_models::$module::$model);
+            })*
+        })*
+    };
+}
+
+models! {
+    queue {
+        first_come_first_served
+        a_crowd
+        late_while_moving_up
+        late_or_closed_while_promised
+        hand_to_hand
+        hand_to_hand_to_the_end
+        closed_while_entering
+        trying_while_others_wait
+        tickets_come_and_go
+    }
+    renewal {
+        one_after_the_other
+        side_by_side
+        ended_while_a_round_hangs
+        taken_over_while_it_ends
+        idle_threads_end
+        lost_before_its_guard_ends
+        the_client_ends
+    }
+    relay {
+        from_hand_to_hand
+        from_hand_to_hand_in_time
+    }
+}

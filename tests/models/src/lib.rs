@@ -1,0 +1,48 @@
+//! Models of the library's threads: the line in which threads of one process wait for a lock (`wait.rs`), and the threads that renew
+//! leases (`lease/renewal.rs`).
+//!
+//! These are the library's own files. In place of its `sync` they get one that belongs to the scheduler `shuttle`, which runs a model many
+//! times and decides at every lock, notification and atomic which thread goes on. A thread that waits for ever is a deadlock, and fails the model.
+//!
+//! 1. [`sync`]: mutexes, condition variables and threads on that scheduler.
+//! 2. [`world`]: a clock that moves only when a model says so, and a count of threads.
+//! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds instead of sending them.
+//! 4. [`queue`], [`renewal`], [`relay`]: the models. The last is of both files together.
+//! 5. [`explore`]: how often, and in which order of threads, a model is run.
+
+// The library's files have unit tests of their own, which need the real threads and more of the library.
+#![cfg(not(test))]
+#![allow(missing_docs, reason = "no interface for others")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    clippy::indexing_slicing,
+    reason = "a model fails by panicking"
+)]
+
+/// The library's own files, with what they have for others that is not used here.
+macro_rules! from_library {
+    ($($name:ident $path:literal)*) => {
+        $(#[allow(dead_code, unreachable_pub)]
+        #[path = $path]
+        mod $name;)*
+    };
+}
+
+from_library! {
+    clock "../../../redlock-sync/src/clock.rs"
+    config "../../../redlock-sync/src/config.rs"
+    error "../../../redlock-sync/src/error.rs"
+    token "../../../redlock-sync/src/token.rs"
+    wait "../../../redlock-sync/src/wait.rs"
+}
+
+pub mod explore;
+mod lease;
+pub mod queue;
+pub mod relay;
+pub mod renewal;
+mod sync;
+mod world;

@@ -1,0 +1,328 @@
+//! Models of the line in which threads wait for a lock: `wait.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::thread::{self, JoinHandle, ThreadId};
+
+use crate::clock::{Clock, Tick};
+use crate::config::Terms;
+use crate::sync::{Condvar, Mutex};
+use crate::token::LockId;
+use crate::wait::{Entered, Lines, Turn};
+use crate::world::{self, ModelClock};
+
+/// The lines of one client, and one key.
+pub(crate) struct Rig<T> {
+    pub(crate) lines: Arc<Lines<T>>,
+    pub(crate) key: Arc<str>,
+    /// Somebody is at the head or was handed what it has.
+    is_held: Arc<Mutex<bool>>,
+}
+
+impl<T> Clone for Rig<T> {
+    fn clone(&self) -> Rig<T> {
+        Rig { lines: Arc::clone(&self.lines), key: Arc::clone(&self.key), is_held: Arc::clone(&self.is_held) }
+    }
+}
+
+impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
+    pub(crate) fn new() -> Rig<T> {
+        Rig::on(Arc::new(ModelClock))
+    }
+
+    fn on(clock: Arc<dyn Clock>) -> Rig<T> {
+        Rig { lines: Lines::new(clock), key: "key".into(), is_held: Arc::new(Mutex::new(false)) }
+    }
+
+    pub(crate) fn enter(&self, until: Tick) -> Entered<T> {
+        self.lines.enter(&self.key, until, &Terms::default())
+    }
+
+    fn head(&self) -> Turn<T> {
+        self.lines.try_enter(&self.key).expect("nobody is there")
+    }
+
+    /// Holds the lock for a moment, in which nobody else may.
+    pub(crate) fn hold(&self) {
+        let was_held = std::mem::replace(&mut *self.is_held.lock(), true);
+        assert!(!was_held, "two are at the head");
+        *self.is_held.lock() = false;
+    }
+
+    /// What everybody does who gets the head.
+    fn hold_and_leave(&self, turn: Turn<T>) {
+        self.hold();
+        drop(turn);
+    }
+
+    fn spawn<R: Send + 'static>(&self, run: impl FnOnce(Rig<T>) -> R + Send + 'static) -> JoinHandle<R> {
+        let rig = self.clone();
+        thread::spawn(move || run(rig))
+    }
+
+    /// Nothing is kept of a key that nobody wants.
+    pub(crate) fn assert_empty(&self) {
+        let lines = format!("{:?}", self.lines);
+        assert!(lines.contains("by_key: {}"), "left over: {lines}");
+    }
+}
+
+/// Written out before the panic: no other thread may run within its hook, and to look into a mutex is to let one run.
+pub(crate) fn unexpected<T: std::fmt::Debug>(entered: &Entered<T>) -> ! {
+    let entered = format!("{entered:?}");
+    panic!("{entered}");
+}
+
+fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// A clock that knows who has read it: a thread that stands in line does, after it has taken its place.
+#[derive(Debug)]
+struct Watched {
+    seen: Mutex<Vec<ThreadId>>,
+    changed: Condvar,
+}
+
+impl Clock for Watched {
+    fn now(&self) -> Tick {
+        self.seen.lock().push(thread::current().id());
+        self.changed.notify_all();
+        world::now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        world::pass(time);
+    }
+}
+
+impl Watched {
+    fn until_seen(&self, thread: ThreadId) {
+        let mut seen = self.seen.lock();
+        while !seen.contains(&thread) {
+            self.changed.wait(&mut seen);
+        }
+    }
+}
+
+/// Threads that came one after the other get the head in that order.
+pub fn first_come_first_served() {
+    let clock = Arc::new(Watched { seen: Mutex::new(Vec::new()), changed: Condvar::new() });
+    let rig: Rig<()> = Rig::on(Arc::clone(&clock) as Arc<dyn Clock>);
+    let head = rig.head();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut threads = Vec::new();
+    for i in 0..3 {
+        let order = Arc::clone(&order);
+        let thread = rig.spawn(move |rig| {
+            let Entered::Head(turn) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
+            order.lock().push(i);
+            rig.hold_and_leave(turn);
+        });
+        clock.until_seen(thread.thread().id());
+        threads.push(thread);
+    }
+    rig.hold_and_leave(head);
+    all(threads);
+    assert_eq!(*order.lock(), [0, 1, 2]);
+    rig.assert_empty();
+}
+
+/// However many come at once, one at a time is at the head, and nobody is left behind. No time passes: each wake-up counts.
+pub fn a_crowd() {
+    let rig: Rig<()> = Rig::new();
+    let threads = (0..3).map(|_| {
+        rig.spawn(|rig| {
+            for _ in 0..2 {
+                let Entered::Head(turn) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
+                rig.hold_and_leave(turn);
+            }
+        })
+    });
+    all(threads.collect());
+    rig.assert_empty();
+}
+
+/// A thread whose time is up while it moves up passes the turn on: the one behind it, which has time, gets it.
+pub fn late_while_moving_up() {
+    let rig: Rig<()> = Rig::new();
+    let until = world::now().after(Duration::from_secs(5));
+    let head = rig.head();
+    let hurried = rig.spawn(move |rig| match rig.enter(until) {
+        Entered::Head(turn) => rig.hold_and_leave(turn),
+        Entered::Late => assert!(world::now() >= until, "before its time"),
+        other => unexpected(&other),
+    });
+    let patient = rig.spawn(|rig| match rig.enter(Tick::NEVER) {
+        Entered::Head(turn) => rig.hold_and_leave(turn),
+        other => unexpected(&other),
+    });
+    let time = rig.spawn(move |_| world::pass_until(until));
+    rig.hold_and_leave(head);
+    for thread in [hurried, patient, time] {
+        thread.join().unwrap();
+    }
+    rig.assert_empty();
+}
+
+/// Who is promised something takes it, though his time is up or the client ends, and nothing is handed to nobody.
+pub fn late_or_closed_while_promised() {
+    let rig: Rig<Gift> = Rig::new();
+    let until = world::now().after(Duration::from_millis(300));
+    let head = rig.head();
+    let waiter = rig.spawn(move |rig| match rig.enter(until) {
+        Entered::Handed(gift) => gift.take(),
+        Entered::Late => assert!(world::now() >= until, "before its time"),
+        Entered::Closed => assert!(rig.lines.is_closed(), "closed by nobody"),
+        Entered::Head(_) => panic!("the head stays until the end"),
+    });
+    let time = rig.spawn(move |_| world::pass_until(until));
+    let end = rig.spawn(|rig| rig.lines.close());
+    if let Some(spot) = head.successor(&Terms::default()) {
+        let gift = Gift::default();
+        spot.hand(gift.clone());
+        waiter.join().unwrap();
+        assert_eq!(*gift.0.lock(), 1, "one takes it");
+    } else {
+        waiter.join().unwrap();
+    }
+    all(vec![time, end]);
+    drop(head);
+    rig.assert_empty();
+}
+
+/// What is handed over, with the number of those who took it.
+#[derive(Debug, Clone)]
+struct Gift(Arc<Mutex<u32>>);
+
+impl Default for Gift {
+    fn default() -> Gift {
+        Gift(Arc::new(Mutex::new(0)))
+    }
+}
+
+impl Gift {
+    fn take(self) {
+        *self.0.lock() += 1;
+    }
+}
+
+/// What passes from hand to hand: the head of the line, and the terms on which the lock was taken.
+#[derive(Debug)]
+struct Baton {
+    turn: Turn<Baton>,
+    terms: Terms,
+}
+
+impl Rig<Baton> {
+    /// Gets the lock, however, and gives it to the next in line if there is one.
+    fn take_part(&self, until: Tick, terms: &Terms) -> bool {
+        let baton = match self.lines.enter(&self.key, until, terms) {
+            Entered::Head(turn) => Baton { turn, terms: terms.clone() },
+            Entered::Handed(baton) => baton,
+            Entered::Late | Entered::Closed => return false,
+        };
+        assert_eq!(baton.terms, *terms, "handed to somebody who wants something else");
+        self.hold();
+        // The first in line may change in between.
+        if baton.turn.has_successor(terms)
+            && let Some(spot) = baton.turn.successor(terms)
+        {
+            spot.hand(baton);
+        }
+        true
+    }
+}
+
+/// Threads on two kinds of terms pass the lock on or leave; each gets it, one at a time.
+pub fn hand_to_hand() {
+    let rig: Rig<Baton> = Rig::new();
+    let other = Terms { renew: false, ..Terms::default() };
+    let threads = [Terms::default(), Terms::default(), Terms::default(), other].map(|terms| {
+        rig.spawn(move |rig| assert!(rig.take_part(Tick::NEVER, &terms), "it has time, and nothing is closed"))
+    });
+    all(threads.into());
+    rig.assert_empty();
+}
+
+/// As `hand_to_hand`, while one runs out of time and the client ends.
+pub fn hand_to_hand_to_the_end() {
+    let rig: Rig<Baton> = Rig::new();
+    let until = world::now().after(Duration::from_millis(300));
+    let other = Terms { renew: false, ..Terms::default() };
+    let threads =
+        [(Tick::NEVER, Terms::default()), (until, Terms::default()), (Tick::NEVER, other)].map(|(until, terms)| {
+            rig.spawn(move |rig| {
+                let got = rig.take_part(until, &terms);
+                assert!(got || world::now() >= until || rig.lines.is_closed(), "sent away for nothing");
+            })
+        });
+    world::pass_until(until);
+    rig.lines.close();
+    all(threads.into());
+    assert!(matches!(rig.enter(Tick::NEVER), Entered::Closed));
+    rig.assert_empty();
+}
+
+/// The end of the client sends everybody away, also those who come just then. The lock is held all the time, so nobody moves up.
+pub fn closed_while_entering() {
+    let rig: Rig<()> = Rig::new();
+    let head = rig.head();
+    let threads = (0..2).map(|_| rig.spawn(|rig| assert!(matches!(rig.enter(Tick::NEVER), Entered::Closed))));
+    let threads = threads.collect();
+    rig.lines.close();
+    all(threads);
+    drop(head);
+    rig.assert_empty();
+}
+
+/// Those who only try get the head if nobody is there, and are in nobody's way.
+pub fn trying_while_others_wait() {
+    let rig: Rig<()> = Rig::new();
+    let until = world::now().after(Duration::from_millis(300));
+    let trying = (0..2).map(|_| {
+        rig.spawn(|rig| {
+            if let Some(turn) = rig.lines.try_enter(&rig.key) {
+                rig.hold_and_leave(turn);
+            }
+        })
+    });
+    let mut threads: Vec<_> = trying.collect();
+    threads.extend([Tick::NEVER, until].map(|until| {
+        rig.spawn(move |rig| match rig.enter(until) {
+            Entered::Head(turn) => rig.hold_and_leave(turn),
+            Entered::Late => assert!(world::now() >= until, "before its time"),
+            other => unexpected(&other),
+        })
+    }));
+    world::pass_until(until);
+    all(threads);
+    rig.assert_empty();
+    assert!(rig.lines.try_enter(&rig.key).is_some());
+    rig.assert_empty();
+}
+
+/// Tickets come and go on a key while threads stand in its line: the line stays as long as somebody is in it, and goes with the last of both.
+pub fn tickets_come_and_go() {
+    let rig: Rig<()> = Rig::new();
+    let threads = (0..2).map(|_| {
+        rig.spawn(|rig| match rig.enter(Tick::NEVER) {
+            Entered::Head(turn) => rig.hold_and_leave(turn),
+            other => unexpected(&other),
+        })
+    });
+    let mut threads: Vec<_> = threads.collect();
+    threads.push(rig.spawn(|rig| {
+        rig.lines.add_ticket(&rig.key, LockId::from_server("ours"), Tick::NEVER);
+        rig.lines.drop_tickets(&rig.key);
+    }));
+    threads.push(rig.spawn(|rig| {
+        // One that has run out already, so that it throws out idle lines.
+        rig.lines.add_ticket(&rig.key, LockId::from_server("old"), Tick::ZERO);
+        assert!(rig.lines.tickets(&rig.key).iter().all(|id| id.as_str() == "ours"));
+        rig.lines.drop_tickets(&rig.key);
+    }));
+    all(threads);
+    rig.assert_empty();
+}

@@ -1,0 +1,88 @@
+//! A model of both files together: a lock that passes from thread to thread, with its renewal thread. What a guard does here is what the
+//! library's `Lease::finish_within` and `Core::pass_on` do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+
+use crate::clock::Tick;
+use crate::config::Terms;
+use crate::lease::core::Core;
+use crate::lease::renewal::{Renewer, Worker};
+use crate::queue::{Rig, unexpected};
+use crate::wait::{Entered, Turn};
+use crate::world::{self, ModelClock};
+
+/// A guard: what is handed to the next in line.
+#[derive(Debug)]
+struct Lease {
+    turn: Turn<Lease>,
+    core: Arc<Core>,
+    worker: Arc<Worker>,
+    renewer: Arc<Renewer>,
+}
+
+impl Lease {
+    /// The lock is held, and is renewed when that is due.
+    fn hold(&self, rig: &Rig<Lease>) {
+        rig.hold();
+        if thread_rng().r#gen() {
+            world::pass_until(self.core.due());
+            self.core.until_rounds(1);
+        }
+    }
+
+    fn finish(self) {
+        let Some((core, spot)) = self.core.pass_on(|| self.turn.successor(&Terms::default())) else {
+            self.renewer.retire(&self.worker);
+            self.core.retired();
+            self.core.end();
+            return;
+        };
+        Renewer::transfer(&self.worker, Arc::clone(&core));
+        self.core.retired();
+        spot.hand(Lease { core, ..self });
+    }
+}
+
+fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
+    let lease = match rig.enter(Tick::NEVER) {
+        Entered::Head(turn) => {
+            let core = Core::every(Duration::from_millis(20));
+            let worker = renewer.assign(Arc::clone(&core)).unwrap();
+            Lease { turn, core, worker, renewer: Arc::clone(renewer) }
+        }
+        Entered::Handed(lease) => lease,
+        other => unexpected(&other),
+    };
+    lease.hold(rig);
+    lease.finish();
+}
+
+/// Each gets the lock, renewed when that is due, from whomever and on whichever thread. Then the threads end.
+pub fn from_hand_to_hand() {
+    let (rig, renewer) = (Rig::new(), Renewer::new(Arc::new(ModelClock)));
+    let threads = [(); 3].map(|()| {
+        let (rig, renewer) = (rig.clone(), Arc::clone(&renewer));
+        thread::spawn(move || take_part(&rig, &renewer))
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    rig.assert_empty();
+    renewer.close();
+    world::until_all_threads_ended();
+}
+
+/// As `from_hand_to_hand`, while the time passes: renewals come at any moment, also between the end of one lease and the next one's start.
+pub fn from_hand_to_hand_in_time() {
+    let time = thread::spawn(|| {
+        for _ in 0..3 {
+            world::pass(Duration::from_millis(10));
+        }
+    });
+    from_hand_to_hand();
+    time.join().unwrap();
+}

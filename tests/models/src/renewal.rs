@@ -1,0 +1,199 @@
+//! Models of the threads that renew leases: `lease/renewal.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+
+use crate::lease::core::Core;
+use crate::lease::renewal::{Renewer, Worker};
+use crate::sync::Mutex;
+use crate::world::{self, ModelClock};
+
+/// Shorter and longer than the thread's naps, and than the time after which an idle thread ends.
+const INTERVALS: [Duration; 4] =
+    [Duration::from_millis(20), Duration::from_millis(900), Duration::from_millis(2500), Duration::from_secs(12)];
+
+/// Longer than a thread stays without a guard.
+const LONG: Duration = Duration::from_secs(11);
+
+fn interval() -> Duration {
+    INTERVALS[thread_rng().gen_range(0..INTERVALS.len())]
+}
+
+/// The renewal threads of one client, and which of them belong to a guard.
+#[derive(Clone)]
+struct Client {
+    renewer: Arc<Renewer>,
+    with_guard: Arc<Mutex<Vec<Arc<Worker>>>>,
+}
+
+/// What a guard does about its renewal.
+struct Guard {
+    client: Client,
+    core: Arc<Core>,
+    worker: Arc<Worker>,
+    rounds: u32,
+}
+
+impl Client {
+    fn new() -> Client {
+        Client { renewer: Renewer::new(Arc::new(ModelClock)), with_guard: Arc::new(Mutex::new(Vec::new())) }
+    }
+
+    fn guard(&self, core: Arc<Core>) -> Guard {
+        let worker = self.renewer.assign(Arc::clone(&core)).unwrap();
+        let mut with_guard = self.with_guard.lock();
+        assert!(!with_guard.iter().any(|other| Arc::ptr_eq(other, &worker)), "two guards have the same thread");
+        with_guard.push(Arc::clone(&worker));
+        drop(with_guard);
+        Guard { client: self.clone(), core, worker, rounds: 0 }
+    }
+
+    fn close(&self) {
+        self.renewer.close();
+        world::until_all_threads_ended();
+    }
+}
+
+impl Guard {
+    /// Lets the time pass until the next renewal is due, and no further; waits until it was made.
+    fn renewed(&mut self) {
+        world::pass_until(self.core.due());
+        self.rounds += 1;
+        self.core.until_rounds(self.rounds);
+    }
+
+    /// Ends renewal, as the guard does before its release.
+    fn retire(self) -> Arc<Core> {
+        self.client.with_guard.lock().retain(|other| !Arc::ptr_eq(other, &self.worker));
+        self.client.renewer.retire(&self.worker);
+        self.core.retired();
+        self.core
+    }
+
+    fn end(self) {
+        self.retire().end();
+    }
+}
+
+/// Guards one after the other, on the same thread: each is renewed when that is due, though nothing but that lets the time pass.
+pub fn one_after_the_other() {
+    let client = Client::new();
+    for _ in 0..3 {
+        let mut guard = client.guard(Core::every(interval()));
+        for _ in 0..thread_rng().gen_range(0..3) {
+            guard.renewed();
+        }
+        guard.end();
+    }
+    client.close();
+}
+
+/// Guards side by side, each with a thread of its own.
+pub fn side_by_side() {
+    let client = Client::new();
+    let threads = [2, 2].map(|guards| {
+        let client = client.clone();
+        thread::spawn(move || {
+            for _ in 0..guards {
+                let mut guard = client.guard(Core::every(interval()));
+                guard.renewed();
+                guard.end();
+            }
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    client.close();
+}
+
+/// A guard ends while its renewal hangs. The thread is given to nobody else meanwhile, so the next guard is renewed; and nothing more is sent
+/// for the lease that ended.
+pub fn ended_while_a_round_hangs() {
+    let client = Client::new();
+    let core = Core::new(world::now(), Duration::from_millis(20));
+    core.server.set_silent(true);
+    let first = client.guard(core).retire();
+    let mut second = client.guard(Core::every(interval()));
+    second.renewed();
+    first.server.set_silent(false);
+    first.end();
+    // By now the first thread may be idle, or not yet.
+    let mut third = client.guard(Core::every(interval()));
+    third.renewed();
+    second.end();
+    third.end();
+    client.close();
+}
+
+/// A thread ends because it was idle for long, while another guard takes it over: the guard is renewed, by that thread or by another.
+pub fn taken_over_while_it_ends() {
+    let client = Client::new();
+    client.guard(Core::every(interval())).end();
+    let time = thread::spawn(|| {
+        world::pass(LONG);
+        world::pass(LONG);
+    });
+    let mut guard = client.guard(Core::every(interval()));
+    guard.renewed();
+    guard.end();
+    time.join().unwrap();
+    client.close();
+}
+
+/// Without guards, and without the end of the client, the threads end by themselves.
+pub fn idle_threads_end() {
+    let client = Client::new();
+    let other = {
+        let client = client.clone();
+        thread::spawn(move || client.guard(Core::new(world::now(), Duration::from_secs(1))).end())
+    };
+    client.guard(Core::every(interval())).end();
+    other.join().unwrap();
+    while *world::alive().count.lock() > 0 {
+        world::pass(LONG);
+        thread::yield_now();
+    }
+}
+
+/// The client ends while one thread is idle, one sleeps for a guard, one is in a round, and one is about to be started or taken over: all end,
+/// without any time passing.
+pub fn the_client_ends() {
+    let client = Client::new();
+    let core = Core::new(world::now(), Duration::from_secs(1));
+    core.server.set_silent(true);
+    let working = client.guard(core);
+    let sleeping = client.guard(Core::every(Duration::from_secs(12)));
+    client.guard(Core::every(Duration::from_secs(12))).end();
+    let newcomer = {
+        let client = client.clone();
+        thread::spawn(move || client.guard(Core::every(Duration::from_secs(12))).end())
+    };
+    let end = thread::spawn({
+        let renewer = Arc::clone(&client.renewer);
+        move || renewer.close()
+    });
+    let working = working.retire();
+    sleeping.end();
+    working.server.set_silent(false);
+    working.end();
+    newcomer.join().unwrap();
+    end.join().unwrap();
+    world::until_all_threads_ended();
+}
+
+/// A lease is lost while its guard lives: its thread plans nothing more, stays with the guard, and serves the next one.
+pub fn lost_before_its_guard_ends() {
+    let client = Client::new();
+    let guard = client.guard(Core::every(interval()));
+    guard.core.end();
+    world::pass_until(guard.core.due());
+    guard.retire();
+    let mut next = client.guard(Core::every(interval()));
+    next.renewed();
+    next.end();
+    client.close();
+}
