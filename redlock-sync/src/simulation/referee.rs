@@ -154,8 +154,8 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
 /// The current task's lease has run out.
 pub(super) fn ran_out(key: usize) {
     with(|world| {
-        world.counts.losses += 1;
-        world.referee.keys[key].ran_out = true;
+        let was_known = std::mem::replace(&mut world.referee.keys[key].ran_out, true);
+        world.counts.losses += u64::from(!was_known);
     });
 }
 

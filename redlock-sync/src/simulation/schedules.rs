@@ -50,7 +50,9 @@ fn run(seeds: std::ops::Range<u64>, threads: u64) -> Result<Counts, u64> {
     let mut counts = Counts::default();
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().for_each(|worker| counts.add(&worker.join().unwrap()));
+        for worker in workers {
+            counts.add(&worker.join().unwrap());
+        }
     });
     let failed = failed.into_inner();
     if failed == u64::MAX { Ok(counts) } else { Err(failed) }

@@ -167,7 +167,9 @@ impl World {
             Body::EndPops => {
                 let blocked = &self.servers[node].blocked;
                 let calls: Vec<usize> = blocked.iter().filter(|b| b.client == client).map(|b| b.call).collect();
-                calls.into_iter().for_each(|call| self.unblock(node, call));
+                for call in calls {
+                    self.unblock(node, call);
+                }
                 self.reply(call, fate, End::Reply(Ok(Value::Int(1))));
             }
         }
