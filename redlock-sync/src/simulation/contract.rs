@@ -134,8 +134,13 @@ fn waiter(id: &str, stays: Duration, was_marked: bool) -> Waiter<'_> {
 }
 
 fn release(token: &str, waiter: Option<&str>, next: Option<&str>, with_fence: bool) -> Call {
+    release_in(0, token, waiter, next, with_fence)
+}
+
+/// In a chain of grants that began at this server time.
+fn release_in(chain: u64, token: &str, waiter: Option<&str>, next: Option<&str>, with_fence: bool) -> Call {
     let next = next.map(id);
-    let grant = next.as_ref().map(|next| Grant { next, span: 5 * SECOND, chain: 0, with_fence });
+    let grant = next.as_ref().map(|next| Grant { next, span: 5 * SECOND, chain, with_fence });
     plain().release(&GiveUp { id: &id(token), keep: Duration::ZERO, waiter, grant })
 }
 
@@ -361,7 +366,8 @@ fn random_call() -> Call {
         12..15 => plain().extend(&id(any()), SECOND * 5 * fastrand::u32(1..9)),
         15..17 => plain().free(&id(any())),
         17 => again(&plain().free(&id(any()))),
-        18..22 => release(any(), some("w"), some("g"), fastrand::bool()),
+        18 => release_in(1, any(), some("w"), some("g"), fastrand::bool()),
+        19..22 => release(any(), some("w"), some("g"), fastrand::bool()),
         22 => again(&release(any(), some("w"), some("h"), fastrand::bool())),
         23 => keep(any()),
         24 | 25 => plain().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]),
