@@ -44,6 +44,12 @@ fn saturating_nanos(d: Duration) -> u64 {
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Tick;
     fn sleep(&self, d: Duration);
+
+    /// A simulation's: nothing may wait by another clock, nor start a thread.
+    #[cfg(test)]
+    fn is_virtual(&self) -> bool {
+        false
+    }
 }
 
 /// The machine's clock.

@@ -165,6 +165,18 @@ mod primitive;
 mod quorum;
 mod reentry;
 mod script;
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a test fails by a panic, and its numbers are small"
+)]
+mod simulation;
 mod sync;
 mod token;
 mod wait;

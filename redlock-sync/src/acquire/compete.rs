@@ -199,7 +199,10 @@ impl<'a> Contender<'a> {
     /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
     fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        if quorum.len() > 1 || request.terms.lock_id.is_some() {
+        let is_ticket = quorum.len() > 1 || request.terms.lock_id.is_some();
+        #[cfg(test)]
+        let is_ticket = is_ticket && !crate::simulation::is_on(crate::simulation::Control::GrantIsHeld);
+        if is_ticket {
             return Woken::Ticket(ticket);
         }
         let origin = Origin { waiter: Some(Arc::clone(self.waiter())), chain: ticket.chain };

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+#[cfg(test)]
+pub(crate) use self::core::Next;
 pub(crate) use self::core::{Core, Origin, Start};
 pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;

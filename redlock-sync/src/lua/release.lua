@@ -1,5 +1,6 @@
 -- Gives the lock up if the token still holds it: grants it to the waiter who has been blocked longest, or frees it. With a minimum
--- hold left it lets the key run out after that instead. The first write is one that a full server (maxmemory) does not refuse.
+-- hold left it lets the key run out after that instead, and tells a waiter so. The first write is one that a full server (maxmemory)
+-- does not refuse.
 -- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
 -- ARGV[1] token, ARGV[2] ms to keep the key (0 gives it up now), ARGV[3] id of the holder's waiter (may be empty),
 -- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms, ARGV[6] lifetime of the fence counter in ms (0: no fence is wanted),
@@ -26,6 +27,12 @@ if held ~= ARGV[1] then
 end
 if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if redis.call('EXISTS', KEYS[4]) == 1 then
+    -- Who waits would look again only when the whole lease has passed: the hint has one of them learn of the earlier end.
+    redis.call('DEL', KEYS[3])
+    redis.call('RPUSH', KEYS[3], '0 0 0 ')
+    redis.call('PEXPIRE', KEYS[3], 1000)
+  end
   return 1
 end
 if redis.call('EXISTS', KEYS[4]) == 0 then

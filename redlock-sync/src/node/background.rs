@@ -16,16 +16,37 @@ pub(crate) struct Background(Arc<Lazy>);
 struct Lazy {
     size: usize,
     threads: OnceLock<Arc<ScheduledThreadPool>>,
+    /// Takes the jobs of a simulation.
+    #[cfg(test)]
+    taker: Option<Taker>,
 }
+
+#[cfg(test)]
+type Taker = Box<dyn Fn(Duration, Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 impl Background {
     /// Threads for this many nodes.
     pub(crate) fn new(nodes: usize) -> Background {
-        Background(Arc::new(Lazy { size: nodes.clamp(2, 8), threads: OnceLock::new() }))
+        Background(Arc::new(Lazy {
+            size: nodes.clamp(2, 8),
+            threads: OnceLock::new(),
+            #[cfg(test)]
+            taker: None,
+        }))
+    }
+
+    /// Without threads: gives each job away.
+    #[cfg(test)]
+    pub(crate) fn given_to(taker: Taker) -> Background {
+        Background(Arc::new(Lazy { size: 0, threads: OnceLock::new(), taker: Some(taker) }))
     }
 
     /// Runs the job after a delay, or never if the client is gone by then.
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
+        #[cfg(test)]
+        if let Some(taker) = &self.0.taker {
+            return taker(delay, Box::new(job));
+        }
         drop(self.threads().execute_after(delay, job));
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::host::Host;
 use super::roster::Roster;
 use super::server::RedisNode;
-use super::{Background, NodeUrl};
+use super::{Background, Node, NodeUrl};
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -31,6 +31,9 @@ impl Default for NodeSettings {
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
     list: Vec<RedisNode>,
+    /// Nodes of a simulation, which has no others.
+    #[cfg(test)]
+    simulated: Vec<Box<dyn Node>>,
     settings: NodeSettings,
     roster: Arc<Roster>,
     background: Background,
@@ -46,7 +49,19 @@ impl Nodes {
             let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
             RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, background.clone()))
         };
-        Ok(Nodes { list: urls.iter().enumerate().map(node).collect(), settings, roster, background })
+        Ok(Nodes {
+            list: urls.iter().enumerate().map(node).collect(),
+            #[cfg(test)]
+            simulated: Vec::new(),
+            settings,
+            roster,
+            background,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn simulated(nodes: Vec<Box<dyn Node>>, settings: NodeSettings, background: Background) -> Nodes {
+        Nodes { list: Vec::new(), simulated: nodes, settings, roster: Arc::new(Roster::new(Vec::new())), background }
     }
 
     /// Connections to each node: for attempts, and set aside for renewals and releases.
@@ -55,14 +70,27 @@ impl Nodes {
     }
 
     pub(crate) fn len(&self) -> usize {
+        #[cfg(test)]
+        return self.list.len() + self.simulated.len();
+        #[cfg(not(test))]
         self.list.len()
     }
 
-    pub(crate) fn get(&self, i: usize) -> Option<&RedisNode> {
+    /// All that a round knows of them is the trait.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &dyn Node> {
+        let members = self.list.iter().map(|node| node as &dyn Node);
+        #[cfg(test)]
+        let members = members.chain(self.simulated.iter().map(|node| &**node));
+        members
+    }
+
+    #[cfg(test)]
+    pub(super) fn get(&self, i: usize) -> Option<&RedisNode> {
         self.list.get(i)
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, RedisNode> {
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, RedisNode> {
         self.list.iter()
     }
 
@@ -98,15 +126,6 @@ fn check(urls: &[NodeUrl], settings: NodeSettings) -> Result<(), Error> {
             j + 1
         )))
     })
-}
-
-impl<'a> IntoIterator for &'a Nodes {
-    type Item = &'a RedisNode;
-    type IntoIter = std::slice::Iter<'a, RedisNode>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
 }
 
 impl fmt::Debug for Nodes {

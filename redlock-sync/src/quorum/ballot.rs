@@ -113,6 +113,10 @@ impl Tally {
 
     /// Votes that make a majority.
     pub(crate) fn need(of: usize) -> usize {
+        #[cfg(test)]
+        if crate::simulation::is_on(crate::simulation::Control::HalfIsEnough) {
+            return of / 2;
+        }
         of / 2 + 1
     }
 

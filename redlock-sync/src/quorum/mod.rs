@@ -53,7 +53,7 @@ impl Quorum {
 
     /// The nodes in their order; all that a round knows of them is the trait.
     fn members(&self) -> impl Iterator<Item = &dyn Node> {
-        self.nodes.iter().map(|node| node as &dyn Node)
+        self.nodes.members()
     }
 
     pub(crate) fn need(&self) -> usize {
@@ -118,6 +118,10 @@ impl Quorum {
                 Seat::Voted(vote) => vote,
             })
             .collect();
+        #[cfg(test)]
+        if crate::simulation::is_on(crate::simulation::Control::AnchoredAtReply) {
+            return Ballot { votes, started: self.now(), ghost };
+        }
         Ballot { votes, started, ghost }
     }
 
@@ -214,7 +218,7 @@ impl Quorum {
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.nodes.get(index).map_or_else(String::new, |node| node.address().to_owned());
+        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().to_owned());
         NodeError { node: index + 1, address, message }
     }
 

@@ -1,0 +1,301 @@
+//! What the clients do: threads that take locks, work, renew, and let go, or fail to.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use super::plan::{chance, nanos};
+use super::referee::{self, Claim, Holder};
+use super::wire::SimulatedNode;
+use super::world::{Event, VirtualClock, sleep, with};
+use crate::acquire::{Engine, Request, Wait};
+use crate::clock::Tick;
+use crate::config::{Limits, drift};
+use crate::error::Error;
+use crate::key::Key;
+use crate::lease::{Lease, Next};
+use crate::lock::plain::Plain;
+use crate::node::{Background, Lane, Node, NodeSettings, Nodes};
+use crate::quorum::Quorum;
+use crate::script::{self, Arg, Purpose, Script};
+
+/// No lease is longer than so many usual ones.
+pub(super) const LONGEST_EXTENSION: u32 = 2;
+
+/// A thread of a client.
+pub(super) struct Thread {
+    pub(super) client: usize,
+    pub(super) engine: Arc<Engine>,
+}
+
+pub(super) fn quorum(client: usize, nodes: usize, limits: Limits) -> Quorum {
+    let node = |node| Box::new(SimulatedNode { client, node }) as Box<dyn Node>;
+    let settings = NodeSettings { node_timeout: limits.node_timeout, pool_size: 16, reserved_size: 4 };
+    let background = Background::given_to(Box::new(move |delay, job| {
+        with(|world| {
+            let at = world.true_time(client, delay);
+            world.plan_at(at, Event::Job { client, job });
+        });
+    }));
+    Quorum::new(
+        Nodes::simulated((0..nodes).map(node).collect(), settings, background),
+        VirtualClock::shared(client),
+        limits,
+    )
+}
+
+pub(super) fn key_name(key: usize) -> &'static str {
+    ["a", "b"][key]
+}
+
+impl Thread {
+    fn is_dead(&self) -> bool {
+        with(|world| world.clients[self.client].is_dead)
+    }
+
+    fn now(&self) -> Tick {
+        with(|world| world.tick(self.client))
+    }
+
+    /// Sleeps for a random time, up to about that.
+    fn rest(&self, most: Duration) {
+        sleep(self.client, most.mul_f64(fastrand::f64().powi(2)));
+    }
+
+    /// All that the thread does.
+    pub(super) fn live(&self) {
+        let plan = with(|world| world.plan.clone());
+        for _ in 0..plan.turns {
+            self.rest(plan.lease / 2);
+            let key = fastrand::usize(0..plan.keys);
+            let terms = plan.draw_terms();
+            let keep = terms.at_least;
+            let full = Key::new("", key_name(key), 100).unwrap();
+            let request = Request { key: full.clone(), primitive: Arc::new(Plain { key: full }), terms };
+            let patience = plan.lease.mul_f64(fastrand::f64() * 3.0);
+            let wait = match fastrand::u32(0..10) {
+                0..2 => Wait::No,
+                2..6 => Wait::Until(self.now().after(patience)),
+                _ => Wait::Forever,
+            };
+            with(|world| {
+                let client = self.client;
+                world.log(|_| format!("client {client} wants key {key}, {wait:?}"));
+            });
+            referee::wants(key);
+            let outcome = self.engine.acquire(&request, wait);
+            referee::has_waited(key);
+            if self.is_dead() {
+                return;
+            }
+            self.note_time(wait, &plan);
+            match outcome {
+                Ok(lease) => self.hold(key, lease, &plan, keep),
+                Err(error) if !self.note_error(&error) => return,
+                Err(_) => {}
+            }
+            if self.is_dead() {
+                return;
+            }
+        }
+        if chance(50) {
+            self.close();
+        }
+    }
+
+    /// A wait with a deadline ends at the deadline, but for the rounds that are under way.
+    fn note_time(&self, wait: Wait, plan: &super::plan::Plan) {
+        let Wait::Until(until) = wait else { return };
+        let late = self.now().since(until);
+        with(|world| {
+            let was_paused = world.clients[self.client].paused_until > 0;
+            // The end of a wait for a push may be late by that, if the server looks late or its word is lost.
+            let most = Duration::from_millis(200) + plan.limits.node_timeout * 5;
+            if !was_paused && late > most {
+                world.violate(format!("client {} waited {late:?} longer than it wanted", self.client));
+            }
+        });
+    }
+
+    /// False if the client is closed.
+    fn note_error(&self, error: &Error) -> bool {
+        with(|world| {
+            let client = self.client;
+            world.log(|_| format!("client {client} got no lock: {error}"));
+            match error {
+                Error::Busy { .. } => world.counts.busy += 1,
+                Error::Unavailable { .. } => world.counts.unavailable += 1,
+                Error::Closed if world.clients[client].is_closed => return false,
+                _ => world.violate(format!("client {client} got an error that cannot be: {error}")),
+            }
+            true
+        })
+    }
+
+    fn hold(&self, key: usize, lease: Lease, plan: &super::plan::Plan, keep: Duration) {
+        let token = lease.id().as_str().to_owned();
+        let task = with(|world| world.current);
+        referee::begin(
+            key,
+            key_name(key),
+            Holder::new(self.client, task, &token, Claim::Lease(Arc::clone(lease.core()))),
+        );
+        let first = lease.core().first_due();
+        // A lock that was handed over is due when it was due before.
+        with(|world| {
+            let due = world.clients[self.client].due.entry(token.clone()).or_insert(first);
+            if *due == Tick::NEVER {
+                *due = first;
+            }
+        });
+        let renews = !chance(plan.careless);
+        if !renews && chance(600) {
+            // To the bitter end.
+            self.work(&lease, plan.lease * 2, false);
+        }
+        for _ in 0..fastrand::u32(0..5) {
+            match fastrand::u32(0..10) {
+                0..5 => self.work(&lease, plan.lease.mul_f64(fastrand::f64().powi(4) * 1.5), renews),
+                5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000)), renews),
+                8 if chance(300) => drop(self.in_round(|| lease.extend(plan.lease * LONGEST_EXTENSION))),
+                _ => {}
+            }
+            if self.is_dead() {
+                break;
+            }
+            if lease.check().is_err() {
+                referee::ran_out(key);
+                break;
+            }
+            referee::act(key);
+            if chance(plan.fences)
+                && let Ok(fence) = self.in_round(|| lease.fencing_token())
+                && !self.is_dead()
+            {
+                referee::fence(key, fence);
+            }
+        }
+        if lease.check().is_err() && !self.is_dead() {
+            referee::ran_out(key);
+        }
+        referee::end(key, keep);
+        let outcome = if chance(800) {
+            self.in_round(|| lease.finish())
+        } else {
+            self.in_round(|| drop(lease));
+            Ok(())
+        };
+        with(|world| {
+            let client = self.client;
+            world.log(|_| format!("client {client} has let go of key {key}: {outcome:?}"));
+        });
+    }
+
+    /// The end of the client and a round of this thread must not wait for each other: they are one thread to the system.
+    fn in_round<R>(&self, f: impl FnOnce() -> R) -> R {
+        while with(|world| world.clients[self.client].is_closing) {
+            sleep(self.client, Duration::from_millis(1));
+        }
+        with(|world| world.clients[self.client].in_rounds += 1);
+        let result = f();
+        with(|world| world.clients[self.client].in_rounds -= 1);
+        result
+    }
+
+    /// Works for so long, while the lease is renewed when that is due.
+    fn work(&self, lease: &Lease, long: Duration, renews: bool) {
+        let end = self.now().after(long);
+        let token = lease.id().as_str();
+        loop {
+            let now = self.now();
+            let due = with(|world| world.clients[self.client].due.get(token).copied()).filter(|_| renews);
+            let due = due.unwrap_or(Tick::NEVER);
+            if now >= end || self.is_dead() {
+                return;
+            }
+            if now < due {
+                sleep(self.client, end.min(due).since(now));
+                continue;
+            }
+            with(|world| world.counts.renewals += 1);
+            let next = match self.in_round(|| lease.core().tick()) {
+                Next::At(at) => at,
+                Next::Done => Tick::NEVER,
+            };
+            with(|world| world.clients[self.client].due.insert(token.to_owned(), next));
+        }
+    }
+
+    fn close(&self) {
+        while with(|world| world.clients[self.client].in_rounds > 0 || world.clients[self.client].is_closing) {
+            sleep(self.client, Duration::from_millis(1));
+        }
+        with(|world| {
+            let client = self.client;
+            world.clients[client].is_closing = true;
+            world.clients[client].is_closed = true;
+            world.counts.closes += 1;
+            world.log(|_| format!("client {client} closes"));
+        });
+        _ = self.engine.close();
+        with(|world| world.clients[self.client].is_closing = false);
+    }
+}
+
+// --- programs in other languages --------------------------------------------------------------------------------------
+
+fn foreign_script(operation: &'static str, source: &'static str) -> Script {
+    Script { operation, source, sha: operation.to_owned() }
+}
+
+static SET: LazyLock<Script> = LazyLock::new(|| {
+    foreign_script(
+        "foreign_set",
+        "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return {0, redis.call('PTTL', KEYS[1]), 'x'}",
+    )
+});
+static DELETE: LazyLock<Script> = LazyLock::new(|| {
+    foreign_script(
+        "foreign_delete",
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
+    )
+});
+
+/// A client as the Redis documentation has it: it polls, and knows nothing of grants.
+pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
+    let plan = with(|world| world.plan.clone());
+    let now = || with(|world| world.tick(client));
+    let is_dead = || with(|world| world.clients[client].is_dead);
+    let mut got = 0;
+    for attempt in 0..plan.turns * 6 {
+        sleep(client, plan.lease.mul_f64(fastrand::f64() / 3.0));
+        let key = fastrand::usize(0..plan.keys);
+        let token = format!("foreign-{client}-{attempt}");
+        let keys = [key_name(key)];
+        let (token_arg, ms) = (Arg::Text(&token), Arg::Number(nanos(plan.lease) / 1_000_000));
+        let call = |script, args: &[Arg<'_>]| script::Call::new(script, Purpose::Other, None, plan.lease, &keys, args);
+        let by = || now().after(plan.limits.node_timeout);
+        let started = now();
+        let set = call(&SET, &[token_arg, ms]);
+        let mut ballot = quorum.round(&set, Lane::Ordinary, by(), &|_| true);
+        quorum.disqualify_restarted(&mut ballot.votes);
+        let until = started.after(plan.lease).before(drift(plan.lease));
+        if is_dead() {
+            return;
+        }
+        if ballot.tally().won() && now() < until {
+            let task = with(|world| world.current);
+            referee::begin(key, key_name(key), Holder::new(client, task, &token, Claim::Until(until)));
+            with(|world| world.counts.foreign += 1);
+            sleep(client, plan.lease.mul_f64(fastrand::f64().powi(3)));
+            if now() < until && !is_dead() {
+                referee::act(key);
+            }
+            referee::end(key, Duration::ZERO);
+            got += 1;
+        }
+        quorum.round(&call(&DELETE, &[token_arg]), Lane::Reserved, by(), &|_| true);
+        if is_dead() || got >= plan.turns {
+            return;
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Negative controls: the library broken on purpose. A check that has never failed proves nothing.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Half of the nodes, rounded down, count as a majority.
+    HalfIsEnough,
+    /// A lease is counted from the reply.
+    AnchoredAtReply,
+    /// With several nodes the token of a grant is used as the holder's.
+    GrantIsHeld,
+    /// A release does not look whose the lock is.
+    ReleaseWithoutCompare,
+    /// A fence is not stored on a majority.
+    FenceNotStored,
+    /// A release that is sent again, and finds that it has granted the lock, tells it once more.
+    RepeatedGrant,
+    /// A renewal that finds no key sets it.
+    ExtendCreates,
+    /// Nodes that restarted just now vote.
+    NoRestartGuard,
+    /// A grant is over before its envelope says so.
+    ShortGrant,
+}
+
+thread_local!(static CURRENT: Cell<Option<Control>> = const { Cell::new(None) });
+
+pub(super) fn set(control: Option<Control>) {
+    CURRENT.set(control);
+}
+
+pub(super) fn current() -> Option<Control> {
+    CURRENT.get()
+}
+
+/// Asked by the library's own code, in tests only.
+pub(crate) fn is_on(control: Control) -> bool {
+    CURRENT.get() == Some(control)
+}
+
+/// A script, broken if the control wants it so.
+pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
+    let edits: &[(&str, &str, &str)] = match CURRENT.get() {
+        Some(Control::ReleaseWithoutCompare) => &[
+            ("release", "if held ~= ARGV[1] then", "if false then"),
+            ("free", "if held ~= ARGV[1] then", "if false then"),
+        ],
+        Some(Control::FenceNotStored) => &[(
+            "fence",
+            "if fence <= stored then",
+            "if ARGV[2] ~= '0' then return {1, string.format('%.0f', math.max(fence, stored))} end\nif fence <= stored then",
+        )],
+        Some(Control::RepeatedGrant) => &[(
+            "release",
+            "if held ~= ARGV[1] then",
+            "if held == ARGV[4] then\n\
+               redis.call('RPUSH', KEYS[3], '0 0 ' .. ARGV[5] .. ' ' .. ARGV[4])\n\
+               redis.call('PEXPIRE', KEYS[3], ARGV[5])\n\
+               return 1\n\
+             end\n\
+             if held ~= ARGV[1] then",
+        )],
+        Some(Control::ExtendCreates) => &[(
+            "extend",
+            "if held == false then return -1 end",
+            "if held == false then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end",
+        )],
+        Some(Control::ShortGrant) => &[(
+            "release",
+            "redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])",
+            "redis.call('SET', KEYS[1], ARGV[4], 'PX', '300')",
+        )],
+        _ => &[],
+    };
+    edits.iter().filter(|(of, ..)| *of == name).fold(Cow::Borrowed(source), |source, (_, good, bad)| {
+        assert!(source.contains(good), "{name}.lua has no `{good}` any more: adapt the control");
+        Cow::Owned(source.replace(good, bad))
+    })
+}

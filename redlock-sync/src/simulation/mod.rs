@@ -1,0 +1,47 @@
+//! A simulation: the library's own code for rounds, leases, attempts and grants, against in-memory nodes that run its own scripts, in virtual
+//! time. Compiled for tests only.
+//!
+//! One schedule is made from a seed: so many nodes and clients, what their threads do, and what goes wrong. Messages are slow, stalled or lost
+//! before or after they were executed, connections are reset, and what they carried is executed out of order; calls are sent again;
+//! processes pause or die, clocks run at different rates and jump, nodes restart without their data. While it runs the [`referee`] checks:
+//!
+//! 1. Exclusion: whoever is given the lock, nobody else's `check` is `Ok` at that moment. So a loss is told before another holder begins.
+//! 2. No update of what the lock protects is lost.
+//! 3. Fences rise in real-time order, and a holder's stays the same.
+//! 4. A token is never asked for again after its release was sent.
+//! 5. No key of a lock is without a time-to-live, and at the end only fence counters are left.
+//! 6. Liveness: once all is well again, everybody gets through; and a wait with a deadline ends at its deadline.
+//! 7. Where nothing goes wrong, a lock that somebody wants is not without a holder for long.
+//! 8. Only those errors come which the faults can cause.
+//!
+//! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
+//!
+//! ```text
+//! REDLOCK_SIM_SCHEDULES=1000000 cargo test --release -p redlock-sync simulation::schedules -- --nocapture
+//! REDLOCK_SIM_SEED=4711 REDLOCK_SIM_SCHEDULES=1 cargo test -p redlock-sync simulation::schedules -- --nocapture
+//! ```
+//!
+//! `REDLOCK_SIM_THREADS` sets on how many threads they run. A schedule that fails is printed, with the command that repeats it. [`controls`] has the library broken on purpose; each of them must be
+//! found out. [`contract`] has the same calls for an in-memory node and for a server, so that what is simulated is what servers do.
+//!
+//! From the bottom up:
+//!
+//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`wire`]: a node as a client sees it.
+//! - [`world`]: time and events. [`plan`]: what a seed stands for.
+//! - [`client`]: what the threads do. [`referee`]: what must hold.
+//! - [`run`]: one schedule from its beginning to its end.
+
+mod client;
+mod contract;
+mod controls;
+mod lua;
+mod plan;
+mod referee;
+mod run;
+mod schedules;
+mod server;
+mod store;
+mod wire;
+mod world;
+
+pub(crate) use controls::{Control, is_on};

@@ -1,0 +1,228 @@
+//! One schedule, from its beginning to its end.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use generator::{Generator, Gn};
+
+use super::client::{LONGEST_EXTENSION, Thread, live_as_foreigner, quorum};
+use super::controls::{self, Control};
+use super::plan::{Fault, MS, Plan, Time, chance, nanos};
+use super::referee::Counts;
+use super::world::{Event, Job, Task, World, enter, leave, with};
+use crate::acquire::Engine;
+use crate::config::{LONGEST_NAP, grant_span};
+
+type Coroutine = Generator<'static, (), ()>;
+
+/// So long after all is well again everybody is through.
+const PATIENCE: Time = 120_000 * MS;
+/// A schedule that goes on for longer has somebody in a loop.
+const MOST_EVENTS: u64 = 1_000_000;
+/// In words of the machine.
+const STACK: usize = 32 * 1024;
+
+thread_local! {
+    /// Stacks of coroutines that have ended.
+    static IDLE: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What came of a schedule.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) counts: Counts,
+    pub(super) violation: Option<String>,
+    pub(super) log: Vec<String>,
+    pub(super) plan: Plan,
+    /// The same for two runs of one seed.
+    pub(super) digest: u64,
+}
+
+/// The coroutines of a schedule, by the number of their task.
+struct Coroutines(Vec<Option<Coroutine>>);
+
+impl Coroutines {
+    fn start(&mut self, client: usize, life: Job) {
+        let idle = IDLE.with_borrow_mut(Vec::pop);
+        let coroutine = match idle {
+            Some(mut coroutine) => {
+                coroutine.init_code(life);
+                coroutine
+            }
+            None => Gn::new_opt(STACK, life),
+        };
+        self.0.push(Some(coroutine));
+        with(|world| {
+            world.tasks.push(Task { client, waits: 0, is_done: false });
+            let waiter = (world.tasks.len() - 1, 0);
+            world.plan_at(world.now, Event::Wake(waiter));
+        });
+    }
+
+    fn resume(&mut self, task: usize) {
+        let Some(mut coroutine) = self.0[task].take() else { return };
+        with(|world| world.current = task);
+        coroutine.resume();
+        if coroutine.is_done() {
+            with(|world| world.tasks[task].is_done = true);
+            IDLE.with_borrow_mut(|idle| idle.push(coroutine));
+        } else {
+            self.0[task] = Some(coroutine);
+        }
+    }
+}
+
+/// Runs the schedule of a seed.
+pub(super) fn schedule(seed: u64, nodes: Option<usize>, control: Option<Control>, is_logged: bool) -> Outcome {
+    controls::set(control);
+    let mut plan = Plan::draw(seed, nodes);
+    plan.limits.restart_guard = control != Some(Control::NoRestartGuard);
+    enter(World::new(plan.clone(), is_logged));
+    let mut coroutines = Coroutines(Vec::new());
+    start_clients(&mut coroutines, &plan);
+    while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
+        with(|world| {
+            world.counts.events += 1;
+            if world.counts.events > MOST_EVENTS {
+                world.violate(format!("still not over after {MOST_EVENTS} events"));
+            }
+        });
+        handle(event, &mut coroutines, &plan);
+    }
+    finish(&plan);
+    let mut world = leave();
+    let log = world.take_log();
+    // What has not come to its end holds what is in the world no more: it must not run on.
+    std::mem::forget(coroutines);
+    controls::set(None);
+    Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
+}
+
+fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
+    for client in 0..plan.clients {
+        let quorum = quorum(client, plan.nodes, plan.limits.clone());
+        // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
+        quorum.note_lease(plan.lease * LONGEST_EXTENSION);
+        if client >= plan.clients - plan.foreign {
+            coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
+            continue;
+        }
+        let engine = Engine::new(quorum);
+        for _ in 0..[1, 1, 1, 2, 3][fastrand::usize(0..5)] {
+            let thread = Thread { client, engine: Arc::clone(&engine) };
+            coroutines.start(client, Box::new(move || thread.live()));
+        }
+    }
+}
+
+fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
+    match event {
+        Event::Wake(waiter) => {
+            let is_due = with(|world| {
+                if !world.waits(waiter) {
+                    return false;
+                }
+                let client = &world.clients[world.tasks[waiter.0].client];
+                let paused = if client.is_dead { 0 } else { client.paused_until };
+                if paused > world.now {
+                    world.plan_at(paused, Event::Wake(waiter));
+                    return false;
+                }
+                true
+            });
+            if is_due {
+                with(|world| world.counts.wakes += 1);
+                coroutines.resume(waiter.0);
+            }
+            with(|world| {
+                if world.now > plan.healed + PATIENCE {
+                    world.violate(format!("all has been well since {} ms, and somebody still waits", plan.healed / MS));
+                }
+            });
+        }
+        Event::Job { client, job } => {
+            let is_dead = with(|world| world.clients[client].is_dead);
+            if is_dead {
+                std::mem::forget(job);
+            } else {
+                coroutines.start(client, job);
+            }
+        }
+        Event::Fault(fault) => with(|world| world.strike(fault, plan)),
+        Event::Arrival { connection } => with(|world| world.arrive(connection)),
+        Event::Ghost { message, epoch } => with(|world| {
+            let server = &world.servers[message.node];
+            if server.is_up && server.epoch == epoch && !matches!(message.body, super::server::Body::Pop { .. }) {
+                world.execute(&message, false);
+            }
+        }),
+        Event::End { call, how } => with(|world| world.end(call, how)),
+        Event::Unblock { node, call } => with(|world| world.unblock(node, call)),
+        Event::Up { node } => with(|world| world.come_up(node)),
+        Event::Hangup { client } => with(|world| world.hang_up(client)),
+    }
+}
+
+/// Nothing happens any more: everybody is through, and when time has passed nothing is left.
+fn finish(plan: &Plan) {
+    with(|world| {
+        let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();
+        if world.violation.is_none() && !stuck.is_empty() {
+            world.violate(format!("nothing happens any more, and clients {stuck:?} wait"));
+        }
+        world.now += nanos(grant_span(plan.lease).max(plan.lease * 3) + LONGEST_NAP * 2);
+        if world.violation.is_none()
+            && let Some(what) = world.residue()
+        {
+            world.violate(what);
+        }
+    });
+}
+
+impl World {
+    fn strike(&mut self, fault: Fault, plan: &Plan) {
+        let now = self.now;
+        self.log(|_| format!("{fault:?}"));
+        match fault {
+            Fault::Crash { client } if !self.clients[client].is_dead => {
+                self.counts.crashes += 1;
+                self.clients[client].is_dead = true;
+                let machine = chance(300);
+                // A process that dies has its connections closed at once; a machine does not.
+                let noticed = if machine { fastrand::u64(0..2 * nanos(plan.lease)) } else { fastrand::u64(0..5 * MS) };
+                self.plan_at(now + noticed, Event::Hangup { client });
+                for task in 0..self.tasks.len() {
+                    if self.tasks[task].client == client && !self.tasks[task].is_done {
+                        let waiter = (task, self.tasks[task].waits);
+                        self.plan_at(now, Event::Wake(waiter));
+                    }
+                }
+            }
+            Fault::Crash { .. } => {}
+            Fault::Pause { client, long } => {
+                self.counts.pauses += 1;
+                self.clients[client].paused_until = now + long;
+            }
+            Fault::Partition { client, node, long } => {
+                self.counts.partitions += 1;
+                let end: Time = (now + long).min(plan.healed.max(now));
+                self.clients[client].links[node].partitioned_until = end;
+            }
+            Fault::Restart { node, long } => self.go_down(node, long),
+            Fault::Jump { node, by } => self.jump(node, by),
+        }
+    }
+
+    /// The servers find that a client is gone.
+    fn hang_up(&mut self, client: usize) {
+        for server in &mut self.servers {
+            server.blocked.retain(|blocked| blocked.client != client);
+        }
+        let arrives = fastrand::bool();
+        for connection in self.connections.iter_mut().filter(|connection| connection.client == client) {
+            if !arrives {
+                connection.is_lost = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! A node as a client sees it: the in-memory side of the contract of [`Node`]. As in the real one, a call has a connection to itself; what
+//! is late keeps its connection, on which a release can follow; after a reset there is no order.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::plan::{MS, Time, US, chance, nanos};
+use super::server::{Body, Connection, Execution, Message};
+use super::world::{Event, Waiter, World, sleep, wait, with};
+use crate::clock::Tick;
+use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Patience, Pending, Popped, Trouble, Value};
+use crate::script::{self, Purpose};
+use crate::token::LockId;
+
+/// At most so many late connections are kept for each node.
+const MOST_LATE: usize = 16;
+const FIRST_PROBE: Time = 20 * MS;
+
+/// What happens to a message that arrives.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fate {
+    Good { back: Time },
+    LostReply,
+    CutAfter { back: Time },
+}
+
+/// How a call ends.
+#[derive(Debug, Clone)]
+pub(super) enum End {
+    Reply(Result<Value, Failure>),
+    Cut,
+}
+
+/// A call on its way.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) client: usize,
+    pub(super) node: usize,
+    end: Option<End>,
+    waiter: Option<Waiter>,
+}
+
+/// What one client knows of one node.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    pub(super) partitioned_until: Time,
+    /// Has a good connection, made in this epoch of the node.
+    warm: Option<u32>,
+    /// When the connection that is being made is there.
+    connecting: Option<Time>,
+    /// What the node said of its uptime, and when.
+    uptime: Option<(Duration, Tick)>,
+    /// Left out, until a probe at that time finds it well; with the pause between probes.
+    outage: Option<(Time, Time)>,
+    late: VecDeque<Late>,
+}
+
+#[derive(Debug)]
+struct Late {
+    token: String,
+    connection: usize,
+    keep_until: Tick,
+    has_release: bool,
+}
+
+impl World {
+    fn one_way(&self) -> Time {
+        let usual = fastrand::u64(20..300) * US;
+        let timeout = nanos(self.plan.limits.node_timeout);
+        if self.is_healed() {
+            usual
+        } else if chance(self.plan.stalled) {
+            fastrand::u64(0..2 * nanos(self.plan.lease))
+        } else if chance(self.plan.slow) {
+            fastrand::u64(0..3 * timeout)
+        } else {
+            usual
+        }
+    }
+
+    pub(super) fn draw_fate(&mut self) -> Fate {
+        let back = self.one_way();
+        if self.is_healed() {
+            Fate::Good { back }
+        } else if chance(self.plan.lost) {
+            self.counts.lost += 1;
+            Fate::LostReply
+        } else if chance(self.plan.reset) {
+            self.counts.resets += 1;
+            Fate::CutAfter { back }
+        } else {
+            Fate::Good { back }
+        }
+    }
+
+    fn new_call(&mut self, client: usize, node: usize) -> usize {
+        self.calls.push(Call { client, node, end: None, waiter: None });
+        self.calls.len() - 1
+    }
+
+    /// Writes a message on a connection: a new one if none is given.
+    fn write(&mut self, client: usize, node: usize, body: Body, connection: Option<usize>) -> (usize, usize) {
+        let call = self.new_call(client, node);
+        let epoch = self.clients[client].links[node].warm.unwrap_or(self.servers[node].epoch);
+        let connection = connection.unwrap_or_else(|| {
+            let new =
+                Connection { client, node, epoch, queue: VecDeque::new(), last: 0, is_lost: false, is_cut: false };
+            self.connections.push(new);
+            self.connections.len() - 1
+        });
+        let fate = self.draw_fate();
+        let at = (self.now + self.one_way()).max(self.connections[connection].last + 1);
+        let message = Message { client, node, call, body, fate };
+        if !self.is_healed() && chance(self.plan.lost) {
+            self.counts.lost += 1;
+            self.connections[connection].is_lost = true;
+        } else if !self.is_healed() && chance(self.plan.reset) {
+            self.counts.resets += 1;
+            self.connections[connection].is_cut = true;
+            self.plan_at(at, Event::End { call, how: End::Cut });
+            // The server may have it in its buffers, and come to it in its own time.
+            if fastrand::bool() {
+                let later = at + fastrand::u64(0..2 * nanos(self.plan.lease));
+                self.plan_at(later, Event::Ghost { message, epoch });
+            }
+            return (call, connection);
+        }
+        self.connections[connection].last = at;
+        self.connections[connection].queue.push_back(message);
+        self.plan_at(at, Event::Arrival { connection });
+        (call, connection)
+    }
+
+    /// The end of a call reaches its client.
+    pub(super) fn end(&mut self, call: usize, how: End) {
+        let Call { client, node, .. } = self.calls[call];
+        let heals = self.clients[client].links[node].partitioned_until;
+        if heals > self.now {
+            self.plan_at(heals + 50 * US, Event::End { call, how });
+            return;
+        }
+        self.calls[call].end.get_or_insert(how);
+        if let Some(waiter) = self.calls[call].waiter.take() {
+            self.plan_at(self.now, Event::Wake(waiter));
+        }
+    }
+
+    fn reaches(&self, client: usize, node: usize) -> bool {
+        self.servers[node].is_up && self.clients[client].links[node].partitioned_until <= self.now
+    }
+
+    /// A connection was made: the node says who it is.
+    fn greet(&mut self, client: usize, node: usize) {
+        let seconds = self.servers[node].uptime_in_seconds(self.now);
+        let at = self.tick(client);
+        let epoch = self.servers[node].epoch;
+        let link = &mut self.clients[client].links[node];
+        link.uptime = Some((Duration::from_secs(seconds.saturating_sub(1)), at));
+        link.warm = Some(epoch);
+        link.connecting = None;
+    }
+
+    fn is_out(&mut self, client: usize, node: usize) -> bool {
+        while let Some((probe, pause)) = self.clients[client].links[node].outage {
+            if self.now < probe {
+                return true;
+            }
+            let is_well = self.reaches(client, node);
+            self.clients[client].links[node].outage =
+                (!is_well).then_some((probe + pause * 2, (pause * 2).min(1000 * MS)));
+            if is_well {
+                self.greet(client, node);
+            }
+        }
+        false
+    }
+}
+
+/// Node `node` for client `client`.
+#[derive(Debug)]
+pub(super) struct SimulatedNode {
+    pub(super) client: usize,
+    pub(super) node: usize,
+}
+
+fn failure(trouble: Trouble, executed: Executed, message: &str) -> Failure {
+    Failure { trouble, executed, message: message.to_owned() }
+}
+
+fn script_of(call: &script::Call, is_again: bool) -> Body {
+    Body::Script(Rc::new(Execution { script: call.script, keys: call.keys(), args: call.args(is_again) }))
+}
+
+/// What the call is about; empty for a question.
+pub(super) fn token(call: &script::Call) -> &str {
+    call.token.as_ref().map_or("", LockId::as_str)
+}
+
+impl SimulatedNode {
+    fn link<R>(&self, f: impl FnOnce(&mut Link) -> R) -> R {
+        with(|world| f(&mut world.clients[self.client].links[self.node]))
+    }
+
+    fn is_dead(&self) -> bool {
+        with(|world| world.clients[self.client].is_dead)
+    }
+
+    /// Notes that the node seems to be dead.
+    fn note(&self) {
+        with(|world| {
+            let probe = world.now + FIRST_PROBE;
+            world.clients[self.client].links[self.node].outage.get_or_insert((probe, FIRST_PROBE));
+        });
+    }
+
+    /// True if there is a connection now. Waits for one until `until` at most.
+    fn connect(&self, until: Option<Tick>) -> Result<bool, Failure> {
+        loop {
+            let SimulatedNode { client, node } = *self;
+            let (ready, left) = with(|world| {
+                let reaches = world.reaches(client, node);
+                let (now, trip) = (world.now, 2 * world.one_way());
+                let is_cold = !world.is_healed() && chance(world.plan.cold);
+                let link = &mut world.clients[client].links[node];
+                if link.warm.is_some() && !is_cold {
+                    return (Some(Ok(true)), Duration::ZERO);
+                }
+                let there = *link.connecting.get_or_insert(now + trip);
+                if there <= now {
+                    link.connecting = None;
+                    if reaches {
+                        world.greet(client, node);
+                        return (Some(Ok(true)), Duration::ZERO);
+                    }
+                    if !world.servers[node].is_up {
+                        return (Some(Err(())), Duration::ZERO);
+                    }
+                }
+                let left = until.map_or(Duration::ZERO, |until| until.since(world.tick(client)));
+                (None, left.min(Duration::from_nanos(there.saturating_sub(now).max(100 * US))))
+            });
+            match ready {
+                Some(Ok(there)) => return Ok(there),
+                Some(Err(())) => {
+                    self.note();
+                    return Err(failure(Trouble::Unreachable, Executed::No, "connection refused"));
+                }
+                None if left.is_zero() => return Ok(false),
+                None => sleep(client, left),
+            }
+        }
+    }
+
+    fn send(&self, call: &script::Call, again: bool) -> InFlightParts {
+        let body = script_of(call, again);
+        let (call, connection) = with(|world| world.write(self.client, self.node, body, None));
+        InFlightParts { call, connection, sent: self.now() }
+    }
+
+    fn now(&self) -> Tick {
+        with(|world| world.tick(self.client))
+    }
+
+    /// Writes a release behind every late call for its token.
+    fn send_behind(&self, call: &script::Call) -> bool {
+        let now = self.now();
+        let connections: Vec<usize> = self.link(|link| {
+            link.late.retain(|late| late.keep_until > now);
+            let mine = link.late.iter_mut().filter(|late| late.token == token(call));
+            mine.map(|late| {
+                late.has_release = true;
+                late.connection
+            })
+            .collect()
+        });
+        let mut any = false;
+        for connection in connections {
+            let body = script_of(call, true);
+            with(|world| {
+                if !world.connections[connection].is_cut {
+                    any = true;
+                    world.write(self.client, self.node, body, Some(connection));
+                }
+            });
+        }
+        any
+    }
+
+    fn shelve(&self, call: &script::Call, connection: usize) {
+        if call.purpose == Purpose::Other {
+            return;
+        }
+        let keep_until = self.now().after(call.lifetime);
+        let is_release = call.purpose == Purpose::Release;
+        self.link(|link| {
+            if link.late.len() >= MOST_LATE {
+                link.late.pop_front();
+            }
+            link.late.push_back(Late {
+                token: token(call).to_owned(),
+                connection,
+                keep_until,
+                has_release: is_release,
+            });
+        });
+    }
+
+    fn timed_out(&self, since: Tick) -> Failure {
+        let timeout = with(|world| world.plan.limits.node_timeout);
+        if self.now().since(since) >= timeout / 2 {
+            self.note();
+        }
+        failure(Trouble::TimedOut, Executed::Maybe, "timed out")
+    }
+
+    /// The end of the call, if it comes by then.
+    fn await_end(&self, call: usize, by: Tick) -> Option<End> {
+        // What has come already is seen; a late call gets a millisecond.
+        let by = by.max(self.now().after(Duration::from_millis(1)));
+        loop {
+            let (end, left) = with(|world| (world.calls[call].end.take(), by.since(world.tick(self.client))));
+            if end.is_some() || left.is_zero() || self.is_dead() {
+                return end;
+            }
+            wait(|world, waiter| {
+                world.calls[call].waiter = Some(waiter);
+                world.true_time(self.client, left)
+            });
+        }
+    }
+}
+
+struct InFlightParts {
+    call: usize,
+    connection: usize,
+    sent: Tick,
+}
+
+struct InFlight<'a> {
+    node: &'a SimulatedNode,
+    call: &'a script::Call,
+    parts: Option<InFlightParts>,
+}
+
+impl InFlight<'_> {
+    /// `None` if the connection broke.
+    fn read(&self, parts: &InFlightParts, by: Tick) -> Option<Result<Value, Failure>> {
+        match self.node.await_end(parts.call, by) {
+            Some(End::Reply(result)) => {
+                self.node.link(|link| link.outage = None);
+                Some(result)
+            }
+            Some(End::Cut) => {
+                self.node.link(|link| link.warm = None);
+                None
+            }
+            None => {
+                self.node.shelve(self.call, parts.connection);
+                Some(Err(self.node.timed_out(parts.sent)))
+            }
+        }
+    }
+
+    /// Sends the call once more; `executed` is whether the first transmission may have been.
+    fn again(&self, by: Tick, executed: Executed) -> Result<Value, Failure> {
+        let unreachable = |executed| failure(Trouble::Unreachable, executed, "connection reset");
+        match self.node.connect(Some(by)) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.node.note();
+                return Err(unreachable(executed));
+            }
+            Err(failure) => return Err(Failure { executed, ..failure }),
+        }
+        let parts = self.node.send(self.call, true);
+        self.read(&parts, by).unwrap_or_else(|| {
+            self.node.note();
+            Err(unreachable(Executed::Maybe))
+        })
+    }
+}
+
+impl Pending for InFlight<'_> {
+    fn finish(mut self: Box<Self>, by: Tick) -> Answer {
+        let Some(parts) = self.parts.take() else {
+            return Answer { result: self.again(by, Executed::No), ghost: false };
+        };
+        match self.read(&parts, by) {
+            Some(result) => Answer { result, ghost: false },
+            None => Answer { result: self.again(by, Executed::Maybe), ghost: true },
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some(parts) = self.parts.take() {
+            self.node.shelve(self.call, parts.connection);
+        }
+    }
+}
+
+impl Node for SimulatedNode {
+    fn address(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn outage(&self) -> Option<Failure> {
+        let is_out = with(|world| world.is_out(self.client, self.node));
+        is_out.then(|| failure(Trouble::LeftOut, Executed::No, "left out"))
+    }
+
+    fn uptime(&self) -> Option<Duration> {
+        let (uptime, at) = self.link(|link| link.uptime)?;
+        Some(uptime + self.now().since(at))
+    }
+
+    fn pop(&self, list: &str, wait: Duration) -> Popped {
+        let timeout = with(|world| world.plan.limits.node_timeout);
+        let by = self.now().after(timeout);
+        if self.is_dead() || self.outage().is_some() || self.connect(Some(by)) != Ok(true) {
+            return Popped::Unavailable;
+        }
+        let ms = (wait.as_secs_f64().max(0.001) * 1000.0).round() as u64;
+        let body = Body::Pop { list: list.to_owned(), wait: ms * MS };
+        let (call, connection) = with(|world| world.write(self.client, self.node, body, None));
+        let by = self.now().after(wait + Duration::from_millis(200) + timeout);
+        match self.await_end(call, by) {
+            Some(End::Reply(Ok(Value::Text(bytes)))) => Popped::Pushed(bytes),
+            Some(End::Reply(Ok(Value::Nil))) => Popped::Nothing,
+            _ => {
+                with(|world| {
+                    world.clients[self.client].links[self.node].warm = None;
+                    world.connections[connection].is_cut = true;
+                    // The server notices a little later.
+                    let at = world.now + fastrand::u64(0..50 * MS);
+                    world.plan_at(at, Event::Unblock { node: self.node, call });
+                });
+                Popped::Unavailable
+            }
+        }
+    }
+
+    fn end_pops(&self) {
+        if self.is_dead() || !with(|world| world.servers[self.node].blocked.iter().any(|b| b.client == self.client)) {
+            return;
+        }
+        let by = self.now().after(with(|world| world.plan.limits.node_timeout));
+        if self.connect(Some(by)) == Ok(true) {
+            let (call, _) = with(|world| world.write(self.client, self.node, Body::EndPops, None));
+            self.await_end(call, by);
+        }
+    }
+
+    fn begin<'a>(&'a self, call: &'a script::Call, _: Lane, by: Tick, patience: Patience) -> Begun<'a> {
+        if self.is_dead() {
+            return Begun::Failed(failure(Trouble::Unreachable, Executed::No, "the process is dead"));
+        }
+        with(|world| world.note_call(call));
+        let behind = call.purpose == Purpose::Release && self.send_behind(call);
+        if behind && self.outage().is_some() {
+            return Begun::Failed(failure(Trouble::LeftOut, Executed::Maybe, "written behind the late call"));
+        }
+        let until = match patience {
+            Patience::AtOnce => None,
+            Patience::Slice(slice) => Some(self.now().after(slice).min(by)),
+            Patience::Wait => Some(by),
+        };
+        match self.connect(until) {
+            Ok(true) => {}
+            Ok(false) if self.now() >= by && until.is_some() => {
+                return Begun::Failed(failure(Trouble::TimedOut, Executed::No, "no connection in time"));
+            }
+            Ok(false) => return Begun::Cold,
+            Err(failure) => return Begun::Failed(failure),
+        }
+        // A connection that is found broken while it is written on is replaced when the reply is due.
+        let is_stale =
+            with(|world| world.clients[self.client].links[self.node].warm != Some(world.servers[self.node].epoch));
+        let parts = if is_stale && fastrand::bool() {
+            self.link(|link| link.warm = None);
+            None
+        } else {
+            Some(self.send(call, false))
+        };
+        Begun::Sent(Box::new(InFlight { node: self, call, parts }))
+    }
+}
+
+impl fmt::Debug for InFlight<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InFlight")
+    }
+}
