@@ -201,6 +201,11 @@ impl Proxy {
         self.shared.lock().seen.clear();
     }
 
+    /// The commands seen so far, which are forgotten with this: a long run does not grow by them.
+    pub fn take_log(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.shared.lock().seen)
+    }
+
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         self.shared.lock().links.len()
