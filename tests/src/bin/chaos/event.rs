@@ -117,6 +117,10 @@ pub(crate) enum What {
     Told,
     /// The session is over: its guard is gone.
     Over,
+    /// The process, or the whole machine, did nothing from that moment to this.
+    Stalled {
+        from: u64,
+    },
     /// Threads and open files of the process.
     Uses {
         phase: Phase,
@@ -152,6 +156,7 @@ impl fmt::Display for Event {
             What::Stored { fence, accepted, end } => write!(f, "stored {fence} {accepted} {end}"),
             What::Told => write!(f, "told"),
             What::Over => write!(f, "over"),
+            What::Stalled { from } => write!(f, "stalled {from}"),
             What::Uses { phase, threads, files } => write!(f, "uses {} {threads} {files}", phase.word()),
         }
     }
@@ -179,6 +184,7 @@ impl FromStr for Event {
             "stored" => What::Stored { fence: next(words)?, accepted: next(words)?, end: next(words)? },
             "told" => What::Told,
             "over" => What::Over,
+            "stalled" => What::Stalled { from: next(words)? },
             "uses" => What::Uses { phase: next(words)?, threads: next(words)?, files: next(words)? },
             other => return Err(format!("unknown event `{other}`")),
         };
@@ -215,6 +221,7 @@ mod tests {
             What::Stored { fence: 7, accepted: false, end: 8 },
             What::Told,
             What::Over,
+            What::Stalled { from: 3 },
             What::Uses { phase: Phase::After, threads: 1, files: 9 },
         ];
         let events: Vec<Event> =

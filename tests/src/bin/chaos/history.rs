@@ -154,6 +154,8 @@ pub(crate) struct History {
     pub(crate) writes: Vec<Write>,
     pub(crate) stored: Vec<Stored>,
     pub(crate) uses: Vec<Uses>,
+    /// When a client did nothing: it was stopped, or got no processor.
+    pub(crate) stalls: Vec<(u8, u64, u64)>,
     pub(crate) struck: Vec<Struck>,
     pub(crate) deleted: Vec<Deleted>,
     pub(crate) sightings: Vec<Sighting>,
@@ -200,6 +202,7 @@ impl History {
                 (&What::Wrote { parent, begin, end, .. }, _) => {
                     self.writes.push(Write { session, key, parent, begin, end });
                 }
+                (&What::Stalled { from }, _) => self.stalls.push((session.client, from, at)),
                 (&What::Uses { phase, threads, files }, _) => {
                     self.uses.push(Uses { session, phase, threads, files });
                 }
@@ -217,13 +220,19 @@ impl History {
         self.holds.iter().filter(move |hold| hold.key == key)
     }
 
-    /// For how long of this span the client stood still.
+    /// For how long of this span the client stood still: stopped by the nemesis, or without a processor.
     pub(crate) fn stopped(&self, client: u8, from: u64, until: u64) -> u64 {
-        let of_client = self
-            .struck
-            .iter()
-            .filter(|s| s.fault.kind == Kind::Pause && s.fault.target == Target::Client(client.into()));
-        of_client.map(|s| s.until.min(until).saturating_sub(s.from.max(from))).sum()
+        let is_pause = |s: &&Struck| s.fault.kind == Kind::Pause && s.fault.target == Target::Client(client.into());
+        let pauses = self.struck.iter().filter(is_pause).map(|s| (s.from, s.until));
+        let stalls = self.stalls.iter().filter(|stall| stall.0 == client).map(|stall| (stall.1, stall.2));
+        let mut spans: Vec<(u64, u64)> = pauses.chain(stalls).filter(|span| span.0 < until && span.1 > from).collect();
+        spans.sort_unstable();
+        let (mut sum, mut at) = (0, from);
+        for (begin, end) in spans {
+            sum += end.min(until).saturating_sub(begin.max(at));
+            at = at.max(end);
+        }
+        sum
     }
 
     /// When this life of the client was ended by force.

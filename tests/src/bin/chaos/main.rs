@@ -27,6 +27,7 @@ mod plan;
 mod run;
 mod store;
 mod summary;
+mod svg;
 mod timing;
 mod watch;
 
@@ -70,6 +71,8 @@ fn chaos(options: &Options) -> ExitCode {
     let text = summary::text(options, &history, &verdicts, &dir);
     print!("{text}");
     fs::write(dir.join("summary.txt"), &text).expect("the summary can be written");
+    let title = format!("{} nodes, {} clients, seed {}", options.nodes, options.clients, options.seed);
+    fs::write(dir.join("timeline.svg"), svg::draw(&title, &history, &verdicts)).expect("the picture can be written");
     let is_good = verdicts.iter().all(|(_, _, verdict)| verdict.violations.is_empty());
     ExitCode::from(u8::from(!is_good))
 }

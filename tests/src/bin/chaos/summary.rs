@@ -50,7 +50,7 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
             }
         }
     }
-    _ = writeln!(out, "\nlogs and picture: {}", dir.display());
+    _ = writeln!(out, "\nlogs: {0}\npicture: {0}/timeline.svg", dir.display());
     out
 }
 

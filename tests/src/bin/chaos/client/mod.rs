@@ -22,6 +22,7 @@ use std::time::Duration;
 use redlock_sync::Redlock;
 use redlock_tests::poll;
 
+use crate::clock::{MS, now};
 use crate::event::{Phase, Session, What};
 use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
@@ -29,6 +30,10 @@ use styles::Worker;
 
 /// How long threads and files of a client that is gone may take to go too.
 const SETTLES: Duration = Duration::from_secs(15);
+
+/// The pulse of a client, and what is a gap in it, in ns.
+const BEAT: Duration = Duration::from_millis(20);
+const STALL: u64 = 60 * MS;
 
 /// What the run tells a client on its command line.
 #[derive(Debug, Clone)]
@@ -78,6 +83,8 @@ pub(crate) fn main(words: &[String]) {
     let order = Order::read(words);
     let log = Arc::new(Log::create(&order.log_file()));
     let me = Session { client: order.client, life: order.life, ..Session::default() };
+    let pulse = Arc::clone(&log);
+    thread::spawn(move || beat(&pulse, me));
     let (threads, files) = used();
     log.note(me, 0, What::Uses { phase: Phase::Before, threads, files });
     let locks = open(&order.urls);
@@ -98,6 +105,17 @@ pub(crate) fn main(words: &[String]) {
     let settled = poll(SETTLES, || Some(used()).filter(|now| now.0 <= threads && now.1 <= files));
     let (threads, files) = settled.unwrap_or_else(used);
     log.note(me, 0, What::Uses { phase: Phase::After, threads, files });
+}
+
+/// Notices when the process stands still.
+fn beat(log: &Log, me: Session) {
+    loop {
+        let from = now();
+        thread::sleep(BEAT);
+        if now() > from + STALL {
+            log.note(me, 0, What::Stalled { from });
+        }
+    }
 }
 
 fn open(urls: &[String]) -> Redlock {

@@ -80,13 +80,13 @@ impl Worker {
             random: &mut self.random,
         };
         match style {
-            0..60 => play.short(&Lock::Mutex(mutex), wait),
-            60..74 => play.nested(&self.locks, &name, wait),
-            74..80 => play.until_lost(&Lock::Mutex(mutex.renew(false)), wait),
-            80..85 => play.long(&Lock::Mutex(mutex), wait),
-            85..89 => play.sleepy(&Lock::Mutex(mutex.renew(false)), wait),
-            89..91 => play.short(&Lock::Mutex(mutex.at_least(lease / 4)), wait),
-            91..93 => play.long(&Lock::Mutex(mutex.max_hold(lease)), wait),
+            0..66 => play.short(&Lock::Mutex(mutex), wait),
+            66..82 => play.nested(&self.locks, &name, wait),
+            82..85 => play.until_lost(&Lock::Mutex(mutex.renew(false)), wait),
+            85..88 => play.long(&Lock::Mutex(mutex), wait),
+            88..91 => play.sleepy(&Lock::Mutex(mutex.renew(false)), wait),
+            91..93 => play.short(&Lock::Mutex(mutex.at_least(lease / 4)), wait),
+            93..94 => play.long(&Lock::Mutex(mutex.max_hold(lease)), wait),
             _ => play.attribute(&self.locks),
         }
     }
