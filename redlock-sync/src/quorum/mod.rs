@@ -17,6 +17,7 @@ use crate::config::Limits;
 use crate::error::{Error, NodeError};
 use crate::gate::Gates;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble};
+use crate::sabotage;
 use crate::script::{Call, Purpose};
 
 /// While connections are being made, how long to wait for one node before looking at the next.
@@ -118,6 +119,7 @@ impl Quorum {
                 Seat::Voted(vote) => vote,
             })
             .collect();
+        let started = if sabotage::is("deadline-at-reply") { self.now() } else { started };
         Ballot { votes, started, ghost }
     }
 
@@ -154,7 +156,7 @@ impl Quorum {
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
     /// held; but only while some other member is older, since a cold start of all is no restart.
     pub(crate) fn disqualify_restarted(&self, votes: &mut [Vote]) {
-        if !self.limits.restart_guard || self.len() == 1 {
+        if !self.limits.restart_guard || self.len() == 1 || sabotage::is("restarted-node-votes") {
             return;
         }
         let longest = Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed));
