@@ -25,7 +25,7 @@ mod broken {
     static BROKEN: LazyLock<String> = LazyLock::new(|| std::env::var("REDLOCK_SABOTAGE").unwrap_or_default());
 
     /// What is broken, in which scripts, and what stands in its place.
-    const SCRIPTS: [(&str, &[&str], &str, &str); 8] = [
+    const SCRIPTS: [(&str, &[&str], &str, &str); 7] = [
         ("release-without-compare", &["release", "free"], "if held ~= ARGV[1] then return 0 end", ""),
         (
             "extend-creates",
@@ -53,12 +53,6 @@ mod broken {
             &["acquire"],
             "redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])",
             "redis.call('SET', KEYS[2], fence)",
-        ),
-        (
-            "extend-always-yes",
-            &["extend"],
-            "if held ~= ARGV[1] then return 0 end",
-            "if held ~= ARGV[1] then return 1 end",
         ),
     ];
 

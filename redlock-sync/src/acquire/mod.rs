@@ -243,7 +243,7 @@ impl Engine {
             return Err(Error::config(conflict));
         }
         let tally = ballot.tally();
-        if !tally.won() && !(sabotage::is("body-on-busy") && tally.is_answered()) {
+        if !(tally.won() || sabotage::is("body-on-busy") && tally.is_answered()) {
             return Err(if tally.is_answered() {
                 Error::Busy { key: key.to_owned(), retry_after: ballot.retry_after() }
             } else {

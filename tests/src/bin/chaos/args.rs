@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::plan::Kind;
+use crate::plan::{COMMANDS, Kind};
 
 pub(crate) const USAGE: &str = "\
 chaos [OPTIONS]
@@ -14,11 +14,13 @@ chaos [OPTIONS]
   --seconds N       length of the run, default 60
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults; `--schedule` shows their names
+  --commands A,B,…  faults of single commands strike these only, such as extend, take or BLPOP
   --beyond          also faults beyond what the library promises exclusion for; then overlap, counter and tokens are not judged
   --out DIR         where logs and picture go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
   --controls        build the broken variants and show that each is caught
-  --only NAME       with --controls: this one only";
+  --help            this text
+  --only A,B,…      with --controls: these only";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -29,9 +31,10 @@ pub(crate) struct Options {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: Vec<Kind>,
+    pub(crate) commands: Vec<&'static str>,
     pub(crate) beyond: bool,
     pub(crate) out: Option<PathBuf>,
-    pub(crate) only: Option<String>,
+    pub(crate) only: Vec<String>,
     pub(crate) what: Todo,
 }
 
@@ -40,6 +43,7 @@ pub(crate) enum Todo {
     Run,
     Schedule,
     Controls,
+    Help,
 }
 
 impl Default for Options {
@@ -52,9 +56,10 @@ impl Default for Options {
             seconds: 60,
             seed: fastrand::u64(..1_000_000),
             kinds: Kind::ALL.to_vec(),
+            commands: COMMANDS.to_vec(),
             beyond: false,
             out: None,
-            only: None,
+            only: Vec::new(),
             what: Todo::Run,
         }
     }
@@ -74,18 +79,24 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--seconds" => options.seconds = number(&value()?, 2, 86_400)?,
             "--seed" => options.seed = number(&value()?, 0, u64::MAX)?,
             "--faults" => options.kinds = value()?.split(',').map(Kind::from_str).collect::<Result<_, _>>()?,
+            "--commands" => options.commands = value()?.split(',').map(command).collect::<Result<_, _>>()?,
             "--out" => options.out = Some(value()?.into()),
-            "--only" => options.only = Some(value()?),
+            "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
             "--beyond" => options.beyond = true,
             "--schedule" => options.what = Todo::Schedule,
             "--controls" => options.what = Todo::Controls,
+            "--help" | "-h" => options.what = Todo::Help,
             other => return Err(format!("unknown option {other}")),
         }
     }
     Ok(options)
 }
 
-fn number<T: FromStr + PartialOrd + std::fmt::Display>(word: &str, least: T, most: T) -> Result<T, String> {
+fn command(word: &str) -> Result<&'static str, String> {
+    COMMANDS.into_iter().find(|command| *command == word).ok_or(format!("unknown command {word}"))
+}
+
+fn number<T: FromStr + PartialOrd + std::fmt::Display + Copy>(word: &str, least: T, most: T) -> Result<T, String> {
     let number = word.parse().ok().filter(|number| (&least..=&most).contains(&number));
     number.ok_or(format!("`{word}` is no number from {least} to {most}"))
 }
@@ -108,7 +119,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        for wrong in ["--nodes 0", "--nodes", "--faults dance", "--sed 7"] {
+        for wrong in ["--nodes 0", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
             words(wrong).unwrap_err();
         }
     }

@@ -226,7 +226,7 @@ mod tests {
         ];
         let events: Vec<Event> =
             whats.into_iter().zip(1..).map(|(what, at)| Event { at, session, key: 1, what }).collect();
-        let log: String = events.iter().map(|event| format!("{event}\n")).collect();
+        let log = events.iter().fold(String::new(), |log, event| log + &format!("{event}\n"));
         assert_eq!(read(&log), events);
         assert_eq!(read(&(log + "12 c3.1")), events);
     }

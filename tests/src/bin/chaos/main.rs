@@ -7,6 +7,7 @@
 //! 4. `nemesis/`: brings the faults about. `watch.rs`: looks at servers and traffic meanwhile.
 //! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
 //! 6. `summary.rs`, `svg.rs`: for people.
+//! 7. `controls.rs`: shows that a broken library is noticed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,6 +21,7 @@ mod args;
 mod checkers;
 mod client;
 mod clock;
+mod controls;
 mod event;
 mod history;
 mod nemesis;
@@ -47,7 +49,11 @@ fn main() -> ExitCode {
         Ok(options) => match options.what {
             Todo::Run => chaos(&options),
             Todo::Schedule => schedule(&options),
-            Todo::Controls => todo!(),
+            Todo::Controls => controls::main(&options),
+            Todo::Help => {
+                println!("{}", args::USAGE);
+                ExitCode::SUCCESS
+            }
         },
         Err(mistake) => {
             eprintln!("{mistake}\n\n{}", args::USAGE);
@@ -58,7 +64,9 @@ fn main() -> ExitCode {
 
 fn schedule(options: &Options) -> ExitCode {
     println!("seed {}", options.seed);
-    plan::schedule(&run::terms(options)).iter().for_each(|fault| println!("{fault}"));
+    for fault in plan::schedule(&run::terms(options)) {
+        println!("{fault}");
+    }
     ExitCode::SUCCESS
 }
 
@@ -71,6 +79,7 @@ fn chaos(options: &Options) -> ExitCode {
     let text = summary::text(options, &history, &verdicts, &dir);
     print!("{text}");
     fs::write(dir.join("summary.txt"), &text).expect("the summary can be written");
+    fs::write(dir.join(run::FOUND), summary::found(&history, &verdicts)).expect("what was found can be written");
     let title = format!("{} nodes, {} clients, seed {}", options.nodes, options.clients, options.seed);
     fs::write(dir.join("timeline.svg"), svg::draw(&title, &history, &verdicts)).expect("the picture can be written");
     let is_good = verdicts.iter().all(|(_, _, verdict)| verdict.violations.is_empty());

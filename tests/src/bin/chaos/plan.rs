@@ -102,7 +102,7 @@ pub(crate) struct Fault {
     pub(crate) command: &'static str,
     /// Each of them is struck, not only the next.
     pub(crate) each: bool,
-    /// A number that belongs to the kind: ms of a delay, bytes of a reply.
+    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error.
     pub(crate) amount: u64,
 }
 
@@ -142,6 +142,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: &'a [Kind],
+    pub(crate) commands: &'a [&'static str],
     pub(crate) beyond: bool,
 }
 
@@ -153,7 +154,8 @@ pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
 const STORM: u64 = 20_000;
 const CALM: u64 = 9_000;
 
-const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", "free", "fence", "BLPOP", "INFO", "*"];
+/// The commands that can be struck; the last one is any.
+pub(crate) const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", "free", "fence", "BLPOP", "INFO", "*"];
 
 /// The faults of a run in the order of time.
 pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
@@ -249,11 +251,11 @@ impl Maker<'_> {
         let amount = match kind {
             Kind::Latency => self.random.u64(1..60),
             Kind::Delay => self.random.u64(5..250),
-            Kind::Cut => self.random.u64(..6),
+            Kind::Cut | Kind::Error => self.random.u64(..6),
             _ => 0,
         };
         let target = if kind == Kind::Delete { Target::Key(self.random.usize(..self.terms.keys)) } else { target };
-        let command = if kind.is_of_commands() { *self.random.choice(&COMMANDS).unwrap_or(&"*") } else { "" };
+        let command = if kind.is_of_commands() { *self.random.choice(self.terms.commands).unwrap_or(&"*") } else { "" };
         let may_repeat = matches!(kind, Kind::Error | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter);
         let each = may_repeat && self.random.u8(..3) == 0;
         Fault { at, length, target, kind, command, each, amount }
@@ -291,14 +293,23 @@ mod tests {
     use super::*;
 
     fn made(nodes: usize, seed: u64) -> Vec<Fault> {
-        schedule(&Terms { nodes, clients: 8, keys: 3, seconds: 60, seed, kinds: &Kind::ALL, beyond: false })
+        schedule(&Terms {
+            nodes,
+            clients: 8,
+            keys: 3,
+            seconds: 60,
+            seed,
+            kinds: &Kind::ALL,
+            commands: &COMMANDS,
+            beyond: false,
+        })
     }
 
     #[test]
     fn a_seed_gives_one_schedule() {
         assert_eq!(made(5, 7), made(5, 7));
         assert_ne!(made(5, 7), made(5, 8));
-        let text: String = made(5, 7).iter().map(|fault| format!("{fault}\n")).collect();
+        let text = made(5, 7).iter().fold(String::new(), |text, fault| text + &format!("{fault}\n"));
         assert!(text.contains("kill") && text.contains("the next"), "{text}");
     }
 

@@ -23,6 +23,9 @@ use crate::watch::{Seen, sweep, watch};
 /// For how long clients may go on after they were told to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
+/// The file that says which checker found how much, and when first.
+pub(crate) const FOUND: &str = "found.txt";
+
 /// The run that these options describe.
 pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let faults = plan::schedule(&terms(options));
@@ -88,8 +91,8 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
 }
 
 pub(crate) fn terms(options: &Options) -> Terms<'_> {
-    let &Options { nodes, clients, keys, seconds, seed, beyond, ref kinds, .. } = options;
-    Terms { nodes, clients, keys, seconds, seed, kinds, beyond }
+    let &Options { nodes, clients, keys, seconds, seed, beyond, ref kinds, ref commands, .. } = options;
+    Terms { nodes, clients, keys, seconds, seed, kinds, commands, beyond }
 }
 
 /// Servers that keep their data when they are killed: what was answered was handed to the system before.

@@ -54,6 +54,16 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
     out
 }
 
+/// A line for each checker that found something: its name, how often, and the second of the first time.
+pub(crate) fn found(history: &History, verdicts: &Verdicts) -> String {
+    let line = |(name, _, verdict): &(&str, &str, Verdict)| {
+        let first = verdict.violations.iter().map(|violation| violation.at).min()?;
+        let at = history.seconds(first);
+        Some(format!("{name} {} {}\n", verdict.violations.len(), at.trim().trim_end_matches(" s")))
+    };
+    verdicts.iter().filter_map(line).collect()
+}
+
 fn holds(history: &History) -> String {
     let got = history.holds.len();
     let lost = history.holds.iter().filter(|hold| !hold.told.is_empty() || hold.saw_loss().is_some()).count();

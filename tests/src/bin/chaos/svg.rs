@@ -108,7 +108,7 @@ impl Picture<'_> {
             ));
         }
         for node in 0..self.history.nodes {
-            let y = self.node_row(top, node);
+            let y = node_row(top, node);
             self.put(&format!("<text x=\"8\" y=\"{}\">node {node}</text>", y + NODE - 6.0));
             self.put(&format!(
                 "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{1}\" y2=\"{1}\" stroke=\"#bbb\"/>",
@@ -128,10 +128,6 @@ impl Picture<'_> {
         for hold in &self.history.holds {
             self.hold(strip, hold);
         }
-    }
-
-    fn node_row(&self, top: f64, node: usize) -> f64 {
-        top + HEAD + float(node) * NODE
     }
 
     fn key_row(&self, top: f64, key: usize) -> f64 {
@@ -154,7 +150,7 @@ impl Picture<'_> {
         let told = format!("{} to {}: {}", self.at(struck.from), self.at(struck.until), struck.fault);
         match struck.fault.target {
             Target::Node(node) => {
-                let y = self.node_row(top, node) + 2.0;
+                let y = node_row(top, node) + 2.0;
                 let (fill, word) = (shade(struck.fault.kind), struck.fault.kind.word());
                 let opacity = if struck.hits > 0 { "0.85" } else { "0.3" };
                 let width = width.max(3.0);
@@ -250,6 +246,10 @@ impl Picture<'_> {
     fn put(&mut self, line: &str) {
         _ = writeln!(self.out, "{line}");
     }
+}
+
+fn node_row(top: f64, node: usize) -> f64 {
+    top + HEAD + float(node) * NODE
 }
 
 fn colour(client: usize) -> &'static str {

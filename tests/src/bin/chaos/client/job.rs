@@ -147,7 +147,7 @@ impl Job<'_> {
         if self.writes < u8::MAX && self.check(lease) {
             self.writes += 1;
             // Some take their time here too: this is where a pause of the process does harm.
-            if self.writes == 1 && self.session.number % 8 == 0 {
+            if self.writes == 1 && self.session.number.is_multiple_of(8) {
                 thread::sleep(work);
             }
             let version = version(self.session, self.writes);

@@ -100,7 +100,9 @@ pub(crate) fn main(words: &[String]) {
         .collect();
     _ = io::stdin().read_to_end(&mut Vec::new());
     is_over.store(true, Ordering::SeqCst);
-    workers.into_iter().for_each(|worker| worker.join().expect("a thread of the client panicked"));
+    for worker in workers {
+        worker.join().expect("a thread of the client panicked");
+    }
     drop(locks);
     let settled = poll(SETTLES, || Some(used()).filter(|now| now.0 <= threads && now.1 <= files));
     let (threads, files) = settled.unwrap_or_else(used);

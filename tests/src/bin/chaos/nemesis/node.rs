@@ -88,16 +88,17 @@ fn ask(server: &Server, command: &Cmd) {
 
 fn strike_commands(field: &Field<'_>, node: usize, fault: &Fault, length: Duration) -> usize {
     let proxy = &field.proxies[node];
+    let number = usize::try_from(fault.amount).expect("a small number");
     let amount = Duration::from_millis(fault.amount);
     let act = match fault.kind {
         Kind::Hold => Act::Hold,
         Kind::HoldReply => Act::HoldReply,
         Kind::ResetBefore => Act::ResetBefore,
         Kind::ResetAfter => Act::ResetAfter,
-        Kind::Cut => Act::CutReply(usize::try_from(fault.amount).unwrap()),
+        Kind::Cut => Act::CutReply(number),
         Kind::Silence => Act::BlackHole,
         Kind::Delay => Act::Delay(amount),
-        Kind::Error => Act::Error(PASSING[fault.at as usize % PASSING.len()].to_owned()),
+        Kind::Error => Act::Error(PASSING[number % PASSING.len()].to_owned()),
         other => panic!("{} strikes no commands", other.word()),
     };
     let rule = if fault.each { proxy.on_each(fault.command, act) } else { proxy.on(fault.command, act) };
