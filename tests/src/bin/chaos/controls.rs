@@ -27,7 +27,7 @@ const fn control(name: &'static str, about: &'static str, nodes: usize, faults: 
 }
 
 /// The first one is whole: nothing may be found in it.
-const CONTROLS: [Control; 17] = [
+const CONTROLS: [Control; 16] = [
     control("nothing", "the library as it is", 3, "pause,stop,hold,hold_reply,reset,empty,delete"),
     control("release-without-compare", "a release deletes whatever stands there", 1, "pause,hold"),
     Control {
@@ -65,7 +65,6 @@ const CONTROLS: [Control; 17] = [
     control("body-on-busy", "a locked function runs although the lock is busy", 1, "reset"),
     control("half-is-enough", "less than a majority is enough", 3, "hole,refuse"),
     control("acquire-steals", "an acquire takes the lock from its holder", 1, "reset"),
-    control("restarted-node-votes", "a node that restarted empty just now votes", 3, "empty,stop,hole,refuse"),
 ];
 
 /// How long one run is, and how many are made before a control counts as escaped.

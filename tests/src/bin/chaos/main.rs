@@ -35,11 +35,18 @@ mod watch;
 
 use std::env;
 use std::fs;
-use std::process::ExitCode;
+use std::panic;
+use std::process::{self, ExitCode};
 
 use args::{Options, Todo};
 
 fn main() -> ExitCode {
+    // What one thread cannot do must not leave the others waiting for it.
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        report(info);
+        process::exit(101);
+    }));
     let words: Vec<String> = env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "client") {
         client::main(&words[1..]);

@@ -30,7 +30,7 @@ pub(super) fn check(history: &History) -> Verdict {
         if let Some(what) = what {
             let what = format!("k{}: {} of {} {what}", call.key, call.op.word(), call.session);
             let until = call.end.map_or(history.end, |end| end.0);
-            let slice = history.slice(&[call.session], call.from - 10 * MS, until + 10 * MS);
+            let slice = history.slice(&[call.session], call.from.saturating_sub(10 * MS), until + 10 * MS);
             verdict.violations.push(Violation { at: call.from, what, slice });
         }
     }

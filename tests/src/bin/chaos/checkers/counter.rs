@@ -27,7 +27,8 @@ pub(super) fn check(history: &History) -> Verdict {
                 "k{}: {} and {} both read version {} and wrote over each other",
                 write.key, other.session, write.session, write.parent
             );
-            let (from, until) = (other.begin.min(write.begin) - 100 * MS, other.end.max(write.end) + 50 * MS);
+            let (from, until) =
+                (other.begin.min(write.begin).saturating_sub(100 * MS), other.end.max(write.end) + 50 * MS);
             let slice = history.slice(&[other.session, write.session], from, until);
             verdict.violations.push(Violation { at: write.begin, what, slice });
         }

@@ -24,7 +24,7 @@ pub(super) fn check(history: &History) -> Verdict {
             if let Some(what) = wrong(history, hold, due) {
                 let sessions: Vec<_> = [Some(hold), next.copied()].into_iter().flatten().map(|h| h.session).collect();
                 let at = hold.looks.last().map_or(hold.begin, |look| look.at);
-                let slice = history.slice(&sessions, hold.begin - 10 * MS, at + 2000 * MS);
+                let slice = history.slice(&sessions, hold.begin.saturating_sub(10 * MS), at + 2000 * MS);
                 verdict.violations.push(Violation { at, what: format!("k{key}: {} {what}", hold.session), slice });
             }
         }
@@ -35,7 +35,7 @@ pub(super) fn check(history: &History) -> Verdict {
             let late = deleted.at + hold.lease + 2 * TIMEOUT + SLACK;
             if let Some(look) = hold.last_look().filter(|last| *last > late + stood(history, hold, deleted.at, *last)) {
                 let what = format!("k{}: {} believes to hold a lock that was deleted long ago", hold.key, hold.session);
-                let slice = history.slice(&[hold.session], deleted.at - 500 * MS, look + 100 * MS);
+                let slice = history.slice(&[hold.session], deleted.at.saturating_sub(500 * MS), look + 100 * MS);
                 verdict.violations.push(Violation { at: look, what, slice });
             }
         }

@@ -20,7 +20,11 @@ pub(super) fn check(history: &History) -> Verdict {
                     "k{key}: {} has the token {fence}, and {}, which held the lock before, had {before}",
                     hold.session, other.session
                 );
-                let slice = history.slice(&[other.session, hold.session], other.begin - 10 * MS, hold.begin + 500 * MS);
+                let slice = history.slice(
+                    &[other.session, hold.session],
+                    other.begin.saturating_sub(10 * MS),
+                    hold.begin + 500 * MS,
+                );
                 verdict.violations.push(Violation { at: hold.begin, what, slice });
             }
             if highest.is_none_or(|(before, _)| before < fence) {

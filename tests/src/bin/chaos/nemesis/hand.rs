@@ -3,7 +3,7 @@
 //! A holder counts on a lock until the moment at which fewer nodes than a majority keep it. So a key is deleted on a minority of nodes,
 //! and only where without them a majority keeps it until that same moment; not if it was lengthened in between.
 
-use redis::{Connection, Script, cmd};
+use redis::{Connection, Script};
 
 use super::Field;
 use crate::clock::now;
@@ -13,6 +13,9 @@ use crate::timing::NODE_TIMEOUT;
 /// Deletes the key unless it is another's or lasts longer by now.
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then \
                       return redis.call('DEL', KEYS[1]) end return 0";
+
+/// Who has the key, and for how long.
+const LOOK: &str = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}";
 
 /// How often the key was deleted.
 pub(super) fn delete(field: &Field<'_>, key: usize) -> usize {
@@ -41,9 +44,7 @@ fn connect(url: &str) -> Option<Connection> {
 }
 
 fn look(node: &mut Connection, name: &str) -> Option<(String, u64)> {
-    let mut both = redis::pipe();
-    let both = both.atomic().add_command(cmd("GET").arg(name).clone()).add_command(cmd("PTTL").arg(name).clone());
-    let (token, ttl): (Option<String>, i64) = both.query(node).ok()?;
+    let (token, ttl): (Option<String>, i64) = Script::new(LOOK).key(name).invoke(node).ok()?;
     Some((token?, u64::try_from(ttl).ok()?))
 }
 
