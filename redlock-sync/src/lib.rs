@@ -164,6 +164,7 @@ mod node;
 mod primitive;
 mod quorum;
 mod reentry;
+mod sabotage;
 mod script;
 #[cfg(test)]
 #[allow(

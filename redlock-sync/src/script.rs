@@ -20,7 +20,7 @@ pub(crate) struct Script {
 macro_rules! scripts {
     ($($ident:ident = $file:literal for $operation:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = include_str!(concat!("lua/", $file, ".lua"));
+            let source = crate::sabotage::script($file, include_str!(concat!("lua/", $file, ".lua")));
             Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
 

@@ -12,6 +12,7 @@ use crate::lease::{Core, Lease, Origin};
 use crate::node::{Lane, Popped};
 use crate::primitive::{GiveUp, Grant, Waiter};
 use crate::quorum::{Ballot, Vote};
+use crate::sabotage;
 use crate::token::{LockId, granted_id, is_ours, waiter_id};
 
 /// How much longer than its longest nap a waiter is marked as one.
@@ -199,10 +200,7 @@ impl<'a> Contender<'a> {
     /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
     fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        let is_ticket = quorum.len() > 1 || request.terms.lock_id.is_some();
-        #[cfg(test)]
-        let is_ticket = is_ticket && !crate::simulation::is_on(crate::simulation::Control::GrantIsHeld);
-        if is_ticket {
+        if quorum.len() > 1 && !sabotage::is("grant-as-token") || request.terms.lock_id.is_some() {
             return Woken::Ticket(ticket);
         }
         let origin = Origin { waiter: Some(Arc::clone(self.waiter())), chain: ticket.chain };

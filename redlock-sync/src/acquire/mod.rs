@@ -25,6 +25,7 @@ use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
 use crate::node::Lane;
 use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
 use crate::quorum::{Ballot, Quorum, Vote};
+use crate::sabotage;
 use crate::token::{LockId, Mint, is_granted};
 use crate::wait::{Entered, Lines};
 
@@ -249,7 +250,7 @@ impl Engine {
             return Err(Error::config(conflict));
         }
         let tally = ballot.tally();
-        if !tally.won() {
+        if !(tally.won() || sabotage::is("body-on-busy") && tally.is_answered()) {
             return Err(if tally.is_answered() {
                 Error::Busy { key: key.to_owned(), retry_after: ballot.retry_after() }
             } else {
@@ -267,6 +268,9 @@ impl Engine {
     }
 
     fn take_back(&self, request: &Request, ballot: &Ballot, id: &LockId, lease: Duration, by: Tick) {
+        if sabotage::is("no-clean-up") {
+            return;
+        }
         let quorum = &self.quorum;
         let release = request.primitive.release(&GiveUp { id, keep: Duration::ZERO, waiter: None, grant: None });
         let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));

@@ -28,6 +28,7 @@ pub use self::state::LeaseState;
 
 use self::renewal::Worker;
 use crate::error::Error;
+use crate::sabotage;
 use crate::token::LockId;
 
 /// Told how leases end: with what a release left in doubt, so that this process is not locked out by its own token.
@@ -250,7 +251,9 @@ impl Lease {
         if self.pass_on() {
             return Ok(());
         }
-        self.renewer.retire(&self.worker);
+        if !sabotage::is("renewal-after-release") {
+            self.renewer.retire(&self.worker);
+        }
         let release = self.core.release(patience);
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.haunted);

@@ -9,6 +9,7 @@
 
 use crate::clock::Tick;
 use crate::error::LostReason;
+use crate::sabotage;
 
 /// What a lease knows about itself, for those who want to see trouble before it is too late.
 ///
@@ -51,7 +52,7 @@ impl State {
 
     /// True if it is live but its time has passed: somebody has to declare it lost.
     pub(super) fn is_overdue(&self, now: Tick) -> bool {
-        self.is_live() && now >= self.until
+        self.is_live() && now >= self.until && !sabotage::is("check-trusts-flag")
     }
 
     /// A round ended; ignored unless live.
@@ -74,7 +75,7 @@ impl State {
     /// True if this call released it.
     pub(super) fn release(&mut self) -> bool {
         let was_live = self.is_live();
-        if was_live {
+        if was_live && !sabotage::is("renewal-after-release") {
             self.now = LeaseState::Released;
         }
         was_live

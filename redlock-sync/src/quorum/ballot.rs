@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::config::drift;
 use crate::node::{Executed, Failure, Trouble, Value};
+use crate::sabotage;
 
 /// What one node says to a call, whatever the kind of lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,11 +114,7 @@ impl Tally {
 
     /// Votes that make a majority.
     pub(crate) fn need(of: usize) -> usize {
-        #[cfg(test)]
-        if crate::simulation::is_on(crate::simulation::Control::HalfIsEnough) {
-            return of / 2;
-        }
-        of / 2 + 1
+        of / 2 + usize::from(!sabotage::is("half-is-enough"))
     }
 
     pub(crate) fn won(&self) -> bool {

@@ -17,6 +17,7 @@ use crate::config::Limits;
 use crate::error::{Error, NodeError};
 use crate::gate::Gates;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble};
+use crate::sabotage;
 use crate::script::{Call, Purpose};
 
 /// While connections are being made, how long to wait for one node before looking at the next.
@@ -118,10 +119,7 @@ impl Quorum {
                 Seat::Voted(vote) => vote,
             })
             .collect();
-        #[cfg(test)]
-        if crate::simulation::is_on(crate::simulation::Control::AnchoredAtReply) {
-            return Ballot { votes, started: self.now(), ghost };
-        }
+        let started = if sabotage::is("deadline-at-reply") { self.now() } else { started };
         Ballot { votes, started, ghost }
     }
 

@@ -36,9 +36,15 @@ pub(super) fn current() -> Option<Control> {
     CURRENT.get()
 }
 
-/// Asked by the library's own code, in tests only.
-pub(crate) fn is_on(control: Control) -> bool {
-    CURRENT.get() == Some(control)
+/// Asked by the library's own code, by the names that `sabotage.rs` has for them.
+pub(crate) fn is_broken(name: &str) -> bool {
+    let broken = CURRENT.get().and_then(|control| match control {
+        Control::HalfIsEnough => Some("half-is-enough"),
+        Control::AnchoredAtReply => Some("deadline-at-reply"),
+        Control::GrantIsHeld => Some("grant-as-token"),
+        _ => None,
+    });
+    broken == Some(name)
 }
 
 /// A script, broken if the control wants it so.

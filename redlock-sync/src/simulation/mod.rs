@@ -44,4 +44,4 @@ mod store;
 mod wire;
 mod world;
 
-pub(crate) use controls::{Control, is_on};
+pub(crate) use controls::is_broken;

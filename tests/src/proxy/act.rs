@@ -63,7 +63,7 @@ impl Fault {
     /// Ends this fault: what it holds goes on, a connection in its black hole passes again, it acts no more.
     pub fn release(&self) {
         self.shared.lock().release(self.id);
-        self.shared.changed();
+        self.shared.all_changed();
     }
 }
 

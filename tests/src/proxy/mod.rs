@@ -149,7 +149,7 @@ impl Proxy {
     /// Resets all connections and refuses new ones, until [`Proxy::heal`]. Both hold when this returns.
     pub fn refuse(&self) {
         self.shared.lock().refuse();
-        self.shared.changed();
+        self.shared.all_changed();
         drop(self.acceptor().take());
     }
 
@@ -163,14 +163,14 @@ impl Proxy {
     /// delivered, connections are accepted on the old port. What was delayed already still comes at its time.
     pub fn heal(&self) {
         self.shared.lock().heal();
-        self.shared.changed();
+        self.shared.all_changed();
         self.acceptor().get_or_insert_with(|| Acceptor::start(&self.port, &self.shared));
     }
 
     /// Resets all current connections; what they hold back is lost.
     pub fn drop_connections(&self) {
         self.shared.lock().close_all();
-        self.shared.changed();
+        self.shared.all_changed();
     }
 
     fn acceptor(&self) -> std::sync::MutexGuard<'_, Option<Acceptor>> {
@@ -199,6 +199,11 @@ impl Proxy {
     /// Forgets the commands seen so far.
     pub fn clear_log(&self) {
         self.shared.lock().seen.clear();
+    }
+
+    /// The commands seen so far, which are forgotten with this: a long run does not grow by them.
+    pub fn take_log(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.shared.lock().seen)
     }
 
     /// How many connections are open.

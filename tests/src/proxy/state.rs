@@ -14,7 +14,8 @@ use super::rules::Rule;
 use super::traffic::Awaited;
 use super::{Act, Seen};
 
-/// The state, and the one condition that every change of it is told by.
+/// The state, and the condition by which changes of it are told to those who wait for a fault to act. The threads of a link wait on a
+/// condition of their own: with hundreds of links, waking all of them for each command would take all of a small machine.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -55,6 +56,8 @@ pub(super) struct Sockets {
 #[derive(Debug)]
 pub(super) struct Link {
     sockets: Arc<Sockets>,
+    /// Tells the link's threads that something of it has changed.
+    pub(super) woken: Arc<Condvar>,
     pub(super) lanes: [VecDeque<Parcel>; 2],
     /// The requests whose replies are still to come.
     pub(super) awaited: VecDeque<Awaited>,
@@ -110,18 +113,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all waiting threads to look again.
+    /// Tells those who wait for a fault to act.
     pub(super) fn changed(&self) {
         self.changed.notify_all();
     }
 
-    /// Waits for a change, at most until `end`.
+    /// Tells all links too: what they wait for may have changed for all of them.
+    pub(super) fn all_changed(&self) {
+        self.lock().links.values().for_each(|link| link.woken.notify_all());
+        self.changed();
+    }
+
+    /// Waits for a fault to act, at most until `end`.
     pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, end: Option<Instant>) -> MutexGuard<'a, State> {
-        let Some(end) = end else {
-            return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        let left = end.saturating_duration_since(Instant::now());
-        self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+        wait(&self.changed, state, end)
     }
 
     pub(super) fn name_script(&self, name: &str, digest: &str) {
@@ -136,7 +141,8 @@ impl Shared {
                 Next::Load(load) => return Some(load),
                 Next::WaitUntil(end) => end,
             };
-            state = self.wait(state, wait_until);
+            let woken = Arc::clone(&state.links.get(&id)?.woken);
+            state = wait(&woken, state, wait_until);
         }
     }
 
@@ -144,10 +150,19 @@ impl Shared {
     pub(super) fn wait_passable(&self, id: u64) -> Option<SocketAddr> {
         let mut state = self.lock();
         while state.blocked(state.links.get(&id)?) {
-            state = self.wait(state, None);
+            let woken = Arc::clone(&state.links.get(&id)?.woken);
+            state = wait(&woken, state, None);
         }
         Some(state.target)
     }
+}
+
+fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>, end: Option<Instant>) -> MutexGuard<'a, State> {
+    let Some(end) = end else {
+        return condition.wait(state).unwrap_or_else(PoisonError::into_inner);
+    };
+    let left = end.saturating_duration_since(Instant::now());
+    condition.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
 }
 
 enum Next {
@@ -216,6 +231,7 @@ impl State {
         self.admitted += 1;
         let link = Link {
             sockets: Arc::clone(&sockets),
+            woken: Arc::default(),
             lanes: Default::default(),
             awaited: VecDeque::new(),
             hole: None,
@@ -230,12 +246,14 @@ impl State {
     pub(super) fn close(&mut self, id: u64, reset: bool) {
         if let Some(link) = self.links.remove(&id) {
             link.sockets.close(reset);
+            link.woken.notify_all();
         }
     }
 
     pub(super) fn close_all(&mut self) {
         while let Some((_, link)) = self.links.pop_first() {
             link.sockets.close(true);
+            link.woken.notify_all();
         }
     }
 }

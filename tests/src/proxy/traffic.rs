@@ -118,6 +118,7 @@ impl State {
         let due = Instant::now() + self.latency;
         self.link(id, |link| {
             link.lanes[lane as usize].push_back(Parcel { due, held_by, load });
+            link.woken.notify_all();
         });
     }
 

@@ -62,7 +62,7 @@ pub(super) fn runs(binary: &Path) -> Result<(), String> {
 }
 
 /// The target directory of the workspace.
-pub(crate) fn target_dir() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = tests.parent().expect("the tests crate lies in a workspace");
     workspace.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))

@@ -26,6 +26,7 @@ use crate::key::Key;
 use crate::node::Lane;
 use crate::primitive::{Attempt, Primitive};
 use crate::quorum::{Ballot, Quorum, Vote};
+use crate::sabotage;
 use crate::token::LockId;
 use crate::wait::Turn;
 
@@ -285,6 +286,7 @@ impl Core {
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state
             && !self.is_forked_copy()
+            && !sabotage::is("loss-unsignalled")
         {
             self.tell(reason);
         }
@@ -463,7 +465,7 @@ impl Core {
         if fence == 0 {
             fence = self.fence_round(&mut io, None)?;
         }
-        if self.quorum.len() > 1 {
+        if self.quorum.len() > 1 && !sabotage::is("fence-without-write-back") {
             self.fence_round(&mut io, Some(fence))?;
         }
         io.fence = Some(fence);

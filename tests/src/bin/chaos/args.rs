@@ -1,0 +1,126 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::plan::{COMMANDS, Kind};
+
+pub(crate) const USAGE: &str = "\
+chaos [OPTIONS]
+  --nodes N         servers, default 3
+  --clients N       client processes, default 8
+  --threads N       threads of each client, default 2
+  --keys N          locks they want, default 3
+  --seconds N       length of the run, default 60
+  --seed N          default: a fresh one, which is printed
+  --faults A,B,…    only these faults; `--schedule` shows their names
+  --commands A,B,…  faults of single commands strike these only, such as extend, take or BLPOP
+  --beyond          also faults beyond what the library promises exclusion for; then overlap, counter and tokens are not judged
+  --out DIR         where logs and picture go, default: chaos/ in the target directory
+  --schedule        print the schedule of faults and end
+  --controls        build the broken variants and show that each is caught
+  --help            this text
+  --only A,B,…      with --controls: these only";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) nodes: usize,
+    pub(crate) clients: usize,
+    pub(crate) threads: usize,
+    pub(crate) keys: usize,
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) commands: Vec<&'static str>,
+    pub(crate) beyond: bool,
+    pub(crate) out: Option<PathBuf>,
+    pub(crate) only: Vec<String>,
+    pub(crate) what: Todo,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Todo {
+    Run,
+    Schedule,
+    Controls,
+    Help,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            clients: 8,
+            threads: 2,
+            keys: 3,
+            seconds: 60,
+            seed: fastrand::u64(..1_000_000),
+            kinds: Kind::ALL.to_vec(),
+            commands: COMMANDS.to_vec(),
+            beyond: false,
+            out: None,
+            only: Vec::new(),
+            what: Todo::Run,
+        }
+    }
+}
+
+/// Reads the words behind the program's name.
+pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options::default();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or(format!("{word} wants a value"));
+        match word.as_str() {
+            "--nodes" => options.nodes = number(&value()?, 1, 9)?,
+            "--clients" => options.clients = number(&value()?, 1, 64)?,
+            "--threads" => options.threads = number(&value()?, 1, 16)?,
+            "--keys" => options.keys = number(&value()?, 1, 16)?,
+            "--seconds" => options.seconds = number(&value()?, 2, 86_400)?,
+            "--seed" => options.seed = number(&value()?, 0, u64::MAX)?,
+            "--faults" => options.kinds = value()?.split(',').map(Kind::from_str).collect::<Result<_, _>>()?,
+            "--commands" => options.commands = value()?.split(',').map(command).collect::<Result<_, _>>()?,
+            "--out" => options.out = Some(value()?.into()),
+            "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
+            "--beyond" => options.beyond = true,
+            "--schedule" => options.what = Todo::Schedule,
+            "--controls" => options.what = Todo::Controls,
+            "--help" | "-h" => options.what = Todo::Help,
+            other => return Err(format!("unknown option {other}")),
+        }
+    }
+    Ok(options)
+}
+
+fn command(word: &str) -> Result<&'static str, String> {
+    COMMANDS.into_iter().find(|command| *command == word).ok_or(format!("unknown command {word}"))
+}
+
+fn number<T: FromStr + PartialOrd + std::fmt::Display + Copy>(word: &str, least: T, most: T) -> Result<T, String> {
+    let number = word.parse().ok().filter(|number| (&least..=&most).contains(&number));
+    number.ok_or(format!("`{word}` is no number from {least} to {most}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Result<Options, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = words("--nodes 5 --clients 8 --seconds 60 --seed 7 --faults kill,stop --beyond").unwrap();
+        assert_eq!((options.nodes, options.clients, options.seconds, options.seed), (5, 8, 60, 7));
+        assert_eq!(options.kinds, [Kind::Kill, Kind::Stop]);
+        assert!(options.beyond && options.what == Todo::Run);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        for wrong in ["--nodes 0", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
+            words(wrong).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Each call ends within its deadline and one node timeout, with an outcome that its documentation names.
+
+use std::collections::BTreeMap;
+
+use super::{Verdict, Violation};
+use crate::clock::{MS, SEC};
+use crate::event::{Op, Outcome};
+use crate::history::{Call, History};
+use crate::plan::Kind;
+use crate::timing::SLACK;
+
+pub(super) fn check(history: &History) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut slowest: BTreeMap<&str, u64> = BTreeMap::new();
+    for call in &history.calls {
+        let what = match call.end {
+            None => is_hanging(history, call).then(|| "never ended".to_owned()),
+            Some((end, outcome)) => {
+                let took = (end - call.from).saturating_sub(history.stopped(call.session.client, call.from, end));
+                let over = if call.limit == u64::MAX { 0 } else { took.saturating_sub(call.limit) };
+                let worst = slowest.entry(call.op.word()).or_default();
+                *worst = (*worst).max(over);
+                if over > SLACK {
+                    Some(format!("took {} ms, {} more than it may", took / MS, over / MS))
+                } else {
+                    (!is_documented(history, call, end, outcome)).then(|| format!("ended with {}", outcome.word()))
+                }
+            }
+        };
+        if let Some(what) = what {
+            let what = format!("k{}: {} of {} {what}", call.key, call.op.word(), call.session);
+            let until = call.end.map_or(history.end, |end| end.0);
+            let slice = history.slice(&[call.session], call.from.saturating_sub(10 * MS), until + 10 * MS);
+            verdict.violations.push(Violation { at: call.from, what, slice });
+        }
+    }
+    let worst = slowest.values().max().copied().unwrap_or(0);
+    verdict.judged = format!("{} calls; the slowest was {} ms over its limit", history.calls.len(), worst / MS);
+    verdict
+}
+
+/// It has no end although its client was not killed.
+fn is_hanging(history: &History, call: &Call) -> bool {
+    history.killed(call.session.client, call.session.life).is_none()
+}
+
+/// What the documentation of each call names; a misuse only while a server has the wrong password or role.
+fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> bool {
+    use Outcome::{Busy, Config, Lost, Ok, Skipped, Unavailable, Unconfirmed};
+    if outcome == Config {
+        // What a connection learned a moment ago can still be told once.
+        let near = |from: u64, until: u64| from <= end && call.from <= until + 3 * SEC;
+        let misuse = |kind: Kind| matches!(kind, Kind::Password | Kind::Role);
+        return call.op != Op::Unlock && history.struck.iter().any(|s| misuse(s.fault.kind) && near(s.from, s.until));
+    }
+    match call.op {
+        Op::Lock | Op::TryLock | Op::TryLockFor => matches!(outcome, Ok | Busy | Unavailable),
+        Op::Nested => matches!(outcome, Ok | Lost),
+        Op::Unlock => matches!(outcome, Ok | Lost | Unconfirmed),
+        Op::Extend | Op::Fence => matches!(outcome, Ok | Lost | Unavailable),
+        Op::Attribute => matches!(outcome, Ok | Skipped | Lost | Unavailable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::checkers::story::Story;
+    use crate::event::{Op, Outcome};
+    use crate::plan::{Kind, Target};
+
+    fn call(took: u64, outcome: Outcome) -> Story {
+        Story::new().call(1, Op::TryLockFor, 100, 200).done(1, Op::TryLockFor, 100 + took, outcome)
+    }
+
+    #[test]
+    fn calls_in_time_are_good() {
+        assert!(check(&call(250, Outcome::Busy).history()).violations.is_empty());
+        let stopped = call(2250, Outcome::Ok).struck(Kind::Pause, Target::Client(1), 150, 2150);
+        assert!(check(&stopped.history()).violations.is_empty());
+    }
+
+    #[test]
+    fn a_slow_call_is_found() {
+        assert_eq!(check(&call(2250, Outcome::Busy).history()).violations.len(), 1);
+        let other = call(2250, Outcome::Ok).struck(Kind::Pause, Target::Client(2), 150, 2150);
+        assert_eq!(check(&other.history()).violations.len(), 1);
+    }
+
+    #[test]
+    fn an_outcome_that_is_documented_nowhere_is_found() {
+        assert_eq!(check(&call(50, Outcome::Unconfirmed).history()).violations.len(), 1);
+        assert_eq!(check(&call(50, Outcome::Config).history()).violations.len(), 1);
+        let refused = call(50, Outcome::Config).struck(Kind::Password, Target::Node(0), 90, 120);
+        assert!(check(&refused.history()).violations.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_never_ends_is_found() {
+        let story = Story::new().call(1, Op::Lock, 100, u64::MAX);
+        assert_eq!(check(&story.history()).violations.len(), 1);
+        let killed = Story::new().call(1, Op::Lock, 100, u64::MAX).struck(Kind::Murder, Target::Client(1), 200, 300);
+        assert!(check(&killed.history()).violations.is_empty());
+    }
+}

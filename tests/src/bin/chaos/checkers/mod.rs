@@ -1,0 +1,59 @@
+//! The checkers. Each looks at a history, says what it has judged, and names what it found wrong.
+
+mod calls;
+mod counter;
+mod fenced;
+mod liveness;
+mod overlap;
+mod residue;
+mod signals;
+mod silence;
+#[cfg(test)]
+mod story;
+mod tokens;
+mod weather;
+
+use crate::history::History;
+
+/// What a checker says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Verdict {
+    /// What it has looked at, in words with numbers.
+    pub(crate) judged: String,
+    pub(crate) violations: Vec<Violation>,
+    /// It does not judge such a run.
+    pub(crate) excused: bool,
+}
+
+/// Something that must not be, with the part of the history that shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) at: u64,
+    pub(crate) what: String,
+    pub(crate) slice: Vec<String>,
+}
+
+impl Verdict {
+    fn excused() -> Self {
+        Self { judged: "not judged beyond the promises".to_owned(), excused: true, ..Self::default() }
+    }
+}
+
+type Checker = fn(&History) -> Verdict;
+
+/// All of them: name, what it looks for, and the function.
+pub(crate) const ALL: [(&str, &str, Checker); 9] = [
+    ("overlap", "two hold one lock at once", overlap::check),
+    ("counter", "an update of the unprotected counter is lost", counter::check),
+    ("store", "the fenced store takes a stale write or refuses a rightful one", fenced::check),
+    ("tokens", "fencing tokens do not rise from holder to holder", tokens::check),
+    ("signals", "a loss is not signalled, too late, or where there is none", signals::check),
+    ("silence", "a lease is extended after its unlock returned", silence::check),
+    ("liveness", "nobody gets a lock though a majority is up", liveness::check),
+    ("residue", "keys, threads or files are left", residue::check),
+    ("calls", "a call takes too long or ends as documented nowhere", calls::check),
+];
+
+pub(crate) fn judge(history: &History) -> Vec<(&'static str, &'static str, Verdict)> {
+    ALL.iter().map(|&(name, about, check)| (name, about, check(history))).collect()
+}

@@ -1,0 +1,78 @@
+//! Small histories written by hand, in ms, on the key `k0`; holder `n` is a client of its own.
+
+use crate::clock::MS;
+use crate::event::{Event, Op, Outcome, Session, What};
+use crate::history::{History, Stored, Struck};
+use crate::plan::{Fault, Kind, Target};
+
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    events: Vec<Event>,
+    pub(super) history: History,
+}
+
+pub(super) fn session(n: u8) -> Session {
+    Session { client: n, life: 0, thread: 0, number: u32::from(n) }
+}
+
+impl Story {
+    pub(super) fn new() -> Self {
+        let history = History { nodes: 3, keys: 1, clients: 9, end: 100_000 * MS, ..History::default() };
+        Self { events: Vec::new(), history }
+    }
+
+    pub(super) fn event(mut self, at: u64, n: u8, what: What) -> Self {
+        self.events.push(Event { at: at * MS, session: session(n), key: 0, what });
+        self
+    }
+
+    /// Got at this moment, with a lease of 100 ms, and looks that promise it until some moment.
+    pub(super) fn hold(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
+        let story = self.call(n, Op::Lock, at.saturating_sub(1), u64::MAX / MS).done(n, Op::Lock, at, Outcome::Ok);
+        let story = story.event(at, n, What::Held { token: format!("a:token{n}") });
+        looks.iter().fold(story, |story, &(at, until)| story.event(at, n, What::Check { until: Some(until * MS) }))
+    }
+
+    pub(super) fn lost(self, n: u8, at: u64) -> Self {
+        self.event(at, n, What::Check { until: None })
+    }
+
+    pub(super) fn unlock(self, n: u8, at: u64) -> Self {
+        self.call(n, Op::Unlock, at, 300).done(n, Op::Unlock, at + 1, Outcome::Ok)
+    }
+
+    pub(super) fn call(self, n: u8, op: Op, at: u64, limit: u64) -> Self {
+        self.event(at, n, What::Call { op, limit: limit.saturating_mul(MS), lease: 100 * MS })
+    }
+
+    pub(super) fn done(self, n: u8, op: Op, at: u64, outcome: Outcome) -> Self {
+        self.event(at, n, What::Return { op, outcome })
+    }
+
+    pub(super) fn number(self, n: u8, at: u64, fence: u64) -> Self {
+        self.event(at, n, What::Number { fence })
+    }
+
+    pub(super) fn told(self, n: u8, at: u64) -> Self {
+        self.event(at, n, What::Told)
+    }
+
+    pub(super) fn wrote(self, n: u8, at: u64, version: u64, parent: u64) -> Self {
+        self.event(at, n, What::Wrote { version, parent, begin: at * MS, end: at * MS })
+    }
+
+    pub(super) fn stored(mut self, n: u8, at: u64, fence: u64, accepted: bool) -> Self {
+        self.history.stored.push(Stored { at: at * MS, session: session(n), key: 0, fence, accepted });
+        self.event(at, n, What::Stored { fence, accepted, end: at * MS })
+    }
+
+    pub(super) fn struck(mut self, kind: Kind, target: Target, from: u64, until: u64) -> Self {
+        let fault = Fault { at: from, length: until - from, target, kind, command: "", each: false, amount: 0 };
+        self.history.struck.push(Struck { fault, from: from * MS, until: until * MS, hits: 1 });
+        self
+    }
+
+    pub(super) fn history(self) -> History {
+        self.history.with_events(self.events)
+    }
+}

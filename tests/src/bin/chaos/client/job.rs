@@ -1,0 +1,194 @@
+//! One way to a lock and what is done under it, with every step written down.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Lease, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
+
+use super::log::Log;
+use super::resource::{Counter, Store};
+use crate::clock::now;
+use crate::event::{Op, Outcome, Session, What};
+use crate::timing::TIMEOUT;
+
+/// How a thread asks for a lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wait {
+    Forever,
+    No,
+    For(Duration),
+}
+
+pub(super) enum Lock {
+    Mutex(Mutex),
+    Reentrant(ReentrantMutex),
+}
+
+pub(super) enum Guard {
+    Mutex(MutexGuard),
+    Reentrant(ReentrantMutexGuard),
+}
+
+impl Lock {
+    pub(super) fn take(&self, wait: Wait) -> Result<Guard, Error> {
+        Ok(match (self, wait) {
+            (Lock::Mutex(lock), Wait::Forever) => Guard::Mutex(lock.lock()?),
+            (Lock::Mutex(lock), Wait::No) => Guard::Mutex(lock.try_lock()?),
+            (Lock::Mutex(lock), Wait::For(time)) => Guard::Mutex(lock.try_lock_for(time)?),
+            (Lock::Reentrant(lock), Wait::Forever) => Guard::Reentrant(lock.lock()?),
+            (Lock::Reentrant(lock), Wait::No) => Guard::Reentrant(lock.try_lock()?),
+            (Lock::Reentrant(lock), Wait::For(time)) => Guard::Reentrant(lock.try_lock_for(time)?),
+        })
+    }
+}
+
+impl Guard {
+    fn unlock(self) -> Result<(), Error> {
+        match self {
+            Guard::Mutex(guard) => guard.unlock(),
+            Guard::Reentrant(guard) => guard.unlock().map(drop),
+        }
+    }
+}
+
+impl Deref for Guard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        match self {
+            Guard::Mutex(guard) => guard,
+            Guard::Reentrant(guard) => guard,
+        }
+    }
+}
+
+pub(super) fn outcome<T>(result: &Result<T, Error>) -> Outcome {
+    match result {
+        Ok(_) => Outcome::Ok,
+        Err(Error::Busy { .. }) => Outcome::Busy,
+        Err(Error::Unavailable { .. }) => Outcome::Unavailable,
+        Err(Error::Lost { .. }) => Outcome::Lost,
+        Err(Error::Unconfirmed { .. }) => Outcome::Unconfirmed,
+        Err(Error::Config { .. }) => Outcome::Config,
+        Err(Error::WouldDeadlock { .. }) => Outcome::Deadlock,
+        Err(Error::WrongType { .. }) => Outcome::WrongType,
+        Err(Error::Closed) => Outcome::Closed,
+        Err(_) => Outcome::Other,
+    }
+}
+
+/// A session under way.
+pub(super) struct Job<'a> {
+    pub(super) log: &'a Arc<Log>,
+    pub(super) counter: &'a Counter,
+    pub(super) store: &'a mut Store,
+    pub(super) session: Session,
+    pub(super) key: usize,
+    pub(super) lease: Duration,
+    pub(super) writes: u8,
+}
+
+impl Job<'_> {
+    pub(super) fn note(&self, what: What) {
+        self.log.note(self.session, self.key, what);
+    }
+
+    /// Makes a call that may take so many ns.
+    pub(super) fn call<T>(&self, op: Op, limit: u64, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        self.note(What::Call { op, limit, lease: nanos(self.lease) });
+        let result = work();
+        self.note(What::Return { op, outcome: outcome(&result) });
+        result
+    }
+
+    pub(super) fn take(&self, lock: &Lock, wait: Wait) -> Result<Guard, Error> {
+        let (op, limit) = match wait {
+            Wait::Forever => (Op::Lock, u64::MAX),
+            Wait::No => (Op::TryLock, TIMEOUT),
+            Wait::For(time) => (Op::TryLockFor, nanos(time) + TIMEOUT),
+        };
+        let guard = self.call(op, limit, || lock.take(wait))?;
+        self.held(&guard);
+        Ok(guard)
+    }
+
+    /// Writes down that the lock is held, and later that it was lost.
+    pub(super) fn held(&self, lease: &Lease) {
+        self.note(What::Held { token: lease.id().as_str().to_owned() });
+        let (log, session, key) = (Arc::clone(self.log), self.session, self.key);
+        lease.on_lost(move |_| log.note(session, key, What::Told));
+    }
+
+    /// `check()`, and until when the lock is ours by the library's own account.
+    pub(super) fn check(&self, lease: &Lease) -> bool {
+        let at = now();
+        let until = lease.check().is_ok().then(|| now() + nanos(lease.remaining()));
+        self.log.note_at(at, self.session, self.key, What::Check { until });
+        until.is_some()
+    }
+
+    pub(super) fn fence(&self, lease: &Lease) -> Option<u64> {
+        // A round under way, and two of its own.
+        let fence = self.call(Op::Fence, 4 * TIMEOUT, || lease.fencing_token()).ok()?;
+        self.note(What::Number { fence });
+        Some(fence)
+    }
+
+    pub(super) fn extend(&self, lease: &Lease, by: Duration) {
+        _ = self.call(Op::Extend, 3 * TIMEOUT, || lease.extend(by));
+    }
+
+    /// Reads the counter, takes its time, looks whether the lock is still ours, and writes.
+    pub(super) fn count(&mut self, lease: &Lease, work: Duration) {
+        let parent = self.counter.read(self.key);
+        thread::sleep(work);
+        if self.writes < u8::MAX && self.check(lease) {
+            self.writes += 1;
+            // Some take their time here too: this is where a pause of the process does harm.
+            if self.writes == 1 && self.session.number.is_multiple_of(8) {
+                thread::sleep(work);
+            }
+            let version = version(self.session, self.writes);
+            let begin = now();
+            self.counter.write(self.key, version);
+            self.note(What::Wrote { version, parent, begin, end: now() });
+        }
+    }
+
+    /// As `count` for those who have no guard to look at; what they wrote is written down when they know that it counts.
+    pub(super) fn count_bare(&mut self, work: Duration) -> What {
+        let parent = self.counter.read(self.key);
+        thread::sleep(work);
+        self.writes += 1;
+        let version = version(self.session, self.writes);
+        let at = now();
+        self.counter.write(self.key, version);
+        What::Wrote { version, parent, begin: at, end: now() }
+    }
+
+    /// Writes to the store with this fence, whether or not the lock is still ours: the store has to see to that.
+    pub(super) fn put(&mut self, fence: u64) {
+        let at = now();
+        let accepted = self.store.write(self.session, self.key, fence);
+        self.log.note_at(at, self.session, self.key, What::Stored { fence, accepted, end: now() });
+    }
+
+    pub(super) fn unlock(&self, guard: Guard) {
+        // A round under way, and its own.
+        _ = self.call(Op::Unlock, 3 * TIMEOUT, || guard.unlock());
+        self.note(What::Over);
+    }
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A name for each write of a run; zero is the beginning.
+fn version(session: Session, write: u8) -> u64 {
+    let Session { client, life, thread, number } = session;
+    let [c, l, t] = [client, life, thread].map(u64::from);
+    c << 56 | (l & 0xff) << 48 | (t & 0xf) << 44 | (u64::from(number) & 0x0fff_ffff) << 16 | u64::from(write)
+}

@@ -1,0 +1,57 @@
+//! What the locks protect: a counter in a file that nobody else protects, and a store that looks at fences.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::event::Session;
+
+/// One record for each key: the version, which names the write that made it.
+#[derive(Debug)]
+pub(super) struct Counter(File);
+
+impl Counter {
+    pub(super) fn open(dir: &Path) -> Self {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join("counter"));
+        Self(file.expect("the counter can be opened"))
+    }
+
+    pub(super) fn read(&self, key: usize) -> u64 {
+        let mut bytes = [0; 8];
+        // The file grows with the first writes.
+        _ = self.0.read_at(&mut bytes, 8 * key as u64);
+        u64::from_le_bytes(bytes)
+    }
+
+    pub(super) fn write(&self, key: usize, version: u64) {
+        self.0.write_all_at(&version.to_le_bytes(), 8 * key as u64).expect("the counter can be written");
+    }
+}
+
+/// A connection to the store.
+#[derive(Debug)]
+pub(super) struct Store {
+    lines: BufReader<TcpStream>,
+}
+
+impl Store {
+    pub(super) fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).expect("the store is there");
+        _ = stream.set_nodelay(true);
+        Self { lines: BufReader::new(stream) }
+    }
+
+    /// Whether the store took the write.
+    pub(super) fn write(&mut self, session: Session, key: usize, fence: u64) -> bool {
+        let mut answer = String::new();
+        let line = format!("{key} {fence} {session}\n");
+        let sent = self.lines.get_mut().write_all(line.as_bytes());
+        let heard = sent.and_then(|()| self.lines.read_line(&mut answer));
+        if heard.is_err() || answer.is_empty() {
+            std::process::exit(0); // The run is over.
+        }
+        answer.trim() == "yes"
+    }
+}

@@ -1,0 +1,233 @@
+//! What a client writes down: one line for each event, with the moment on the common clock.
+//!
+//! `AT SESSION KEY WHAT …`. A session is one way to a lock and all that is done with it.
+
+use std::fmt;
+use std::str::{FromStr, SplitWhitespace};
+
+/// One way to a lock: which client, in which of its lives, which thread, and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub(crate) struct Session {
+    pub(crate) client: u8,
+    pub(crate) life: u8,
+    pub(crate) thread: u8,
+    pub(crate) number: u32,
+}
+
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}.{}.{}.{}", self.client, self.life, self.thread, self.number)
+    }
+}
+
+impl FromStr for Session {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is no session");
+        let mut parts = text.strip_prefix('c').ok_or_else(bad)?.split('.');
+        let mut part = || parts.next().and_then(|part| part.parse::<u32>().ok()).ok_or_else(bad);
+        let mut small = || part().and_then(|n| u8::try_from(n).map_err(|_| bad()));
+        let (client, life, thread) = (small()?, small()?, small()?);
+        Ok(Self { client, life, thread, number: part()? })
+    }
+}
+
+/// The token of those who have no guard to ask.
+pub(crate) const UNKNOWN: &str = "-";
+
+/// A word for each value of an enumeration.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($value:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum $name { $($value),+ }
+
+        impl $name {
+            pub(crate) const fn word(self) -> &'static str {
+                match self { $(Self::$value => $word),+ }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(word: &str) -> Result<Self, String> {
+                match word { $($word => Ok(Self::$value),)+ _ => Err(format!("unknown word `{word}`")) }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
+words! {
+    /// A call of the library.
+    Op {
+        Lock = "lock", TryLock = "try_lock", TryLockFor = "try_lock_for", Nested = "nested", Unlock = "unlock", Extend = "extend",
+        Fence = "fence", Attribute = "attribute",
+    }
+}
+
+words! {
+    /// How a call ended.
+    Outcome {
+        Ok = "ok", Busy = "busy", Unavailable = "unavailable", Lost = "lost", Unconfirmed = "unconfirmed", Config = "config",
+        Deadlock = "deadlock", WrongType = "wrong_type", Closed = "closed", Skipped = "skipped", Other = "other",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A call begins that may take so many ns; `u64::MAX` has no limit. With the lease, in ns.
+    Call {
+        op: Op,
+        limit: u64,
+        lease: u64,
+    },
+    Return {
+        op: Op,
+        outcome: Outcome,
+    },
+    /// The lock is held, under this token; the moment is that of the call's return.
+    Held {
+        token: String,
+    },
+    /// `check()` was called at this moment: until when the lock is ours by its own account, or that it is lost.
+    Check {
+        until: Option<u64>,
+    },
+    /// The number that `fencing_token()` returned.
+    Number {
+        fence: u64,
+    },
+    /// The counter was written, after the version `parent` had been read.
+    Wrote {
+        version: u64,
+        parent: u64,
+        begin: u64,
+        end: u64,
+    },
+    /// A write to the fenced store began at this moment.
+    Stored {
+        fence: u64,
+        accepted: bool,
+        end: u64,
+    },
+    /// The `on_lost` handler was called.
+    Told,
+    /// The session is over: its guard is gone.
+    Over,
+    /// The process, or the whole machine, did nothing from that moment to this.
+    Stalled {
+        from: u64,
+    },
+    /// Threads and open files of the process.
+    Uses {
+        phase: Phase,
+        threads: u64,
+        files: u64,
+    },
+}
+
+words! {
+    /// When a client counts what it uses: before it has made anything, and after all of it is gone.
+    Phase { Before = "before", After = "after" }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) at: u64,
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) what: What,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} ", self.at, self.session, self.key)?;
+        match &self.what {
+            What::Call { op, limit, lease } => write!(f, "call {} {limit} {lease}", op.word()),
+            What::Return { op, outcome } => write!(f, "return {} {}", op.word(), outcome.word()),
+            What::Held { token } => write!(f, "held {token}"),
+            What::Check { until: Some(until) } => write!(f, "check ok {until}"),
+            What::Check { until: None } => write!(f, "check lost"),
+            What::Number { fence } => write!(f, "number {fence}"),
+            What::Wrote { version, parent, begin, end } => write!(f, "wrote {version} {parent} {begin} {end}"),
+            What::Stored { fence, accepted, end } => write!(f, "stored {fence} {accepted} {end}"),
+            What::Told => write!(f, "told"),
+            What::Over => write!(f, "over"),
+            What::Stalled { from } => write!(f, "stalled {from}"),
+            What::Uses { phase, threads, files } => write!(f, "uses {} {threads} {files}", phase.word()),
+        }
+    }
+}
+
+impl FromStr for Event {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let words = &mut line.split_whitespace();
+        let (at, session, key) = (next(words)?, next(words)?, next(words)?);
+        let word: String = next(words)?;
+        let what = match word.as_str() {
+            "call" => What::Call { op: next(words)?, limit: next(words)?, lease: next(words)? },
+            "return" => What::Return { op: next(words)?, outcome: next(words)? },
+            "held" => What::Held { token: next(words)? },
+            "check" => {
+                let said: String = next(words)?;
+                What::Check { until: if said == "ok" { Some(next(words)?) } else { None } }
+            }
+            "number" => What::Number { fence: next(words)? },
+            "wrote" => {
+                What::Wrote { version: next(words)?, parent: next(words)?, begin: next(words)?, end: next(words)? }
+            }
+            "stored" => What::Stored { fence: next(words)?, accepted: next(words)?, end: next(words)? },
+            "told" => What::Told,
+            "over" => What::Over,
+            "stalled" => What::Stalled { from: next(words)? },
+            "uses" => What::Uses { phase: next(words)?, threads: next(words)?, files: next(words)? },
+            other => return Err(format!("unknown event `{other}`")),
+        };
+        Ok(Self { at, session, key, what })
+    }
+}
+
+fn next<T: FromStr<Err: fmt::Display>>(words: &mut SplitWhitespace<'_>) -> Result<T, String> {
+    let word = words.next().ok_or("the line is too short")?;
+    word.parse().map_err(|error| format!("`{word}`: {error}"))
+}
+
+/// The whole lines of a log. The last one may be cut off: its process was killed.
+pub(crate) fn read(log: &str) -> Vec<Event> {
+    let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+    whole.lines().map(|line| line.parse().unwrap_or_else(|error| panic!("in `{line}`: {error}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let session = Session { client: 3, life: 1, thread: 2, number: 77 };
+        let whats = [
+            What::Call { op: Op::TryLockFor, limit: u64::MAX, lease: 5 },
+            What::Return { op: Op::Unlock, outcome: Outcome::Unconfirmed },
+            What::Held { token: "ab:host:1:2".into() },
+            What::Check { until: Some(9) },
+            What::Check { until: None },
+            What::Number { fence: 7 },
+            What::Wrote { version: 2, parent: 1, begin: 7, end: 8 },
+            What::Stored { fence: 7, accepted: false, end: 8 },
+            What::Told,
+            What::Over,
+            What::Stalled { from: 3 },
+            What::Uses { phase: Phase::After, threads: 1, files: 9 },
+        ];
+        let events: Vec<Event> =
+            whats.into_iter().zip(1..).map(|(what, at)| Event { at, session, key: 1, what }).collect();
+        let log = events.iter().fold(String::new(), |log, event| log + &format!("{event}\n"));
+        assert_eq!(read(&log), events);
+        assert_eq!(read(&(log + "12 c3.1")), events);
+    }
+}

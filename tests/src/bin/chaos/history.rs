@@ -1,0 +1,262 @@
+//! What happened in a run, put together from what clients, nemesis, store and watch wrote down. Plain data: the checkers are functions of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::event::{Event, Op, Outcome, Phase, Session, UNKNOWN, What};
+use crate::plan::{self, Kind, Target};
+
+/// One call of the library.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) op: Op,
+    pub(crate) from: u64,
+    /// How long it may take; `u64::MAX` has no limit.
+    pub(crate) limit: u64,
+    /// The end and the outcome; none if the client was killed, or it never ended.
+    pub(crate) end: Option<(u64, Outcome)>,
+}
+
+/// A look at the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) at: u64,
+    /// Until when the lock is held by the library's account; none if it is lost.
+    pub(crate) until: Option<u64>,
+}
+
+/// A lock from its acquisition to the end of its guard.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hold {
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) lease: u64,
+    /// The moment at which the acquire returned.
+    pub(crate) begin: u64,
+    /// None if the holder could not ask.
+    pub(crate) token: Option<String>,
+    pub(crate) looks: Vec<Look>,
+    pub(crate) fence: Option<u64>,
+    /// When the handlers of a loss were called.
+    pub(crate) told: Vec<u64>,
+    /// When the unlock was called.
+    pub(crate) unlock: Option<u64>,
+    /// When it returned, and what.
+    pub(crate) unlocked: Option<(u64, Outcome)>,
+}
+
+impl Hold {
+    /// The span in which it was certainly held: from its return to the end of what its looks promised, but not beyond a look that told of
+    /// the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        let end = self.looks.iter().filter_map(|look| look.until).max()?;
+        let lost = self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min();
+        let end = end.min(lost.unwrap_or(u64::MAX)).min(self.unlock.unwrap_or(u64::MAX));
+        Some((self.begin, end.max(self.last_look()?)))
+    }
+
+    /// The last moment at which a look found it held.
+    pub(crate) fn last_look(&self) -> Option<u64> {
+        self.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).max()
+    }
+
+    /// The first look that told of the loss.
+    pub(crate) fn saw_loss(&self) -> Option<u64> {
+        self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min()
+    }
+
+    /// The last look before this moment promised the lock until that one.
+    pub(crate) fn was_promised(&self, from: u64, until: u64) -> bool {
+        let last = self.looks.iter().filter(|look| look.at <= from).max_by_key(|look| look.at);
+        last.is_some_and(|look| look.until.is_some_and(|promised| promised >= until))
+    }
+}
+
+/// A write of the unprotected counter.
+#[derive(Debug, Clone)]
+pub(crate) struct Write {
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) parent: u64,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+}
+
+/// A write to the fenced store in the order in which they came there.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) at: u64,
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) fence: u64,
+    pub(crate) accepted: bool,
+}
+
+/// A fault as it came about.
+#[derive(Debug, Clone)]
+pub(crate) struct Struck {
+    pub(crate) fault: plan::Fault,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// How often it did something.
+    pub(crate) hits: usize,
+}
+
+/// A key deleted by hand: on so many nodes, under the eyes of a holder.
+#[derive(Debug, Clone)]
+pub(crate) struct Deleted {
+    pub(crate) at: u64,
+    pub(crate) token: String,
+    pub(crate) nodes: usize,
+}
+
+/// A token that stood on a node from the first to the last of several looks without another in between.
+#[derive(Debug, Clone)]
+pub(crate) struct Sighting {
+    pub(crate) node: usize,
+    pub(crate) key: usize,
+    pub(crate) token: String,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+/// A key that was left when all was over.
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    pub(crate) node: usize,
+    pub(crate) key: String,
+    /// In ms; none if it has no end.
+    pub(crate) ttl: Option<u64>,
+}
+
+/// Threads and files of a client, before and after its work.
+#[derive(Debug, Clone)]
+pub(crate) struct Uses {
+    pub(crate) session: Session,
+    pub(crate) phase: Phase,
+    pub(crate) threads: u64,
+    pub(crate) files: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History {
+    pub(crate) nodes: usize,
+    pub(crate) keys: usize,
+    pub(crate) clients: usize,
+    /// When the clients began and when they were told to end.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) beyond: bool,
+    pub(crate) events: Vec<Event>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) stored: Vec<Stored>,
+    pub(crate) uses: Vec<Uses>,
+    /// When a client did nothing: it was stopped, or got no processor.
+    pub(crate) stalls: Vec<(u8, u64, u64)>,
+    pub(crate) struck: Vec<Struck>,
+    pub(crate) deleted: Vec<Deleted>,
+    pub(crate) sightings: Vec<Sighting>,
+    /// The last time at which a node was asked to extend the lease of a token.
+    pub(crate) extended: HashMap<String, u64>,
+    pub(crate) left: Vec<Left>,
+}
+
+impl History {
+    /// Takes in what the clients wrote down.
+    pub(crate) fn with_events(mut self, mut events: Vec<Event>) -> Self {
+        events.sort_by_key(|event| event.at);
+        let mut holds: BTreeMap<Session, Hold> = BTreeMap::new();
+        let mut open: HashMap<(Session, Op), usize> = HashMap::new();
+        let mut leases: HashMap<Session, u64> = HashMap::new();
+        for event in &events {
+            let &Event { at, session, key, ref what } = event;
+            let hold = holds.get_mut(&session);
+            match (what, hold) {
+                (What::Call { op, limit, lease }, hold) => {
+                    open.insert((session, *op), self.calls.len());
+                    self.calls.push(Call { session, key, op: *op, from: at, limit: *limit, end: None });
+                    leases.insert(session, *lease);
+                    if let (Op::Unlock, Some(hold)) = (op, hold) {
+                        hold.unlock = Some(at);
+                    }
+                }
+                (What::Return { op, outcome }, hold) => {
+                    if let Some(call) = open.remove(&(session, *op)) {
+                        self.calls[call].end = Some((at, *outcome));
+                    }
+                    if let (Op::Unlock | Op::Attribute, Some(hold)) = (op, hold) {
+                        hold.unlocked = Some((at, *outcome));
+                    }
+                }
+                (What::Held { token }, _) => {
+                    let token = (token != UNKNOWN).then(|| token.clone());
+                    let lease = leases.get(&session).copied().unwrap_or(0);
+                    holds.insert(session, Hold { session, key, lease, begin: at, token, ..Hold::default() });
+                }
+                (What::Check { until }, Some(hold)) => hold.looks.push(Look { at, until: *until }),
+                (What::Number { fence }, Some(hold)) => hold.fence = Some(*fence),
+                (What::Told, Some(hold)) => hold.told.push(at),
+                (&What::Wrote { parent, begin, end, .. }, _) => {
+                    self.writes.push(Write { session, key, parent, begin, end });
+                }
+                (&What::Stalled { from }, _) => self.stalls.push((session.client, from, at)),
+                (&What::Uses { phase, threads, files }, _) => {
+                    self.uses.push(Uses { session, phase, threads, files });
+                }
+                _ => {}
+            }
+        }
+        self.holds = holds.into_values().collect();
+        self.holds.sort_by_key(|hold| hold.begin);
+        self.events = events;
+        self
+    }
+
+    /// The holds of one key in the order in which they began.
+    pub(crate) fn holds_of(&self, key: usize) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(move |hold| hold.key == key)
+    }
+
+    /// For how long of this span the client stood still: stopped by the nemesis, or without a processor.
+    pub(crate) fn stopped(&self, client: u8, from: u64, until: u64) -> u64 {
+        let is_pause = |s: &&Struck| s.fault.kind == Kind::Pause && s.fault.target == Target::Client(client.into());
+        let pauses = self.struck.iter().filter(is_pause).map(|s| (s.from, s.until));
+        let stalls = self.stalls.iter().filter(|stall| stall.0 == client).map(|stall| (stall.1, stall.2));
+        let mut spans: Vec<(u64, u64)> = pauses.chain(stalls).filter(|span| span.0 < until && span.1 > from).collect();
+        spans.sort_unstable();
+        let (mut sum, mut at) = (0, from);
+        for (begin, end) in spans {
+            sum += end.min(until).saturating_sub(begin.max(at));
+            at = at.max(end);
+        }
+        sum
+    }
+
+    /// When this life of the client was ended by force.
+    pub(crate) fn killed(&self, client: u8, life: u8) -> Option<u64> {
+        let of_client = |s: &&Struck| s.fault.kind == Kind::Murder && s.fault.target == Target::Client(client.into());
+        let mut deaths: Vec<u64> = self.struck.iter().filter(of_client).map(|s| s.from).collect();
+        deaths.sort_unstable();
+        deaths.get(usize::from(life)).copied()
+    }
+
+    /// The events of these sessions near these moments, as they were written down, for people to read.
+    pub(crate) fn slice(&self, sessions: &[Session], from: u64, until: u64) -> Vec<String> {
+        let near = |event: &&Event| sessions.contains(&event.session) && event.at >= from && event.at <= until;
+        self.events.iter().filter(near).map(|event| self.told(event.at, &event.to_string())).collect()
+    }
+
+    /// A line with its moment in seconds since the beginning.
+    pub(crate) fn told(&self, at: u64, line: &str) -> String {
+        format!("{} {line}", self.seconds(at))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "a run is shorter than a year")]
+    pub(crate) fn seconds(&self, at: u64) -> String {
+        let nanos = i128::from(at) - i128::from(self.begin);
+        format!("{:>10.4} s", nanos as f64 / 1e9)
+    }
+}

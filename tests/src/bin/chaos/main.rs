@@ -1,0 +1,94 @@
+//! The chaos run: client processes want a few locks, while a seeded nemesis injures servers, network and clients. Then checkers judge what
+//! everybody wrote down. How to run and read it: `tests/CHAOS.md`.
+//!
+//! 1. `args.rs`, `timing.rs`: what is asked for.
+//! 2. `plan.rs`: the schedule of faults, a function of the seed.
+//! 3. `client/`: the processes that use the locks. `event.rs`: what they write down. `store.rs`: the fenced store.
+//! 4. `nemesis/`: brings the faults about. `watch.rs`: looks at servers and traffic meanwhile.
+//! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
+//! 6. `summary.rs`, `svg.rs`: for people.
+//! 7. `controls.rs`: shows that a broken library is noticed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a rig that cannot do its work fails with a message, and waits by the real clock"
+)]
+
+mod args;
+mod checkers;
+mod client;
+mod clock;
+mod controls;
+mod event;
+mod history;
+mod nemesis;
+mod plan;
+mod run;
+mod store;
+mod summary;
+mod svg;
+mod timing;
+mod watch;
+
+use std::env;
+use std::fs;
+use std::panic;
+use std::process::{self, ExitCode};
+
+use args::{Options, Todo};
+
+fn main() -> ExitCode {
+    // What one thread cannot do must not leave the others waiting for it.
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        report(info);
+        process::exit(101);
+    }));
+    let words: Vec<String> = env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "client") {
+        client::main(&words[1..]);
+        return ExitCode::SUCCESS;
+    }
+    match args::parse(words) {
+        Ok(options) => match options.what {
+            Todo::Run => chaos(&options),
+            Todo::Schedule => schedule(&options),
+            Todo::Controls => controls::main(&options),
+            Todo::Help => {
+                println!("{}", args::USAGE);
+                ExitCode::SUCCESS
+            }
+        },
+        Err(mistake) => {
+            eprintln!("{mistake}\n\n{}", args::USAGE);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn schedule(options: &Options) -> ExitCode {
+    println!("seed {}", options.seed);
+    for fault in plan::schedule(&run::terms(options)) {
+        println!("{fault}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// One run with its verdicts; 1 if something was violated.
+fn chaos(options: &Options) -> ExitCode {
+    println!("seed {}", options.seed);
+    let dir = run::folder(options);
+    let history = run::run(options, &dir);
+    let verdicts = checkers::judge(&history);
+    let text = summary::text(options, &history, &verdicts, &dir);
+    print!("{text}");
+    fs::write(dir.join("summary.txt"), &text).expect("the summary can be written");
+    fs::write(dir.join(run::FOUND), summary::found(&history, &verdicts)).expect("what was found can be written");
+    let title = format!("{} nodes, {} clients, seed {}", options.nodes, options.clients, options.seed);
+    fs::write(dir.join("timeline.svg"), svg::draw(&title, &history, &verdicts)).expect("the picture can be written");
+    let is_good = verdicts.iter().all(|(_, _, verdict)| verdict.violations.is_empty());
+    ExitCode::from(u8::from(!is_good))
+}

@@ -1,0 +1,359 @@
+//! What is injured when: a pure function of the seed and the size of the run.
+//!
+//! Faults keep within what the library promises exclusion for, unless the run goes `beyond` that:
+//!
+//! 1. A node that restarts empty casts no vote for a while. Of the nodes that are in this state at the same time as one that lost its data
+//!    there are never more than a minority, for else it could not be told from a cold start of all.
+//! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer than the longest
+//!    lease: when it is back, all that it forgot would have run out anyway.
+//! 3. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::event::words;
+use crate::timing::LONGEST_LEASE;
+
+words! {
+    /// What is done.
+    Kind {
+        Kill = "kill", Empty = "empty", Stop = "stop", Reset = "reset", Refuse = "refuse", Hole = "hole", Latency = "latency",
+        Scripts = "scripts", Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold",
+        HoldReply = "hold_reply", ResetBefore = "reset_before", ResetAfter = "reset_after", Cut = "cut", Silence = "silence",
+        Error = "error", Delay = "delay", Pause = "pause", Murder = "murder", Delete = "delete",
+    }
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 23] = {
+        use Kind::{
+            Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency, Murder, Password,
+            Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stop,
+        };
+        [
+            Kill,
+            Empty,
+            Stop,
+            Reset,
+            Refuse,
+            Hole,
+            Latency,
+            Scripts,
+            Full,
+            Password,
+            Role,
+            Flush,
+            Hold,
+            HoldReply,
+            ResetBefore,
+            ResetAfter,
+            Cut,
+            Silence,
+            Error,
+            Delay,
+            Pause,
+            Murder,
+            Delete,
+        ]
+    };
+
+    fn lane(self) -> Kin {
+        match self {
+            Kind::Pause | Kind::Murder => Kin::Client,
+            Kind::Delete => Kin::Hand,
+            _ => Kin::Node,
+        }
+    }
+
+    /// It strikes single commands.
+    fn is_of_commands(self) -> bool {
+        use Kind::{Cut, Delay, Error, Hold, HoldReply, ResetAfter, ResetBefore, Silence};
+        matches!(self, Hold | HoldReply | ResetBefore | ResetAfter | Cut | Silence | Error | Delay)
+    }
+
+    /// The server's process is new afterwards.
+    pub(crate) fn is_restart(self) -> bool {
+        matches!(self, Kind::Kill | Kind::Empty)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kin {
+    Node,
+    Client,
+    Hand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    Node(usize),
+    Client(usize),
+    Key(usize),
+}
+
+/// One fault, in ms from the beginning of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) at: u64,
+    pub(crate) length: u64,
+    pub(crate) target: Target,
+    pub(crate) kind: Kind,
+    /// The command that is struck.
+    pub(crate) command: &'static str,
+    /// Each of them is struck, not only the next.
+    pub(crate) each: bool,
+    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error.
+    pub(crate) amount: u64,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Node(i) => write!(f, "node {i}"),
+            Target::Client(i) => write!(f, "client {i}"),
+            Target::Key(i) => write!(f, "key {i}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>8} ms  {:<9} {:<12}", self.at, self.target.to_string(), self.kind.word())?;
+        if self.length > 0 {
+            write!(f, " for {} ms", self.length)?;
+        }
+        if self.kind.is_of_commands() {
+            write!(f, ", {} {}", if self.each { "each" } else { "the next" }, self.command)?;
+        }
+        match self.kind {
+            Kind::Latency | Kind::Delay => write!(f, ", by {} ms", self.amount),
+            Kind::Cut => write!(f, ", after {} bytes", self.amount),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the schedule depends on.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms<'a> {
+    pub(crate) nodes: usize,
+    pub(crate) clients: usize,
+    pub(crate) keys: usize,
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+    pub(crate) kinds: &'a [Kind],
+    pub(crate) commands: &'a [&'static str],
+    pub(crate) beyond: bool,
+}
+
+/// Longer than any lease, with room for replies on their way.
+const LONG: u64 = LONGEST_LEASE + 700;
+/// A node that restarted casts no vote for that long: servers tell their uptime in whole seconds.
+pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
+/// Storms, and the calm after each, in which the locks must come back.
+const STORM: u64 = 20_000;
+const CALM: u64 = 9_000;
+
+/// The commands that can be struck; the last one is any.
+pub(crate) const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", "free", "fence", "BLPOP", "INFO", "*"];
+
+/// The faults of a run in the order of time.
+pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
+    let mut maker = Maker { terms, random: fastrand::Rng::with_seed(terms.seed), young: Vec::new() };
+    let targets = (0..terms.nodes).map(Target::Node).chain((0..terms.clients).map(Target::Client));
+    let mut lanes: Vec<(u64, Target)> = targets.chain([Target::Key(0)]).map(|target| (0, target)).collect();
+    for lane in &mut lanes {
+        lane.0 = 300 + maker.gap(lane.1);
+    }
+    let mut faults = Vec::new();
+    while let Some(lane) = lanes.iter_mut().min() {
+        let (at, target) = *lane;
+        let Some((begin, end)) = maker.storm(at) else { break };
+        if at < begin {
+            lane.0 = begin + maker.gap(target);
+            continue;
+        }
+        let fault = maker.fault(at, end, target);
+        lane.0 = at + fault.as_ref().map_or(0, |fault| fault.length) + maker.gap(target);
+        faults.extend(fault);
+    }
+    faults.sort_by_key(|fault| (fault.at, fault.target));
+    faults
+}
+
+struct Maker<'a> {
+    terms: &'a Terms<'a>,
+    random: fastrand::Rng,
+    /// Nodes that restart: which, from when to when they cast no vote, and whether they lost their data.
+    young: Vec<(usize, u64, u64, bool)>,
+}
+
+impl Maker<'_> {
+    /// The storm at this moment, or the next one; none if the run is over by then.
+    fn storm(&self, at: u64) -> Option<(u64, u64)> {
+        let length = self.terms.seconds * 1000;
+        let (begin, end) = if length < STORM + CALM {
+            (0, length.saturating_sub(500))
+        } else {
+            let nth = if at % (STORM + CALM) < STORM { at / (STORM + CALM) } else { at / (STORM + CALM) + 1 };
+            let begin = nth * (STORM + CALM);
+            (begin, (begin + STORM).min(length.saturating_sub(CALM)))
+        };
+        (at < end && begin < end).then_some((begin, end))
+    }
+
+    fn gap(&mut self, target: Target) -> u64 {
+        match target {
+            Target::Node(_) => self.random.u64(100..1200),
+            Target::Client(_) => self.random.u64(1000..9000),
+            Target::Key(_) => self.random.u64(300..1500),
+        }
+    }
+
+    /// A fault that begins here and is over when the storm is; none if nothing fits that was drawn.
+    fn fault(&mut self, at: u64, end: u64, target: Target) -> Option<Fault> {
+        let kin = match target {
+            Target::Node(_) => Kin::Node,
+            Target::Client(_) => Kin::Client,
+            Target::Key(_) => Kin::Hand,
+        };
+        let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(|kind| kind.lane() == kin).collect();
+        (0..6).find_map(|_| {
+            let kind = *self.random.choice(&kinds)?;
+            // Starting a process anew takes most of a small machine; it is to be the rarer one.
+            if kind == Kind::Murder && kinds.len() > 1 && self.random.bool() {
+                return None;
+            }
+            let fault = self.of_kind(kind, at, target);
+            (self.is_allowed(&fault) && at + fault.length <= end).then_some(fault)
+        })
+    }
+
+    fn of_kind(&mut self, kind: Kind, at: u64, target: Target) -> Fault {
+        let length = match kind {
+            Kind::Reset | Kind::Scripts | Kind::Delete => 0,
+            Kind::Murder => self.random.u64(50..1500),
+            Kind::Role => LONG + 1500 + self.random.u64(..500),
+            Kind::Flush => LONG + self.random.u64(..500),
+            Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
+            Kind::Stop | Kind::Pause => {
+                if self.random.bool() {
+                    self.random.u64(20..LONGEST_LEASE / 2)
+                } else {
+                    self.random.u64(LONGEST_LEASE..2 * LONGEST_LEASE)
+                }
+            }
+            Kind::Kill | Kind::Empty | Kind::Full | Kind::Password | Kind::Refuse | Kind::Hole => {
+                self.random.u64(50..2500)
+            }
+            _ => self.random.u64(50..2000),
+        };
+        let amount = match kind {
+            Kind::Latency => self.random.u64(1..60),
+            Kind::Delay => self.random.u64(5..250),
+            Kind::Cut | Kind::Error => self.random.u64(..6),
+            _ => 0,
+        };
+        let target = if kind == Kind::Delete { Target::Key(self.random.usize(..self.terms.keys)) } else { target };
+        let command = if kind.is_of_commands() { *self.random.choice(self.terms.commands).unwrap_or(&"*") } else { "" };
+        let may_repeat = matches!(kind, Kind::Error | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter);
+        let each = may_repeat && self.random.u8(..3) == 0;
+        Fault { at, length, target, kind, command, each, amount }
+    }
+
+    /// Keeps within the promises, and notes what later faults have to know.
+    fn is_allowed(&mut self, fault: &Fault) -> bool {
+        let Target::Node(node) = fault.target else {
+            return fault.kind != Kind::Delete || self.terms.nodes > 1 || self.terms.beyond;
+        };
+        if !fault.kind.is_restart() || self.terms.beyond {
+            // The other one that becomes its master exists once.
+            return fault.kind != Kind::Role || node == 0;
+        }
+        let (from, until, lost) = (fault.at, fault.at + fault.length + QUARANTINE, fault.kind == Kind::Empty);
+        // The servers must be old enough that a restart is known as one.
+        if self.terms.nodes > 1 && from < QUARANTINE {
+            return false;
+        }
+        let at_once: Vec<_> = self.young.iter().filter(|y| y.0 != node && y.1 < until && from < y.2).collect();
+        let minority = (self.terms.nodes - 1) / 2;
+        let mut nodes: Vec<usize> = at_once.iter().map(|y| y.0).chain([node]).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let allowed = self.terms.nodes == 1 || nodes.len() <= minority || !(lost || at_once.iter().any(|y| y.3));
+        if allowed {
+            self.young.push((node, from, until, lost));
+        }
+        allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(nodes: usize, seed: u64) -> Vec<Fault> {
+        schedule(&Terms {
+            nodes,
+            clients: 8,
+            keys: 3,
+            seconds: 60,
+            seed,
+            kinds: &Kind::ALL,
+            commands: &COMMANDS,
+            beyond: false,
+        })
+    }
+
+    #[test]
+    fn a_seed_gives_one_schedule() {
+        assert_eq!(made(5, 7), made(5, 7));
+        assert_ne!(made(5, 7), made(5, 8));
+        let text = made(5, 7).iter().fold(String::new(), |text, fault| text + &format!("{fault}\n"));
+        assert!(text.contains("kill") && text.contains("the next"), "{text}");
+    }
+
+    #[test]
+    fn all_kinds_occur_and_none_is_forgotten() {
+        let all: Vec<Fault> = (0..40).flat_map(|seed| made(3, seed)).collect();
+        for kind in Kind::ALL {
+            assert!(all.iter().any(|fault| fault.kind == kind), "{}", kind.word());
+            assert_eq!(kind.word().parse(), Ok(kind));
+        }
+    }
+
+    #[test]
+    fn faults_of_one_target_follow_each_other_and_calm_stays_calm() {
+        for fault in (0..20).flat_map(|seed| made(3, seed)) {
+            let end = fault.at + fault.length;
+            assert!(
+                fault.at % (STORM + CALM) < STORM && end <= fault.at / (STORM + CALM) * (STORM + CALM) + STORM,
+                "{fault}"
+            );
+        }
+        for node in 0..3 {
+            let of_node: Vec<Fault> =
+                made(3, 1).into_iter().filter(|fault| fault.target == Target::Node(node)).collect();
+            assert!(of_node.len() > 5);
+            assert!(of_node.windows(2).all(|two| two[0].at + two[0].length < two[1].at));
+        }
+    }
+
+    #[test]
+    fn a_node_that_lost_its_data_is_one_of_a_minority() {
+        for (nodes, seed) in [(3, 1), (3, 2), (5, 3), (5, 4), (1, 5)] {
+            let restarts: Vec<Fault> = made(nodes, seed).into_iter().filter(|fault| fault.kind.is_restart()).collect();
+            let until = |fault: &Fault| fault.at + fault.length + QUARANTINE;
+            for at in restarts.iter().map(|fault| fault.at) {
+                let young: Vec<&Fault> = restarts.iter().filter(|fault| fault.at <= at && at < until(fault)).collect();
+                let mut targets: Vec<Target> = young.iter().map(|fault| fault.target).collect();
+                targets.sort_unstable();
+                targets.dedup();
+                let is_lost = young.iter().any(|fault| fault.kind == Kind::Empty);
+                assert!(nodes == 1 || !is_lost || targets.len() <= (nodes - 1) / 2, "{young:?}");
+            }
+            let short = |fault: &&Fault| fault.kind == Kind::Empty && fault.length <= LONGEST_LEASE;
+            assert!(nodes > 1 || restarts.iter().find(short).is_none(), "the only node comes back too early");
+        }
+    }
+}

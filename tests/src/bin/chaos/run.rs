@@ -1,0 +1,123 @@
+//! One run: servers, proxies, clients, faults; then the history of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_tests::{Proxy, Server};
+
+use crate::args::Options;
+use crate::client::Order;
+use crate::clock::{SEC, now};
+use crate::history::{History, Left};
+use crate::nemesis::{self, Crowd, Field};
+use crate::plan::{self, Terms};
+use crate::store::Store;
+use crate::timing::LONGEST_LEASE;
+use crate::watch::{Seen, sweep, watch};
+
+/// For how long clients may go on after they were told to end.
+const LAST_WORDS: Duration = Duration::from_secs(30);
+
+/// The file that says which checker found how much, and when first.
+pub(crate) const FOUND: &str = "found.txt";
+
+/// The run that these options describe.
+pub(crate) fn run(options: &Options, dir: &Path) -> History {
+    let faults = plan::schedule(&terms(options));
+    let servers = servers(options.nodes);
+    let other = Server::start();
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let store = Store::start();
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let crowd = Crowd::start((0..options.clients).map(|client| Order {
+        client: u8::try_from(client).expect("few clients"),
+        life: 0,
+        seed: options.seed,
+        threads: options.threads,
+        keys: options.keys,
+        store: store.addr(),
+        dir: dir.to_owned(),
+        urls: urls.clone(),
+    }));
+    let begin = now();
+    let deleted = Mutex::new(Vec::new());
+    let (seen, is_over) = (Mutex::new(Seen::default()), AtomicBool::new(false));
+    let field = Field {
+        servers: &servers,
+        proxies: &proxies,
+        other: &other,
+        crowd: &crowd,
+        beyond: options.beyond,
+        deleted: &deleted,
+    };
+    let (struck, end) = thread::scope(|scope| {
+        for (node, server) in servers.iter().enumerate() {
+            let (is_over, seen) = (&is_over, &seen);
+            scope.spawn(move || watch(node, server, options.keys, is_over, seen));
+        }
+        scope.spawn(|| sweep(&proxies, &is_over, &seen));
+        let struck = nemesis::run(&field, begin, &faults);
+        nemesis::sleep_until(begin + options.seconds * SEC);
+        let end = now();
+        crowd.end(LAST_WORDS);
+        // Locks of clients that were killed end with their leases.
+        thread::sleep(Duration::from_millis(LONGEST_LEASE + 500));
+        is_over.store(true, Ordering::SeqCst);
+        (struck, end)
+    });
+    let left = servers.iter().enumerate().flat_map(|(node, server)| left(node, server)).collect();
+    let Seen { sightings, extended } = seen.into_inner().unwrap();
+    let history = History {
+        nodes: options.nodes,
+        keys: options.keys,
+        clients: options.clients,
+        begin,
+        end,
+        beyond: options.beyond,
+        struck,
+        sightings,
+        extended,
+        left,
+        stored: store.writes(),
+        deleted: deleted.into_inner().unwrap(),
+        ..History::default()
+    };
+    history.with_events(crowd.events())
+}
+
+pub(crate) fn terms(options: &Options) -> Terms<'_> {
+    let &Options { nodes, clients, keys, seconds, seed, beyond, ref kinds, ref commands, .. } = options;
+    Terms { nodes, clients, keys, seconds, seed, kinds, commands, beyond }
+}
+
+/// Servers that keep their data when they are killed: what was answered was handed to the system before.
+fn servers(n: usize) -> Vec<Server> {
+    let settings = Server::builder().persistent().arg("--appendfsync").arg("no");
+    thread::scope(|scope| {
+        let starting: Vec<_> = (0..n).map(|_| scope.spawn(|| settings.start())).collect();
+        starting.into_iter().map(|server| server.join().expect("a server did not start")).collect()
+    })
+}
+
+fn left(node: usize, server: &Server) -> Vec<Left> {
+    let ttl = |key: String| {
+        let ttl: i64 = server.ask(cmd("PTTL").arg(&key));
+        // -2: it ended between the two questions.
+        (ttl != -2).then(|| Left { node, key, ttl: u64::try_from(ttl).ok() })
+    };
+    server.keys().into_iter().filter_map(ttl).collect()
+}
+
+/// The folder of this run, new and empty.
+pub(crate) fn folder(options: &Options) -> PathBuf {
+    let name = format!("n{}-seed{}", options.nodes, options.seed);
+    let dir = options.out.clone().unwrap_or_else(|| redlock_tests::find::target_dir().join("chaos").join(name));
+    _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make `{}`: {error}", dir.display()));
+    dir.canonicalize().expect("it is there")
+}

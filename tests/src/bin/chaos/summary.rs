@@ -1,0 +1,107 @@
+//! What a run was like, for people.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::args::Options;
+use crate::checkers::Verdict;
+use crate::event::{Op, Outcome};
+use crate::history::History;
+
+/// The verdicts by name.
+pub(crate) type Verdicts = Vec<(&'static str, &'static str, Verdict)>;
+
+/// As much of a counterexample as is printed; the whole is in a file.
+const LINES: usize = 40;
+/// And so many of one checker.
+const SHOWN: usize = 3;
+
+pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path) -> String {
+    let mut out = String::new();
+    let seconds = (history.end - history.begin) / crate::clock::SEC;
+    let (nodes, clients, seed) = (options.nodes, options.clients, options.seed);
+    _ = writeln!(
+        out,
+        "\n{nodes} nodes, {clients} clients with {} threads each, {} locks, {seconds} s, seed {seed}",
+        options.threads, options.keys
+    );
+    _ = writeln!(out, "\n{}\n{}\n{}", holds(history), outcomes(history), faults(history));
+    _ = writeln!(out, "Verdicts");
+    for (name, about, verdict) in verdicts {
+        let word = match verdict {
+            verdict if verdict.excused => "-",
+            verdict if verdict.violations.is_empty() => "ok",
+            _ => "FAILED",
+        };
+        _ = writeln!(out, "  {name:<9} {word:<7} {}", verdict.judged);
+        if !verdict.violations.is_empty() {
+            _ = writeln!(out, "            {} times: {about}", verdict.violations.len());
+        }
+    }
+    for (name, _, verdict) in verdicts {
+        for violation in verdict.violations.iter().take(SHOWN) {
+            _ = writeln!(out, "\n{name}: at {}, {}", history.seconds(violation.at).trim(), violation.what);
+            for line in violation.slice.iter().take(LINES) {
+                _ = writeln!(out, "    {line}");
+            }
+            if violation.slice.len() > LINES {
+                _ = writeln!(out, "    … {} lines more in the logs", violation.slice.len() - LINES);
+            }
+        }
+    }
+    _ = writeln!(out, "\nlogs: {0}\npicture: {0}/timeline.svg", dir.display());
+    out
+}
+
+/// A line for each checker that found something: its name, how often, and the second of the first time.
+pub(crate) fn found(history: &History, verdicts: &Verdicts) -> String {
+    let line = |(name, _, verdict): &(&str, &str, Verdict)| {
+        let first = verdict.violations.iter().map(|violation| violation.at).min()?;
+        let at = history.seconds(first);
+        Some(format!("{name} {} {}\n", verdict.violations.len(), at.trim().trim_end_matches(" s")))
+    };
+    verdicts.iter().filter_map(line).collect()
+}
+
+fn holds(history: &History) -> String {
+    let got = history.holds.len();
+    let lost = history.holds.iter().filter(|hold| !hold.told.is_empty() || hold.saw_loss().is_some()).count();
+    let released = history.holds.iter().filter(|hold| hold.unlocked.is_some_and(|(_, o)| o == Outcome::Ok)).count();
+    let mut between = 0;
+    for key in 0..history.keys {
+        let holders: Vec<u8> = history.holds_of(key).map(|hold| hold.session.client).collect();
+        between += holders.windows(2).filter(|two| two[0] != two[1]).count();
+    }
+    format!("{got} acquisitions, {between} of them from another process; {released} released, {lost} lost")
+}
+
+/// Calls by their outcome.
+fn outcomes(history: &History) -> String {
+    let mut counts: BTreeMap<Op, BTreeMap<&str, usize>> = BTreeMap::new();
+    for call in &history.calls {
+        let outcome = call.end.map_or("no end", |(_, outcome)| outcome.word());
+        *counts.entry(call.op).or_default().entry(outcome).or_default() += 1;
+    }
+    let row = |(op, counts): (&Op, &BTreeMap<&str, usize>)| {
+        let words: Vec<String> = counts.iter().map(|(outcome, n)| format!("{n} {outcome}")).collect();
+        format!("  {:<13} {}\n", op.word(), words.join(", "))
+    };
+    format!("Calls\n{}", counts.iter().map(row).collect::<String>())
+}
+
+/// Faults by their kind: how many were brought about, and how many of them struck something.
+fn faults(history: &History) -> String {
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for struck in &history.struck {
+        let count = counts.entry(struck.fault.kind.word()).or_default();
+        count.0 += 1;
+        count.1 += usize::from(struck.hits > 0);
+    }
+    let words: Vec<String> = counts
+        .iter()
+        .map(|(kind, (all, hit))| if all == hit { format!("{kind} {all}") } else { format!("{kind} {hit} of {all}") })
+        .collect();
+    let lines: Vec<String> = words.chunks(8).map(|line| format!("  {}\n", line.join(", "))).collect();
+    format!("{} faults\n{}", history.struck.len(), lines.concat())
+}

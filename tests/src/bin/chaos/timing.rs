@@ -1,0 +1,18 @@
+//! The lengths of time that clients, nemesis and checkers have in common.
+
+use std::time::Duration;
+
+use crate::clock::MS;
+
+/// The leases that clients ask for, in ms: short ones, so that many are lost.
+pub(crate) const LEASES: [u64; 4] = [300, 500, 800, 1500];
+/// The longest of them. Each client knows of it from the beginning, as the library's documentation asks for.
+pub(crate) const LONGEST_LEASE: u64 = 1500;
+/// How long a client waits for a node.
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+/// The same, in ns.
+pub(crate) const TIMEOUT: u64 = 100 * MS;
+/// The library's own bound on an uninterrupted wait for a push.
+pub(crate) const CAP: u64 = 5000 * MS;
+/// What a busy machine may add to anything.
+pub(crate) const SLACK: u64 = 600 * MS;
