@@ -1,0 +1,50 @@
+//! Fencing tokens.
+
+use super::{Core, Io};
+use crate::error::Error;
+use crate::node::Lane;
+use crate::sabotage;
+
+impl Core {
+    /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
+    /// token has stored it. The largest alone would not rise from one majority to the next. A client whose users ask for fences has the
+    /// counter raised by the acquire itself from then on; before that, and for a lock that was passed on inside the process, it
+    /// takes a round here.
+    pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
+        self.quorum.want_fences();
+        let outcome = self.settled_fence();
+        self.tell_loss();
+        outcome
+    }
+
+    fn settled_fence(&self) -> Result<u64, Error> {
+        self.still_ours()?;
+        let mut io = self.io.lock();
+        if let Some(fence) = io.fence {
+            return Ok(fence);
+        }
+        self.still_ours()?;
+        let mut fence = io.holding.fence();
+        if fence == 0 {
+            fence = self.fence_round(&mut io, None)?;
+        }
+        if self.quorum.len() > 1 && !sabotage::is("fence-without-write-back") {
+            self.fence_round(&mut io, Some(fence))?;
+        }
+        io.fence = Some(fence);
+        Ok(fence)
+    }
+
+    /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
+    fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
+        let call = self.primitive.fence(&self.id, fence);
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        io.holding.clear(&ballot.votes);
+        let until = io.holding.deadline().min(self.hold_end);
+        if self.quorum.now() >= until {
+            self.lose(self.reason_of(&ballot, until));
+        }
+        self.verdict("fence", &ballot)?;
+        Ok(ballot.largest_fence())
+    }
+}
