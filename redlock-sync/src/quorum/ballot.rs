@@ -33,7 +33,9 @@ impl Vote {
             Value::List(items) => match items.as_slice() {
                 [Value::Int(1), fence] => Some(Vote::Yes { fence: number(fence)? }),
                 [Value::Int(1), token, Value::Int(ms)] | [Value::Int(0), Value::Int(ms), token] => {
-                    Some(Vote::Taken { token: text(token)?, ttl: u64::try_from(*ms).ok().map(Duration::from_millis) })
+                    // A server whose clock goes on in a script can say -2: the key ended while the script looked at it.
+                    let ttl = (*ms != -1).then(|| Duration::from_millis(u64::try_from(*ms).unwrap_or(0)));
+                    Some(Vote::Taken { token: text(token)?, ttl })
                 }
                 [Value::Int(0)] => Some(Vote::Absent),
                 _ => None,
@@ -214,6 +216,8 @@ mod tests {
         assert_eq!(Vote::read(&Value::List(vec![Value::Int(1), text("t"), Value::Int(5)])), taken);
         let endless = Some(Vote::Taken { token: "t".into(), ttl: None });
         assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(-1), text("t")])), endless);
+        let ended = Some(Vote::Taken { token: "t".into(), ttl: Some(Duration::ZERO) });
+        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(-2), text("t")])), ended);
         assert_eq!(Vote::read(&Value::List(vec![Value::Int(0)])), Some(Vote::Absent));
         for odd in [Value::Nil, Value::Int(7), text("x"), Value::List(vec![])] {
             assert_eq!(Vote::read(&odd), None, "{odd:?}");

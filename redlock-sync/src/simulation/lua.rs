@@ -40,6 +40,7 @@ thread_local! {
 
 /// Runs a script as EVAL does.
 pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
+    store.script_begins();
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     let reply = MACHINE.with_borrow_mut(|machine| {
         if machine.as_ref().is_none_or(|machine| machine.control != controls::current()) {
@@ -48,6 +49,7 @@ pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[S
         machine.as_mut().unwrap().run(script, keys, args)
     });
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
+    store.script_ends();
     reply
 }
 

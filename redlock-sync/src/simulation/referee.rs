@@ -35,7 +35,7 @@ struct Key {
     last_token: String,
     /// Since when nobody holds it.
     free_since: Time,
-    /// The last holder's lease ran out: nobody tells those who wait.
+    /// The last holder's lease ran out, or runs out by itself: not everybody who waits is told.
     ran_out: bool,
     /// Who waits, and since when.
     waiting: Vec<(usize, Time)>,
@@ -166,6 +166,8 @@ pub(super) fn end(key: usize, keep: Duration) {
         let state = &mut world.referee.keys[key];
         state.holders.retain(|holder| holder.task != task);
         state.free_since = world.now + nanos(keep);
+        // The end of a minimum hold is told to one of those who wait, and he may leave before it.
+        state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
         let client = world.client();
         world.log(|_| format!("client {client} gives up key {key}"));
     });

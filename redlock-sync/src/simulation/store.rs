@@ -37,6 +37,8 @@ pub(super) struct Store {
     pub(super) clock: u64,
     /// Microseconds that pass with each command: a server does not stop its clock while a script runs.
     pub(super) creep: u64,
+    /// The millisecond at which the script began that runs now: until its end no further key expires.
+    script_began: Option<u64>,
 }
 
 impl Store {
@@ -44,9 +46,17 @@ impl Store {
         self.clock / 1000
     }
 
+    pub(super) fn script_begins(&mut self) {
+        self.script_began = Some(self.ms());
+    }
+
+    pub(super) fn script_ends(&mut self) {
+        self.script_began = None;
+    }
+
     /// The item, unless its time has passed; as a server does, a key lives through its last millisecond.
     fn item(&mut self, key: &[u8]) -> Option<&mut Item> {
-        let now = self.ms();
+        let now = self.script_began.unwrap_or(self.ms());
         if self.items.get(key)?.expires.is_some_and(|at| now > at) {
             self.items.remove(key);
             return None;
@@ -101,7 +111,9 @@ impl Store {
             [b"EXISTS", key] => Reply::Int(i64::from(self.item(key).is_some())),
             [b"PTTL", key] => {
                 let now = self.ms();
-                Reply::Int(self.item(key).map_or(-2, |item| item.expires.map_or(-1, |at| (at - now) as i64)))
+                Reply::Int(
+                    self.item(key).map_or(-2, |item| item.expires.map_or(-1, |at| at.saturating_sub(now) as i64)),
+                )
             }
             [b"PEXPIRE", key, ms] => self.expire(key, number(ms)),
             [b"RPUSH", key, values @ ..] => self.push(key, values),
