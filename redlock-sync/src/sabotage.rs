@@ -30,7 +30,7 @@ mod broken {
 
     /// What is broken, in which scripts, and what stands in its place.
     const SCRIPTS: [(&str, &[&str], &str, &str); 7] = [
-        ("release-without-compare", &["release", "free"], "if held ~= ARGV[1] then return 0 end", ""),
+        ("release-without-compare", &["release", "free"], "if held ~= ARGV[1] then", "if held == nil then"),
         (
             "extend-creates",
             &["extend"],
@@ -54,7 +54,7 @@ mod broken {
         ("acquire-steals", &["acquire"], "local free = held == false", "local free = true"),
         (
             "fence-without-end",
-            &["acquire"],
+            &["acquire", "fence"],
             "redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])",
             "redis.call('SET', KEYS[2], fence)",
         ),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::plan::{COMMANDS, Kind};
+use crate::plan::{COMMANDS, GAP, Kind};
 
 pub(crate) const USAGE: &str = "\
 chaos [OPTIONS]
@@ -15,6 +15,7 @@ chaos [OPTIONS]
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults; `--schedule` shows their names
   --commands A,B,…  faults of single commands strike these only, such as extend, take or BLPOP
+  --gap MS          longest time between two faults of a node, default 1200
   --beyond          also faults beyond what the library promises exclusion for; then overlap, counter and tokens are not judged
   --out DIR         where logs and picture go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
@@ -33,6 +34,7 @@ pub(crate) struct Options {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) commands: Vec<&'static str>,
     pub(crate) beyond: bool,
+    pub(crate) gap: u64,
     pub(crate) out: Option<PathBuf>,
     pub(crate) only: Vec<String>,
     pub(crate) what: Todo,
@@ -58,6 +60,7 @@ impl Default for Options {
             kinds: Kind::ALL.to_vec(),
             commands: COMMANDS.to_vec(),
             beyond: false,
+            gap: GAP,
             out: None,
             only: Vec::new(),
             what: Todo::Run,
@@ -80,6 +83,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--seed" => options.seed = number(&value()?, 0, u64::MAX)?,
             "--faults" => options.kinds = value()?.split(',').map(Kind::from_str).collect::<Result<_, _>>()?,
             "--commands" => options.commands = value()?.split(',').map(command).collect::<Result<_, _>>()?,
+            "--gap" => options.gap = number(&value()?, 12, 600_000)?,
             "--out" => options.out = Some(value()?.into()),
             "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
             "--beyond" => options.beyond = true,

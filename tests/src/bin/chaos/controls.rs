@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::args::Options;
+use crate::plan::GAP;
 use crate::run;
 
 /// One of them, with the faults under which it does harm.
@@ -19,11 +20,12 @@ struct Control {
     faults: &'static str,
     /// The commands that single faults strike; empty: any.
     commands: &'static str,
+    gap: u64,
     beyond: bool,
 }
 
 const fn control(name: &'static str, about: &'static str, nodes: usize, faults: &'static str) -> Control {
-    Control { name, about, nodes, faults, commands: "", beyond: false }
+    Control { name, about, nodes, faults, commands: "", gap: GAP, beyond: false }
 }
 
 /// The first one is whole: nothing may be found in it.
@@ -31,13 +33,9 @@ const CONTROLS: [Control; 16] = [
     control("nothing", "the library as it is", 3, "pause,stop,hold,hold_reply,reset,empty,delete"),
     control("release-without-compare", "a release deletes whatever stands there", 1, "pause,hold"),
     Control {
-        commands: "take,acquire,extend,BLPOP",
-        ..control(
-            "deadline-at-reply",
-            "a lease is counted from the reply, not from before the request",
-            1,
-            "hold_reply,delay,stop",
-        )
+        commands: "*",
+        gap: 120,
+        ..control("deadline-at-reply", "a lease is counted from the reply, not from before the request", 1, "stall")
     },
     control(
         "fence-without-write-back",
@@ -131,6 +129,7 @@ fn catch(program: &Path, control: &Control, seed: u64) -> Option<(String, String
     command.args(["--nodes", &control.nodes.to_string(), "--clients", "4", "--keys", "2"]);
     command.args(["--seconds", &SECONDS.to_string(), "--seed", &seed.to_string(), "--faults", control.faults]);
     command.arg("--out").arg(&out).args(control.beyond.then_some("--beyond"));
+    command.args(["--gap", &control.gap.to_string()]);
     if !control.commands.is_empty() {
         command.args(["--commands", control.commands]);
     }

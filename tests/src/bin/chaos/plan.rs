@@ -20,15 +20,15 @@ words! {
         Kill = "kill", Empty = "empty", Stop = "stop", Reset = "reset", Refuse = "refuse", Hole = "hole", Latency = "latency",
         Scripts = "scripts", Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold",
         HoldReply = "hold_reply", ResetBefore = "reset_before", ResetAfter = "reset_after", Cut = "cut", Silence = "silence",
-        Error = "error", Delay = "delay", Pause = "pause", Murder = "murder", Delete = "delete",
+        Error = "error", Delay = "delay", Pause = "pause", Murder = "murder", Delete = "delete", Stall = "stall",
     }
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 23] = {
+    pub(crate) const ALL: [Kind; 24] = {
         use Kind::{
             Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency, Murder, Password,
-            Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stop,
+            Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stall, Stop,
         };
         [
             Kill,
@@ -54,6 +54,7 @@ impl Kind {
             Pause,
             Murder,
             Delete,
+            Stall,
         ]
     };
 
@@ -67,8 +68,8 @@ impl Kind {
 
     /// It strikes single commands.
     fn is_of_commands(self) -> bool {
-        use Kind::{Cut, Delay, Error, Hold, HoldReply, ResetAfter, ResetBefore, Silence};
-        matches!(self, Hold | HoldReply | ResetBefore | ResetAfter | Cut | Silence | Error | Delay)
+        use Kind::{Cut, Delay, Error, Hold, HoldReply, ResetAfter, ResetBefore, Silence, Stall};
+        matches!(self, Stall | Hold | HoldReply | ResetBefore | ResetAfter | Cut | Silence | Error | Delay)
     }
 
     /// The server's process is new afterwards.
@@ -144,7 +145,12 @@ pub(crate) struct Terms<'a> {
     pub(crate) kinds: &'a [Kind],
     pub(crate) commands: &'a [&'static str],
     pub(crate) beyond: bool,
+    /// The longest time in ms between two faults of a node.
+    pub(crate) gap: u64,
 }
+
+/// The gap if none is asked for.
+pub(crate) const GAP: u64 = 1200;
 
 /// Longer than any lease, with room for replies on their way.
 const LONG: u64 = LONGEST_LEASE + 700;
@@ -204,7 +210,7 @@ impl Maker<'_> {
 
     fn gap(&mut self, target: Target) -> u64 {
         match target {
-            Target::Node(_) => self.random.u64(100..1200),
+            Target::Node(_) => self.random.u64(self.terms.gap / 12..=self.terms.gap),
             Target::Client(_) => self.random.u64(1000..9000),
             Target::Key(_) => self.random.u64(300..1500),
         }
@@ -236,6 +242,8 @@ impl Maker<'_> {
             Kind::Role => LONG + 1500 + self.random.u64(..500),
             Kind::Flush => LONG + self.random.u64(..500),
             Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
+            // Within what a client waits for: the late reply still counts.
+            Kind::Stall => self.random.u64(20..95),
             Kind::Stop | Kind::Pause => {
                 if self.random.bool() {
                     self.random.u64(20..LONGEST_LEASE / 2)
@@ -257,7 +265,7 @@ impl Maker<'_> {
         let target = if kind == Kind::Delete { Target::Key(self.random.usize(..self.terms.keys)) } else { target };
         let command = if kind.is_of_commands() { *self.random.choice(self.terms.commands).unwrap_or(&"*") } else { "" };
         let may_repeat = matches!(kind, Kind::Error | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter);
-        let each = may_repeat && self.random.u8(..3) == 0;
+        let each = may_repeat && self.random.u8(..3) == 0 || kind == Kind::Stall;
         Fault { at, length, target, kind, command, each, amount }
     }
 
@@ -302,6 +310,7 @@ mod tests {
             kinds: &Kind::ALL,
             commands: &COMMANDS,
             beyond: false,
+            gap: GAP,
         })
     }
 

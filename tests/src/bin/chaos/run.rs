@@ -91,8 +91,8 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
 }
 
 pub(crate) fn terms(options: &Options) -> Terms<'_> {
-    let &Options { nodes, clients, keys, seconds, seed, beyond, ref kinds, ref commands, .. } = options;
-    Terms { nodes, clients, keys, seconds, seed, kinds, commands, beyond }
+    let &Options { nodes, clients, keys, seconds, seed, beyond, gap, ref kinds, ref commands, .. } = options;
+    Terms { nodes, clients, keys, seconds, seed, kinds, commands, beyond, gap }
 }
 
 /// Servers that keep their data when they are killed: what was answered was handed to the system before.

@@ -19,6 +19,9 @@ const MS: Duration = Duration::from_millis(1);
 /// That of the annotated function.
 const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 
+/// For those who hold until the end of their lease.
+const SHORTEST: Duration = Duration::from_millis(LEASES[0]);
+
 /// One thread of a client.
 pub(super) struct Worker {
     locks: Redlock,
@@ -80,9 +83,9 @@ impl Worker {
             random: &mut self.random,
         };
         match style {
-            0..66 => play.short(&Lock::Mutex(mutex), wait),
-            66..82 => play.nested(&self.locks, &name, wait),
-            82..85 => play.until_lost(&Lock::Mutex(mutex.renew(false)), wait),
+            0..60 => play.short(&Lock::Mutex(mutex), wait),
+            60..75 => play.nested(&self.locks, &name, wait),
+            75..85 => play.until_lost(&Lock::Mutex(mutex.lease(SHORTEST).renew(false)), wait),
             85..88 => play.long(&Lock::Mutex(mutex), wait),
             88..91 => play.sleepy(&Lock::Mutex(mutex.renew(false)), wait),
             91..93 => play.short(&Lock::Mutex(mutex.at_least(lease / 4)), wait),
@@ -140,12 +143,15 @@ impl Play<'_> {
 
     /// Holds without renewal until the lease has run out, or an extension of it.
     fn until_lost(&mut self, lock: &Lock, wait: Wait) {
+        self.job.lease = SHORTEST;
         let Ok(guard) = self.job.take(lock, wait) else { return };
         let fence = if self.random.bool() { self.job.fence(&guard) } else { None };
         if self.random.u8(..4) == 0 {
-            self.job.extend(&guard, self.job.lease);
+            self.job.extend(&guard, SHORTEST);
         }
-        while self.job.check(&guard) {
+        // A lock that is not lost in time is a finding; it must not keep this thread for ever.
+        let end = now() + 4 * nanos(SHORTEST);
+        while self.job.check(&guard) && now() < end {
             self.job.count(&guard, MS);
             let pause = self.millis(1, 8);
             thread::sleep(pause);

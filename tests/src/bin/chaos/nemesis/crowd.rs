@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_tests::poll;
 use rustix::process::{Pid, Signal, kill_process};
@@ -52,9 +52,14 @@ impl Crowd {
         for member in &self.members {
             drop(member.lock().unwrap().child.stdin.take());
         }
+        let by = Instant::now() + deadline;
         for member in &self.members {
             let child = &mut member.lock().unwrap().child;
-            if poll(deadline, || child.try_wait().expect("a child can be waited for")).is_none() {
+            if poll(by.saturating_duration_since(Instant::now()), || {
+                child.try_wait().expect("a child can be waited for")
+            })
+            .is_none()
+            {
                 hanging += 1;
                 _ = child.kill();
                 _ = child.wait();

@@ -92,7 +92,7 @@ fn strike_commands(field: &Field<'_>, node: usize, fault: &Fault, length: Durati
     let amount = Duration::from_millis(fault.amount);
     let act = match fault.kind {
         Kind::Hold => Act::Hold,
-        Kind::HoldReply => Act::HoldReply,
+        Kind::HoldReply | Kind::Stall => Act::HoldReply,
         Kind::ResetBefore => Act::ResetBefore,
         Kind::ResetAfter => Act::ResetAfter,
         Kind::Cut => Act::CutReply(number),
