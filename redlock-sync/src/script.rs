@@ -212,7 +212,7 @@ mod tests {
     fn packed_by_redis(words: &[&str]) -> String {
         let mut command = format!("*{}\r\n", words.len());
         for word in words {
-            command += &format!("${}\r\n{word}\r\n", word.len());
+            command.extend(["$", &word.len().to_string(), "\r\n", word, "\r\n"]);
         }
         command
     }
