@@ -7,8 +7,9 @@
 //! 5. `handover`: how a lock goes from one who has it to one who waits.
 //! 6. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
 //! 7. `examples`: the examples, run as people run them.
-//! 8. `tidy`: rules of the repository.
-//! 9. `interop`, a feature: locks of other programs on the same keys.
+//! 8. `properties`: random input, and what must hold for all of it.
+//! 9. `tidy`: rules of the repository.
+//! 10. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -29,4 +30,5 @@ mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
 mod kinds;
+mod properties;
 mod tidy;
