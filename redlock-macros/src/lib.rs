@@ -33,6 +33,8 @@ mod function;
 mod hole;
 mod key;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use proc_macro::TokenStream;
 

@@ -370,6 +370,11 @@ impl Builder {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn build(self) -> Result<Redlock, Error> {
+        self.build_by(Arc::new(SystemClock))
+    }
+
+    /// As `build`, with a clock that a test may have made.
+    pub(crate) fn build_by(self, clock: Arc<dyn Clock>) -> Result<Redlock, Error> {
         if self.urls.is_empty() {
             return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
         }
@@ -386,7 +391,6 @@ impl Builder {
         if urls.len().is_multiple_of(2) {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let settings =
             NodeSettings { node_timeout: self.limits.node_timeout, pool_size: self.connections, reserved_size: 4 };
         let nodes = Nodes::new(&urls, settings, &clock)?;

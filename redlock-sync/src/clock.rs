@@ -117,6 +117,18 @@ mod tests {
         assert!(SystemClock.now().since(before) >= Duration::from_millis(2));
     }
 
+    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which somebody can set.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn fault_14_the_lease_clock_is_not_the_wall_clock() {
+        let boot = || Duration::try_from(rustix::time::clock_gettime(rustix::time::ClockId::Boottime)).unwrap();
+        let (before, read, after) = (boot(), SystemClock.now(), boot());
+        assert!(Tick::ZERO.after(before) <= read && read <= Tick::ZERO.after(after));
+        let wall = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+        let uptime = read.since(Tick::ZERO).as_secs();
+        assert!(u64::try_from(wall).unwrap() > uptime + 20 * 365 * 86_400, "{wall} s, {uptime} s");
+    }
+
     #[test]
     #[allow(clippy::disallowed_methods, reason = "converts a real Instant")]
     fn an_instant_becomes_the_same_moment() {

@@ -114,6 +114,8 @@
 //!   key is given it again at the next renewal. With one node the lock is `Lost` at the next renewal.
 //! - A node that restarted just now may have forgotten a lock. It casts no vote ([`restart_guard`](Builder::restart_guard), with its limits).
 //!
+//! Forty faults and what comes of each: [`guarantees`].
+//!
 //! # Settings from the environment
 //!
 //! The default client reads these when it is first needed. Variables that are empty count as not set.
@@ -179,8 +181,13 @@ mod script;
 )]
 mod simulation;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod token;
 mod wait;
+
+#[doc = include_str!("guarantees.md")]
+pub mod guarantees {}
 
 #[doc(hidden)]
 pub mod __private;

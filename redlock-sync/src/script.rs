@@ -210,8 +210,11 @@ mod tests {
     }
 
     fn packed_by_redis(words: &[&str]) -> String {
-        let bulk = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
-        format!("*{}\r\n{}", words.len(), words.iter().map(bulk).collect::<String>())
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command.extend(["$", &word.len().to_string(), "\r\n", word, "\r\n"]);
+        }
+        command
     }
 
     fn text(bytes: &[u8]) -> String {

@@ -55,3 +55,32 @@ fn each_mistake_makes_one_message() {
         assert!(!words.contains("\nwarning"), "{}", file.display());
     }
 }
+
+/// Templates that cannot be, and what the message about each says.
+const TEMPLATES: [(&str, &str); 8] = [
+    ("hole_unknown_name", "no parameter `idd`"),
+    ("hole_unknown_name_in_braces", "no parameter `idd`"),
+    ("hole_never_closed", "opens a hole that no"),
+    ("hole_never_opened", "closes a hole that no"),
+    ("angle_never_closed", "opens a hole that no"),
+    ("angle_never_opened", "closes a hole that no"),
+    ("template_empty", "the key template is empty"),
+    ("holes_adjacent", "put text between"),
+];
+
+/// That rustc says so is checked with all the others above.
+#[test]
+fn input_13_templates_that_cannot_be_are_refused_at_the_attribute() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui/fail");
+    for (name, said) in TEMPLATES {
+        let code = fs::read_to_string(folder.join(name).with_extension("rs")).unwrap();
+        let words = fs::read_to_string(folder.join(name).with_extension("stderr")).unwrap();
+        let message = words.lines().next().unwrap();
+        assert!(message.starts_with("error: ") && message.contains(said), "{name}: {message}");
+        let place = words.lines().find_map(|line| line.trim_start().strip_prefix("--> ")).unwrap();
+        let line: usize = place.split(':').nth(1).unwrap().parse().unwrap();
+        let marked = code.lines().nth(line - 1).unwrap();
+        assert!(marked.starts_with("#[distributed_lock("), "{name}: the message is at `{marked}`");
+        assert_eq!(words.matches("error").count(), 1, "{name}");
+    }
+}

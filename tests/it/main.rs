@@ -8,8 +8,9 @@
 //! 6. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
 //! 7. `examples`: the examples, run as people run them.
 //! 8. `chaos`: a short chaos run.
-//! 9. `tidy`: rules of the repository.
-//! 10. `interop`, a feature: locks of other programs on the same keys.
+//! 9. `properties`: random input, and what must hold for all of it.
+//! 10. `tidy`: rules of the repository.
+//! 11. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,4 +32,5 @@ mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
 mod kinds;
+mod properties;
 mod tidy;

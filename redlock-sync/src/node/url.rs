@@ -22,7 +22,7 @@ pub(crate) struct NodeUrl {
 impl NodeUrl {
     /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`, `unix://` likewise.
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
-        NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text))))
+        NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
     }
 
     fn check(text: &str) -> Result<NodeUrl, String> {
@@ -40,7 +40,13 @@ impl NodeUrl {
         }
         let known: &[&str] = if tcp { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
         if let Some((name, _)) = url.query_pairs().find(|(name, _)| !known.contains(&name.as_ref())) {
-            return Err(format!("unknown parameter `{}`", name.escape_debug()));
+            // With an `@` behind it, it may be the end of a password that has a `?` in it.
+            let may_be_secret = url.query().is_some_and(|query| query.contains('@'));
+            return Err(if may_be_secret {
+                "unknown parameter".into()
+            } else {
+                format!("unknown parameter `{}`", name.escape_debug())
+            });
         }
         // The crate's own message can carry a part of the URL only in its detail, which is left out.
         let info = url.into_connection_info().map_err(|e| plain(&e))?;
@@ -112,8 +118,8 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
 /// The text with stars for its password; works on any text, since what cannot be parsed has to be shown too.
 fn redact(text: &str) -> String {
     // Behind an empty authority an `@` belongs to a parameter's password, not before a host; so that goes first.
-    match text.split_once("://") {
-        Some((_, rest)) if rest.starts_with(['/', '?']) => redact_user(&redact_parameter(text)),
+    match text.get(scheme_end(text)..) {
+        Some(rest) if rest.len() < text.len() && rest.starts_with(['/', '?']) => redact_user(&redact_parameter(text)),
         _ => redact_parameter(&redact_user(text)),
     }
 }
@@ -212,6 +218,9 @@ mod tests {
             "redis+unix://relative/path?pass=secret&db=x",
             "redis+unix:///path?db=x&pass=secret",
             "redis+unix:///pa:th?db=x&pass=a@secret",
+            "someone:secret://?pass=x@host:port",
+            "redis://someone:a@b?secret@host",
+            "redis://someone:a@b?secret=c@host",
         ] {
             let message = refusal(bad);
             assert!(!message.contains("secret"), "{message}");
@@ -231,6 +240,7 @@ mod tests {
         }
         assert!(refusal("redis:///0").contains("host is missing"));
         assert!(refusal("redis://host?db=3").contains("unknown parameter `db`"));
+        assert!(!refusal("redis://ho\u{7f}st\n:x").contains(char::is_control));
     }
 
     #[cfg(not(feature = "tls"))]

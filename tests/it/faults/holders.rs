@@ -5,8 +5,10 @@
 //! 3. `processes`: processes that fork, exit, or are killed (28, 30, 39).
 //! 4. `guards`: guards that panic, move, nest, or are forgotten (29, 31, 32, 33).
 //! 5. `waiters`: many who want the lock at the same time, and deadlines (34, 36, 37, 40).
-//! 6. `rig`: servers behind proxies, which all of these use.
+//! 6. `grants`: a grant that nobody reads (35).
+//! 7. `rig`: servers behind proxies, which all of these use.
 
+mod grants;
 mod guards;
 mod keys;
 mod processes;

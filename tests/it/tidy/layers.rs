@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::source::{Source, library};
+use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
 const LAYERS: [(&str, u8); 24] = [
@@ -126,6 +126,31 @@ fn only_the_node_layer_opens_sockets() {
 fn only_the_clock_reads_a_clock_or_sleeps() {
     let clocks = ["Instant::now", "SystemTime", "thread::sleep", "clock_gettime", "sleep_ms", "nanosleep", ".elapsed("];
     only_in(|source| source.name == "clock.rs", &clocks);
+}
+
+/// What tells or counts the time of day. A client whose wall clock jumps notices nothing, because nothing of it asks for the time.
+const WALL_CLOCKS: [&str; 9] = [
+    "SystemTime",
+    "UNIX_EPOCH",
+    "Realtime",
+    "RealtimeCoarse",
+    "CLOCK_REALTIME",
+    "Tai",
+    "gettimeofday",
+    "chrono::",
+    "OffsetDateTime",
+];
+
+#[test]
+fn fault_14_nothing_reads_the_wall_clock() {
+    let all = ["redlock-sync", "redlock-macros"].into_iter().flat_map(package);
+    let found: Vec<String> =
+        all.flat_map(|source| WALL_CLOCKS.iter().flat_map(|clock| source.uses(clock)).collect::<Vec<_>>()).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    // The search would find them: these are the clocks that are read.
+    let clock = library().into_iter().find(|source| source.name == "clock.rs").unwrap();
+    let read = ["Boottime", "Monotonic", "Instant::now"].map(|clock_id| clock.uses(clock_id).len());
+    assert!(read.iter().all(|uses| *uses > 0), "{read:?}");
 }
 
 #[test]

@@ -4,11 +4,13 @@
 //! 2. `layers`: who may import whom, and who alone may do what.
 //! 3. `code`: what stands in no code of the library, and how long a file may be.
 //! 4. `docs`: each public item has an example.
-//! 5. `scripts`: the Lua files.
-//! 6. `packages`: changelog, versions, licences, and what must not be in any file.
+//! 5. `guarantees`: each row of the table of faults and bad input has a test.
+//! 6. `scripts`: the Lua files.
+//! 7. `packages`: changelog, versions, licences, and what must not be in any file.
 
 mod code;
 mod docs;
+mod guarantees;
 mod layers;
 mod packages;
 mod scripts;
