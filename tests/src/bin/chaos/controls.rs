@@ -67,7 +67,7 @@ const CONTROLS: [Control; 16] = [
 
 /// How long one run is, and how many are made before a control counts as escaped.
 const SECONDS: u64 = 10;
-const TRIES: u64 = 4;
+const TRIES: u64 = 10;
 
 pub(crate) fn main(options: &Options) -> ExitCode {
     let program = match build() {
