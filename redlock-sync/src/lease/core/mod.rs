@@ -261,12 +261,14 @@ impl Core {
         self.state();
     }
 
-    fn lose(&self, reason: LostReason) {
+    /// True if this call made it lost.
+    fn lose(&self, reason: LostReason) -> bool {
         let made_lost = self.state.lock().lose(reason);
         if made_lost {
             log::debug!("{}", self.lost(reason));
             self.leave_line();
         }
+        made_lost
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held: what they do takes as long as it takes.
