@@ -18,6 +18,8 @@ use crate::token::{LockId, granted_id, is_ours, waiter_id};
 const MARK_SLACK: Duration = Duration::from_secs(1);
 /// How long after the holder's lease should have ended a waiter tries again.
 const NAP_SLACK: Duration = Duration::from_millis(2);
+/// An idle server looks for waits that have run out only so often.
+const SERVER_TICK: Duration = Duration::from_millis(100);
 /// As much of another's token as the acquire script tells.
 const SEEN_BYTES: usize = 80;
 
@@ -171,7 +173,11 @@ impl<'a> Contender<'a> {
         } else {
             retry.pause(self.made, fastrand::f64())
         };
-        let nap = nap.min(self.until.since(quorum.now()));
+        let nap = nap.min(self.until.since(quorum.now()).saturating_sub(SERVER_TICK));
+        // Shorter than the server can measure. What is pushed meanwhile stays in the list, and the next attempt takes it.
+        if nap < SERVER_TICK {
+            return self.pause(refusal);
+        }
         match wake_node.pop(self.request.primitive.wake_list(), nap) {
             Popped::Nothing => Woken::Up,
             Popped::Unavailable => self.pause(refusal),
