@@ -18,7 +18,7 @@ if held ~= ARGV[1] then
   -- Who leaves as the last one who waited frees what was granted to him and is still unread.
   if ARGV[3] ~= '' and redis.call('EXISTS', KEYS[4]) == 0 then
     local envelope = redis.pcall('LINDEX', KEYS[3], 0)
-    if type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.*)$') == held then
+    if type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.+)$') == held then
       redis.call('DEL', KEYS[1], KEYS[3])
     end
   end
@@ -26,6 +26,12 @@ if held ~= ARGV[1] then
 end
 if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if redis.call('EXISTS', KEYS[4]) == 1 then
+    -- Else he would sleep on for as long as the lease was when he looked.
+    redis.call('DEL', KEYS[3])
+    redis.call('RPUSH', KEYS[3], '0 0 ' .. ARGV[2] .. ' ')
+    redis.call('PEXPIRE', KEYS[3], ARGV[2] + 1000)
+  end
   return 1
 end
 if redis.call('EXISTS', KEYS[4]) == 0 then
