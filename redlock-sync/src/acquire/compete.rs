@@ -205,7 +205,9 @@ impl<'a> Contender<'a> {
     /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
     fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        if quorum.len() > 1 || request.terms.lock_id.is_some() {
+        // A grant lasts as long as the last holder's terms say; nothing shortens it, so one that is too long is a ticket as well.
+        let is_too_long = span > Core::first_lease(&request.terms);
+        if quorum.len() > 1 || request.terms.lock_id.is_some() || is_too_long {
             return Woken::Ticket(ticket);
         }
         let origin = Origin { waiter: Some(Arc::clone(self.waiter())), chain: ticket.chain };
