@@ -27,6 +27,8 @@ pub(crate) fn grant_span(lease: Duration) -> Duration {
     lease.clamp(Duration::from_secs(1), 2 * LONGEST_NAP)
 }
 
+/// A lock that was granted is lengthened to its full lease after this at the latest.
+pub(crate) const GRANT_DUE: Duration = Duration::from_millis(100);
 /// Renewal is due at this part of the lease.
 pub(crate) const RENEW_DIVISOR: u32 = 3;
 

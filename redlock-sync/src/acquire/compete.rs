@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::envelope::Envelope;
 use super::{Engine, Refusal, Request, Wait};
 use crate::clock::Tick;
-use crate::config::{LONGEST_NAP, drift, grant_span};
+use crate::config::{LONGEST_NAP, RENEW_DIVISOR, drift, grant_span};
 use crate::error::Error;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::{Lane, Popped};
@@ -19,6 +19,8 @@ use crate::token::{LockId, granted_id, is_ours, waiter_id};
 const MARK_SLACK: Duration = Duration::from_secs(1);
 /// How long after the holder's lease should have ended a waiter tries again.
 const NAP_SLACK: Duration = Duration::from_millis(2);
+/// An idle server looks for waits that have run out only so often.
+const SERVER_TICK: Duration = Duration::from_millis(100);
 /// As much of another's token as the acquire script tells.
 const SEEN_BYTES: usize = 80;
 
@@ -172,8 +174,15 @@ impl<'a> Contender<'a> {
         } else {
             retry.pause(self.made, fastrand::f64())
         };
-        let nap = nap.min(self.until.since(quorum.now()));
-        match wake_node.pop(self.request.primitive.wake_list(), nap) {
+        let left = self.until.since(quorum.now());
+        let nap = nap.min(left.saturating_sub(SERVER_TICK));
+        // Shorter than the server can measure. What is pushed meanwhile stays in the list, and the next attempt takes it.
+        if nap < SERVER_TICK {
+            return self.pause(refusal);
+        }
+        // A server that hangs does not keep him beyond his deadline.
+        let patience = (nap + 2 * SERVER_TICK + quorum.limits.node_timeout).min(left);
+        match wake_node.pop(self.request.primitive.wake_list(), nap, patience) {
             Popped::Nothing => Woken::Up,
             Popped::Unavailable => self.pause(refusal),
             Popped::Pushed(bytes) => match Envelope::read(&bytes) {
@@ -200,7 +209,10 @@ impl<'a> Contender<'a> {
     /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
     fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        if quorum.len() > 1 && !sabotage::is("grant-as-token") || request.terms.lock_id.is_some() {
+        // A grant lasts as long as the last holder's terms say; nothing shortens it, so one that is too long is a ticket as well.
+        let is_too_long = span > Core::first_lease(&request.terms);
+        let is_shared = quorum.len() > 1 && !sabotage::is("grant-as-token");
+        if is_shared || request.terms.lock_id.is_some() || is_too_long {
             return Woken::Ticket(ticket);
         }
         let origin = Origin { waiter: Some(Arc::clone(self.waiter())), chain: ticket.chain };
@@ -216,7 +228,9 @@ impl<'a> Contender<'a> {
             return Woken::Up;
         }
         let valid = since.after(span).before(drift(span)).since(quorum.now());
-        if valid < quorum.limits.min_validity && !core.confirm() {
+        // What is left has to last until its first renewal.
+        let enough = quorum.limits.min_validity.max(span / RENEW_DIVISOR);
+        if valid < enough && !core.confirm() {
             return Woken::Ticket(ticket);
         }
         match engine.lease(&core) {

@@ -20,8 +20,14 @@ if not redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then
     for i = 8, #ARGV do
       if held == ARGV[i] then free = true end
     end
-    local envelope = not free and redis.call('LINDEX', KEYS[3], 0)
-    if envelope and string.match(envelope, '^%d+ %d+ %d+ (.*)$') == held then free = true end
+    local envelope = not free and redis.pcall('LINDEX', KEYS[3], 0)
+    local granted = type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.+)$')
+    if granted == held then
+      free = true
+    elseif granted then
+      -- Left of a grant whose key somebody deleted, or that was evicted: who popped it now would hold the lock beside its holder.
+      redis.call('DEL', KEYS[3])
+    end
     if not free then
       if waiter ~= '' then
         local wait = tonumber(ARGV[6])
@@ -39,7 +45,7 @@ if not redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then
     redis.call('SET', key, token, 'PX', ARGV[2])
   end
 end
-if ARGV[7] == '1' then redis.call('ZREM', KEYS[4], waiter) end
+if ARGV[7] == '1' then redis.pcall('ZREM', KEYS[4], waiter) end
 if least < 0 then return {1, '0'} end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')

@@ -14,12 +14,19 @@
 if ARGV[3] ~= '' then redis.pcall('ZREM', KEYS[4], ARGV[3]) end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
-if held == false then return -1 end
+if held == false then
+  -- Who leaves may have read the hint that was for all who wait.
+  if ARGV[3] ~= '' and redis.call('EXISTS', KEYS[4]) == 1 and redis.call('EXISTS', KEYS[3]) == 0 then
+    redis.call('RPUSH', KEYS[3], '0 0 0 ')
+    redis.call('PEXPIRE', KEYS[3], 1000)
+  end
+  return -1
+end
 if held ~= ARGV[1] then
   -- Who leaves as the last one who waited frees what was granted to him and is still unread.
   if ARGV[3] ~= '' and redis.call('EXISTS', KEYS[4]) == 0 then
     local envelope = redis.pcall('LINDEX', KEYS[3], 0)
-    if type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.*)$') == held then
+    if type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.+)$') == held then
       redis.call('DEL', KEYS[1], KEYS[3])
     end
   end
@@ -28,10 +35,10 @@ end
 if ARGV[2] ~= '0' then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   if redis.call('EXISTS', KEYS[4]) == 1 then
-    -- Who waits would look again only when the whole lease has passed: the hint has one of them learn of the earlier end.
+    -- Else he would sleep on for as long as the lease was when he looked.
     redis.call('DEL', KEYS[3])
-    redis.call('RPUSH', KEYS[3], '0 0 0 ')
-    redis.call('PEXPIRE', KEYS[3], 1000)
+    redis.call('RPUSH', KEYS[3], '0 0 ' .. ARGV[2] .. ' ')
+    redis.call('PEXPIRE', KEYS[3], ARGV[2] + 1000)
   end
   return 1
 end

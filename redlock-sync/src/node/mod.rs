@@ -178,8 +178,9 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
     /// How long the server has been up at least; `None` if it never said.
     fn uptime(&self) -> Option<Duration>;
 
-    /// Waits until something is pushed on a list, on a connection of its own that no call ever uses.
-    fn pop(&self, list: &str, wait: Duration) -> Popped;
+    /// Waits until something is pushed on a list, on a connection of its own that no call ever uses. The server waits for `wait`, and is itself
+    /// waited for as long as `patience`.
+    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped;
 
     /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
     fn end_pops(&self);

@@ -87,8 +87,8 @@ impl Node for RedisNode {
         self.host.roster.uptime(self.host.member, self.host.clock.now())
     }
 
-    fn pop(&self, list: &str, wait: Duration) -> Popped {
-        self.wakes.pop(list, wait)
+    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
+        self.wakes.pop(list, wait, patience)
     }
 
     fn end_pops(&self) {

@@ -29,29 +29,28 @@ impl Wakes {
     }
 
     /// Waits until something is pushed on the list.
-    pub(super) fn pop(&self, list: &str, wait: Duration) -> Popped {
+    pub(super) fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
         let Some(mut link) = self.take() else { return Popped::Unavailable };
-        let popped = self.pop_on(&mut link, list, wait);
+        let popped = self.pop_on(&mut link, list, (wait, patience));
         popped.unwrap_or_else(|_| {
             self.host.put_out_of_use(&mut link);
             Popped::Unavailable
         })
     }
 
-    fn pop_on(&self, link: &mut Link, list: &str, wait: Duration) -> Result<Popped, Broken> {
+    fn pop_on(&self, link: &mut Link, list: &str, times: (Duration, Duration)) -> Result<Popped, Broken> {
         let id = self.client_id(link)?;
         self.blocked.lock().insert(id);
-        let reply = self.blpop(link, list, wait);
+        let reply = Self::blpop(link, list, times);
         self.blocked.lock().remove(&id);
         Ok(envelope(reply?))
     }
 
-    fn blpop(&self, link: &mut Link, list: &str, wait: Duration) -> Result<redis::Value, Broken> {
+    fn blpop(link: &mut Link, list: &str, (wait, patience): (Duration, Duration)) -> Result<redis::Value, Broken> {
         // Zero would block for ever.
         let seconds = format!("{:.3}", wait.as_secs_f64().max(0.001));
         link.send(&redis::cmd("BLPOP").arg(list).arg(seconds).get_packed_command())?;
-        // The server looks for time-outs ten times a second; only then it is late.
-        link.receive_blocking(wait + Duration::from_millis(200) + self.host.settings.node_timeout)
+        link.receive_blocking(patience)
     }
 
     /// Asked once per connection.

@@ -186,7 +186,7 @@ impl Quorum {
         let may_be_set = |&i: &usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
         let mut unsent: Vec<usize> = (0..self.len()).filter(may_be_set).collect();
         if unsent.is_empty() {
-            return false;
+            return ballot.ghost;
         }
         let mut is_left = ballot.is_haunted();
         let pause = self.limits.node_timeout / 10;

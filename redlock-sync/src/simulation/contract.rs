@@ -68,7 +68,7 @@ impl Side for Remote {
     }
 
     fn pop(&mut self, list: &str) -> Option<Vec<u8>> {
-        match self.nodes.members().next().unwrap().pop(list, Duration::from_millis(1)) {
+        match self.nodes.members().next().unwrap().pop(list, Duration::from_millis(1), Duration::from_secs(5)) {
             Popped::Pushed(bytes) => Some(bytes),
             Popped::Nothing => None,
             Popped::Unavailable => panic!("no connection to wait on"),

@@ -20,4 +20,5 @@ mod grants;
 mod local;
 mod nodes;
 mod processes;
+mod review;
 mod rig;

@@ -21,7 +21,7 @@ use super::Lease;
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
-use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
+use crate::config::{GRANT_DUE, MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
 use crate::error::{Error, LostReason};
 use crate::key::Key;
 use crate::node::Lane;
@@ -175,7 +175,8 @@ impl Core {
         let until = self.state.lock().until;
         if self.is_grant.load(Ordering::Relaxed) {
             let now = self.quorum.now();
-            return now.after(until.since(now).min(self.terms.lease) / RENEW_DIVISOR);
+            // Soon, but not for a short hold.
+            return now.after((until.since(now).min(self.terms.lease) / RENEW_DIVISOR).min(GRANT_DUE));
         }
         if !self.may_renew() {
             return until;
@@ -274,12 +275,14 @@ impl Core {
         self.state();
     }
 
-    fn lose(&self, reason: LostReason) {
+    /// True if this call made it lost.
+    fn lose(&self, reason: LostReason) -> bool {
         let made_lost = self.state.lock().lose(reason);
         if made_lost {
             log::debug!("{}", self.lost(reason));
             self.leave_line();
         }
+        made_lost
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held: what they do takes as long as it takes.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::{Core, Io, Streak};
 use crate::clock::Tick;
-use crate::config::{BREATHER, LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR};
+use crate::config::{BREATHER, LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR, grant_span};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::node::Lane;
@@ -25,7 +25,8 @@ impl Core {
         // A round under way would report to the wrong lease; then it is released for real.
         let io = self.io.try_lock()?;
         let mut state = self.state.lock();
-        let enough = self.terms.lease / RENEW_DIVISOR;
+        // A grant is shorter than a long lease until it is lengthened.
+        let enough = self.terms.lease.min(grant_span(self.terms.lease)) / RENEW_DIVISOR;
         if state.now != LeaseState::Held || state.until.since(self.quorum.now()) < enough {
             return None;
         }
@@ -77,7 +78,9 @@ impl Core {
             return Some(Streak { count: count + 1, ..self.streak });
         }
         let call = self.primitive.waiters(&self.id, self.origin.waiter.as_deref());
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        // Who does not know in a moment gives the lock up: a drop has no more than one node timeout in all.
+        let by = self.quorum.now().after(self.quorum.limits.node_timeout / 4);
+        let ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
         // The number of waiters stands where other calls have a fence.
         (ballot.tally().won() && ballot.largest_fence() == 0).then_some(Streak {
             began,

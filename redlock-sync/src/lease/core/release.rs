@@ -144,7 +144,10 @@ impl Core {
         if !self.state.lock().is_live() || self.is_forked_copy() {
             return Ok(false);
         }
-        self.lose(LostReason::Revoked);
+        // Its guard may have ended, or handed the lock over, since: then the token is not ours to release.
+        if !self.lose(LostReason::Revoked) {
+            return Ok(false);
+        }
         let release = self.release_after(self.quorum.limits.node_timeout * 2, true);
         self.tell_loss();
         match release.result {

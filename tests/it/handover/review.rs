@@ -1,0 +1,192 @@
+//! What a review found.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::rig::{KEY, Rig, SOON, brisk, for_sizes, ms, this_thread, until_asleep};
+
+/// A grant that nobody took, whose key somebody deletes by hand: who takes the lock then has it alone.
+#[test]
+fn a_grant_whose_key_was_deleted_is_void() {
+    for is_watched_by_fences in [false, true] {
+        let rig = Rig::start(1);
+        let held = rig.client().mutex(KEY).lock().unwrap();
+        let ends = i64::MAX.to_string();
+        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{order:42}:waiting").arg(&ends[..15]).arg("0123456789abcdef"));
+        rig.servers[0].ask::<()>(redis::cmd("PEXPIRE").arg("{order:42}:waiting").arg(6000));
+        held.unlock().unwrap();
+        assert_eq!(rig.holding(KEY), 1, "the release did not grant");
+        assert!(rig.servers[0].del(KEY));
+        let client = rig.client();
+        if is_watched_by_fences {
+            client.mutex("other").lock().unwrap().fencing_token().unwrap();
+        }
+        let mine = client.mutex(KEY).lock().unwrap();
+        mine.check().unwrap();
+        let second = rig.client().mutex(KEY).try_lock_for(ms(700));
+        let both = second.is_ok() && mine.check().is_ok() && second.as_ref().unwrap().check().is_ok();
+        assert!(!both, "two hold the lock");
+    }
+}
+
+/// Threads of one client hand the lock on among themselves also when it came from another process.
+#[test]
+fn a_granted_lock_is_handed_over_like_any_other() {
+    let rig = Rig::start(1);
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    let locks = rig.client();
+    let lock = locks.mutex(KEY);
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let (say, said) = mpsc::channel();
+        for i in 0..2 {
+            let (lock, tell, say) = (lock.clone(), tell.clone(), say.clone());
+            scope.spawn(move || {
+                say.send(this_thread()).unwrap();
+                let guard = lock.lock().unwrap();
+                tell.send(guard.id().clone()).unwrap();
+                guard.unlock().unwrap();
+            });
+            let id = said.recv().unwrap();
+            if i == 0 { rig.until_blocked(0, 1) } else { until_asleep(&id) }
+        }
+        held.unlock().unwrap();
+        let (one, two) = (told.recv_timeout(SOON).unwrap(), told.recv_timeout(SOON).unwrap());
+        assert_eq!(one.owner(), "granted");
+        assert_eq!(one, two, "released and taken anew");
+    });
+}
+
+/// Who waits behind a minimum hold comes when that is over.
+#[test]
+fn the_end_of_a_minimum_hold_is_told() {
+    for_sizes(&[1, 3], |rig| {
+        let held = rig.client().mutex(KEY).at_least(ms(600)).lock().unwrap();
+        let lock = rig.client().mutex(KEY);
+        thread::scope(|scope| {
+            let start = Instant::now();
+            let waiter = scope.spawn(move || {
+                let guard = lock.lock().unwrap();
+                let took = start.elapsed();
+                guard.unlock().unwrap();
+                took
+            });
+            rig.until_blocked(0, 1);
+            held.unlock().unwrap();
+            let took = waiter.join().unwrap();
+            assert!(took < ms(1600), "N = {}: got it after {took:?}", rig.servers.len());
+        });
+    });
+}
+
+/// A lease that is not renewed keeps others out for its length, however it was got.
+#[test]
+fn a_grant_is_not_longer_than_the_lease() {
+    let lease = Duration::from_secs(1);
+    let mut late = Vec::new();
+    for kind in ["renew", "max_hold"] {
+        let rig = Rig::start(1);
+        let held = rig.client().mutex(KEY).lock().unwrap();
+        let lock = brisk(&rig.urls(), lease).mutex(KEY);
+        let lock = if kind == "renew" { lock.renew(false) } else { lock.max_hold(ms(800)) };
+        let guard = thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock.lock().unwrap().into_send());
+            rig.until_blocked(0, 1);
+            held.unlock().unwrap();
+            waiter.join().unwrap()
+        });
+        let start = Instant::now();
+        let left = guard.remaining();
+        // A holder that hangs.
+        let other = rig.client().mutex(KEY).lock().unwrap();
+        late.push((kind, left, start.elapsed()));
+        drop(other);
+        drop(guard);
+    }
+    assert!(late.iter().all(|(_, left, took)| *left <= lease && *took < ms(1700)), "{late:?}");
+}
+
+/// Whoever has the lock after `unlock_all` really has it.
+#[test]
+fn unlock_all_leaves_no_holder_without_a_lock() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let lock = locks.mutex(KEY);
+                let mut n = 0_u32;
+                while !stop.load(Ordering::Relaxed) {
+                    let guard = lock.lock().unwrap();
+                    n += 1;
+                    done.fetch_add(1, Ordering::Relaxed);
+                    if n.is_multiple_of(16) {
+                        thread::sleep(ms(2));
+                        let is_there = rig.servers[0].get(KEY).as_deref() == Some(guard.id().as_str());
+                        if !is_there && guard.check().is_ok() {
+                            stop.store(true, Ordering::Relaxed);
+                            panic!("holds what is not there, after {} locks", done.load(Ordering::Relaxed));
+                        }
+                    }
+                    _ = guard.unlock();
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            _ = locks.unlock_all();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// "Takes at most one node timeout longer" than it was given, also when the server stops answering meanwhile.
+#[test]
+fn a_wait_with_a_deadline_ends_in_time_though_the_server_hangs() {
+    let rig = Rig::start(1);
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    let locks = redlock_sync::Redlock::builder().node(rig.urls()[0].clone()).build().unwrap();
+    let lock = locks.mutex(KEY);
+    let took = thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let start = Instant::now();
+            drop(lock.try_lock_for(Duration::from_secs(1)));
+            start.elapsed()
+        });
+        rig.until_blocked(0, 1);
+        rig.servers[0].stop();
+        waiter.join().unwrap()
+    });
+    rig.servers[0].cont();
+    drop(held);
+    assert!(took < ms(1000 + 250) + SLACK, "took {took:?}");
+}
+
+/// Waits that are shorter than the pause between two looks of an idle server at its time-outs.
+#[test]
+fn short_waits_are_short() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let held = rig.client().mutex(KEY).lock().unwrap();
+    let average = |work: &dyn Fn()| {
+        work();
+        let start = Instant::now();
+        (0..20).for_each(|_| work());
+        start.elapsed() / 20
+    };
+    let deadline = average(&|| drop(locks.mutex(KEY).try_lock_for(ms(10))));
+    let steady = redlock_sync::Retry::every(ms(2)).max_attempts(5);
+    let counted = average(&|| drop(locks.mutex(KEY).retry(steady.clone()).lock()));
+    held.unlock().unwrap();
+    // A program that holds it for 10 ms, and pushes nothing.
+    let foreign = average(&|| {
+        let mut set = redis::cmd("SET");
+        rig.servers[0].ask::<()>(set.arg(KEY).arg("foreign").arg("PX").arg(10));
+        locks.mutex(KEY).retry(redlock_sync::Retry::every(ms(2))).lock().unwrap().unlock().unwrap();
+    });
+    let all = [deadline, counted, foreign];
+    assert!(all.iter().all(|took| *took < ms(40)), "10 ms each, but {all:?}");
+}
