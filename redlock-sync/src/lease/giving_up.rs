@@ -67,4 +67,32 @@ mod tests {
         merge(&mut first, ballot(vec![Vote::Absent, failed(Trouble::TimedOut, Executed::Maybe)]));
         assert_eq!(first.votes, [Vote::Yes { fence: 0 }, failed(Trouble::Refused, Executed::Maybe)]);
     }
+
+    #[test]
+    fn what_is_not_known_stays_so_until_a_node_says_that_it_is_gone() {
+        let maybe = || failed(Trouble::TimedOut, Executed::Maybe);
+        let mut first = ballot(vec![maybe(), maybe(), maybe()]);
+        let taken = || Vote::Taken { token: "t".into(), ttl: None };
+        merge(&mut first, ballot(vec![failed(Trouble::Unreachable, Executed::No), Vote::Held, taken()]));
+        assert_eq!(first.votes, [failed(Trouble::Unreachable, Executed::No), Vote::Held, Vote::Yes { fence: 0 }]);
+        assert!(!is_confirmed(&first) && !is_everywhere(&first));
+    }
+
+    #[test]
+    fn later_words_replace_earlier_ones_but_for_a_time_out() {
+        let (refused, gone) =
+            (|| failed(Trouble::Refused, Executed::No), || failed(Trouble::Unreachable, Executed::No));
+        let mut first = ballot(vec![refused(), gone()]);
+        merge(&mut first, ballot(vec![gone(), failed(Trouble::TimedOut, Executed::No)]));
+        assert_eq!(first.votes, [gone(), failed(Trouble::TimedOut, Executed::No)]);
+    }
+
+    #[test]
+    fn a_ghost_of_any_round_stays() {
+        for (before, again) in [(true, false), (false, true), (false, false), (true, true)] {
+            let mut first = Ballot { ghost: before, ..ballot(vec![Vote::Absent]) };
+            merge(&mut first, Ballot { ghost: again, ..ballot(vec![Vote::Absent]) });
+            assert_eq!(first.ghost, before || again);
+        }
+    }
 }

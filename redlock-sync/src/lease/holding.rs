@@ -125,4 +125,22 @@ mod tests {
         let holding = Holding::new(&[yes(1), yes(1), silence(), silence()], at(0), LEASE);
         assert_eq!(holding.deadline(), Tick::ZERO);
     }
+
+    #[test]
+    fn a_round_that_lengthens_nothing_only_takes_away() {
+        let mut holding = Holding::new(&[yes(1), yes(1), yes(1)], at(0), LEASE);
+        assert!(!holding.is_incomplete());
+        holding.clear(&[yes(9), Vote::Absent, silence()]);
+        assert!(holding.is_incomplete());
+        assert_eq!((holding.deadline(), holding.fence()), (mark(0), 1));
+        holding.clear(&[yes(9), silence(), Vote::Absent]);
+        assert_eq!(holding.deadline(), Tick::ZERO);
+    }
+
+    #[test]
+    fn a_successor_holds_as_long_and_has_no_fence_yet() {
+        let successor = Holding::new(&[yes(7), yes(8), silence()], at(2), LEASE).without_fence();
+        assert_eq!((successor.deadline(), successor.fence()), (mark(2), 0));
+        assert!(successor.is_incomplete());
+    }
 }

@@ -97,7 +97,11 @@ mod tests {
         state.round_ended(true, Tick::NEVER);
         assert_eq!(state.now, LeaseState::Lost(LostReason::Expired));
 
+        assert!(!state.is_live() && !state.is_overdue(Tick::NEVER));
+
         let mut state = State::held(Tick::from_nanos(10));
+        state.round_ended(true, Tick::from_nanos(20));
+        assert_eq!((state.now, state.until), (LeaseState::Held, Tick::from_nanos(20)));
         assert!(state.release());
         assert!(!state.lose(LostReason::Taken));
         assert!(!state.is_overdue(Tick::NEVER));

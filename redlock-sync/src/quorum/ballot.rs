@@ -232,4 +232,85 @@ mod tests {
         assert!(unknown.may_be_set() && !unknown.is_definite_no());
         assert!(!failed().may_be_set() && !failed().is_definite_no());
     }
+
+    fn said(trouble: Trouble, executed: Executed) -> Vote {
+        Vote::Failed(Failure { trouble, executed, message: String::new() })
+    }
+
+    fn taken(ms: u64) -> Vote {
+        Vote::Taken { token: "t".into(), ttl: Some(Duration::from_millis(ms)) }
+    }
+
+    fn ballot(votes: Vec<Vote>) -> Ballot {
+        Ballot { votes, started: Tick::ZERO, ghost: false }
+    }
+
+    #[test]
+    fn single_numbers_become_votes() {
+        assert_eq!(Vote::read(&Value::Int(1)), Some(Vote::Yes { fence: 0 }));
+        assert_eq!(Vote::read(&Value::Int(2)), Some(Vote::Held));
+        assert_eq!(Vote::read(&Value::Int(0)), Some(Vote::Taken { token: String::new(), ttl: None }));
+        assert_eq!(Vote::read(&Value::Int(-1)), Some(Vote::Absent));
+        assert_eq!(Vote::from_result(Ok(Value::Int(-1))), Vote::Absent);
+    }
+
+    #[test]
+    fn what_each_vote_says_of_our_token() {
+        let wrong_type = || said(Trouble::WrongType, Executed::No);
+        for no in [taken(1), Vote::Absent, wrong_type()] {
+            assert!(no.is_definite_no() && !no.may_be_set() && !no.is_yes(), "{no:?}");
+        }
+        for ours in [Vote::Yes { fence: 3 }, Vote::Held] {
+            assert!(ours.may_be_set() && !ours.is_definite_no() && !ours.is_unsent(), "{ours:?}");
+        }
+        assert!(Vote::Yes { fence: 0 }.is_yes() && !Vote::Held.is_yes());
+    }
+
+    #[test]
+    fn only_what_can_pass_and_was_not_sent_is_unsent() {
+        for passes in [Trouble::Unreachable, Trouble::TimedOut, Trouble::LeftOut, Trouble::Transient] {
+            assert!(said(passes, Executed::No).is_unsent(), "{passes:?}");
+            assert!(!said(passes, Executed::Maybe).is_unsent(), "{passes:?}");
+        }
+        for stays in [Trouble::WrongType, Trouble::Refused] {
+            assert!(!said(stays, Executed::No).is_unsent(), "{stays:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_round_are_those_of_the_votes_that_have_them() {
+        let round = ballot(vec![Vote::Yes { fence: 3 }, taken(70), Vote::Yes { fence: 9 }, taken(50), failed()]);
+        assert_eq!(round.largest_fence(), 9);
+        assert_eq!(round.retry_after(), Some(Duration::from_millis(50)));
+        assert_eq!(round.tally(), Tally { of: 5, yes: 2, no: 2, failed: 1 });
+        let none = ballot(vec![Vote::Taken { token: String::new(), ttl: None }, Vote::Absent]);
+        assert_eq!((none.largest_fence(), none.retry_after()), (0, None));
+    }
+
+    #[test]
+    fn validity_is_what_is_left_of_the_lease_less_the_drift() {
+        // The drift of ten seconds is 102 ms.
+        let (second, start) = (Duration::from_secs(1), Tick::from_nanos(7));
+        let round = Ballot { votes: vec![], started: start, ghost: false };
+        assert_eq!(round.validity(10 * second, start), Duration::from_millis(9898));
+        assert_eq!(round.validity(10 * second, start.after(4 * second)), Duration::from_millis(5898));
+        assert_eq!(round.validity(10 * second, start.after(10 * second)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_first_failure_of_a_kind_is_found() {
+        let refused = || said(Trouble::Refused, Executed::No);
+        let round = ballot(vec![Vote::Absent, failed(), refused(), refused()]);
+        assert_eq!(round.failure(Trouble::Refused).map(|(node, _)| node), Some(2));
+        assert_eq!(round.failure(Trouble::TimedOut).map(|(node, _)| node), Some(1));
+        assert_eq!(round.failure(Trouble::WrongType), None);
+    }
+
+    #[test]
+    fn a_round_is_haunted_by_what_may_be_set_without_a_yes() {
+        let maybe = || said(Trouble::TimedOut, Executed::Maybe);
+        assert!(!ballot(vec![Vote::Yes { fence: 0 }, Vote::Absent, failed()]).is_haunted());
+        assert!(ballot(vec![Vote::Yes { fence: 0 }, maybe()]).is_haunted());
+        assert!(Ballot { ghost: true, ..ballot(vec![Vote::Absent]) }.is_haunted());
+    }
 }

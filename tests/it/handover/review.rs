@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::rig::{KEY, Rig, SOON, brisk, for_sizes, ms, this_thread, until_asleep};
+use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, this_thread, until_asleep};
 
 /// A grant that nobody took, whose key somebody deletes by hand: who takes the lock then has it alone.
 #[test]
