@@ -169,17 +169,18 @@ impl<'a> Contender<'a> {
         };
         let Some(Vote::Taken { token: seen, ttl }) = ballot.votes.get(node) else { return self.pause(refusal) };
         // A holder that does not push has to be polled; and where attempts are counted, the waits are those that were set.
-        let nap = if is_ours(seen) && !retry.is_counted() {
+        let is_pushed = is_ours(seen) && !retry.is_counted();
+        let nap = if is_pushed {
             ttl.map_or(LONGEST_NAP, |left| (left + NAP_SLACK).min(jittered(LONGEST_NAP)))
         } else {
             retry.pause(self.made, fastrand::f64())
         };
         let left = self.until.since(quorum.now());
-        let nap = nap.min(left.saturating_sub(SERVER_TICK));
         // Shorter than the server can measure. What is pushed meanwhile stays in the list, and the next attempt takes it.
-        if nap < SERVER_TICK {
+        if left <= SERVER_TICK || !is_pushed && nap < SERVER_TICK {
             return self.pause(refusal);
         }
+        let nap = nap.min(left.saturating_sub(SERVER_TICK));
         // A server that hangs does not keep him beyond his deadline.
         let patience = (nap + 2 * SERVER_TICK + quorum.limits.node_timeout).min(left);
         match wake_node.pop(self.request.primitive.wake_list(), nap, patience) {
@@ -209,10 +210,12 @@ impl<'a> Contender<'a> {
     /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
     fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        // A grant lasts as long as the last holder's terms say; nothing shortens it, so one that is too long is a ticket as well.
-        let is_too_long = span > Core::first_lease(&request.terms);
+        // A grant lasts as long as the last holder's terms say. Nothing shortens it, so it is a ticket as well for one whose hold shall end by itself
+        // before that.
+        let terms = &request.terms;
+        let is_too_long = (!terms.renew || terms.max_hold.is_some()) && span > Core::first_lease(terms);
         let is_shared = quorum.len() > 1 && !sabotage::is("grant-as-token");
-        if is_shared || request.terms.lock_id.is_some() || is_too_long {
+        if is_shared || terms.lock_id.is_some() || is_too_long {
             return Woken::Ticket(ticket);
         }
         let origin = Origin { waiter: Some(Arc::clone(self.waiter())), chain: ticket.chain };

@@ -290,7 +290,7 @@ fn more_scenarios() -> Vec<Scenario> {
                 (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
                 (keep("a"), "1"),
                 (keep("a"), "1"),
-                (dump(), "[1, 0, 1, 1, 5s, -2, 5s, 10s, a, none, 0 0 0 , 1]"),
+                (dump(), "[1, 0, 1, 1, 5s, -2, 10s, 10s, a, none, 0 0 5000 , 1]"),
             ],
         ),
         (
