@@ -139,6 +139,8 @@ impl Redlock {
     /// does too, and every lock that is held is given up; its guard reports [`Lost`](Error::Lost) with
     /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
+    /// Takes a few milliseconds and the time of the releases; with a server that hangs up to five seconds.
+    ///
     /// # Errors
     /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.
     ///
