@@ -7,10 +7,11 @@ use parking_lot::RwLock;
 
 use crate::client::{Builder, Redlock};
 use crate::error::Error;
+use crate::fork::Home;
 use crate::node::NodeUrl;
 
 /// With the process it belongs to: a forked child cannot use its parent's client.
-static DEFAULT: RwLock<Option<(u32, Redlock)>> = RwLock::new(None);
+static DEFAULT: RwLock<Option<(Home, Redlock)>> = RwLock::new(None);
 
 const NODES: &str = "REDLOCK_NODES";
 const URL: &str = "REDIS_URL";
@@ -48,7 +49,7 @@ impl Redlock {
                 "the default client is set already, or in use; set it once, before the first use",
             ));
         }
-        *default = Some((std::process::id(), client));
+        *default = Some((Home::new(), client));
         Ok(())
     }
 
@@ -87,13 +88,13 @@ impl Redlock {
             return Ok(client.clone());
         }
         let client = Environment(variable).client()?;
-        *default = Some((std::process::id(), client.clone()));
+        *default = Some((Home::new(), client.clone()));
         Ok(client)
     }
 }
 
-fn ours(default: Option<&(u32, Redlock)>) -> Option<&Redlock> {
-    default.filter(|(pid, _)| *pid == std::process::id()).map(|(_, client)| client)
+fn ours(default: Option<&(Home, Redlock)>) -> Option<&Redlock> {
+    default.filter(|(home, _)| !home.is_left()).map(|(_, client)| client)
 }
 
 /// The value of a variable; an empty one counts as not set.

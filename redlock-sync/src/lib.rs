@@ -158,6 +158,7 @@ mod clock;
 mod config;
 mod default_client;
 mod error;
+mod fork;
 mod gate;
 mod key;
 mod lease;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::fork::Home;
 
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
@@ -86,17 +87,18 @@ pub(crate) struct Mint {
     /// `:host:process:`
     place: String,
     pid: u32,
+    home: Home,
 }
 
 impl Mint {
     pub(crate) fn new() -> Mint {
         let pid = std::process::id();
-        Mint { place: format!(":{}:{pid}:", host_name()), pid }
+        Mint { place: format!(":{}:{pid}:", host_name()), pid, home: Home::new() }
     }
 
     /// The process this client was made in.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     /// A token nobody ever used, with `owner` or else host, process and thread behind it.

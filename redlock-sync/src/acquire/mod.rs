@@ -111,7 +111,7 @@ impl Engine {
 
     /// Refuses to work once closed, and in a forked child: it shares its parent's sockets, and has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        if std::process::id() == self.mint.pid() { self.open() } else { Err(Error::Closed) }
+        if self.mint.home().is_left() { Err(Error::Closed) } else { self.open() }
     }
 
     /// Refuses to work once closed. For those who have looked for a fork, which takes a system call, or do so later.
@@ -236,7 +236,7 @@ impl Engine {
             key: request.key.clone(),
             id,
             terms: request.terms.clone(),
-            pid: self.mint.pid(),
+            home: self.mint.home().clone(),
             origin,
         }
     }
@@ -302,7 +302,7 @@ impl Engine {
 
     /// Ends all waits with `Closed`, for good, and gives up what is held.
     pub(crate) fn close(&self) -> Result<usize, Error> {
-        if std::process::id() != self.mint.pid() {
+        if self.mint.home().is_left() {
             return Err(Error::Closed);
         }
         self.lines.close();
@@ -353,7 +353,7 @@ impl Afterlife for Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if std::process::id() == self.mint.pid() {
+        if !self.mint.home().is_left() {
             self.renewer.close();
         }
     }

@@ -245,7 +245,7 @@ impl Lease {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        if std::process::id() != self.core.pid {
+        if self.core.home.is_left() {
             return Err(Error::Closed);
         }
         if self.pass_on() {

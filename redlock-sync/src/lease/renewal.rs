@@ -254,7 +254,7 @@ mod tests {
             key,
             id: mint.fresh(None),
             terms: Terms::default(),
-            pid: mint.pid(),
+            home: mint.home().clone(),
             origin: Origin::default(),
         };
         let ballot = Ballot { votes: vec![Vote::Yes { fence: 0 }], started: clock.now(), ghost: false };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 24] = [
+const LAYERS: [(&str, u8); 25] = [
     ("lib", 7),
     ("__private", 7),
     ("default_client", 7),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, u8); 24] = [
     ("key", 0),
     ("token", 0),
     ("error", 0),
+    ("fork", 0),
     ("clock", 0),
     // Of the unit tests; `sabotage` asks it what is broken.
     ("simulation", 0),
@@ -35,13 +36,14 @@ const LAYERS: [(&str, u8); 24] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 6] = [
+const EDGES: [(&str, &str); 7] = [
     ("quorum", "gate"),
     ("quorum", "primitive"),
     ("node", "script"),
     ("key", "error"),
     ("token", "error"),
     ("sabotage", "simulation"),
+    ("token", "fork"),
 ];
 
 fn layer(module: &str) -> u8 {

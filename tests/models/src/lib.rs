@@ -35,6 +35,7 @@ from_library! {
     clock "../../../redlock-sync/src/clock.rs"
     config "../../../redlock-sync/src/config.rs"
     error "../../../redlock-sync/src/error.rs"
+    fork "../../../redlock-sync/src/fork.rs"
     token "../../../redlock-sync/src/token.rs"
     wait "../../../redlock-sync/src/wait.rs"
 }

@@ -23,6 +23,7 @@ use super::state::{LeaseState, State};
 use crate::clock::Tick;
 use crate::config::{GRANT_DUE, MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
 use crate::error::{Error, LostReason};
+use crate::fork::Home;
 use crate::key::Key;
 use crate::node::Lane;
 use crate::primitive::{Attempt, Primitive};
@@ -40,7 +41,7 @@ pub(crate) struct Core {
     pub(crate) id: LockId,
     pub(crate) terms: Terms,
     /// The process that acquired it; a forked child's copy is inert.
-    pub(crate) pid: u32,
+    pub(crate) home: Home,
     born: Tick,
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
@@ -63,7 +64,7 @@ pub(crate) struct Start {
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) terms: Terms,
-    pub(crate) pid: u32,
+    pub(crate) home: Home,
     pub(crate) origin: Origin,
 }
 
@@ -126,7 +127,7 @@ impl Core {
     }
 
     fn new(start: Start, holding: Holding, born: Tick, haunted: bool) -> Core {
-        let Start { quorum, primitive, key, id, terms, pid, origin } = start;
+        let Start { quorum, primitive, key, id, terms, home, origin } = start;
         let hold_end = terms.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = holding.deadline().min(hold_end);
         // One node has no other to be ahead of: its fence is final.
@@ -137,7 +138,7 @@ impl Core {
             key,
             id,
             terms,
-            pid,
+            home,
             born,
             hold_end,
             origin,
@@ -198,7 +199,7 @@ impl Core {
     }
 
     fn is_forked_copy(&self) -> bool {
-        std::process::id() != self.pid
+        self.home.is_left()
     }
 
     pub(crate) fn state(&self) -> LeaseState {

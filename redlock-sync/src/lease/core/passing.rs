@@ -39,7 +39,7 @@ impl Core {
             key: self.key.clone(),
             id: self.id.clone(),
             terms: self.terms.clone(),
-            pid: self.pid,
+            home: self.home.clone(),
             born: self.quorum.now(),
             hold_end: Tick::NEVER,
             origin: self.origin.clone(),
