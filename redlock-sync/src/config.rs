@@ -27,6 +27,11 @@ pub(crate) fn grant_span(lease: Duration) -> Duration {
     lease.clamp(Duration::from_secs(1), 2 * LONGEST_NAP)
 }
 
+/// Between half of it and all, so that those who wait do not move in step.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
 /// A lock that was granted is lengthened to its full lease after this at the latest.
 pub(crate) const GRANT_DUE: Duration = Duration::from_millis(100);
 /// Renewal is due at this part of the lease.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::envelope::Envelope;
 use super::{Engine, Refusal, Request, Wait};
 use crate::clock::Tick;
-use crate::config::{LONGEST_NAP, RENEW_DIVISOR, drift, grant_span};
+use crate::config::{LONGEST_NAP, RENEW_DIVISOR, drift, grant_span, jittered};
 use crate::error::Error;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::{Lane, Popped};
@@ -241,9 +241,4 @@ impl<'a> Contender<'a> {
             Err(_) => Woken::Up,
         }
     }
-}
-
-/// Between half of it and all.
-fn jittered(nap: Duration) -> Duration {
-    nap.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

@@ -111,12 +111,7 @@ impl Engine {
 
     /// Refuses to work once closed, and in a forked child: it shares its parent's sockets, and has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
-        if self.mint.home().is_left() { Err(Error::Closed) } else { self.open() }
-    }
-
-    /// Refuses to work once closed. For those who have looked for a fork, which takes a system call, or do so later.
-    pub(crate) fn open(&self) -> Result<(), Error> {
-        if self.lines.is_closed() { Err(Error::Closed) } else { Ok(()) }
+        if self.mint.home().is_left() || self.lines.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Takes the lock.
@@ -128,9 +123,8 @@ impl Engine {
         outcome
     }
 
-    /// Who calls this has asked `ready` for a fork.
     fn take(self: &Arc<Self>, request: &Request, wait: Wait) -> Result<Lease, Error> {
-        self.open()?;
+        self.ready()?;
         request.terms.check(&self.quorum.limits)?;
         let key = request.key.name();
         let until = match wait {

@@ -120,7 +120,7 @@ impl ReentrantMutex {
     fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
         let client = self.handle.engine.id;
         let key = self.handle.key()?;
-        self.handle.engine.open()?;
+        self.handle.engine.ready()?;
         let lease = match reentry::enter_again(client, key.as_str()) {
             Some(lease) => lease?,
             None => self.enter_first(wait, client, key)?,
@@ -129,7 +129,6 @@ impl ReentrantMutex {
     }
 
     fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
-        self.handle.engine.ready()?;
         if let Mine::Once(core) = reentry::mine(client, key.as_str()) {
             return Err(self.held_once(wait, core.remaining())?);
         }
@@ -204,8 +203,7 @@ impl ReentrantMutexGuard {
             self.lease.finish()?;
             return Ok(Unlocked::Released);
         }
-        // A forked child learns what it has from its outermost guard.
-        self.lease.core().check_here()?;
+        self.lease.check()?;
         Ok(Unlocked::StillHeld)
     }
 

@@ -21,7 +21,7 @@ use super::Lease;
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
-use crate::config::{GRANT_DUE, MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift};
+use crate::config::{GRANT_DUE, MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift, jittered};
 use crate::error::{Error, LostReason};
 use crate::fork::Home;
 use crate::key::Key;
@@ -240,17 +240,6 @@ impl Core {
         if self.is_forked_copy() {
             return Err(Error::Closed);
         }
-        self.still_runs()
-    }
-
-    /// As `check`, for those who need not know of a fork: that takes a system call.
-    pub(crate) fn check_here(&self) -> Result<(), Error> {
-        let outcome = self.still_runs();
-        self.tell_loss();
-        outcome
-    }
-
-    fn still_runs(&self) -> Result<(), Error> {
         self.settle();
         let state = self.state.lock().now;
         match state {
@@ -452,10 +441,6 @@ impl Core {
 /// Time until a renewal that brought no majority is tried again, and until missing votes are filled.
 fn retry_pause(lease: Duration) -> Duration {
     (lease / 20).clamp(Duration::from_millis(5), Duration::from_millis(500))
-}
-
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 impl fmt::Debug for Core {
