@@ -42,6 +42,7 @@ pub(crate) fn is_broken(name: &str) -> bool {
         Control::HalfIsEnough => Some("half-is-enough"),
         Control::AnchoredAtReply => Some("deadline-at-reply"),
         Control::GrantIsHeld => Some("grant-as-token"),
+        Control::NoRestartGuard => Some("young-votes"),
         _ => None,
     });
     broken == Some(name)

@@ -75,8 +75,7 @@ impl Coroutines {
 /// Runs the schedule of a seed.
 pub(super) fn schedule(seed: u64, nodes: Option<usize>, control: Option<Control>, is_logged: bool) -> Outcome {
     controls::set(control);
-    let mut plan = Plan::draw(seed, nodes);
-    plan.limits.restart_guard = control != Some(Control::NoRestartGuard);
+    let plan = Plan::draw(seed, nodes);
     enter(World::new(plan.clone(), is_logged));
     let mut coroutines = Coroutines(Vec::new());
     start_clients(&mut coroutines, &plan);

@@ -22,14 +22,15 @@ struct Control {
     commands: &'static str,
     gap: u64,
     beyond: bool,
+    seconds: u64,
 }
 
 const fn control(name: &'static str, about: &'static str, nodes: usize, faults: &'static str) -> Control {
-    Control { name, about, nodes, faults, commands: "", gap: GAP, beyond: false }
+    Control { name, about, nodes, faults, commands: "", gap: GAP, beyond: false, seconds: SECONDS }
 }
 
 /// The first one is whole: nothing may be found in it.
-const CONTROLS: [Control; 16] = [
+const CONTROLS: [Control; 17] = [
     control("nothing", "the library as it is", 3, "pause,stop,hold,hold_reply,reset,empty,delete"),
     control("release-without-compare", "a release deletes whatever stands there", 1, "pause,hold"),
     Control {
@@ -62,10 +63,16 @@ const CONTROLS: [Control; 16] = [
     ),
     control("body-on-busy", "a locked function runs although the lock is busy", 1, "reset"),
     control("half-is-enough", "less than a majority is enough", 3, "hole,refuse"),
+    Control {
+        // A node that is as young as the run votes without the guard's knowing.
+        seconds: 25,
+        gap: 120,
+        ..control("young-votes", "a node that restarted empty just now casts votes", 3, "amnesia")
+    },
     control("acquire-steals", "an acquire takes the lock from its holder", 1, "reset"),
 ];
 
-/// How long one run is, and how many are made before a control counts as escaped.
+/// How long one run is if nothing else is said, and how many are made before a control counts as escaped.
 const SECONDS: u64 = 10;
 const TRIES: u64 = 10;
 
@@ -127,7 +134,7 @@ fn catch(program: &Path, control: &Control, seed: u64) -> Option<(String, String
     let out = redlock_tests::find::target_dir().join("chaos/controls").join(control.name);
     let mut command = Command::new(program);
     command.args(["--nodes", &control.nodes.to_string(), "--clients", "4", "--keys", "2"]);
-    command.args(["--seconds", &SECONDS.to_string(), "--seed", &seed.to_string(), "--faults", control.faults]);
+    command.args(["--seconds", &control.seconds.to_string(), "--seed", &seed.to_string(), "--faults", control.faults]);
     command.arg("--out").arg(&out).args(control.beyond.then_some("--beyond"));
     command.args(["--gap", &control.gap.to_string()]);
     if !control.commands.is_empty() {

@@ -21,14 +21,15 @@ words! {
         Scripts = "scripts", Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold",
         HoldReply = "hold_reply", ResetBefore = "reset_before", ResetAfter = "reset_after", Cut = "cut", Silence = "silence",
         Error = "error", Delay = "delay", Pause = "pause", Murder = "murder", Delete = "delete", Stall = "stall",
+        Amnesia = "amnesia",
     }
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 24] = {
+    pub(crate) const ALL: [Kind; 25] = {
         use Kind::{
-            Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency, Murder, Password,
-            Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stall, Stop,
+            Amnesia, Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency, Murder,
+            Password, Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stall, Stop,
         };
         [
             Kill,
@@ -55,6 +56,7 @@ impl Kind {
             Murder,
             Delete,
             Stall,
+            Amnesia,
         ]
     };
 
@@ -74,7 +76,7 @@ impl Kind {
 
     /// The server's process is new afterwards.
     pub(crate) fn is_restart(self) -> bool {
-        matches!(self, Kind::Kill | Kind::Empty)
+        matches!(self, Kind::Kill | Kind::Empty | Kind::Amnesia)
     }
 }
 
@@ -242,6 +244,8 @@ impl Maker<'_> {
             Kind::Role => LONG + 1500 + self.random.u64(..500),
             Kind::Flush => LONG + self.random.u64(..500),
             Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
+            // Until nobody holds anything on the nodes that are out of reach.
+            Kind::Amnesia => LONG + self.random.u64(..500),
             // Within what a client waits for: the late reply still counts.
             Kind::Stall => self.random.u64(20..95),
             Kind::Stop | Kind::Pause => {
@@ -274,11 +278,15 @@ impl Maker<'_> {
         let Target::Node(node) = fault.target else {
             return fault.kind != Kind::Delete || self.terms.nodes > 1 || self.terms.beyond;
         };
+        // It takes a minority to be out of reach besides.
+        if fault.kind == Kind::Amnesia && self.terms.nodes < 3 {
+            return false;
+        }
         if !fault.kind.is_restart() || self.terms.beyond {
             // The other one that becomes its master exists once.
             return fault.kind != Kind::Role || node == 0;
         }
-        let (from, until, lost) = (fault.at, fault.at + fault.length + QUARANTINE, fault.kind == Kind::Empty);
+        let (from, until, lost) = (fault.at, fault.at + fault.length + QUARANTINE, fault.kind != Kind::Kill);
         // The servers must be old enough that a restart is known as one.
         if self.terms.nodes > 1 && from < QUARANTINE {
             return false;
@@ -358,7 +366,7 @@ mod tests {
                 let mut targets: Vec<Target> = young.iter().map(|fault| fault.target).collect();
                 targets.sort_unstable();
                 targets.dedup();
-                let is_lost = young.iter().any(|fault| fault.kind == Kind::Empty);
+                let is_lost = young.iter().any(|fault| fault.kind != Kind::Kill);
                 assert!(nodes == 1 || !is_lost || targets.len() <= (nodes - 1) / 2, "{young:?}");
             }
             let short = |fault: &&Fault| fault.kind == Kind::Empty && fault.length <= LONGEST_LEASE;

@@ -258,7 +258,7 @@ fn colour(client: usize) -> &'static str {
 
 fn shade(kind: Kind) -> &'static str {
     match kind {
-        Kind::Kill | Kind::Empty => "#e4605e",
+        Kind::Kill | Kind::Empty | Kind::Amnesia => "#e4605e",
         Kind::Stop => "#f2a7a5",
         Kind::Reset | Kind::Refuse | Kind::Hole | Kind::Latency => "#f6b26b",
         Kind::Full | Kind::Password | Kind::Role | Kind::Flush | Kind::Scripts => "#b4a7d6",

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use redis::{Cmd, cmd};
-use redlock_tests::{Act, Server};
+use redlock_tests::{Act, Proxy, Server};
 
 use super::Field;
 use crate::plan::{Fault, Kind};
@@ -35,6 +35,7 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
             thread::sleep(length);
             server.cont();
         }
+        Kind::Amnesia => forget(field, node, length),
         Kind::Reset => proxy.drop_connections(),
         Kind::Refuse => {
             proxy.refuse();
@@ -80,6 +81,18 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
         _ => return strike_commands(field, node, fault, length),
     }
     1
+}
+
+/// The worst moment to forget: a minority is out of reach until all locks stand on a bare majority, this node among it; then the node
+/// restarts empty, and together with those that are back it is a majority that knows of no lock.
+fn forget(field: &Field<'_>, node: usize, length: Duration) {
+    let nodes = field.servers.len();
+    let away = (1..=(nodes - 1) / 2).map(|next| &field.proxies[(node + next) % nodes]);
+    away.clone().for_each(Proxy::refuse);
+    thread::sleep(length);
+    field.servers[node].kill();
+    away.for_each(Proxy::heal);
+    field.servers[node].restart();
 }
 
 fn ask(server: &Server, command: &Cmd) {
