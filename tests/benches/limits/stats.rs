@@ -50,6 +50,14 @@ pub(crate) fn p50_us(samples: &[u64]) -> f64 {
     sorted.get(sorted.len() / 2).map_or(f64::NAN, |nanos| float(*nanos) / 1e3)
 }
 
+/// The 99th percentile: one in a hundred is larger.
+pub(crate) fn p99(samples: impl Iterator<Item = u64>) -> f64 {
+    let mut sorted: Vec<u64> = samples.collect();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).map_or(f64::NAN, |sample| float(*sample))
+}
+
 /// Jain's fairness index: 1 if all have the same, 1/n if one has all.
 pub(crate) fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();

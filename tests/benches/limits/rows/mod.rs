@@ -8,6 +8,7 @@ mod local;
 mod nodes;
 mod outage;
 mod pair;
+mod takeover;
 mod threads;
 
 use std::process::Command;
@@ -78,6 +79,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("nodes5delay", "lock + unlock, 5 nodes, each 1 ms away", nodes::delayed),
     row("stopped", "5 nodes, one of them stopped", outage::stopped),
     row("killed", "5 nodes, one of them killed", outage::killed),
+    row("takeover", "100 locks whose holder is killed, lease 1.5 s", takeover::one_node),
+    row("takeover5", "the same on 5 nodes", takeover::five_nodes),
     row("contended5", "4 processes, one key, 5 nodes, hold 1 ms", nodes::contended),
     row("guards1000", "1 000 guards with a lease of 6 s", guards::run),
     row("keys100k", "100 000 other keys on the server, against none", keys::run),

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead};
 use std::process::ExitCode;
 
-use super::{crowd, guards, ring};
+use super::{crowd, guards, holder, ring};
 use crate::raw::RawLock;
 use crate::{Outcome, client};
 
@@ -24,6 +24,7 @@ fn begin(args: &[String]) -> Outcome<()> {
         "ring" => ring::child(args),
         "crowd" => crowd::child(args),
         "guards" => guards::child(args),
+        "holder" => holder::child(args),
         "pairs" => pairs(args),
         "raw-pairs" => raw_pairs(args),
         other => Err(format!("no such worker: {other}").into()),

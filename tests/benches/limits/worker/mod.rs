@@ -5,11 +5,13 @@
 //! 1. `ring.rs`: contends for one lock with other workers, with a hold and a pause.
 //! 2. `crowd.rs`: threads of one process that want one lock.
 //! 3. `guards.rs`: holds many guards.
-//! 4. `child.rs`: the worker's own main function.
+//! 4. `holder.rs`: holds locks until it is killed.
+//! 5. `child.rs`: the worker's own main function.
 
 pub(crate) mod child;
 pub(crate) mod crowd;
 pub(crate) mod guards;
+pub(crate) mod holder;
 pub(crate) mod ring;
 
 use std::io::{BufRead, BufReader, Write};
@@ -51,6 +53,13 @@ impl Worker {
     pub(crate) fn order(&mut self, order: &str) -> Outcome<()> {
         let orders = self.orders.as_mut().ok_or("the worker takes no orders")?;
         Ok(writeln!(orders, "{order}")?)
+    }
+
+    /// Ends it by SIGKILL.
+    pub(crate) fn kill(&mut self) -> Outcome<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// The answer to the last order.

@@ -1,0 +1,27 @@
+//! A process that takes locks and holds them until it is killed.
+
+use std::time::Duration;
+
+use redlock_sync::Redlock;
+
+use super::child;
+use crate::Outcome;
+
+/// The name of the nth lock.
+pub(crate) fn key(nth: usize) -> String {
+    format!("held:{nth}")
+}
+
+/// The holder's own main function: `COUNT LEASE URL…`; the order is to take them all.
+pub(super) fn child(args: &[String]) -> Outcome<()> {
+    let [count, lease, urls @ ..] = args else { return Err("a holder needs a number and a lease".into()) };
+    let (count, lease): (usize, _) = (count.parse()?, Duration::from_nanos(lease.parse()?));
+    let locks = Redlock::builder().nodes(urls).lease(lease).build()?;
+    let mut guards = Vec::new();
+    child::answer_orders(|_| {
+        for nth in 0..count {
+            guards.push(locks.mutex(key(nth)).lock()?);
+        }
+        Ok(vec![guards.len() as u64])
+    })
+}
