@@ -33,7 +33,7 @@ pub(super) struct Ticket {
 }
 
 /// How a wait for other processes ended.
-enum Woken {
+pub(super) enum Woken {
     /// Try again.
     Up,
     /// Try again; the lock stands on a token which nobody holds.
@@ -127,7 +127,7 @@ impl<'a> Contender<'a> {
     }
 
     /// True for an error that no further attempt can help.
-    fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
+    pub(super) fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
         let engine = self.engine;
         match error {
             Error::Busy { .. } => {
@@ -208,7 +208,7 @@ impl<'a> Contender<'a> {
 
     /// An envelope came: with one node whoever pops it holds the lock. With more, or if the caller has an id of his own to show, it is a
     /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
-    fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
+    pub(super) fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
         // A grant lasts as long as the last holder's terms say. Nothing shortens it, so it is a ticket as well for one whose hold shall end by itself
         // before that.

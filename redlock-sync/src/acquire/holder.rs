@@ -47,3 +47,41 @@ impl Holder {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Tick;
+
+    fn seen(votes: &[Option<(&str, Option<u64>)>]) -> Option<(String, Option<u64>)> {
+        let vote = |seen: &Option<(&str, Option<u64>)>| {
+            let taken = |(token, ms): (&str, Option<u64>)| Vote::Taken {
+                token: token.to_owned(),
+                ttl: ms.map(Duration::from_millis),
+            };
+            seen.map_or(Vote::Absent, taken)
+        };
+        let ballot = Ballot { votes: votes.iter().map(vote).collect(), started: Tick::ZERO, ghost: false };
+        let holder = Holder::of_majority(&ballot)?;
+        let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap();
+        Some((holder.id.as_str().to_owned(), holder.remaining.map(ms)))
+    }
+
+    #[test]
+    fn a_holder_has_a_majority_and_for_as_long_as_it_keeps_one() {
+        let (a, b) = (|ms| Some(("a", Some(ms))), |ms| Some(("b", Some(ms))));
+        assert_eq!(seen(&[a(10)]), Some(("a".into(), Some(10))));
+        assert_eq!(seen(&[b(90), a(10), a(30)]), Some(("a".into(), Some(10))));
+        assert_eq!(seen(&[a(50), a(10), a(30)]), Some(("a".into(), Some(30))));
+        assert_eq!(seen(&[a(50), a(10), None, None, a(30)]), Some(("a".into(), Some(10))));
+        assert_eq!(seen(&[a(10), b(10), None]), None);
+        assert_eq!(seen(&[None]), None);
+    }
+
+    #[test]
+    fn a_key_without_end_has_no_remaining_time() {
+        let endless = Some(("a", None));
+        assert_eq!(seen(&[endless]), Some(("a".into(), None)));
+        assert_eq!(seen(&[endless, Some(("a", Some(7))), None]), Some(("a".into(), Some(7))));
+    }
+}

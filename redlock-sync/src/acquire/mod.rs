@@ -8,6 +8,8 @@
 mod compete;
 mod envelope;
 mod holder;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -5,6 +5,9 @@
 //! restarted just now. One node is the case N = 1 of the same code.
 
 mod ballot;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

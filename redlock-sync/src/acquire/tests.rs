@@ -1,0 +1,195 @@
+//! What an engine remembers of outages, when a contender gives up, and what it makes of an envelope.
+
+use redlock_tests::{Server, servers};
+
+use super::compete::Woken;
+use super::*;
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Limits, Retry};
+use crate::lock::plain::Plain;
+use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::token::granted_id;
+
+const SPAN: Duration = Duration::from_secs(60);
+
+fn engine(urls: &[String], unavailable_after: Duration) -> Arc<Engine> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
+    let limits = Limits { unavailable_after, ..Limits::default() };
+    Engine::new(Quorum::new(Nodes::new(&urls, NodeSettings::default(), &clock).unwrap(), clock, limits))
+}
+
+/// Its server is never asked for anything.
+fn idle(unavailable_after: Duration) -> Arc<Engine> {
+    engine(&["redis://127.0.0.1:1/".to_owned()], unavailable_after)
+}
+
+fn request(terms: Terms) -> Request {
+    let key = Key::new("", "k", 100).unwrap();
+    Request { primitive: Arc::new(Plain { key: key.clone() }), key, terms }
+}
+
+fn taken(token: &LockId) -> Vote {
+    Vote::Taken { token: token.as_str().to_owned(), ttl: Some(SPAN) }
+}
+
+fn ballot(engine: &Engine, votes: Vec<Vote>) -> Ballot {
+    Ballot { votes, started: engine.quorum.now(), ghost: false }
+}
+
+fn busy() -> Error {
+    Error::Busy { key: "k".into(), retry_after: None }
+}
+
+fn unavailable() -> Error {
+    Error::Unavailable { op: "acquire", key: "k".into(), of: 1, nodes: Vec::new() }
+}
+
+#[test]
+fn a_refusal_tells_if_the_lock_was_granted_somewhere() {
+    let engine = idle(SPAN);
+    let refusal = |error, votes| Refusal { error, ballot: Some(ballot(&engine, votes)) };
+    let (granted, held) = (taken(&granted_id()), taken(&engine.mint.fresh(None)));
+    assert!(refusal(busy(), vec![held.clone(), granted.clone(), Vote::Absent]).was_granted());
+    assert!(!refusal(busy(), vec![held.clone(), held, Vote::Absent]).was_granted());
+    assert!(!refusal(unavailable(), vec![granted]).was_granted());
+    assert!(!Refusal { error: busy(), ballot: None }.was_granted());
+}
+
+#[test]
+fn an_outage_goes_on_from_attempt_to_attempt_until_it_is_over() {
+    let engine = idle(SPAN);
+    let first = engine.quorum.now();
+    assert_eq!(engine.outage_since(first), first);
+    assert_eq!(engine.outage_since(engine.quorum.now()), first);
+    let much_later = engine.quorum.now().after(SAME_OUTAGE * 10);
+    assert_eq!(engine.outage_since(much_later), much_later, "nobody saw it in between");
+    engine.outage_is_over();
+    let next = engine.quorum.now();
+    assert_eq!(engine.outage_since(next), next);
+}
+
+#[test]
+fn a_contender_gives_up_when_nothing_can_help() {
+    let request = request(Terms::default());
+    let ends = |patience, wait, error: &Error| {
+        let engine = idle(patience);
+        let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER);
+        contender.ends_with(error, engine.quorum.now())
+    };
+    let (none, long) = (Duration::ZERO, SPAN * 60);
+    let until = Wait::Until(Tick::NEVER);
+    assert!(!ends(none, Wait::Forever, &busy()));
+    assert!(ends(none, Wait::Forever, &unavailable()));
+    assert!(!ends(long, Wait::Forever, &unavailable()));
+    assert!(!ends(none, until, &unavailable()), "it has a deadline of its own");
+    for hopeless in [Error::Closed, Error::config("no".to_owned())] {
+        assert!(ends(long, until, &hopeless), "{hopeless}");
+    }
+}
+
+#[test]
+fn a_busy_lock_ends_an_outage() {
+    let engine = idle(Duration::ZERO);
+    let request = request(Terms::default());
+    let mut contender = Contender::new(&engine, &request, Wait::Until(Tick::NEVER), Tick::NEVER);
+    let first = engine.quorum.now();
+    contender.ends_with(&unavailable(), first);
+    contender.ends_with(&busy(), first);
+    let next = engine.quorum.now();
+    assert_eq!(engine.outage_since(next), next);
+}
+
+/// What a waiter makes of an envelope for it.
+struct Mail {
+    servers: Vec<Server>,
+    engine: Arc<Engine>,
+    id: LockId,
+}
+
+impl Mail {
+    fn new(nodes: usize) -> Mail {
+        let servers = servers(nodes);
+        let urls: Vec<String> = servers.iter().map(Server::url).collect();
+        let (engine, id) = (engine(&urls, SPAN), granted_id());
+        for server in &servers {
+            let set = redis::cmd("SET").arg("k").arg(id.as_str()).arg("PX").arg(60_000).to_owned();
+            server.ask::<()>(&set);
+        }
+        Mail { servers, engine, id }
+    }
+
+    /// True for a lease, false for a ticket; `None` if the waiter has to look for himself.
+    fn open(&self, terms: Terms, seen: &str, span: Duration) -> Option<bool> {
+        let request = request(terms);
+        let contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER);
+        let ballot = ballot(&self.engine, vec![Vote::Absent; self.servers.len()]);
+        match contender.open(&ballot, seen, Ticket { id: self.id.clone(), chain: 7 }, 0, span) {
+            Woken::Granted(lease) => {
+                assert_eq!(lease.id(), &self.id);
+                lease.check().unwrap();
+                // Not released: the next one is to find it as it is.
+                std::mem::forget(lease);
+                Some(true)
+            }
+            Woken::Ticket(ticket) => {
+                assert_eq!((&ticket.id, ticket.chain), (&self.id, 7));
+                Some(false)
+            }
+            Woken::Up => None,
+        }
+    }
+}
+
+#[test]
+fn a_grant_is_the_lock_on_one_node_and_a_ticket_on_several() {
+    assert_eq!(Mail::new(1).open(Terms::default(), "other", SPAN), Some(true));
+    assert_eq!(Mail::new(3).open(Terms::default(), "other", SPAN), Some(false));
+}
+
+#[test]
+fn who_has_terms_that_a_grant_does_not_fit_gets_a_ticket() {
+    let mail = Mail::new(1);
+    let (lease, short) = (SPAN / 2, SPAN / 3);
+    let terms = || Terms { lease, ..Terms::default() };
+    let own_id = Terms { lock_id: Some("me".into()), ..terms() };
+    let unrenewed = Terms { renew: false, ..terms() };
+    let bounded = Terms { max_hold: Some(lease), ..terms() };
+    assert_eq!(mail.open(own_id, "other", short), Some(false));
+    for ends_by_itself in [unrenewed, bounded] {
+        assert_eq!(mail.open(ends_by_itself.clone(), "other", SPAN), Some(false), "{ends_by_itself:?}");
+        assert_eq!(mail.open(ends_by_itself.clone(), "other", lease), Some(true), "{ends_by_itself:?}");
+        assert_eq!(mail.open(ends_by_itself.clone(), "other", short), Some(true), "{ends_by_itself:?}");
+    }
+    assert_eq!(mail.open(terms(), "other", SPAN), Some(true), "it is renewed and ends when it is released");
+}
+
+#[test]
+fn a_grant_of_unknown_age_is_asked_about() {
+    let mail = Mail::new(1);
+    // The attempt saw this very token: the grant is older than the attempt.
+    let seen = mail.id.as_str();
+    assert_eq!(mail.open(Terms::default(), seen, SPAN), Some(true));
+    // So is one that is over before it is due for renewal.
+    assert_eq!(mail.open(Terms::default(), "other", Duration::from_millis(1)), Some(true));
+    assert!(mail.servers[0].del("k"));
+    assert_eq!(mail.open(Terms::default(), seen, SPAN), Some(false), "nobody has it any more");
+    assert_eq!(mail.open(Terms::default(), "other", Duration::from_millis(1)), Some(false));
+    assert_eq!(mail.open(Terms::default(), "other", SPAN), Some(true), "lost at the next renewal");
+}
+
+#[test]
+fn a_grant_to_a_closed_client_is_given_up() {
+    let mail = Mail::new(1);
+    assert_eq!(mail.engine.close(), Ok(0));
+    assert_eq!(mail.open(Terms::default(), "other", SPAN), None);
+    assert_eq!(mail.servers[0].get("k"), None);
+}
+
+#[test]
+fn retries_that_are_counted_end_with_their_count() {
+    let mail = Mail::new(1);
+    let terms = Terms { retry: Retry::every(Duration::from_millis(1)).max_attempts(3), ..Terms::default() };
+    let error = mail.engine.acquire(&request(terms), Wait::Forever).map(drop).unwrap_err();
+    assert!(error.is_busy(), "{error}");
+}

@@ -1,0 +1,197 @@
+//! Rounds against real servers, and what is made of their votes.
+
+use std::thread;
+
+use redlock_tests::{Proxy, Server, servers};
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::key::Key;
+use crate::lock::plain::Plain;
+use crate::node::{NodeSettings, NodeUrl};
+use crate::primitive::{GiveUp, Primitive};
+use crate::token::LockId;
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "k";
+const TOKEN: &str = "t";
+
+fn quorum(urls: impl Iterator<Item = String>) -> Quorum {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let urls: Vec<_> = urls.map(|url| NodeUrl::parse(&url).unwrap()).collect();
+    let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
+    let limits = Limits { node_timeout: TIMEOUT, ..Limits::default() };
+    Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), clock, limits)
+}
+
+/// Servers behind proxies, each of which has the key with our token.
+struct Rig {
+    servers: Vec<Server>,
+    proxies: Vec<Proxy>,
+    quorum: Quorum,
+}
+
+impl Rig {
+    fn start(n: usize) -> Rig {
+        let servers = servers(n);
+        let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+        let quorum = quorum(proxies.iter().map(Proxy::url));
+        for server in &servers {
+            server.ask::<()>(redis::cmd("SET").arg(KEY).arg(TOKEN));
+        }
+        Rig { servers, proxies, quorum }
+    }
+
+    /// Which servers have the key.
+    fn standing(&self) -> Vec<bool> {
+        self.servers.iter().map(|server| server.get(KEY).is_some()).collect()
+    }
+
+    fn take_back(&self, votes: Vec<Vote>, within: Duration) -> bool {
+        let ballot = Ballot { votes, started: self.quorum.now(), ghost: false };
+        self.quorum.roll_back(&ballot, &release(), self.quorum.now().after(within))
+    }
+
+    /// The troubles of a round.
+    fn ask(&self) -> Vec<Option<Trouble>> {
+        let by = self.quorum.now().after(SOON);
+        let ballot = self.quorum.round(&release(), Lane::Ordinary, by, &|_| true);
+        let trouble = |vote: &Vote| if let Vote::Failed(failure) = vote { Some(failure.trouble) } else { None };
+        ballot.votes.iter().map(trouble).collect()
+    }
+}
+
+fn release() -> Call {
+    let plain = Plain { key: Key::new("", KEY, 100).unwrap() };
+    plain.release(&GiveUp { id: &LockId::from_server(TOKEN), keep: Duration::ZERO, waiter: None, grant: None })
+}
+
+fn failed(trouble: Trouble, executed: Executed) -> Vote {
+    Vote::Failed(Failure { trouble, executed, message: format!("{trouble:?}") })
+}
+
+fn unknown() -> Vote {
+    failed(Trouble::TimedOut, Executed::Maybe)
+}
+
+fn taken() -> Vote {
+    Vote::Taken { token: "other".into(), ttl: None }
+}
+
+#[test]
+fn only_where_the_token_may_stand_it_is_taken_back() {
+    let rig = Rig::start(5);
+    let votes =
+        vec![Vote::Yes { fence: 0 }, taken(), unknown(), failed(Trouble::Unreachable, Executed::No), Vote::Absent];
+    // The unknown one may still be executed, so that node is left in doubt although it has none of it now.
+    assert!(rig.take_back(votes, SOON));
+    assert_eq!(rig.standing(), [false, true, false, true, true]);
+    assert!(!rig.take_back(vec![taken(), Vote::Yes { fence: 0 }, taken(), Vote::Absent, taken()], SOON));
+    assert_eq!(rig.standing(), [false, false, false, true, true]);
+}
+
+#[test]
+fn where_nothing_may_stand_nobody_is_asked() {
+    let rig = Rig::start(1);
+    for ghost in [true, false] {
+        let ballot = Ballot { votes: vec![taken()], started: rig.quorum.now(), ghost };
+        assert_eq!(rig.quorum.roll_back(&ballot, &release(), rig.quorum.now().after(SOON)), ghost);
+    }
+    assert_eq!(rig.proxies[0].count("*"), 0);
+}
+
+#[test]
+fn what_does_not_get_through_is_sent_again() {
+    let rig = Rig::start(1);
+    rig.proxies[0].refuse();
+    let started = rig.quorum.now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Any time will do: it is only to be after the first attempt, mostly.
+            SystemClock.sleep(TIMEOUT);
+            rig.proxies[0].heal();
+        });
+        assert!(!rig.take_back(vec![Vote::Yes { fence: 0 }], SOON), "nothing is left");
+    });
+    assert!(rig.quorum.now().since(started) < SOON);
+    assert_eq!(rig.standing(), [false]);
+}
+
+#[test]
+fn what_never_gets_through_is_left() {
+    let rig = Rig::start(1);
+    rig.proxies[0].refuse();
+    let started = rig.quorum.now();
+    assert!(rig.take_back(vec![Vote::Yes { fence: 0 }], TIMEOUT * 3));
+    let took = rig.quorum.now().since(started);
+    assert!(took > TIMEOUT, "it was not tried again: {took:?}");
+    assert!(took < SOON, "{took:?}");
+    assert_eq!(rig.standing(), [true]);
+}
+
+#[test]
+fn a_release_without_an_answer_is_left_and_a_refused_one_too() {
+    for refused in [false, true] {
+        let rig = Rig::start(1);
+        let answer = if refused { redlock_tests::Act::Error("ERR no".into()) } else { redlock_tests::Act::HoldReply };
+        let rule = rig.proxies[0].on_each("release", answer);
+        assert!(rig.take_back(vec![Vote::Yes { fence: 0 }], TIMEOUT * 2), "refused: {refused}");
+        assert_eq!(rule.hits(), 1, "refused: {refused}");
+    }
+}
+
+#[test]
+fn who_failed_is_left_out_while_the_others_are_a_majority() {
+    let rig = Rig::start(3);
+    assert_eq!(rig.ask(), [None, None, None]);
+    rig.proxies[0].refuse();
+    assert_eq!(rig.ask(), [Some(Trouble::Unreachable), None, None]);
+    // Probes go on meanwhile, and all of them fail.
+    assert_eq!(rig.ask(), [Some(Trouble::LeftOut), None, None]);
+    rig.proxies[1].refuse();
+    assert_eq!(rig.ask(), [Some(Trouble::LeftOut), Some(Trouble::Unreachable), None]);
+    let both = rig.ask();
+    assert_eq!(both, [Some(Trouble::Unreachable), Some(Trouble::Unreachable), None], "each is the only chance");
+}
+
+#[test]
+fn waits_are_on_the_first_node_that_is_well() {
+    let rig = Rig::start(3);
+    assert_eq!(rig.quorum.wake_node().map(|(i, _)| i), Some(0));
+    rig.proxies[0].refuse();
+    rig.ask();
+    assert_eq!(rig.quorum.wake_node().map(|(i, _)| i), Some(1));
+}
+
+#[test]
+fn lasting_troubles_are_told_where_the_others_are_no_majority() {
+    use Trouble::{Misuse, Unreachable, WrongType};
+    let quorum = quorum((1..4).map(|n| format!("redis://127.0.0.{n}:1/")));
+    let no = |trouble| failed(trouble, Executed::No);
+    let error = |votes| quorum.failed("acquire", KEY, &Ballot { votes, started: quorum.now(), ghost: false });
+    match error(vec![no(Unreachable), no(WrongType), no(WrongType)]) {
+        Error::WrongType { op: "acquire", key, node } => {
+            assert_eq!((key.as_str(), node.node, node.address.as_str()), (KEY, 2, "127.0.0.2:1"));
+        }
+        other => panic!("{other:?}"),
+    }
+    let misuse = error(vec![no(Misuse), taken(), no(Misuse)]);
+    assert!(matches!(misuse, Error::Config { .. }) && misuse.to_string().contains("127.0.0.1:1"), "{misuse}");
+    // Two others could still make a majority.
+    match error(vec![no(WrongType), taken(), no(Unreachable)]) {
+        Error::Unavailable { of: 3, nodes, .. } => {
+            let told: Vec<_> = nodes.iter().map(|node| (node.node, node.message.as_str())).collect();
+            assert_eq!(told, [(1, "WrongType"), (3, "Unreachable")]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn fences_are_raised_once_somebody_wants_them() {
+    let quorum = quorum(["redis://127.0.0.1:1/".to_owned()].into_iter());
+    assert!(!quorum.are_fences_wanted());
+    quorum.want_fences();
+    assert!(quorum.are_fences_wanted());
+}
