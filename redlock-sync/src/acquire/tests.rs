@@ -113,8 +113,7 @@ impl Mail {
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
         let (engine, id) = (engine(&urls, SPAN), granted_id());
         for server in &servers {
-            let set = redis::cmd("SET").arg("k").arg(id.as_str()).arg("PX").arg(60_000).to_owned();
-            server.ask::<()>(&set);
+            server.set("k", id.as_str());
         }
         Mail { servers, engine, id }
     }

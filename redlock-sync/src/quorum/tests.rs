@@ -38,7 +38,7 @@ impl Rig {
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
         let quorum = quorum(proxies.iter().map(Proxy::url));
         for server in &servers {
-            server.ask::<()>(redis::cmd("SET").arg(KEY).arg(TOKEN));
+            server.set(KEY, TOKEN);
         }
         Rig { servers, proxies, quorum }
     }

@@ -7,9 +7,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::cmd;
 use redlock_sync::Redlock;
-use redlock_tests::{Act, Server, eventually};
+use redlock_tests::{Act, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, heavy, ms};
@@ -74,21 +73,11 @@ impl Drop for Waiter {
     }
 }
 
-/// So many keys that expire soon: a server that looks through all of them is slow to expire ours.
-fn crowd(server: &Server) {
-    let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', 4000 + i % 6000) end";
-    for batch in 0..15 {
-        let (from, to) = (batch * 20_000 + 1, (batch + 1) * 20_000);
-        server.ask::<()>(cmd("EVAL").arg(fill).arg(0).arg(from).arg(to));
-    }
-    assert!(server.ask::<usize>(&cmd("DBSIZE")) > 200_000);
-}
-
 #[test]
 fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
     let _alone = heavy();
     let rig = Rig::start(1);
-    crowd(&rig.servers[0]);
+    rig.servers[0].crowd(4_000);
     let mut holder = Waiter::start(&rig.urls(), LEASE);
     let token = holder.line();
     let lock = rig.client().mutex(KEY);

@@ -123,6 +123,18 @@ impl Server {
         self.ask(cmd("GET").arg(key))
     }
 
+    /// Adds 300 000 keys that end within `ms` to `2 * ms`: a server that looks through all of them is slow to expire others.
+    pub fn crowd(&self, ms: usize) {
+        let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', ARGV[3] + i % ARGV[3]) end";
+        for batch in 0..15 {
+            let (from, to) = (batch * 20_000 + 1, (batch + 1) * 20_000);
+            self.ask::<()>(cmd("EVAL").arg(fill).arg(0).arg(from).arg(to).arg(ms));
+        }
+        // The first of them may have ended.
+        let there: usize = self.ask(&cmd("DBSIZE"));
+        assert!(there > 200_000, "{self} has {there} keys");
+    }
+
     /// Sets the string at `key`, without a time to live.
     pub fn set(&self, key: &str, value: &str) {
         self.ask::<()>(cmd("SET").arg(key).arg(value));

@@ -34,7 +34,7 @@ fn lines(plan: Plan, servers: &[Server]) -> Outcome<Vec<Line>> {
     let mutexes: Vec<Mutex> = (0..plan.count(KEYS)).map(|i| locks.mutex(key(i))).collect();
     let (mut took, mut late) = (Vec::new(), Vec::new());
     for _ in 0..LONG_ROUNDS {
-        let takeovers = round(&urls, &mutexes)?;
+        let takeovers = round(&servers[0], &urls, &mutexes)?;
         let millis = |part: fn(&Takeover) -> u64| p99(takeovers.iter().map(part)) / 1e6;
         took.push(millis(|takeover| takeover.took));
         late.push(millis(|takeover| takeover.late));
@@ -55,7 +55,7 @@ struct Takeover {
 }
 
 /// A process takes all locks, a thread waits for each of them, and the process is killed.
-fn round(urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Takeover>> {
+fn round(server: &Server, urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Takeover>> {
     let args = [mutexes.len().to_string(), clock::nanos(LEASE).to_string()];
     let mut holder = Worker::start("holder", &[&args, urls].concat())?;
     holder.order("take")?;
@@ -72,7 +72,7 @@ fn round(urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Takeover>> {
         thread::sleep(LEASE.mul_f64(0.5 + fastrand::f64() / 3.0));
         let killed = clock::now();
         holder.kill()?;
-        let ends = ends(&urls[0], mutexes.len())?;
+        let ends = ends(server, mutexes.len())?;
         let takeover = |(waiter, end): (thread::ScopedJoinHandle<'_, Outcome<u64>>, u64)| {
             let at = waiter.join().map_err(|_| "a waiter panicked")??;
             Ok(Takeover { took: at - killed, late: at.saturating_sub(end) })
@@ -82,12 +82,12 @@ fn round(urls: &[String], mutexes: &[Mutex]) -> Outcome<Vec<Takeover>> {
 }
 
 /// When the keys end on this server.
-fn ends(url: &str, keys: usize) -> Outcome<Vec<u64>> {
+fn ends(server: &Server, keys: usize) -> Outcome<Vec<u64>> {
     let mut questions = pipe();
     for i in 0..keys {
         questions.pttl(key(i));
     }
-    let left: Vec<u64> = questions.query(&mut redis::Client::open(url)?.get_connection()?)?;
+    let left: Vec<u64> = questions.query(&mut server.client())?;
     let now = clock::now();
     Ok(left.into_iter().map(|ms| now + ms * 1_000_000).collect())
 }

@@ -7,8 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::cmd;
-use redlock_tests::{Server, eventually};
+use redlock_tests::eventually;
 
 use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, kind_name, ms};
 use crate::kinds::{Kind, each_kind};
@@ -123,22 +122,12 @@ fn fault_30_unlock_all_before_the_exit<K: Kind>() {
     });
 }
 
-/// So many keys that expire soon, on top of what is there: a server that looks through all of them is slow to expire ours.
-fn crowd(server: &Server) {
-    let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', 3000 + i % 5000) end";
-    for batch in 0..15 {
-        let (from, to) = (batch * 20_000 + 1, (batch + 1) * 20_000);
-        server.ask::<()>(cmd("EVAL").arg(fill).arg(0).arg(from).arg(to));
-    }
-    assert!(server.ask::<usize>(&cmd("DBSIZE")) > 200_000);
-}
-
 fn fault_39_a_waiter_follows_a_killed_holder<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let lease = ms(1500);
         let lock = K::new(&rig.other_client(), KEY);
         if rig.servers.len() == 1 {
-            crowd(&rig.servers[0]);
+            rig.servers[0].crowd(4_000);
         }
         let (mut agent, token) = Agent::holding::<K>(rig, KEY, lease);
         rig.proxies[0].wait_count("extend", 1, SOON);
