@@ -124,8 +124,16 @@ impl<'a> Scan<'a> {
                 self.error(format!("`{c}` in format spec `{spec}`: in a key template width and precision are numbers"))
             );
         }
-        let is_name = source.chars().all(|c| c.is_alphanumeric() || c == '_') && source.parse::<u32>().is_err();
-        Ok(Hole { expr: self.expr(source, "{}")?, spec: spec.to_owned(), is_plain: is_name && source != "self" })
+        // `format!` would read on behind it: there a quote or a brace is a character to fill up with.
+        if spec.contains(['{', '}']) {
+            return Err(
+                self.error(format!("a brace in format spec `{spec}`; quotes and braces cannot fill up a value"))
+            );
+        }
+        let is_name = source.chars().all(|c| c.is_alphanumeric() || c == '_') && !source.starts_with(char::is_numeric);
+        let has_bare_colon = spec.is_empty() && source.len() < inside.len();
+        let is_plain = is_name && source != "self" && !has_bare_colon;
+        Ok(Hole { expr: self.expr(source, "{}")?, spec: spec.to_owned(), is_plain })
     }
 
     fn angled(&self, inside: &str) -> Result<Hole> {
@@ -315,5 +323,16 @@ mod tests {
         assert!(message("<id:08>").contains("write `{id:08}`"));
         assert!(message("{id:w$}").contains("are numbers"));
         assert!(message("{a b}").contains("no expression"));
+    }
+
+    /// `format!` reads `{a:"<}` as a hole filled up with quotes, and then `{b:"<8}` as another.
+    #[test]
+    fn what_format_would_read_otherwise() {
+        assert!(message("{a:\"<}-{b:\"<8}").contains("a brace in format spec"));
+        assert!(message("{a:'}'}").contains("a brace in format spec"));
+        let is_plain = |text| parse(text).unwrap().holes().all(|hole| hole.is_plain);
+        assert!(is_plain("{a}") && is_plain("{a:8}") && !is_plain("{a:}^}}"));
+        let numbered = Template::parse_with_numbers(LitStr::new("{0a}", Span::call_site())).unwrap();
+        assert!(numbered.holes().all(|hole| !hole.is_plain));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
@@ -115,13 +116,21 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The text with stars for its password; works on any text, since what cannot be parsed has to be shown too.
+/// The text with stars for its passwords; works on any text, since what cannot be parsed has to be shown too. All of them are looked for in the
+/// text as it is: stars for one must not hide where another begins.
 fn redact(text: &str) -> String {
-    // Behind an empty authority an `@` belongs to a parameter's password, not before a host; so that goes first.
-    match text.get(scheme_end(text)..) {
-        Some(rest) if rest.len() < text.len() && rest.starts_with(['/', '?']) => redact_user(&redact_parameter(text)),
-        _ => redact_parameter(&redact_user(text)),
+    let mut secrets: Vec<Range<usize>> = behind_user(text).into_iter().chain(in_parameters(text)).collect();
+    secrets.sort_by_key(|secret| secret.start);
+    let (mut shown, mut at) = (String::new(), 0);
+    for secret in secrets {
+        // None within the one before.
+        if let Some(between) = text.get(at..secret.start) {
+            shown.push_str(between);
+            shown.push_str("***");
+        }
+        at = at.max(secret.end);
     }
+    shown + text.get(at..).unwrap_or_default()
 }
 
 /// Where the authority begins: behind the first `://`, unless a colon before it makes that a part of a password.
@@ -129,32 +138,25 @@ fn scheme_end(text: &str) -> usize {
     text.find("://").filter(|at| text.find(':') == Some(*at)).map_or(0, |at| at + 3)
 }
 
-/// Hides what stands between the first colon and the last `@`.
-fn redact_user(text: &str) -> String {
+/// What stands between the first colon and the last `@`.
+fn behind_user(text: &str) -> Option<Range<usize>> {
     let start = scheme_end(text);
-    let (head, rest) = text.split_at_checked(start).unwrap_or(("", text));
-    let colon = rest.find(':');
-    let at = rest.rfind('@');
-    match (colon, at) {
-        (Some(colon), Some(at)) if colon < at => {
-            let (user, host) = (rest.get(..colon).unwrap_or_default(), rest.get(at..).unwrap_or_default());
-            format!("{head}{user}:***{host}")
-        }
-        _ => text.to_owned(),
-    }
+    let colon = start + text.get(start..)?.find(':')?;
+    text.rfind('@').filter(|at| colon < *at).map(|at| colon + 1..at)
 }
 
-/// Hides the value of the parameter `pass`.
-fn redact_parameter(text: &str) -> String {
-    let Some((path, query)) = text.split_once('?') else { return text.to_owned() };
-    let hide = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if name.eq_ignore_ascii_case("pass") || name.eq_ignore_ascii_case("password") => {
-            format!("{name}=***")
-        }
-        _ => pair.to_owned(),
+/// The values of parameters `pass`.
+fn in_parameters(text: &str) -> Vec<Range<usize>> {
+    let mut end = text.find('?').unwrap_or(text.len());
+    let value = |pair: &str| {
+        end += 1 + pair.len();
+        let (name, value) = pair.split_once('=')?;
+        // Behind a password with a `?` in it there can be another.
+        let name = name.rsplit('?').next()?;
+        let is_pass = name.eq_ignore_ascii_case("pass") || name.eq_ignore_ascii_case("password");
+        is_pass.then(|| end - value.len()..end)
     };
-    let pairs: Vec<String> = query.split('&').map(hide).collect();
-    format!("{path}?{}", pairs.join("&"))
+    text.split_once('?').map_or_else(Vec::new, |(_, query)| query.split('&').filter_map(value).collect())
 }
 
 impl fmt::Display for NodeUrl {
@@ -221,6 +223,9 @@ mod tests {
             "someone:secret://?pass=x@host:port",
             "redis://someone:a@b?secret@host",
             "redis://someone:a@b?secret=c@host",
+            "unix:/run/redis.sock?user=me@work&pass=secret",
+            "redis+unix://run:redis?user=me@work&pass=secret",
+            "redis://someone:a?b@host?pass=secret",
         ] {
             let message = refusal(bad);
             assert!(!message.contains("secret"), "{message}");

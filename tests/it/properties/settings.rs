@@ -57,7 +57,7 @@ fn no_message_about_a_url_has_its_password() {
     let host =
         sample::select(vec!["host:port", "host", "host/0?what=1", "", "host:0", "ho st", "[::1]:7000/x", "host/-1"]);
     let user = sample::select(vec!["someone", "", "ü"]);
-    run(3000, &(inside, host, user, 0..5_u8), |(inside, host, user, form)| {
+    run(3000, &(inside, host, user, 0..6_u8), |(inside, host, user, form)| {
         let password = format!("{}{inside}{}", MARKS[0], MARKS[1]);
         let url = match form {
             0 => format!("redis://{user}:{password}@{host}"),
@@ -66,6 +66,7 @@ fn no_message_about_a_url_has_its_password() {
             // By the rules of URLs a password in a parameter ends at these, and what follows is something else.
             _ if inside.contains(['&', '#', '?']) => return,
             3 => format!("unix:///a.sock?pass={password}&what={user}"),
+            4 => format!("unix:/a.sock?user={user}@{host}&pass={password}"),
             _ => format!("redis+unix://?db=x&pass={password}"),
         };
         let shown = match Redlock::open(&url) {

@@ -78,12 +78,18 @@ fn no_file_is_forgotten() {
     assert!(forgotten.is_empty(), "no `mod` line names {forgotten:#?}");
 }
 
+fn is_target(path: &std::path::Path) -> bool {
+    let manifest = read(std::path::Path::new("fuzz/Cargo.toml")).unwrap();
+    path.strip_prefix("fuzz").is_ok_and(|path| manifest.contains(&format!("path = \"{}\"\n", path.display())))
+}
+
 fn is_named(name: &str, files: &[(String, String)]) -> bool {
     let path = std::path::Path::new(name);
     let (stem, folder) = (path.file_stem().unwrap().to_str().unwrap(), path.parent().unwrap());
-    // Roots are named by a Cargo.toml: main.rs, lib.rs, binaries, examples, and what lies directly in a package.
+    // Roots are named by a Cargo.toml: main.rs, lib.rs, binaries, examples, and what lies directly in a package. Of fuzz targets each by name.
     let is_root = ["main", "lib", "build"].contains(&stem)
         || folder.ends_with("bin")
+        || folder.ends_with("fuzz_targets") && is_target(path)
         || folder.parent().is_none_or(|p| p.as_os_str().is_empty());
     let is_case = folder.ends_with("ui") || folder.iter().any(|part| part == "ui");
     let (module, above) = if stem == "mod" {
