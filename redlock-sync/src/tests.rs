@@ -20,11 +20,11 @@ const NO_IO: Duration = Duration::from_millis(300);
 
 /// The machine's clock as it is after a sleep: ahead by the time that was slept.
 #[derive(Debug, Default)]
-struct Sleeper(AtomicU64);
+pub(crate) struct Sleeper(AtomicU64);
 
 impl Sleeper {
     /// The machine sleeps so long, in no time: no thread of it sees anything of that.
-    fn sleep_through(&self, time: Duration) {
+    pub(crate) fn sleep_through(&self, time: Duration) {
         self.0.fetch_add(u64::try_from(time.as_nanos()).unwrap(), Ordering::SeqCst);
     }
 }

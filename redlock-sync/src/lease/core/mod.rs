@@ -9,6 +9,9 @@
 mod fence;
 mod passing;
 mod release;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

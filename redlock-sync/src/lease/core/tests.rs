@@ -1,0 +1,360 @@
+//! One lease without its renewal thread: each round is asked for by the test, on a clock that it can move, against real servers.
+
+use std::sync::atomic::AtomicUsize;
+
+use redlock_tests::{Act, Proxy, Server, servers};
+
+use super::*;
+use crate::clock::Clock;
+use crate::config::Limits;
+use crate::lock::plain::Plain;
+use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::tests::Sleeper;
+use crate::token::{Mint, granted_id};
+
+const KEY: &str = "k";
+const LEASE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+/// What a test may take of the real time that goes on.
+const SLACK: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(10);
+
+struct Rig {
+    servers: Vec<Server>,
+    proxies: Vec<Proxy>,
+    clock: Arc<Sleeper>,
+    quorum: Arc<Quorum>,
+    mint: Mint,
+}
+
+impl Rig {
+    fn start(n: usize) -> Rig {
+        let servers = servers(n);
+        // So that each call is one request.
+        for server in &servers {
+            for script in crate::script::all() {
+                server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(script.source));
+            }
+        }
+        let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+        let clock = Arc::new(Sleeper::default());
+        let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
+        let urls: Vec<_> = proxies.iter().map(|proxy| NodeUrl::parse(&proxy.url()).unwrap()).collect();
+        let settings = NodeSettings { node_timeout: SECOND, ..NodeSettings::default() };
+        let limits = Limits { node_timeout: SECOND, restart_guard: false, ..Limits::default() };
+        let quorum = Quorum::new(Nodes::new(&urls, settings, &shared).unwrap(), shared, limits);
+        Rig { servers, proxies, clock, quorum: Arc::new(quorum), mint: Mint::new() }
+    }
+
+    fn start_of(&self, id: LockId, terms: Terms) -> Start {
+        let key = Key::new("", KEY, 100).unwrap();
+        let primitive = Arc::new(Plain { key: key.clone() });
+        let (quorum, home) = (Arc::clone(&self.quorum), self.mint.home().clone());
+        Start { quorum, primitive, key, id, terms, home, origin: Origin::default() }
+    }
+
+    /// Acquires the lock.
+    fn lease(&self, terms: Terms) -> Core {
+        let start = self.start_of(self.mint.fresh(None), terms);
+        let fence = self.quorum.are_fences_wanted().then_some(0);
+        let lease = Core::first_lease(&start.terms);
+        let attempt = Attempt { id: &start.id, lease, fence, waiter: None, tickets: &[] };
+        let call = start.primitive.acquire(&attempt);
+        let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.now().after(SECOND), &|_| true);
+        assert!(ballot.tally().won(), "{ballot:?}");
+        Core::won(start, &ballot)
+    }
+
+    /// A lock that was granted just now for this long.
+    fn granted(&self, terms: Terms, span: Duration) -> Core {
+        let id = granted_id();
+        let px = u64::try_from(span.as_millis()).unwrap();
+        for server in &self.servers {
+            server.ask::<()>(redis::cmd("SET").arg(KEY).arg(id.as_str()).arg("PX").arg(px));
+        }
+        let now = self.quorum.now();
+        Core::granted(self.start_of(id, terms), 0, now, now, span)
+    }
+
+    fn extensions(&self) -> usize {
+        self.proxies[0].count("extend")
+    }
+
+    fn time_to_live(&self, node: usize) -> Duration {
+        Duration::from_millis(self.servers[node].ask(redis::cmd("PTTL").arg(KEY)))
+    }
+
+    /// How long from now.
+    fn wait(&self, next: Next) -> Duration {
+        let Next::At(at) = next else { panic!("it is over") };
+        at.since(self.quorum.now())
+    }
+}
+
+fn terms() -> Terms {
+    Terms { lease: LEASE, ..Terms::default() }
+}
+
+/// About that, and not more.
+fn is_about(seen: Duration, wanted: Duration) -> bool {
+    seen <= wanted && seen + SLACK > wanted
+}
+
+fn reason(core: &Core) -> Option<LostReason> {
+    core.check().unwrap_err().lost_reason()
+}
+
+#[test]
+fn a_renewal_is_due_at_a_third_and_renews_the_whole_lease() {
+    let rig = Rig::start(1);
+    let core = rig.lease(terms());
+    assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 3));
+    rig.clock.sleep_through(LEASE / 2);
+    assert!(is_about(core.remaining(), LEASE / 2));
+    assert!(is_about(rig.wait(core.tick()), LEASE / 3));
+    assert!(is_about(core.remaining(), LEASE) && core.state() == LeaseState::Held);
+    assert_eq!(rig.extensions(), 1);
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_is_looked_at_when_it_ends() {
+    let rig = Rig::start(1);
+    let core = rig.lease(Terms { renew: false, ..terms() });
+    assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE));
+    assert!(is_about(rig.wait(core.tick()), LEASE));
+    rig.clock.sleep_through(LEASE);
+    assert_eq!(reason(&core), Some(LostReason::Expired));
+    assert_eq!((core.tick(), core.remaining(), rig.extensions()), (Next::Done, Duration::ZERO, 0));
+}
+
+#[test]
+fn renewals_end_when_they_are_used_up() {
+    let rig = Rig::start(1);
+    let core = rig.lease(Terms { max_renewals: Some(1), ..terms() });
+    assert!(is_about(rig.wait(core.tick()), LEASE / 3));
+    rig.clock.sleep_through(LEASE / 2);
+    assert!(is_about(rig.wait(core.tick()), LEASE / 2));
+    assert_eq!(rig.extensions(), 1);
+    rig.clock.sleep_through(LEASE / 2);
+    assert_eq!(reason(&core), Some(LostReason::MaxHold));
+}
+
+#[test]
+fn nothing_lengthens_a_lease_beyond_its_longest_hold() {
+    let rig = Rig::start(1);
+    let core = rig.lease(Terms { max_hold: Some(LEASE * 3 / 2), ..terms() });
+    core.tick();
+    assert!(is_about(core.remaining(), LEASE));
+    rig.clock.sleep_through(LEASE);
+    assert_eq!(reason(&core), Some(LostReason::Expired), "it was not renewed, and could have been");
+    assert!(rig.servers[0].del(KEY));
+    let core = rig.lease(Terms { max_hold: Some(LEASE / 2), ..terms() });
+    assert!(is_about(rig.time_to_live(0), LEASE / 2));
+    rig.clock.sleep_through(LEASE / 2 - SECOND);
+    let extensions = rig.extensions();
+    core.tick();
+    assert!(core.remaining() <= SECOND && rig.extensions() == extensions + 1);
+    rig.clock.sleep_through(SECOND);
+    assert_eq!(reason(&core), Some(LostReason::MaxHold));
+}
+
+#[test]
+fn a_rest_too_short_for_a_lease_is_not_asked_for() {
+    let rig = Rig::start(1);
+    let core = rig.lease(Terms { max_hold: Some(LEASE), ..terms() });
+    let rest = core.hold_end.since(rig.quorum.now());
+    rig.clock.sleep_through(rest.saturating_sub(MIN_LEASE / 2));
+    core.tick();
+    assert_eq!(rig.extensions(), 0);
+}
+
+#[test]
+fn a_grant_gets_its_full_length_soon_and_that_is_no_renewal() {
+    let rig = Rig::start(1);
+    let core = rig.granted(Terms { max_renewals: Some(1), ..terms() }, SECOND * 10);
+    assert!(rig.wait(Next::At(core.first_due())) <= GRANT_DUE);
+    for (tick, extensions) in [(1, 1), (2, 2), (3, 2)] {
+        core.tick();
+        assert_eq!(rig.extensions(), extensions, "tick {tick}");
+    }
+    assert!(is_about(rig.time_to_live(0), LEASE));
+    let brief = rig.granted(Terms { lease: SECOND * 3 / 25, ..terms() }, SECOND * 10);
+    assert!(rig.wait(Next::At(brief.first_due())) <= SECOND / 25);
+}
+
+#[test]
+fn a_grant_that_is_not_renewed_gets_the_rest_of_its_lease_only() {
+    let rig = Rig::start(1);
+    let core = rig.granted(Terms { renew: false, ..terms() }, SECOND * 10);
+    rig.clock.sleep_through(SECOND * 5);
+    assert!(is_about(rig.wait(core.tick()), LEASE / 3));
+    assert!(is_about(core.remaining(), LEASE - SECOND * 5));
+    assert!(is_about(rig.wait(core.tick()), LEASE - SECOND * 5));
+    assert_eq!(rig.extensions(), 1);
+}
+
+#[test]
+fn without_an_answer_a_renewal_is_tried_again_soon_and_then_lost() {
+    let rig = Rig::start(1);
+    let core = rig.lease(terms());
+    rig.proxies[0].refuse();
+    let wait = rig.wait(core.tick());
+    assert!(wait <= retry_pause(LEASE), "{wait:?}");
+    assert_eq!(core.state(), LeaseState::Suspended);
+    core.check().unwrap();
+    rig.clock.sleep_through(LEASE);
+    assert_eq!(reason(&core), Some(LostReason::Unreachable));
+}
+
+#[test]
+fn who_took_a_lock_or_deleted_it_is_told_apart() {
+    let rig = Rig::start(3);
+    for (nth, wanted) in [LostReason::Deleted, LostReason::Taken].into_iter().enumerate() {
+        let core = rig.lease(terms());
+        for server in &rig.servers[nth..nth + 2] {
+            assert!(server.del(KEY));
+        }
+        if wanted == LostReason::Taken {
+            rig.servers[1].set(KEY, "other");
+        }
+        assert_eq!(core.tick(), Next::Done);
+        assert_eq!(reason(&core), Some(wanted));
+        assert!(core.remaining().is_zero());
+        core.release(SECOND);
+        rig.servers[1].del(KEY);
+    }
+}
+
+#[test]
+fn a_renewal_that_comes_back_after_the_end_is_too_late() {
+    let rig = Rig::start(1);
+    let core = rig.lease(terms());
+    let held = rig.proxies[0].on("extend", Act::HoldReply);
+    std::thread::scope(|scope| {
+        let tick = scope.spawn(|| core.tick());
+        held.wait_hit(SOON);
+        rig.clock.sleep_through(LEASE * 2);
+        held.release();
+        assert_eq!(tick.join().unwrap(), Next::Done);
+    });
+    assert_eq!(reason(&core), Some(LostReason::Expired));
+}
+
+#[test]
+fn handlers_of_a_loss_are_called_once() {
+    let rig = Rig::start(1);
+    let core = rig.lease(terms());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = || {
+        let calls = Arc::clone(&calls);
+        move |error: Error| {
+            assert!(error.is_lost());
+            calls.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    core.on_lost(Box::new(count()));
+    core.on_lost(Box::new(|_| std::panic::resume_unwind(Box::new("a handler's own"))));
+    core.on_lost(Box::new(count()));
+    core.state();
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+    rig.clock.sleep_through(LEASE);
+    assert_eq!(core.state(), LeaseState::Lost(LostReason::Expired));
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    core.on_lost(Box::new(count()));
+    core.check().unwrap_err();
+    assert_eq!(calls.load(Ordering::SeqCst), 3, "it was lost already");
+}
+
+#[test]
+fn a_node_that_forgot_is_filled_again() {
+    let rig = Rig::start(3);
+    let core = rig.lease(terms());
+    core.tick();
+    assert_eq!(rig.proxies[2].count("acquire"), 1, "nothing had to be filled");
+    assert!(rig.servers[2].del(KEY));
+    core.tick();
+    assert_eq!(rig.servers[2].get(KEY).as_deref(), Some(core.id.as_str()));
+    assert!(is_about(rig.time_to_live(2), LEASE));
+    assert_eq!(rig.proxies[0].count("acquire"), 1, "who has it is not asked");
+    assert_eq!(rig.servers[2].keys(), [KEY], "nobody asked for a fence");
+}
+
+#[test]
+fn a_node_that_forgot_gets_the_fence_too() {
+    let rig = Rig::start(3);
+    let core = rig.lease(terms());
+    let fence = core.fencing_token().unwrap();
+    rig.servers[2].ask::<()>(&redis::cmd("FLUSHALL"));
+    core.tick();
+    let stored: u64 = rig.servers[2].get("{k}:fence").unwrap().parse().unwrap();
+    assert!(stored >= fence, "{stored} < {fence}");
+}
+
+#[test]
+fn a_lease_that_misses_a_node_is_looked_at_soon() {
+    let rig = Rig::start(3);
+    rig.proxies[2].refuse();
+    let core = rig.lease(terms());
+    assert!(rig.wait(Next::At(core.first_due())) <= retry_pause(LEASE));
+}
+
+#[test]
+fn a_minimum_hold_outlives_the_release() {
+    let rig = Rig::start(1);
+    let core = rig.lease(Terms { at_least: LEASE / 2, ..terms() });
+    rig.clock.sleep_through(LEASE / 4);
+    let release = core.release(SECOND);
+    assert_eq!((release.result, release.haunted), (Ok(()), false));
+    assert!(is_about(rig.time_to_live(0), LEASE / 4));
+    let other = rig.servers[0].del(KEY).then(|| rig.lease(Terms { at_least: LEASE / 2, ..terms() })).unwrap();
+    rig.clock.sleep_through(LEASE / 2);
+    assert_eq!(other.release(SECOND).result, Ok(()));
+    assert_eq!(rig.servers[0].get(KEY), None, "the minimum hold was over");
+}
+
+#[test]
+fn what_a_release_finds_is_told() {
+    let rig = Rig::start(3);
+    let deleted = rig.lease(terms());
+    for server in &rig.servers {
+        assert!(server.del(KEY));
+    }
+    assert_eq!(deleted.release(SECOND).result.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+    let held = rig.lease(terms());
+    rig.proxies[0].refuse();
+    let release = held.release(SECOND);
+    assert_eq!((release.result, release.haunted), (Ok(()), true), "a majority is enough, but one may have it still");
+    rig.proxies[0].heal();
+    rig.servers[0].del(KEY);
+    let unanswered = rig.lease(terms());
+    rig.proxies[1..].iter().for_each(Proxy::refuse);
+    match unanswered.release(SECOND).result {
+        Err(Error::Unconfirmed { confirmed: 0 | 1, of: 3, nodes, .. }) => assert!(nodes.len() >= 2, "{nodes:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lease_is_revoked_once() {
+    let rig = Rig::start(1);
+    let core = rig.lease(terms());
+    assert_eq!(core.revoke(), Ok(true));
+    assert_eq!(rig.servers[0].get(KEY), None);
+    assert_eq!(core.revoke(), Ok(false));
+    assert_eq!(reason(&core), Some(LostReason::Revoked));
+    let released = rig.lease(terms());
+    released.release(SECOND);
+    assert_eq!(released.revoke(), Ok(false));
+}
+
+#[test]
+fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
+    let rig = Rig::start(1);
+    let core = rig.lease(terms());
+    let io = core.io.lock();
+    let release = std::thread::scope(|scope| scope.spawn(|| core.release(SECOND / 10)).join().unwrap());
+    assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
+    assert!(release.haunted);
+    drop(io);
+    assert_eq!(core.state(), LeaseState::Released);
+}
