@@ -74,7 +74,7 @@ const CONTROLS: [Control; 17] = [
 
 /// How long one run is if nothing else is said, and how many are made before a control counts as escaped.
 const SECONDS: u64 = 10;
-const TRIES: u64 = 10;
+const TRIES: u64 = 20;
 
 pub(crate) fn main(options: &Options) -> ExitCode {
     let program = match build() {
