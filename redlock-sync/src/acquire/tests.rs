@@ -192,3 +192,87 @@ fn retries_that_are_counted_end_with_their_count() {
     let error = mail.engine.acquire(&request(terms), Wait::Forever).map(drop).unwrap_err();
     assert!(error.is_busy(), "{error}");
 }
+
+// --- the engine ---------------------------------------------------------------------------------------------------------
+
+fn plain_request() -> Request {
+    request(Terms { lease: SPAN, ..Terms::default() })
+}
+
+fn try_lock(engine: &Arc<Engine>) -> Result<Lease, Error> {
+    engine.acquire(&plain_request(), Wait::No)
+}
+
+#[test]
+fn a_lock_that_was_granted_to_nobody_is_free_for_those_who_do_not_wait() {
+    let mail = Mail::new(1);
+    let envelope = format!("0 0 60000 {}", mail.id.as_str());
+    mail.servers[0].ask::<()>(redis::cmd("RPUSH").arg(plain_request().key.wake()).arg(envelope));
+    try_lock(&mail.engine).unwrap().check().unwrap();
+}
+
+#[test]
+fn a_lock_that_stands_on_a_ticket_is_free() {
+    let mail = Mail::new(3);
+    assert!(try_lock(&mail.engine).map(drop).unwrap_err().is_busy());
+    let (key, now) = (plain_request().key, mail.engine.quorum.now());
+    mail.engine.lines.add_ticket(key.name(), mail.id.clone(), now.after(SPAN));
+    // This one refuses: it may go on standing on the ticket.
+    mail.servers[2].fill();
+    let lease = try_lock(&mail.engine).unwrap();
+    assert_eq!(mail.engine.lines.tickets(key.name()), std::slice::from_ref(&mail.id));
+    mail.servers[2].unfill();
+    lease.finish().unwrap();
+    try_lock(&mail.engine).unwrap().finish().unwrap();
+    assert!(mail.engine.lines.tickets(key.name()).is_empty(), "all have had another one since");
+}
+
+#[test]
+fn who_was_marked_as_waiting_is_unmarked_by_his_release() {
+    let mail = Mail::new(1);
+    let waiting = plain_request().key.waiting().to_owned();
+    let marks = || -> usize { mail.servers[0].ask(redis::cmd("ZCARD").arg(&waiting)) };
+    let waiter = |stays, was_marked| Some(Waiter { id: "w", stays, was_marked });
+    for (mark, left) in [(waiter(SPAN, false), 1), (waiter(Duration::ZERO, true), 0), (waiter(SPAN, true), 0)] {
+        mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
+        let lease =
+            mail.engine.attempt(&plain_request(), mark, None).unwrap_or_else(|refusal| panic!("{}", refusal.error));
+        // Beyond what the acquire has unmarked itself.
+        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&waiting).arg(1_u64 << 50).arg("w"));
+        lease.finish().unwrap();
+        assert_eq!(marks(), left, "{mark:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_client_gives_up_what_it_holds() {
+    let mail = Mail::new(1);
+    mail.servers[0].del("k");
+    let other = {
+        let key = Key::new("", "other", 100).unwrap();
+        let request = Request { primitive: Arc::new(Plain { key: key.clone() }), key, terms: Terms::default() };
+        mail.engine.acquire(&request, Wait::No).unwrap()
+    };
+    let lease = try_lock(&mail.engine).unwrap();
+    let inspect = Plain { key: plain_request().key }.inspect();
+    let holder = || mail.engine.holder(&plain_request().key, &inspect);
+    assert_eq!(holder().unwrap().map(|holder| holder.id), Some(lease.id().clone()));
+    assert_eq!(mail.engine.unlock_all(), Ok(2));
+    assert_eq!((lease.check().is_err(), other.check().is_err()), (true, true));
+    assert_eq!((holder(), mail.engine.unlock_all()), (Ok(None), Ok(0)));
+    let lease = try_lock(&mail.engine).unwrap();
+    assert_eq!(mail.engine.close(), Ok(1));
+    assert!(lease.check().is_err() && mail.servers[0].get("k").is_none());
+    assert_eq!((holder(), mail.engine.unlock_all()), (Err(Error::Closed), Err(Error::Closed)));
+    assert_eq!(try_lock(&mail.engine).map(drop), Err(Error::Closed));
+}
+
+#[test]
+fn without_a_majority_nobody_can_say_who_holds_it() {
+    let mail = Mail::new(3);
+    let key = plain_request().key;
+    let inspect = Plain { key: key.clone() }.inspect();
+    mail.servers[1..].iter().for_each(Server::kill);
+    let error = mail.engine.holder(&key, &inspect).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { op: "inspect", of: 3, .. }), "{error}");
+}

@@ -10,7 +10,13 @@ mod fence;
 mod passing;
 mod release;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unchecked_time_subtraction,
+    reason = "a test fails by a panic"
+)]
 mod tests;
 
 use std::fmt;
