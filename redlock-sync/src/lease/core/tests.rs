@@ -358,3 +358,20 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     drop(io);
     assert_eq!(core.state(), LeaseState::Released);
 }
+
+#[test]
+fn a_registry_knows_the_living_and_forgets_the_dead() {
+    let rig = Rig::start(1);
+    let registry = crate::lease::Registry::default();
+    let core = || {
+        let now = rig.quorum.now();
+        Arc::new(Core::granted(rig.start_of(granted_id(), terms()), 0, now, now, LEASE))
+    };
+    let living: Vec<_> = (0..40).map(|_| core()).collect();
+    for alive in &living {
+        registry.add(alive);
+        (0..50).for_each(|_| registry.add(&core()));
+    }
+    assert_eq!(registry.live().len(), living.len());
+    assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
+}
