@@ -99,6 +99,11 @@ impl<'a> Contender<'a> {
             if self.ends_with(&refusal.error, tried_at) || is_last {
                 return Err(refusal.error);
             }
+            // An attempt that outlasted the deadline was the last one: another would take a node timeout more.
+            if self.engine.quorum.now() >= self.until {
+                self.leave();
+                return Err(refusal.error);
+            }
             if is_bare && refusal.error.is_busy() {
                 continue;
             }
@@ -116,12 +121,13 @@ impl<'a> Contender<'a> {
     }
 
     fn attempt(&mut self, is_bare: bool, is_last: bool) -> Result<Lease, Box<Refusal>> {
+        let by = self.engine.round_deadline();
         if is_bare {
-            return self.engine.attempt(self.request, None, None);
+            return self.engine.attempt(self.request, None, None, by);
         }
         let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
         let mark = Waiter { id: self.waiter(), stays, was_marked: self.is_marked };
-        let outcome = self.engine.attempt(self.request, Some(mark), self.ticket.as_ref());
+        let outcome = self.engine.attempt(self.request, Some(mark), self.ticket.as_ref(), by);
         self.is_marked = !is_last;
         outcome
     }
@@ -157,7 +163,8 @@ impl<'a> Contender<'a> {
         let span = grant_span(self.request.terms.lease);
         let grant = Grant { next: &next, span, chain, with_fence: quorum.are_fences_wanted() };
         let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(self.waiter()), grant: Some(grant) };
-        let by = quorum.now().after(quorum.limits.node_timeout);
+        let timeout = quorum.limits.node_timeout;
+        let by = quorum.now().min(self.until).after(timeout);
         quorum.round(&self.request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
     }
 

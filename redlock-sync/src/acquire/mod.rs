@@ -166,12 +166,13 @@ impl Engine {
     }
 
     /// The attempt of one who does not wait. The bare call cannot tell a lock that is held from one that was granted to nobody, such as a
-    /// waiter that died; where that may be so, the full one follows.
+    /// waiter that died; where that may be so, the full one follows. Both together take one node timeout at most.
     fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
-        let outcome = match self.attempt(request, None, None) {
+        let by = self.round_deadline();
+        let outcome = match self.attempt(request, None, None, by) {
             Err(refusal) if refusal.was_granted() => {
                 let nobody = Waiter { id: "", stays: Duration::ZERO, was_marked: false };
-                self.attempt(request, Some(nobody), None)
+                self.attempt(request, Some(nobody), None, by)
             }
             outcome => outcome,
         };
@@ -190,12 +191,17 @@ impl Engine {
         since
     }
 
-    /// One round with a token of its own. What it set is taken back before it returns an error.
+    fn round_deadline(&self) -> Tick {
+        self.quorum.now().after(self.quorum.limits.node_timeout)
+    }
+
+    /// One round with a token of its own, which nobody waits for beyond `by`. What it set is taken back before it returns an error.
     fn attempt(
         self: &Arc<Self>,
         request: &Request,
         waiter: Option<Waiter<'_>>,
         ticket: Option<&Ticket>,
+        by: Tick,
     ) -> Result<Lease, Box<Refusal>> {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
@@ -207,7 +213,6 @@ impl Engine {
         let id = self.mint.fresh(request.terms.lock_id.as_deref());
         let fence = quorum.are_fences_wanted().then_some(0);
         let call = request.primitive.acquire(&Attempt { id: &id, lease, fence, waiter, tickets: &tickets });
-        let by = quorum.now().after(quorum.limits.node_timeout);
         let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
         if let Err(error) = self.judge(request, &ballot, lease) {
@@ -325,7 +330,7 @@ impl Engine {
     /// Asks all nodes who holds the lock: the token that a majority has, and until when it surely does.
     pub(crate) fn holder(&self, key: &Key, call: &crate::script::Call) -> Result<Option<Holder>, Error> {
         self.ready()?;
-        let by = self.quorum.now().after(self.quorum.limits.node_timeout);
+        let by = self.round_deadline();
         let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);
         if !ballot.tally().is_answered() {
             return Err(self.quorum.failed("inspect", key.as_str(), &ballot));

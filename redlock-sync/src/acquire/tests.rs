@@ -11,12 +11,14 @@ use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::token::granted_id;
 
 const SPAN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn engine(urls: &[String], unavailable_after: Duration) -> Arc<Engine> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
-    let limits = Limits { unavailable_after, ..Limits::default() };
-    Engine::new(Quorum::new(Nodes::new(&urls, NodeSettings::default(), &clock).unwrap(), clock, limits))
+    let limits = Limits { unavailable_after, node_timeout: TIMEOUT, ..Limits::default() };
+    let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
+    Engine::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), clock, limits))
 }
 
 /// Its server is never asked for anything.
@@ -235,8 +237,10 @@ fn who_was_marked_as_waiting_is_unmarked_by_his_release() {
     let waiter = |stays, was_marked| Some(Waiter { id: "w", stays, was_marked });
     for (mark, left) in [(waiter(SPAN, false), 1), (waiter(Duration::ZERO, true), 0), (waiter(SPAN, true), 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let lease =
-            mail.engine.attempt(&plain_request(), mark, None).unwrap_or_else(|refusal| panic!("{}", refusal.error));
+        let lease = mail
+            .engine
+            .attempt(&plain_request(), mark, None, mail.engine.round_deadline())
+            .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // Beyond what the acquire has unmarked itself.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&waiting).arg(1_u64 << 50).arg("w"));
         lease.finish().unwrap();

@@ -82,12 +82,13 @@ impl Thread {
                 world.log(|_| format!("client {client} wants key {key}, {wait:?}"));
             });
             referee::wants(key);
+            let began = self.now();
             let outcome = self.engine.acquire(&request, wait);
             referee::has_waited(key);
             if self.is_dead() {
                 return;
             }
-            self.note_time(wait, &plan);
+            self.note_time(wait, began, &plan);
             match outcome {
                 Ok(lease) => self.hold(key, lease, &plan, keep),
                 Err(error) if !self.note_error(&error) => return,
@@ -102,14 +103,18 @@ impl Thread {
         }
     }
 
-    /// A wait with a deadline ends at the deadline, but for the rounds that are under way.
-    fn note_time(&self, wait: Wait, plan: &super::plan::Plan) {
-        let Wait::Until(until) = wait else { return };
+    /// A wait ends at its deadline, or one node timeout later if requests are under way then.
+    fn note_time(&self, wait: Wait, began: Tick, plan: &super::plan::Plan) {
+        let until = match wait {
+            Wait::No => began,
+            Wait::Until(until) => until.max(began),
+            Wait::Forever => return,
+        };
         let late = self.now().since(until);
         with(|world| {
             let was_paused = world.clients[self.client].paused_until > 0;
-            // The end of a wait for a push may be late by that, if the server looks late or its word is lost.
-            let most = Duration::from_millis(200) + plan.limits.node_timeout * 5;
+            // What came too late is taken back, for which there is a quarter of a timeout more; and a reply that is there is read.
+            let most = plan.limits.node_timeout * 5 / 4 + Duration::from_millis(10);
             if !was_paused && late > most {
                 world.violate(format!("client {} waited {late:?} longer than it wanted", self.client));
             }
