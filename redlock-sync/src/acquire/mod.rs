@@ -346,8 +346,7 @@ impl Afterlife for Engine {
 
     fn ended(&self, core: &Core, haunted: bool) {
         if haunted {
-            let until = self.quorum.now().after(core.terms.lease);
-            self.lines.add_ticket(core.key.name(), core.id.clone(), until);
+            self.lines.add_ticket(core.key.name(), core.id.clone(), core.latest_end());
         }
     }
 }

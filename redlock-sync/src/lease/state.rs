@@ -39,11 +39,13 @@ pub enum LeaseState {
 pub(super) struct State {
     pub(super) now: LeaseState,
     pub(super) until: Tick,
+    /// No node keeps the lock for longer, whatever became of the extensions that were asked for.
+    pub(super) latest: Tick,
 }
 
 impl State {
     pub(super) fn held(until: Tick) -> State {
-        State { now: LeaseState::Held, until }
+        State { now: LeaseState::Held, until, latest: until }
     }
 
     pub(super) fn is_live(&self) -> bool {

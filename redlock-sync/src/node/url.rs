@@ -41,8 +41,8 @@ impl NodeUrl {
         }
         let known: &[&str] = if tcp { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
         if let Some((name, _)) = url.query_pairs().find(|(name, _)| !known.contains(&name.as_ref())) {
-            // With an `@` behind it, it may be the end of a password that has a `?` in it.
-            let may_be_secret = url.query().is_some_and(|query| query.contains('@'));
+            // With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
+            let may_be_secret = !is_word(&name) || url.query().is_some_and(|query| query.contains('@'));
             return Err(if may_be_secret {
                 "unknown parameter".into()
             } else {
@@ -145,18 +145,31 @@ fn behind_user(text: &str) -> Option<Range<usize>> {
     text.rfind('@').filter(|at| colon < *at).map(|at| colon + 1..at)
 }
 
-/// The values of parameters `pass`.
+/// What may be a part of a password among the parameters: everything but what is certainly something else.
 fn in_parameters(text: &str) -> Vec<Range<usize>> {
     let mut end = text.find('?').unwrap_or(text.len());
-    let value = |pair: &str| {
+    let secret = |pair: &str| {
         end += 1 + pair.len();
-        let (name, value) = pair.split_once('=')?;
-        // Behind a password with a `?` in it there can be another.
-        let name = name.rsplit('?').next()?;
-        let is_pass = name.eq_ignore_ascii_case("pass") || name.eq_ignore_ascii_case("password");
-        is_pass.then(|| end - value.len()..end)
+        match pair.split_once('=') {
+            Some((name, value)) if is_harmless(name, value) => None,
+            Some((name, value)) if is_word(name) => Some(end - value.len()..end),
+            _ => Some(end - pair.len()..end),
+        }
     };
-    text.split_once('?').map_or_else(Vec::new, |(_, query)| query.split('&').filter_map(value).collect())
+    text.split_once('?').map_or_else(Vec::new, |(_, query)| query.split('&').filter_map(secret).collect())
+}
+
+/// Cannot be, or contain, a misspelt password.
+fn is_harmless(name: &str, value: &str) -> bool {
+    match name {
+        "db" | "protocol" => value.chars().all(|c| c.is_ascii_digit()),
+        "user" => value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c)),
+        _ => false,
+    }
+}
+
+fn is_word(name: &str) -> bool {
+    name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 impl fmt::Display for NodeUrl {
@@ -226,6 +239,12 @@ mod tests {
             "unix:/run/redis.sock?user=me@work&pass=secret",
             "redis+unix://run:redis?user=me@work&pass=secret",
             "redis://someone:a?b@host?pass=secret",
+            "redis+unix:///a.sock?db=1&amp;pass=secret",
+            "redis+unix:///a.sock?db=x;pass=secret",
+            "redis+unix:///a.sock?p%61ss=secret&what=1",
+            "redis+unix:///a.sock?pa\tss=secret&what=1",
+            "redis+unix:///a.sock?pass%3Dsecret",
+            "redis+unix:///a.sock?user=me;pass=secret&what=1",
         ] {
             let message = refusal(bad);
             assert!(!message.contains("secret"), "{message}");

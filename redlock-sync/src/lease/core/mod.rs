@@ -267,6 +267,11 @@ impl Core {
         if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
     }
 
+    /// Until when some node may have our token after a release that did not reach it.
+    pub(crate) fn latest_end(&self) -> Tick {
+        self.state.lock().latest.max(self.quorum.now().after(self.terms.lease))
+    }
+
     /// Has `f` called once when the lease is lost; at once when it is already.
     pub(crate) fn on_lost(&self, f: OnLost) {
         // Registered before the state is looked at: a loss in between finds it.
@@ -317,7 +322,12 @@ impl Core {
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
         let call = self.primitive.extend(&self.id, lease);
         // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
-        let by = self.round_deadline().min(self.state.lock().until);
+        let by = {
+            let mut state = self.state.lock();
+            let by = self.round_deadline().min(state.until);
+            state.latest = state.latest.max(by.after(lease));
+            by
+        };
         let ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
         io.holding.apply(&ballot.votes, ballot.started, lease);
         let until = io.holding.deadline().min(self.hold_end);

@@ -46,7 +46,7 @@ impl Core {
             streak,
             renewals: AtomicU32::new(0),
             is_grant: AtomicBool::new(self.is_grant.load(Ordering::Relaxed)),
-            state: Mutex::new(State::held(state.until)),
+            state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
             io: Mutex::new(Io { holding: io.holding.without_fence(), fence: None, haunted: io.haunted }),
             on_lost: Mutex::new(Vec::new()),
             turn: Mutex::new(turn.take()),

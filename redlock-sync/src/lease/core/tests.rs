@@ -15,6 +15,7 @@ use crate::token::{Mint, granted_id};
 const KEY: &str = "k";
 const LEASE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// What a test may take of the real time that goes on.
 const SLACK: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(10);
@@ -40,8 +41,8 @@ impl Rig {
         let clock = Arc::new(Sleeper::default());
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
         let urls: Vec<_> = proxies.iter().map(|proxy| NodeUrl::parse(&proxy.url()).unwrap()).collect();
-        let settings = NodeSettings { node_timeout: SECOND, ..NodeSettings::default() };
-        let limits = Limits { node_timeout: SECOND, restart_guard: false, ..Limits::default() };
+        let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
+        let limits = Limits { node_timeout: TIMEOUT, restart_guard: false, ..Limits::default() };
         let quorum = Quorum::new(Nodes::new(&urls, settings, &shared).unwrap(), shared, limits);
         Rig { servers, proxies, clock, quorum: Arc::new(quorum), mint: Mint::new() }
     }
@@ -60,7 +61,7 @@ impl Rig {
         let lease = Core::first_lease(&start.terms);
         let attempt = Attempt { id: &start.id, lease, fence, waiter: None, tickets: &[] };
         let call = start.primitive.acquire(&attempt);
-        let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.now().after(SECOND), &|_| true);
+        let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.now().after(TIMEOUT), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
         Core::won(start, &ballot)
     }
@@ -150,11 +151,11 @@ fn nothing_lengthens_a_lease_beyond_its_longest_hold() {
     assert!(rig.servers[0].del(KEY));
     let core = rig.lease(Terms { max_hold: Some(LEASE / 2), ..terms() });
     assert!(is_about(rig.time_to_live(0), LEASE / 2));
-    rig.clock.sleep_through(LEASE / 2 - SECOND);
+    rig.clock.sleep_through(LEASE / 2 - SECOND * 10);
     let extensions = rig.extensions();
     core.tick();
-    assert!(core.remaining() <= SECOND && rig.extensions() == extensions + 1);
-    rig.clock.sleep_through(SECOND);
+    assert!(core.remaining() <= SECOND * 10 && rig.extensions() == extensions + 1);
+    rig.clock.sleep_through(SECOND * 10);
     assert_eq!(reason(&core), Some(LostReason::MaxHold));
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{Error, LostReason, Redlock};
-use redlock_tests::{Act, Fault, Server, eventually, poll};
+use redlock_tests::{Act, Fault, Proxy, Server, eventually, poll};
 
 use crate::faults::support::{
     LONG, NODE_TIMEOUT, PATIENT, Rig, SLACK, SOON, assert_misuse, for_each_n, lost_at_own_deadline, nodes_named, within,
@@ -26,6 +26,7 @@ each_kind!(
     fault_21_a_wrong_password_among_the_nodes,
     fault_22_no_replicas,
     fault_22_snapshots_fail,
+    fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left,
 );
 
 /// Asserts that a lock is not to be had, at once and not at some deadline, by none of the ways to ask for it.
@@ -343,4 +344,23 @@ fn fault_22_snapshots_fail<K: Kind>() {
         eventually("a snapshot has failed", SOON + SLACK, failed);
     };
     refuses_writes::<K>(&rig, "MISCONF", refuse, || server.config("save", ""));
+}
+
+/// A ghost stands for as long as `extend` asked for, which can be longer than the lease; the one who left it is not shut out by it.
+fn fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>() {
+    for_each_n(&[1, 3], |n| {
+        let rig = Rig::start(n);
+        let locks = rig.open_warm::<K>();
+        let lease = Duration::from_millis(1200);
+        let lock = K::new(&locks, "b").lease(lease);
+        let guard = lock.lock().unwrap();
+        guard.extend(LONG).unwrap();
+        rig.proxies.iter().for_each(Proxy::refuse);
+        assert!(matches!(K::unlock(guard).unwrap_err(), Error::Unconfirmed { .. }));
+        rig.proxies.iter().for_each(Proxy::heal);
+        // Until the lease that it had at first is over.
+        thread::sleep(lease);
+        let free = poll(SOON, || lock.try_lock().ok());
+        assert!(free.is_some(), "a majority still has the lock that was left");
+    });
 }
