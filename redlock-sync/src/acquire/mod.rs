@@ -170,7 +170,7 @@ impl Engine {
     fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
         let by = self.round_deadline();
         let outcome = match self.attempt(request, None, None, by) {
-            Err(refusal) if refusal.was_granted() => {
+            Err(refusal) if refusal.was_granted() && self.quorum.now() < by => {
                 let nobody = Waiter { id: "", stays: Duration::ZERO, was_marked: false };
                 self.attempt(request, Some(nobody), None, by)
             }

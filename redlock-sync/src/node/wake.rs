@@ -14,6 +14,7 @@ use super::link::{Broken, Link};
 use super::manager::{self, LinkPool, PooledLink};
 use super::pool::{Pools, Taken};
 use super::{Lane, Patience, Popped};
+use crate::clock::Tick;
 
 /// The connections of one node on which threads wait.
 pub(super) struct Wakes {
@@ -23,50 +24,67 @@ pub(super) struct Wakes {
     blocked: Mutex<HashSet<i64>>,
 }
 
+/// When a wait ends.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// By the server's doing.
+    wait: Tick,
+    /// By ours, if the server does not answer.
+    patience: Tick,
+}
+
 impl Wakes {
     pub(super) fn new(host: Arc<Host>) -> Wakes {
         Wakes { host, pool: OnceLock::new(), blocked: Mutex::default() }
     }
 
-    /// Waits until something is pushed on the list.
+    /// Waits until something is pushed on the list. Making a connection is a part of the wait.
     pub(super) fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
-        let Some(mut link) = self.take() else { return Popped::Unavailable };
-        let popped = self.pop_on(&mut link, list, (wait, patience));
+        let now = self.host.clock.now();
+        let times = Times { wait: now.after(wait), patience: now.after(patience) };
+        let Some(mut link) = self.take(times.patience) else { return Popped::Unavailable };
+        let popped = self.pop_on(&mut link, list, times);
         popped.unwrap_or_else(|_| {
             self.host.put_out_of_use(&mut link);
             Popped::Unavailable
         })
     }
 
-    fn pop_on(&self, link: &mut Link, list: &str, times: (Duration, Duration)) -> Result<Popped, Broken> {
-        let id = self.client_id(link)?;
+    fn pop_on(&self, link: &mut Link, list: &str, times: Times) -> Result<Popped, Broken> {
+        let id = self.client_id(link, times.patience)?;
         self.blocked.lock().insert(id);
-        let reply = Self::blpop(link, list, times);
+        let reply = self.blpop(link, list, times);
         self.blocked.lock().remove(&id);
         Ok(envelope(reply?))
     }
 
-    fn blpop(link: &mut Link, list: &str, (wait, patience): (Duration, Duration)) -> Result<redis::Value, Broken> {
+    fn blpop(&self, link: &mut Link, list: &str, times: Times) -> Result<redis::Value, Broken> {
+        let now = self.host.clock.now();
         // Zero would block for ever.
-        let seconds = format!("{:.3}", wait.as_secs_f64().max(0.001));
+        let seconds = format!("{:.3}", times.wait.since(now).as_secs_f64().max(0.001));
         link.send(&redis::cmd("BLPOP").arg(list).arg(seconds).get_packed_command())?;
-        link.receive_blocking(patience)
+        link.receive_blocking(times.patience.since(now))
+    }
+
+    /// What is left until then, and never more than a node timeout.
+    fn time_left(&self, until: Tick) -> Duration {
+        until.since(self.host.clock.now()).min(self.host.settings.node_timeout)
     }
 
     /// Asked once per connection.
-    fn client_id(&self, link: &mut Link) -> Result<i64, Broken> {
+    fn client_id(&self, link: &mut Link, until: Tick) -> Result<i64, Broken> {
         if let Some(id) = link.client_id {
             return Ok(id);
         }
         link.send(&redis::cmd("CLIENT").arg("ID").get_packed_command())?;
-        let reply = link.receive(self.host.settings.node_timeout)?;
+        let reply = link.receive(self.time_left(until))?;
         let id = if let redis::Value::Int(id) = reply { id } else { 0 };
         link.client_id = Some(id);
         Ok(id)
     }
 
     /// An idle connection, or a new one if there may be one more; no waiting for those of others.
-    fn take(&self) -> Option<PooledLink> {
+    fn take(&self, until: Tick) -> Option<PooledLink> {
         let pool = self.pool.get_or_init(|| manager::pool(&self.host, self.host.settings.pool_size));
         while let Some(link) = pool.try_get() {
             if !self.host.is_stale(&link) {
@@ -76,7 +94,7 @@ impl Wakes {
         if pool.state().connections >= pool.max_size() || self.host.breaker.outage().is_some() {
             return None;
         }
-        let link = pool.get_timeout(self.host.settings.node_timeout).ok()?;
+        let link = pool.get_timeout(self.time_left(until)).ok()?;
         (!self.host.is_stale(&link)).then_some(link)
     }
 

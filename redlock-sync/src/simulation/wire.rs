@@ -419,14 +419,15 @@ impl Node for SimulatedNode {
 
     fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
         let timeout = with(|world| world.plan.limits.node_timeout);
-        let by = self.now().after(timeout);
-        if self.is_dead() || self.outage().is_some() || self.connect(Some(by)) != Ok(true) {
+        let began = self.now();
+        let by = began.after(patience);
+        if self.is_dead() || self.outage().is_some() || self.connect(Some(by.min(began.after(timeout)))) != Ok(true) {
             return Popped::Unavailable;
         }
+        let wait = began.after(wait).since(self.now());
         let ms = (wait.as_secs_f64().max(0.001) * 1000.0).round() as u64;
         let body = Body::Pop { list: list.to_owned(), wait: ms * MS };
         let (call, connection) = with(|world| world.write(self.client, self.node, body, None));
-        let by = self.now().after(patience);
         match self.await_end(call, by) {
             Some(End::Reply(Ok(Value::Text(bytes)))) => Popped::Pushed(bytes),
             Some(End::Reply(Ok(Value::Nil))) => Popped::Nothing,
