@@ -180,7 +180,13 @@ pub(crate) const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", 
 
 /// The faults of a run in the order of time.
 pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
-    let mut maker = Maker { terms, random: fastrand::Rng::with_seed(terms.seed), young: Vec::new(), taken: Vec::new(), away: Vec::new() };
+    let mut maker = Maker {
+        terms,
+        random: fastrand::Rng::with_seed(terms.seed),
+        young: Vec::new(),
+        taken: Vec::new(),
+        away: Vec::new(),
+    };
     let targets = (0..terms.nodes).map(Target::Node).chain((0..terms.clients).map(Target::Client));
     let mut lanes: Vec<(u64, Target)> = targets.chain([Target::Key(0)]).map(|target| (0, target)).collect();
     for lane in &mut lanes {
@@ -265,7 +271,8 @@ impl Maker<'_> {
 
     /// When this node is back, if it is kept for the amnesia of another.
     fn back(&self, target: Target, at: u64) -> Option<u64> {
-        let here = self.away.iter().filter(|away| target == Target::Node(away.0) && away.1 <= at && at < away.2 + APART);
+        let here =
+            self.away.iter().filter(|away| target == Target::Node(away.0) && away.1 <= at && at < away.2 + APART);
         here.map(|away| away.2 + APART).max()
     }
 

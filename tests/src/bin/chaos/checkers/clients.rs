@@ -28,10 +28,8 @@ fn violation(history: &History, fallen: &Fallen) -> Violation {
     let &Fallen { at, client, life: nth, ref how } = fallen;
     let own = || history.events.iter().filter(|event| life(event.session) == (client, nth));
     let last = own().map(|event| event.at).max().unwrap_or(at);
-    let mut slice: Vec<String> = own()
-        .filter(|event| event.at + SEC > last)
-        .map(|event| history.told(event.at, &event.to_string()))
-        .collect();
+    let mut slice: Vec<String> =
+        own().filter(|event| event.at + SEC > last).map(|event| history.told(event.at, &event.to_string())).collect();
     let slice = slice.split_off(slice.len().saturating_sub(LINES));
     Violation { at, what: format!("client {client} in its life {nth} {how}"), slice }
 }

@@ -32,7 +32,10 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn start(orders: impl IntoIterator<Item = Order>) -> Self {
-        let members = orders.into_iter().map(|order| Mutex::new(Member { child: spawn(&order), order, is_fallen: false })).collect();
+        let members = orders
+            .into_iter()
+            .map(|order| Mutex::new(Member { child: spawn(&order), order, is_fallen: false }))
+            .collect();
         Self { members, fallen: Mutex::default() }
     }
 
