@@ -92,6 +92,8 @@ pub(crate) enum What {
     Held {
         token: String,
     },
+    /// Nothing renews this lease; if it is extended, then before the first look.
+    Fixed,
     /// `check()` was called at this moment: until when the lock is ours by its own account, or that it is lost.
     Check {
         until: Option<u64>,
@@ -154,6 +156,7 @@ impl fmt::Display for Event {
             What::Number { fence } => write!(f, "number {fence}"),
             What::Wrote { version, parent, begin, end } => write!(f, "wrote {version} {parent} {begin} {end}"),
             What::Stored { fence, accepted, end } => write!(f, "stored {fence} {accepted} {end}"),
+            What::Fixed => write!(f, "fixed"),
             What::Told => write!(f, "told"),
             What::Over => write!(f, "over"),
             What::Stalled { from } => write!(f, "stalled {from}"),
@@ -182,6 +185,7 @@ impl FromStr for Event {
                 What::Wrote { version: next(words)?, parent: next(words)?, begin: next(words)?, end: next(words)? }
             }
             "stored" => What::Stored { fence: next(words)?, accepted: next(words)?, end: next(words)? },
+            "fixed" => What::Fixed,
             "told" => What::Told,
             "over" => What::Over,
             "stalled" => What::Stalled { from: next(words)? },
@@ -219,6 +223,7 @@ mod tests {
             What::Number { fence: 7 },
             What::Wrote { version: 2, parent: 1, begin: 7, end: 8 },
             What::Stored { fence: 7, accepted: false, end: 8 },
+            What::Fixed,
             What::Told,
             What::Over,
             What::Stalled { from: 3 },

@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     pub(crate) begin: u64,
     /// None if the holder could not ask.
     pub(crate) token: Option<String>,
+    /// Nothing renews it.
+    pub(crate) is_fixed: bool,
     pub(crate) looks: Vec<Look>,
     pub(crate) fence: Option<u64>,
     /// When the handlers of a loss were called.
@@ -139,6 +141,15 @@ pub(crate) struct Uses {
     pub(crate) files: u64,
 }
 
+/// A client that did not end as it must: by itself, with a failure, or not at all.
+#[derive(Debug, Clone)]
+pub(crate) struct Fallen {
+    pub(crate) at: u64,
+    pub(crate) client: u8,
+    pub(crate) life: u8,
+    pub(crate) how: String,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) nodes: usize,
@@ -162,6 +173,7 @@ pub(crate) struct History {
     /// The last time at which a node was asked to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
     pub(crate) left: Vec<Left>,
+    pub(crate) fallen: Vec<Fallen>,
 }
 
 impl History {
@@ -196,6 +208,7 @@ impl History {
                     let lease = leases.get(&session).copied().unwrap_or(0);
                     holds.insert(session, Hold { session, key, lease, begin: at, token, ..Hold::default() });
                 }
+                (What::Fixed, Some(hold)) => hold.is_fixed = true,
                 (What::Check { until }, Some(hold)) => hold.looks.push(Look { at, until: *until }),
                 (What::Number { fence }, Some(hold)) => hold.fence = Some(*fence),
                 (What::Told, Some(hold)) => hold.told.push(at),
@@ -220,19 +233,37 @@ impl History {
         self.holds.iter().filter(move |hold| hold.key == key)
     }
 
-    /// For how long of this span the client stood still: stopped by the nemesis, or without a processor.
-    pub(crate) fn stopped(&self, client: u8, from: u64, until: u64) -> u64 {
+    /// When the client stood still: stopped by the nemesis, or without a processor. In order; they may overlap.
+    fn stops(&self, client: u8) -> Vec<(u64, u64)> {
         let is_pause = |s: &&Struck| s.fault.kind == Kind::Pause && s.fault.target == Target::Client(client.into());
         let pauses = self.struck.iter().filter(is_pause).map(|s| (s.from, s.until));
         let stalls = self.stalls.iter().filter(|stall| stall.0 == client).map(|stall| (stall.1, stall.2));
-        let mut spans: Vec<(u64, u64)> = pauses.chain(stalls).filter(|span| span.0 < until && span.1 > from).collect();
-        spans.sort_unstable();
+        let mut stops: Vec<(u64, u64)> = pauses.chain(stalls).collect();
+        stops.sort_unstable();
+        stops
+    }
+
+    /// For how long of this span the client stood still.
+    pub(crate) fn stopped(&self, client: u8, from: u64, until: u64) -> u64 {
         let (mut sum, mut at) = (0, from);
-        for (begin, end) in spans {
+        for (begin, end) in self.stops(client) {
             sum += end.min(until).saturating_sub(begin.max(at));
             at = at.max(end);
         }
         sum
+    }
+
+    /// When the client has run for so many ns since this moment. What stops it later than that moves nothing.
+    pub(crate) fn awake_for(&self, client: u8, from: u64, time: u64) -> u64 {
+        let (mut by, mut at) = (from + time, from);
+        for (begin, end) in self.stops(client).into_iter().filter(|stop| stop.1 > from) {
+            if begin >= by {
+                break;
+            }
+            by += end.saturating_sub(begin.max(at));
+            at = at.max(end);
+        }
+        by
     }
 
     /// When this life of the client was ended by force.

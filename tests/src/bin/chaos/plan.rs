@@ -6,7 +6,8 @@
 //!    there are never more than a minority, for else it could not be told from a cold start of all.
 //! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer than the longest
 //!    lease: when it is back, all that it forgot would have run out anyway.
-//! 3. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
+//! 3. The nodes that are out of reach during an amnesia are left to it alone: the end of another fault would bring them back too early.
+//! 4. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -109,6 +110,16 @@ pub(crate) struct Fault {
     pub(crate) amount: u64,
 }
 
+impl Fault {
+    /// The nodes that it keeps from the clients besides its target: for an amnesia a minority, which follows the target.
+    pub(crate) fn away(&self, nodes: usize) -> Vec<usize> {
+        match (self.kind, self.target) {
+            (Kind::Amnesia, Target::Node(node)) => (1..=(nodes - 1) / 2).map(|next| (node + next) % nodes).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -158,6 +169,8 @@ pub(crate) const GAP: u64 = 1200;
 const LONG: u64 = LONGEST_LEASE + 700;
 /// A node that restarted casts no vote for that long: servers tell their uptime in whole seconds.
 pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
+/// Between the end of a fault and the absence of its node, and the other way round: on a busy machine an end is late.
+const APART: u64 = 300;
 /// Storms, and the calm after each, in which the locks must come back.
 const STORM: u64 = 20_000;
 const CALM: u64 = 9_000;
@@ -167,7 +180,13 @@ pub(crate) const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", 
 
 /// The faults of a run in the order of time.
 pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
-    let mut maker = Maker { terms, random: fastrand::Rng::with_seed(terms.seed), young: Vec::new() };
+    let mut maker = Maker {
+        terms,
+        random: fastrand::Rng::with_seed(terms.seed),
+        young: Vec::new(),
+        taken: Vec::new(),
+        away: Vec::new(),
+    };
     let targets = (0..terms.nodes).map(Target::Node).chain((0..terms.clients).map(Target::Client));
     let mut lanes: Vec<(u64, Target)> = targets.chain([Target::Key(0)]).map(|target| (0, target)).collect();
     for lane in &mut lanes {
@@ -181,8 +200,12 @@ pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
             lane.0 = begin + maker.gap(target);
             continue;
         }
+        if let Some(back) = maker.back(target, at) {
+            lane.0 = back + maker.gap(target);
+            continue;
+        }
         let fault = maker.fault(at, end, target);
-        lane.0 = at + fault.as_ref().map_or(0, |fault| fault.length) + maker.gap(target);
+        lane.0 = fault.as_ref().map_or(at, |fault| fault.at + fault.length) + maker.gap(target);
         faults.extend(fault);
     }
     faults.sort_by_key(|fault| (fault.at, fault.target));
@@ -194,6 +217,10 @@ struct Maker<'a> {
     random: fastrand::Rng,
     /// Nodes that restart: which, from when to when they cast no vote, and whether they lost their data.
     young: Vec<(usize, u64, u64, bool)>,
+    /// From when to when faults of their own have the nodes.
+    taken: Vec<(usize, u64, u64)>,
+    /// From when to when nodes are kept free for the amnesia of another.
+    away: Vec<(usize, u64, u64)>,
 }
 
 impl Maker<'_> {
@@ -232,9 +259,37 @@ impl Maker<'_> {
             if kind == Kind::Murder && kinds.len() > 1 && self.random.bool() {
                 return None;
             }
-            let fault = self.of_kind(kind, at, target);
-            (self.is_allowed(&fault) && at + fault.length <= end).then_some(fault)
+            let mut fault = self.of_kind(kind, at, target);
+            fault.at = self.undisturbed(&fault);
+            let is_good = fault.at + fault.length <= end && self.is_allowed(&fault);
+            if is_good {
+                self.reserve(at, &fault);
+            }
+            is_good.then_some(fault)
         })
+    }
+
+    /// When this node is back, if it is kept for the amnesia of another.
+    fn back(&self, target: Target, at: u64) -> Option<u64> {
+        let here =
+            self.away.iter().filter(|away| target == Target::Node(away.0) && away.1 <= at && at < away.2 + APART);
+        here.map(|away| away.2 + APART).max()
+    }
+
+    /// When this fault can begin: those who have the nodes that it keeps away are to be done with them.
+    fn undisturbed(&self, fault: &Fault) -> u64 {
+        let away = fault.away(self.terms.nodes);
+        let planned = self.taken.iter().chain(&self.away).filter(|span| away.contains(&span.0));
+        planned.map(|span| span.2 + APART).fold(fault.at, u64::max)
+    }
+
+    /// Nothing else is planned from `at` on for the nodes that this fault keeps away; see `back`.
+    fn reserve(&mut self, at: u64, fault: &Fault) {
+        let until = fault.at + fault.length;
+        if let Target::Node(node) = fault.target {
+            self.taken.push((node, fault.at, until));
+        }
+        self.away.extend(fault.away(self.terms.nodes).into_iter().map(|node| (node, at, until)));
     }
 
     fn of_kind(&mut self, kind: Kind, at: u64, target: Target) -> Fault {
@@ -353,6 +408,33 @@ mod tests {
             assert!(of_node.len() > 5);
             assert!(of_node.windows(2).all(|two| two[0].at + two[0].length < two[1].at));
         }
+    }
+
+    #[test]
+    fn nothing_else_happens_to_nodes_that_are_away_for_an_amnesia() {
+        let mut strikes = 0;
+        for (nodes, seed) in (0..60).flat_map(|seed| [(3, seed), (5, seed)]) {
+            let faults = made(nodes, seed);
+            let spans = |of: &Fault| -> Vec<(usize, u64, u64)> {
+                let own = match of.target {
+                    Target::Node(node) => vec![node],
+                    _ => Vec::new(),
+                };
+                let all = own.into_iter().chain(of.away(nodes));
+                all.map(|node| (node, of.at, of.at + of.length)).collect()
+            };
+            for (i, amnesia) in faults.iter().enumerate().filter(|(_, fault)| fault.kind == Kind::Amnesia) {
+                strikes += 1;
+                let away = amnesia.away(nodes);
+                assert_eq!(away.len(), (nodes - 1) / 2);
+                let others = faults.iter().enumerate().filter(|(other, _)| *other != i).map(|(_, other)| other);
+                for (node, from, until) in others.flat_map(spans).filter(|span| away.contains(&span.0)) {
+                    let is_apart = until + APART <= amnesia.at || amnesia.at + amnesia.length + APART <= from;
+                    assert!(is_apart, "N = {nodes}, seed {seed}: node {node} from {from} during {amnesia}");
+                }
+            }
+        }
+        assert!(strikes > 100, "{strikes}");
     }
 
     #[test]

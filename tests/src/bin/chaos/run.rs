@@ -85,6 +85,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         left,
         stored: store.writes(),
         deleted: deleted.into_inner().unwrap(),
+        fallen: crowd.fallen(),
         ..History::default()
     };
     history.with_events(crowd.events())

@@ -13,23 +13,24 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let mut slowest: BTreeMap<&str, u64> = BTreeMap::new();
     for call in &history.calls {
-        let what = match call.end {
-            None => is_hanging(history, call).then(|| "never ended".to_owned()),
-            Some((end, outcome)) => {
-                let took = (end - call.from).saturating_sub(history.stopped(call.session.client, call.from, end));
-                let over = if call.limit == u64::MAX { 0 } else { took.saturating_sub(call.limit) };
+        let what = match call.end.map(|end| end.0).or_else(|| killed(history, call)) {
+            None => Some("never ended".to_owned()),
+            Some(end) => {
+                let (took, over) = took(history, call, end);
                 let worst = slowest.entry(call.op.word()).or_default();
                 *worst = (*worst).max(over);
                 if over > SLACK {
-                    Some(format!("took {} ms, {} more than it may", took / MS, over / MS))
+                    let how = if call.end.is_some() { "took" } else { "was killed after" };
+                    Some(format!("{how} {} ms, {} more than it may", took / MS, over / MS))
                 } else {
-                    (!is_documented(history, call, end, outcome)).then(|| format!("ended with {}", outcome.word()))
+                    let outcome = call.end.map(|end| end.1).filter(|o| !is_documented(history, call, end, *o));
+                    outcome.map(|outcome| format!("ended with {}", outcome.word()))
                 }
             }
         };
         if let Some(what) = what {
             let what = format!("k{}: {} of {} {what}", call.key, call.op.word(), call.session);
-            let until = call.end.map_or(history.end, |end| end.0);
+            let until = call.end.map(|end| end.0).or_else(|| killed(history, call)).unwrap_or(history.end);
             let slice = history.slice(&[call.session], call.from.saturating_sub(10 * MS), until + 10 * MS);
             verdict.violations.push(Violation { at: call.from, what, slice });
         }
@@ -39,9 +40,17 @@ pub(super) fn check(history: &History) -> Verdict {
     verdict
 }
 
-/// It has no end although its client was not killed.
-fn is_hanging(history: &History, call: &Call) -> bool {
-    history.killed(call.session.client, call.session.life).is_none()
+/// When its client was killed: a call without an end is judged as if it had ended then.
+fn killed(history: &History, call: &Call) -> Option<u64> {
+    history.killed(call.session.client, call.session.life)
+}
+
+/// How long it took until this moment, without the time for which its client stood still, and how much of that is beyond its limit.
+fn took(history: &History, call: &Call, end: u64) -> (u64, u64) {
+    let took = end.saturating_sub(call.from);
+    let took = took.saturating_sub(history.stopped(call.session.client, call.from, end));
+    // How long a call without a limit may wait is what `liveness` judges.
+    (took, if call.limit == u64::MAX { 0 } else { took.saturating_sub(call.limit) })
 }
 
 /// What the documentation of each call names; a misuse only while a server has the wrong password or role.
@@ -101,5 +110,21 @@ mod tests {
         assert_eq!(check(&story.history()).violations.len(), 1);
         let killed = Story::new().call(1, Op::Lock, 100, u64::MAX).struck(Kind::Murder, Target::Client(1), 200, 300);
         assert!(check(&killed.history()).violations.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_hung_long_before_its_client_was_killed_is_found() {
+        let open = || Story::new().call(1, Op::TryLockFor, 100, 200);
+        let killed = open().struck(Kind::Murder, Target::Client(1), 60_000, 60_100);
+        assert_eq!(check(&killed.history()).violations.len(), 1);
+        let soon = open().struck(Kind::Murder, Target::Client(1), 850, 900);
+        assert!(check(&soon.history()).violations.is_empty());
+    }
+
+    #[test]
+    fn a_call_whose_client_stood_still_until_it_was_killed_is_good() {
+        let story = Story::new().call(1, Op::TryLockFor, 100, 200).struck(Kind::Pause, Target::Client(1), 150, 9000);
+        let story = story.struck(Kind::Murder, Target::Client(1), 9500, 9600);
+        assert!(check(&story.history()).violations.is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! The checkers. Each looks at a history, says what it has judged, and names what it found wrong.
 
 mod calls;
+mod clients;
 mod counter;
 mod fenced;
 mod liveness;
@@ -42,7 +43,7 @@ impl Verdict {
 type Checker = fn(&History) -> Verdict;
 
 /// All of them: name, what it looks for, and the function.
-pub(crate) const ALL: [(&str, &str, Checker); 9] = [
+pub(crate) const ALL: [(&str, &str, Checker); 10] = [
     ("overlap", "two hold one lock at once", overlap::check),
     ("counter", "an update of the unprotected counter is lost", counter::check),
     ("store", "the fenced store takes a stale write or refuses a rightful one", fenced::check),
@@ -51,6 +52,7 @@ pub(crate) const ALL: [(&str, &str, Checker); 9] = [
     ("silence", "a lease is extended after its unlock returned", silence::check),
     ("liveness", "nobody gets a lock though a majority is up", liveness::check),
     ("residue", "keys, threads or files are left", residue::check),
+    ("clients", "a client ends by itself, with a failure, or not at all", clients::check),
     ("calls", "a call takes too long or ends as documented nowhere", calls::check),
 ];
 

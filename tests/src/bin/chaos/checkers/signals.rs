@@ -40,15 +40,33 @@ pub(super) fn check(history: &History) -> Verdict {
             }
         }
     }
-    verdict.judged = format!("{losses} losses, told at most {} ms late", latest / MS);
+    let (ends, after) = after_the_end(history);
+    verdict.judged = format!(
+        "{losses} losses, told at most {} ms late; {ends} leases ran out without renewal, told at most {} ms after their end",
+        latest / MS,
+        after / MS
+    );
     verdict
+}
+
+/// Of the leases that nothing renewed: how many ran out, and how long after the end that their looks promised this was told at most.
+fn after_the_end(history: &History) -> (usize, u64) {
+    let late = |hold: &Hold| {
+        let promised = hold.looks.iter().filter_map(|look| look.until).max()?;
+        let told = *hold.told.first().filter(|told| **told >= promised)?;
+        Some((told - promised).saturating_sub(stood(history, hold, promised, told)))
+    };
+    let lates: Vec<u64> = history.holds.iter().filter(|hold| hold.is_fixed).filter_map(late).collect();
+    (lates.len(), lates.into_iter().max().unwrap_or(0))
 }
 
 /// By when the loss of this lock must have been told, if it was lost.
 fn due(hold: &Hold, next: Option<&Hold>) -> Option<u64> {
     let taken = next.map(|next| next.begin).filter(|begin| hold.unlock.is_none_or(|unlock| *begin < unlock));
     let seen = hold.saw_loss().filter(|seen| hold.unlock.is_none_or(|unlock| *seen < unlock));
-    [taken, seen].into_iter().flatten().min()
+    // The loss that only the unlock found.
+    let found = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Lost).map(|(at, _)| at);
+    [taken, seen, found].into_iter().flatten().min()
 }
 
 fn wrong(history: &History, hold: &Hold, due: Option<u64>) -> Option<String> {
@@ -61,7 +79,9 @@ fn wrong(history: &History, hold: &Hold, due: Option<u64>) -> Option<String> {
     }
     let due = due?;
     let (client, life) = (hold.session.client, hold.session.life);
-    let by = due + SLACK + stood(history, hold, due.saturating_sub(SLACK), due + 10_000 * MS);
+    // Who stood still just before has much to catch up with.
+    let before = due.saturating_sub(SLACK);
+    let by = history.awake_for(client, before, due - before + SLACK);
     if history.killed(client, life).is_some_and(|end| end <= by) || by > history.end {
         return None;
     }
@@ -82,6 +102,7 @@ fn stood(history: &History, hold: &Hold, from: u64, until: u64) -> u64 {
 mod tests {
     use super::check;
     use crate::checkers::story::Story;
+    use crate::event::{Op, Outcome, What};
     use crate::history::Deleted;
     use crate::plan::{Kind, Target};
 
@@ -124,5 +145,34 @@ mod tests {
         let mut story = Story::new().hold(1, 110, &[(120, 190), (3000, 3100)]).unlock(1, 3050);
         story.history.deleted.push(deleted);
         assert_eq!(check(&story.history()).violations.len(), 1);
+    }
+
+    #[test]
+    fn a_loss_that_only_the_unlock_found_has_to_be_told_too() {
+        let story = || {
+            let story = Story::new().hold(1, 110, &[(120, 190)]).call(1, Op::Unlock, 150, 300);
+            story.done(1, Op::Unlock, 151, Outcome::Lost)
+        };
+        assert_eq!(check(&story().history()).violations.len(), 1);
+        assert!(check(&story().told(1, 150).history()).violations.is_empty());
+    }
+
+    #[test]
+    fn how_long_after_its_end_a_lease_is_told_is_measured() {
+        let fixed = lost_and_told(215).event(111, 1, What::Fixed);
+        assert!(check(&fixed.history()).judged.contains("1 leases ran out without renewal, told at most 25 ms"));
+        let stopped = lost_and_told(215).event(111, 1, What::Fixed).struck(Kind::Pause, Target::Client(1), 150, 210);
+        assert!(check(&stopped.history()).judged.ends_with("told at most 5 ms after their end"));
+        assert!(check(&lost_and_told(215).history()).judged.contains("0 leases"));
+    }
+
+    #[test]
+    fn a_pause_after_the_late_signal_excuses_nothing() {
+        let story = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 6000, 9000);
+        assert_eq!(check(&story.history()).violations.len(), 1);
+        // One that begins before the limit moves it, so that the next one does too.
+        let moved = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 700, 1700);
+        let moved = moved.struck(Kind::Pause, Target::Client(1), 1750, 2990);
+        assert!(check(&moved.history()).violations.is_empty());
     }
 }

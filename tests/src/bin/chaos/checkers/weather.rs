@@ -10,7 +10,10 @@ pub(super) fn calm(history: &History, need: usize, after_death: u64) -> Vec<(u64
         .struck
         .iter()
         .filter(|s| s.fault.kind != Kind::Delete)
-        .map(|s| (s.fault.target, s.from, s.until + after(history, s, after_death)))
+        .flat_map(|s| {
+            let away = s.fault.away(history.nodes).into_iter().map(|node| (Target::Node(node), s.from, s.until));
+            away.chain([(s.fault.target, s.from, s.until + after(history, s, after_death))])
+        })
         .collect();
     let mut edges: Vec<u64> = bad.iter().flat_map(|b| [b.1, b.2]).chain([history.begin, history.end]).collect();
     edges.retain(|edge| (history.begin..=history.end).contains(edge));
@@ -64,6 +67,13 @@ mod tests {
         let millis = |spans: Vec<(u64, u64)>| spans.iter().map(|s| (s.0 / MS, s.1 / MS)).collect::<Vec<_>>();
         assert_eq!(millis(calm(&history, 2, 0)), [(0, 15_000), (20_000, 40_000), (41_000, 100_000)]);
         assert_eq!(millis(calm(&history, 3, 0)), [(0, 10_000), (25_000, 40_000), (41_000, 100_000)]);
+    }
+
+    #[test]
+    fn nodes_that_are_away_for_an_amnesia_are_ill() {
+        let history = Story::new().struck(Kind::Amnesia, Target::Node(2), 10_000, 12_000).history();
+        assert_eq!(calm(&history, 2, 0), [(0, 10_000 * MS), (12_000 * MS, 100_000 * MS)]);
+        assert_eq!(calm(&history, 1, 0), [(0, 100_000 * MS)]);
     }
 
     #[test]

@@ -124,7 +124,8 @@ impl Job<'_> {
     /// `check()`, and until when the lock is ours by the library's own account.
     pub(super) fn check(&self, lease: &Lease) -> bool {
         let at = now();
-        let until = lease.check().is_ok().then(|| now() + nanos(lease.remaining()));
+        // From the moment before the look: a process that stops between the two claims too little, not too much.
+        let until = lease.check().is_ok().then(|| at + nanos(lease.remaining()));
         self.log.note_at(at, self.session, self.key, What::Check { until });
         until.is_some()
     }

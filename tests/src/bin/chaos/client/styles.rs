@@ -145,6 +145,7 @@ impl Play<'_> {
     fn until_lost(&mut self, lock: &Lock, wait: Wait) {
         self.job.lease = SHORTEST;
         let Ok(guard) = self.job.take(lock, wait) else { return };
+        self.job.note(What::Fixed);
         let fence = if self.random.bool() { self.job.fence(&guard) } else { None };
         if self.random.u8(..4) == 0 {
             self.job.extend(&guard, SHORTEST);
@@ -187,6 +188,7 @@ impl Play<'_> {
     /// Looks, falls asleep, and writes without looking again: only the store's fence keeps it out.
     fn sleepy(&mut self, lock: &Lock, wait: Wait) {
         let Ok(guard) = self.job.take(lock, wait) else { return };
+        self.job.note(What::Fixed);
         if let Some(fence) = self.job.fence(&guard)
             && self.job.check(&guard)
         {

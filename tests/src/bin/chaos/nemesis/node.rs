@@ -35,7 +35,7 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
             thread::sleep(length);
             server.cont();
         }
-        Kind::Amnesia => forget(field, node, length),
+        Kind::Amnesia => forget(field, node, fault, length),
         Kind::Reset => proxy.drop_connections(),
         Kind::Refuse => {
             proxy.refuse();
@@ -85,9 +85,8 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
 
 /// The worst moment to forget: a minority is out of reach until all locks stand on a bare majority, this node among it; then the node
 /// restarts empty, and together with those that are back it is a majority that knows of no lock.
-fn forget(field: &Field<'_>, node: usize, length: Duration) {
-    let nodes = field.servers.len();
-    let away = (1..=(nodes - 1) / 2).map(|next| &field.proxies[(node + next) % nodes]);
+fn forget(field: &Field<'_>, node: usize, fault: &Fault, length: Duration) {
+    let away = fault.away(field.servers.len()).into_iter().map(|node| &field.proxies[node]);
     away.clone().for_each(Proxy::refuse);
     thread::sleep(length);
     field.servers[node].kill();
