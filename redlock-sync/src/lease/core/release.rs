@@ -22,6 +22,10 @@ impl Core {
         let release = self.release_after(patience, is_orderly);
         self.leave_line();
         self.tell_loss();
+        // Lost before, and found only now.
+        if let Err(Error::Lost { reason, .. }) = release.result {
+            self.tell(reason);
+        }
         release
     }
 

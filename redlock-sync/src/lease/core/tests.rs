@@ -320,11 +320,20 @@ fn what_a_release_finds_is_told() {
     for server in &rig.servers {
         assert!(server.del(KEY));
     }
+    let told = Arc::new(AtomicUsize::new(0));
+    let count = || {
+        let told = Arc::clone(&told);
+        Box::new(move |_| drop(told.fetch_add(1, Ordering::SeqCst)))
+    };
+    deleted.on_lost(count());
     assert_eq!(deleted.release(SECOND).result.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+    assert_eq!(told.load(Ordering::SeqCst), 1, "the handlers too");
     let held = rig.lease(terms());
+    held.on_lost(count());
     rig.proxies[0].refuse();
     let release = held.release(SECOND);
     assert_eq!((release.result, release.haunted), (Ok(()), true), "a majority is enough, but one may have it still");
+    assert_eq!(told.load(Ordering::SeqCst), 1, "it was not lost");
     rig.proxies[0].heal();
     rig.servers[0].del(KEY);
     let unanswered = rig.lease(terms());
