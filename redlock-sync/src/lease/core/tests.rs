@@ -323,7 +323,7 @@ fn what_a_release_finds_is_told() {
     let told = Arc::new(AtomicUsize::new(0));
     let count = || {
         let told = Arc::clone(&told);
-        Box::new(move |_| drop(told.fetch_add(1, Ordering::SeqCst)))
+        Box::new(move |_| _ = told.fetch_add(1, Ordering::SeqCst))
     };
     deleted.on_lost(count());
     assert_eq!(deleted.release(SECOND).result.unwrap_err().lost_reason(), Some(LostReason::Deleted));
