@@ -1,9 +1,10 @@
 //! What the fault tests share: servers behind proxies, clients of them, and the measure of a loss.
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Builder, Error, LeaseState, LostReason, Redlock};
-use redlock_tests::{Proxy, Server, eventually, servers};
+use redlock_tests::{Proxy, Server, eventually, poll, servers};
 
 use crate::kinds::Kind;
 
@@ -101,12 +102,21 @@ pub(crate) fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
 
 /// Runs the test for each number of nodes at the same time: most of it is waiting.
 pub(crate) fn for_each_n(ns: &[usize], test: impl Fn(usize) + Sync) {
+    for_each("nodes", ns, test);
+}
+
+/// Runs the test for each of several things at the same time.
+pub(crate) fn for_each<T: Clone + Send + Debug>(what: &str, all: &[T], test: impl Fn(T) + Sync) {
     std::thread::scope(|scope| {
         let test = &test;
-        let all: Vec<_> = ns.iter().map(|&n| scope.spawn(move || test(n))).collect();
-        for (n, thread) in ns.iter().zip(all) {
+        let spawn = |one: &T| {
+            let one = one.clone();
+            scope.spawn(move || test(one))
+        };
+        let threads: Vec<_> = all.iter().map(spawn).collect();
+        for (one, thread) in all.iter().zip(threads) {
             if let Err(panic) = thread.join() {
-                eprintln!("… with {n} nodes");
+                eprintln!("… with {one:?} {what}");
                 std::panic::resume_unwind(panic);
             }
         }
@@ -153,6 +163,14 @@ pub(crate) fn lost_at_deadline<K: Kind>(guard: &K::Guard) -> (Instant, LostReaso
     assert!(heard <= late + SLACK / 2, "on_lost came {:?} after the deadline", heard - late);
     assert!(matches!(guard.state(), LeaseState::Lost(_)) && guard.remaining().is_zero());
     (late, reason)
+}
+
+/// Waits for a loss that the next renewal finds: a third of the lease after the fault at the latest, and what its requests take. The reason.
+pub(crate) fn lost_by_renewal<K: Kind>(guard: &K::Guard, lease: Duration, fault: Instant) -> LostReason {
+    let lost = poll(SOON, || guard.check().err()).expect("lost");
+    let took = fault.elapsed();
+    assert!(took <= lease / 3 + NODE_TIMEOUT + SLACK, "lost {took:?} after the fault, and not by the next renewal");
+    lost.lost_reason().unwrap_or_else(|| panic!("{lost}"))
 }
 
 /// The names and addresses of all nodes for which the error brings a message.

@@ -140,7 +140,7 @@ fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
     let acts = [Act::Hold, Act::HoldReply, Act::Delay(ms(800))];
     thread::scope(|scope| {
         for act in acts {
-            scope.spawn(move || for_sizes(&[1, 3], |rig| unlock_beside_a_late_extend::<K>(rig, &act)));
+            scope.spawn(move || for_sizes(&[1, 3, 5], |rig| unlock_beside_a_late_extend::<K>(rig, &act)));
         }
     });
 }
@@ -148,12 +148,14 @@ fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
 fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
     let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
     let token = guard.id().as_str().to_owned();
+    // The servers know the script then: else one that answers while the first is waited for is sent it as the round ends, and nobody waits.
+    guard.extend(ms(1500)).unwrap();
     let fault = rig.proxies[0].on("extend", act.clone());
     fault.wait_hit(SOON);
     let (unlocked, took) = timed(|| K::unlock(guard));
     let returned = Instant::now();
     unlocked.unwrap();
-    assert!(took < 3 * NODE_TIMEOUT + SLACK, "{took:?}");
+    assert!(took < 2 * NODE_TIMEOUT + SLACK, "{took:?}");
     // Of three nodes the one that did not answer may be left out of the release; the lock is free all the same.
     assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
     fault.release();
@@ -165,23 +167,27 @@ fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
 
 fn fault_26_renewals_race_releases<K: Kind>() {
     const ROUNDS: usize = 12;
-    for_sizes(&[1, 3], |rig| {
-        let locks = rig.builder().node_timeout(ms(150)).lease(ms(180)).build().unwrap();
+    for_sizes(&[1, 3, 5], |rig| {
+        let locks = rig.builder().node_timeout(ms(300)).lease(ms(450)).build().unwrap();
         let race = |thread: usize| {
             let key = format!("race:{thread}");
             let lock = K::new(&locks, &key);
             let mut ended = Vec::new();
-            for round in 0..ROUNDS {
+            let start = Instant::now();
+            // On a busy machine so short a lease can be lost, or a reply come too late; then nothing is promised, and the round is no round.
+            for round in (0..ROUNDS).cycle() {
+                if ended.len() == ROUNDS || start.elapsed() > SOON {
+                    break;
+                }
                 let guard = lock.lock().unwrap();
                 let token = guard.id().as_str().to_owned();
-                // The renewal is due after 60 ms: unlock a little before, at the same time, and a little after.
-                let held = ms(59) + Duration::from_micros(300) * u32::try_from(round).unwrap();
+                // The renewal is due after 150 ms: unlock a little before, at the same time, and a little after.
+                let held = ms(149) + Duration::from_micros(300) * u32::try_from(round).unwrap();
                 let until = Instant::now() + held;
                 while Instant::now() < until {
                     thread::yield_now();
                     thread::sleep(Duration::from_micros(50));
                 }
-                // On a busy machine so short a lease can be lost, or a reply come too late; then nothing is promised here.
                 if K::unlock(guard).is_ok() {
                     ended.push((token, Instant::now()));
                     assert!(rig.holding(&key) <= rig.minority());
@@ -193,7 +199,7 @@ fn fault_26_renewals_race_releases<K: Kind>() {
             let threads: Vec<_> = (0..3).map(|i| (i, &race)).map(|(i, race)| scope.spawn(move || race(i))).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(ended.len() > ROUNDS, "the machine is too busy: {} rounds", ended.len());
+        assert!(ended.len() >= ROUNDS, "the machine is too busy: {} rounds", ended.len());
         assert!(rig.proxies[0].count("extend") > 0, "no renewal took part in the race");
         stays("no key comes back", ms(200), || (0..3).all(|i| rig.holding(&format!("race:{i}")) <= rig.minority()));
         for (token, returned) in ended {

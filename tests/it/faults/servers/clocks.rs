@@ -2,13 +2,13 @@
 //!
 //! No clock is touched. `PEXPIRE` moves a key's end to where the jump would have put it, and `PERSIST` to the end of all days.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
-use crate::faults::support::{LEASE, LONG, PATIENT, Rig, SOON, for_each_n};
+use crate::faults::support::{LEASE, LONG, PATIENT, Rig, SOON, for_each_n, lost_by_renewal};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(
@@ -28,8 +28,8 @@ fn jump_forward(server: &Server) {
 }
 
 /// Renewed as often as a short lease, and so long that no stutter of the machine ends it.
-fn hold<K: Kind>(rig: &Rig) -> K::Guard {
-    let guard = K::new(&rig.open(), KEY).lease(LEASE).lock().unwrap();
+fn hold<K: Kind>(rig: &Rig, lease: Duration) -> K::Guard {
+    let guard = K::new(&rig.open(), KEY).lease(lease).lock().unwrap();
     guard.extend(LONG).unwrap();
     guard
 }
@@ -41,7 +41,7 @@ fn is_left_by_all(rig: &Rig) {
 fn fault_15_one_clock_of_several_jumps_forward<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let rig = Rig::start(n);
-        let guard = hold::<K>(&rig);
+        let guard = hold::<K>(&rig, LEASE);
         let fence = guard.fencing_token().unwrap();
         let other = K::new(&rig.open_direct(), KEY);
         // One after the other: what was filled again is as good as what never ended.
@@ -80,22 +80,22 @@ fn fault_15_a_clock_jumps_forward_without_a_spare_vote<K: Kind>() {
 
 fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     let rig = Rig::start(1);
-    let guard = hold::<K>(&rig);
+    let guard = hold::<K>(&rig, PATIENT);
     let fence = guard.fencing_token().unwrap();
     jump_forward(&rig.servers[0]);
+    let jumped = Instant::now();
     // Nobody knows before the next renewal; a fence tells the two holders apart.
     let other = K::new(&rig.open_direct(), KEY).lease(LONG).lock().unwrap();
     assert!(other.fencing_token().unwrap() > fence);
-    eventually("the renewal finds it", SOON, || guard.check().is_err());
-    assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Taken));
+    assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, jumped), LostReason::Taken);
     drop(guard);
     other.check().unwrap();
     assert_eq!(rig.holding(KEY, other.id().as_str()), 1);
     K::unlock(other).unwrap();
     // The same with nobody who took it.
-    let guard = hold::<K>(&rig);
+    let guard = hold::<K>(&rig, PATIENT);
     jump_forward(&rig.servers[0]);
-    eventually("the renewal finds it", SOON, || guard.check().is_err());
+    lost_by_renewal::<K>(&guard, PATIENT, Instant::now());
     assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Deleted));
     assert!(rig.is_free(KEY), "nothing is created again");
 }
@@ -104,7 +104,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
 fn fault_15_clocks_jump_backward<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
-        let guard = hold::<K>(&rig);
+        let guard = hold::<K>(&rig, LEASE);
         let fence = guard.fencing_token().unwrap();
         let hours = 3 * 3_600_000_u64;
         for server in &rig.servers {

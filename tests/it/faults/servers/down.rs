@@ -6,14 +6,15 @@ use redlock_sync::{Error, LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
 use crate::faults::support::{
-    LEASE, LONG, NODE_TIMEOUT, PATIENT, Rig, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named,
-    within,
+    LEASE, LONG, NODE_TIMEOUT, PATIENT, Rig, SLACK, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline,
+    nodes_named, within,
 };
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(
     fault_01_server_killed_while_held,
     fault_01_unlock_after_the_kill,
+    fault_01_unlock_while_a_renewal_hangs,
     fault_01_loss_is_told_in_time_though_a_renewal_hangs,
     fault_10_a_minority_is_down,
     fault_11_a_majority_is_down_while_held,
@@ -35,18 +36,32 @@ fn fault_01_server_killed_while_held<K: Kind>() {
 /// Killed outright, and behind a network that swallows everything.
 fn fault_01_unlock_after_the_kill<K: Kind>() {
     let rig = Rig::start(1);
-    let locks = rig.open();
+    let timeout = 2 * SLACK;
+    let locks = rig.builder().node_timeout(timeout).build().unwrap();
     let hold = |key| K::new(&locks, key).lease(LONG).lock().unwrap();
     let (a, b) = (hold("a"), hold("b"));
     rig.proxies[0].black_hole();
-    let error = within(3 * NODE_TIMEOUT, "unlock() without answers", || K::unlock(a).unwrap_err());
+    let error = within(2 * timeout, "unlock() without answers", || K::unlock(a).unwrap_err());
     assert!(matches!(&error, Error::Unconfirmed { key, confirmed: 0, of: 1, .. } if key == "a"), "{error}");
     assert_eq!(nodes_named(&error).len(), 1);
     rig.servers[0].kill();
     rig.proxies[0].heal();
-    let error = within(3 * NODE_TIMEOUT, "unlock() without a server", || K::unlock(b).unwrap_err());
+    let error = within(2 * timeout, "unlock() without a server", || K::unlock(b).unwrap_err());
     assert!(matches!(&error, Error::Unconfirmed { key, confirmed: 0, of: 1, .. } if key == "b"), "{error}");
     assert_eq!(nodes_named(&error).len(), 1);
+}
+
+/// It waits for the round under way, and then for its own.
+fn fault_01_unlock_while_a_renewal_hangs<K: Kind>() {
+    let rig = Rig::start(1);
+    let timeout = Duration::from_millis(750);
+    let locks = rig.builder().node_timeout(timeout).build().unwrap();
+    let guard = K::new(&locks, "a").lease(PATIENT + timeout).lock().unwrap();
+    let renewals = rig.count("extend");
+    rig.proxies[0].black_hole();
+    rig.proxies[0].wait_count("extend", renewals + 1, SOON);
+    let error = within(2 * timeout, "unlock() behind a renewal", || K::unlock(guard).unwrap_err());
+    assert!(matches!(error, Error::Unconfirmed { confirmed: 0, of: 1, .. }), "{error}");
 }
 
 /// The node timeout is nearly as long as the lease: the renewal that is under way when the lease ends must not keep the news back.
@@ -95,7 +110,7 @@ fn fault_11_a_majority_is_down_while_held<K: Kind>() {
         let guard = K::new(&locks, "a").lock().unwrap();
         let other = K::new(&locks, "b").lease(PATIENT).lock().unwrap();
         rig.servers[..rig.need()].iter().for_each(Server::kill);
-        let error = within(3 * NODE_TIMEOUT, "unlock()", || K::unlock(other).unwrap_err());
+        let error = within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(other).unwrap_err());
         assert!(matches!(error, Error::Unconfirmed { of, .. } if of == n), "{error}");
         assert_eq!(nodes_named(&error).len(), rig.need());
         let (_, reason) = lost_at_own_deadline::<K>(&guard);

@@ -41,7 +41,7 @@ fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
 }
 
 fn fault_17_a_full_server<K: Kind>() {
-    for_each_n(&[1, 3], |n| {
+    for_each_n(&[1, 3, 5], |n| {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
         let guard = K::new(&locks, "held").lease(PATIENT).lock().unwrap();

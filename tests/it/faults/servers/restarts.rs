@@ -4,15 +4,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redlock_sync::{LeaseState, LostReason, Redlock};
-use redlock_tests::{Server, eventually, poll};
+use redlock_tests::{Server, eventually};
 
-use crate::faults::support::{LONG, PATIENT, Rig, SOON, for_each_n, warm};
+use crate::faults::support::{LONG, PATIENT, Rig, SOON, for_each_n, lost_by_renewal, warm};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(
     fault_02_a_server_restarts_empty,
     fault_02_a_majority_restarts_empty,
-    fault_03_one_of_three_restarts_empty,
+    fault_03_one_of_several_restarts_empty,
     fault_03_a_restarted_node_casts_no_vote,
     fault_04_failover_to_a_replica_without_the_key,
     fault_16_scripts_are_flushed,
@@ -24,18 +24,10 @@ fn fault_02_a_server_restarts_empty<K: Kind>() {
     let rig = Rig::start(1);
     let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
     rig.servers[0].restart();
-    assert_eq!(lost_by_renewal::<K>(&guard), LostReason::Deleted);
+    assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
     assert_eq!(rig.servers[0].keys(), [""; 0], "nothing is re-created");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     assert_eq!(rig.servers[0].keys(), [""; 0]);
-}
-
-/// Waits for a loss that comes at the next renewal, not at the end of the lease; its reason.
-fn lost_by_renewal<K: Kind>(guard: &K::Guard) -> LostReason {
-    let deadline = Instant::now() + guard.remaining();
-    let lost = poll(SOON, || guard.check().err()).expect("lost");
-    assert!(Instant::now() < deadline, "lost only at the end of the lease");
-    lost.lost_reason().unwrap_or_else(|| panic!("{lost}"))
 }
 
 fn fault_02_a_majority_restarts_empty<K: Kind>() {
@@ -46,35 +38,38 @@ fn fault_02_a_majority_restarts_empty<K: Kind>() {
         // All down before the first comes back, or a renewal in between would fill that one again.
         struck.iter().for_each(Server::kill);
         struck.iter().for_each(Server::restart);
-        assert_eq!(lost_by_renewal::<K>(&guard), LostReason::Deleted);
+        assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
         assert!(struck.iter().all(|server| server.keys().is_empty()), "nothing is re-created");
         assert!(K::unlock(guard).unwrap_err().is_lost());
         assert!(rig.is_free("a"), "given up where it was left");
     });
 }
 
-fn fault_03_one_of_three_restarts_empty<K: Kind>() {
-    let rig = Rig::start(3);
-    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
-    let token = guard.id().as_str().to_owned();
-    let fence = guard.fencing_token().unwrap();
-    let [first, second, third] = &rig.servers[..] else { panic!("three servers") };
-    second.restart();
-    guard.check().unwrap();
-    eventually("it is filled again", SOON, || second.get("a").as_deref() == Some(&token));
-    let counter: u64 = second.get("{a}:fence").unwrap().parse().unwrap();
-    assert!(counter >= fence, "the refill carries the fence");
-    assert_eq!(guard.state(), LeaseState::Held);
-    // It counts from the next round on: with it the lock survives the loss of another node.
-    first.kill();
-    let until = Instant::now() + guard.remaining();
-    eventually("renewed without the first", SOON, || {
+fn fault_03_one_of_several_restarts_empty<K: Kind>() {
+    for_each_n(&[3, 5], |n| {
+        let rig = Rig::start(n);
+        let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+        let token = guard.id().as_str().to_owned();
+        let fence = guard.fencing_token().unwrap();
+        let (others, left) = rig.servers.split_at(rig.spare());
+        let struck = &left[0];
+        struck.restart();
         guard.check().unwrap();
-        Instant::now() + guard.remaining() > until + PATIENT / 4
+        eventually("it is filled again", SOON, || struck.get("a").as_deref() == Some(&token));
+        let counter: u64 = struck.get("{a}:fence").unwrap().parse().unwrap();
+        assert!(counter >= fence, "the refill carries the fence");
+        assert_eq!(guard.state(), LeaseState::Held);
+        // It counts from the next round on: with it the lock survives the loss of as many nodes as can be missed.
+        others.iter().for_each(Server::kill);
+        let until = Instant::now() + guard.remaining();
+        eventually("renewed without the others", SOON, || {
+            guard.check().unwrap();
+            Instant::now() + guard.remaining() > until + PATIENT / 4
+        });
+        assert!(left.iter().all(|server| server.get("a").as_deref() == Some(&token)));
+        K::unlock(guard).unwrap();
+        assert!(left.iter().all(|server| server.get("a").is_none()));
     });
-    assert_eq!(third.get("a").as_deref(), Some(&*token));
-    K::unlock(guard).unwrap();
-    assert!(second.get("a").is_none() && third.get("a").is_none());
 }
 
 /// Sleeps until the wall clock is so far into a second.
@@ -142,7 +137,7 @@ fn fault_04_failover_to_a_replica_without_the_key<K: Kind>() {
     let guard = K::new(&locks, "a").lease(PATIENT).lock().unwrap();
     rig.proxies[0].target(&replica);
     rig.proxies[0].drop_connections();
-    assert_eq!(lost_by_renewal::<K>(&guard), LostReason::Deleted);
+    assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
     assert_eq!(replica.get("a"), None, "nothing is re-created");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     // And the new master works.
