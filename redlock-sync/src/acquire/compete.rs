@@ -198,7 +198,9 @@ impl<'a> Contender<'a> {
                     self.open(ballot, seen, Ticket { id, chain }, fence, span)
                 }
                 Some(Envelope { token: None, span, .. }) => {
-                    self.engine.lines.rest(quorum.now().after(span).min(self.until));
+                    // A key lives through its last millisecond.
+                    let rest = if span.is_zero() { span } else { span + NAP_SLACK };
+                    self.engine.lines.rest(quorum.now().after(rest).min(self.until));
                     Woken::Up
                 }
                 None => Woken::Up,
