@@ -331,10 +331,10 @@ fn input_11_urls_that_cannot_be() {
         ("someone:Geheimnis@host", "someone:***@host", "redis://"),
         ("host:6379", "host:6379", "redis://"),
         ("redis://", "redis://", "host is missing"),
-        ("redis://:Geheimnis@host/0?timeout=3", "redis://:***@host/0?timeout=3", "unknown parameter `timeout`"),
+        ("redis://:Geheimnis@host/0?timeout=3", "redis://:***@host/0?timeout=***", "unknown parameter `timeout`"),
         ("redis://:Geheim#nis@host", "redis://:***@host", ""),
         ("redis+unix://?pass=Geheimnis", "redis+unix://?pass=***", "path of the socket"),
-        ("unix:///a.sock?pass=Geheimnis&what=1", "unix:///a.sock?pass=***&what=1", "unknown parameter `what`"),
+        ("unix:///a.sock?pass=Geheimnis&what=1", "unix:///a.sock?pass=***&what=***", "unknown parameter `what`"),
         ("redis://:Geheimnis@ho st", "redis://:***@ho st", ""),
     ] {
         let message = config(Redlock::open(url));
