@@ -71,7 +71,7 @@ fn a_paused_node_never_makes_two_holders() {
             scope.spawn(move || contend(urls, client * 11, stop, holds));
         }
         eventually("the contenders are at work", SOON, || holds.lock().unwrap().len() >= 8);
-        pause_in_turn(&servers, 15);
+        pause_in_turn(&servers, 10);
         stop.store(true, Ordering::Relaxed);
     });
     let mut holds = holds.into_inner().unwrap();
