@@ -67,7 +67,7 @@ impl Core {
 
     /// The streak with one holder more; none if it is long enough and others wait. Who polls the key leaves no mark: for him it ends after
     /// a time, and the key is left alone for a moment.
-    fn next_streak(&self) -> Option<Streak> {
+    pub(super) fn next_streak(&self) -> Option<Streak> {
         let Streak { began, since, count } = self.streak;
         let now = self.quorum.now();
         if now.since(began) > LONGEST_CHAIN {

@@ -6,11 +6,12 @@ use redlock_tests::{Act, Proxy, Server, servers};
 
 use super::*;
 use crate::clock::Clock;
-use crate::config::Limits;
+use crate::config::{LONGEST_CHAIN, Limits, MOST_IN_STREAK};
 use crate::lock::plain::Plain;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::tests::Sleeper;
 use crate::token::{Mint, granted_id};
+use crate::wait::Lines;
 
 const KEY: &str = "k";
 const LEASE: Duration = Duration::from_secs(60);
@@ -384,4 +385,58 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     }
     assert_eq!(registry.live().len(), living.len());
     assert!(registry.0.lock().len() <= 3 * living.len(), "it remembers {}", registry.0.lock().len());
+}
+
+// --- passing it on inside the process -----------------------------------------------------------------------------------
+
+/// How many holders a streak has after one more; `None` if it ends.
+fn streak(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
+    let before = rig.proxies[0].count("waiters");
+    (core.next_streak().map(|streak| streak.count), rig.proxies[0].count("waiters") - before)
+}
+
+#[test]
+fn a_streak_goes_on_without_a_look_until_it_is_long() {
+    let rig = Rig::start(1);
+    let mut core = rig.lease(terms());
+    let renewed = |rig: &Rig| Streak { began: rig.quorum.now(), since: rig.quorum.now().after(SECOND), count: 0 };
+    core.streak = renewed(&rig);
+    assert_eq!(streak(&rig, &core), (Some(1), 0));
+    core.streak.count = MOST_IN_STREAK;
+    assert_eq!(streak(&rig, &core), (Some(0), 1), "so many: it looks, and nobody else waits");
+    core.streak = Streak { since: Tick::ZERO, ..renewed(&rig) };
+    assert_eq!(streak(&rig, &core), (Some(0), 1), "for so long");
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(core.key.waiting()).arg(1_u64 << 50).arg("w"));
+    assert_eq!(streak(&rig, &core), (None, 1), "another process waits");
+    core.streak = renewed(&rig);
+    rig.clock.sleep_through(LONGEST_CHAIN * 2);
+    core.streak.since = rig.quorum.now().after(SECOND);
+    assert_eq!(streak(&rig, &core), (None, 0), "those who poll get their turn");
+}
+
+#[test]
+fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
+    let rig = Rig::start(1);
+    let lines = Lines::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
+    let name: Arc<str> = KEY.into();
+    std::thread::scope(|scope| {
+        let core = rig.lease(terms());
+        core.keep_turn(lines.try_enter(&name).unwrap());
+        scope.spawn(|| assert!(matches!(lines.enter(&name, Tick::NEVER, &terms()), crate::wait::Entered::Closed)));
+        redlock_tests::eventually("somebody waits", SOON, || {
+            core.turn.lock().as_ref().unwrap().has_successor(&terms())
+        });
+        rig.proxies[0].refuse();
+        core.tick();
+        assert!(core.pass_on().is_none(), "{:?}", core.state());
+        rig.proxies[0].heal();
+        redlock_tests::eventually("it is held again", SOON, || {
+            core.tick();
+            core.state() == LeaseState::Held
+        });
+        rig.clock.sleep_through(LEASE - SECOND * 3);
+        core.state.lock().now = LeaseState::Held;
+        assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
+        lines.close();
+    });
 }
