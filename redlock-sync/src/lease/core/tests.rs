@@ -356,6 +356,10 @@ fn a_lease_is_revoked_once() {
     let released = rig.lease(terms());
     released.release(SECOND);
     assert_eq!(released.revoke(), Ok(false));
+    let unreachable = rig.lease(terms());
+    rig.proxies[0].refuse();
+    assert!(matches!(unreachable.revoke(), Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })));
+    assert_eq!(reason(&unreachable), Some(LostReason::Revoked), "its guard may not go on");
 }
 
 #[test]
@@ -368,6 +372,13 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     assert!(release.haunted);
     drop(io);
     assert_eq!(core.state(), LeaseState::Released);
+    assert!(rig.servers[0].del(KEY));
+    let lost = rig.lease(terms());
+    let io = lost.io.lock();
+    rig.clock.sleep_through(LEASE);
+    let release = std::thread::scope(|scope| scope.spawn(|| lost.release(SECOND / 10)).join().unwrap());
+    assert_eq!(release.result.unwrap_err().lost_reason(), Some(LostReason::Expired));
+    drop(io);
 }
 
 #[test]
