@@ -121,7 +121,7 @@ impl<'a> Contender<'a> {
     }
 
     fn attempt(&mut self, is_bare: bool, is_last: bool) -> Result<Lease, Box<Refusal>> {
-        let by = self.engine.round_deadline();
+        let by = self.engine.quorum.round_deadline();
         if is_bare {
             return self.engine.attempt(self.request, None, None, by);
         }
@@ -163,8 +163,8 @@ impl<'a> Contender<'a> {
         let span = grant_span(self.request.terms.lease);
         let grant = Grant { next: &next, span, chain, with_fence: quorum.are_fences_wanted() };
         let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(self.waiter()), grant: Some(grant) };
-        let timeout = quorum.limits.node_timeout;
-        let by = quorum.now().min(self.until).after(timeout);
+        // A wait that is over has one node timeout in all for what was under way and for this.
+        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
         quorum.round(&self.request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
     }
 

@@ -168,7 +168,7 @@ impl Engine {
     /// The attempt of one who does not wait. The bare call cannot tell a lock that is held from one that was granted to nobody, such as a
     /// waiter that died; where that may be so, the full one follows. Both together take one node timeout at most.
     fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
-        let by = self.round_deadline();
+        let by = self.quorum.round_deadline();
         let outcome = match self.attempt(request, None, None, by) {
             Err(refusal) if refusal.was_granted() && self.quorum.now() < by => {
                 let nobody = Waiter { id: "", stays: Duration::ZERO, was_marked: false };
@@ -189,10 +189,6 @@ impl Engine {
         let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
         *outage = Some(Outage { since, last: self.quorum.now() });
         since
-    }
-
-    fn round_deadline(&self) -> Tick {
-        self.quorum.now().after(self.quorum.limits.node_timeout)
     }
 
     /// One round with a token of its own, which nobody waits for beyond `by`. What it set is taken back before it returns an error.
@@ -330,7 +326,7 @@ impl Engine {
     /// Asks all nodes who holds the lock: the token that a majority has, and until when it surely does.
     pub(crate) fn holder(&self, key: &Key, call: &crate::script::Call) -> Result<Option<Holder>, Error> {
         self.ready()?;
-        let by = self.round_deadline();
+        let by = self.quorum.round_deadline();
         let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);
         if !ballot.tally().is_answered() {
             return Err(self.quorum.failed("inspect", key.as_str(), &ballot));

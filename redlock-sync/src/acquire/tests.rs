@@ -4,21 +4,18 @@ use redlock_tests::{Server, servers};
 
 use super::compete::Woken;
 use super::*;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::SystemClock;
 use crate::config::{Limits, Retry};
 use crate::lock::plain::Plain;
-use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::tests::quorum;
 use crate::token::granted_id;
 
 const SPAN: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn engine(urls: &[String], unavailable_after: Duration) -> Arc<Engine> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
     let limits = Limits { unavailable_after, node_timeout: TIMEOUT, ..Limits::default() };
-    let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
-    Engine::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), clock, limits))
+    Engine::new(quorum(urls.iter().cloned(), limits, Arc::new(SystemClock)))
 }
 
 /// Its server is never asked for anything.
@@ -239,7 +236,7 @@ fn who_was_marked_as_waiting_is_unmarked_by_his_release() {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
         let lease = mail
             .engine
-            .attempt(&plain_request(), mark, None, mail.engine.round_deadline())
+            .attempt(&plain_request(), mark, None, mail.engine.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // Beyond what the acquire has unmarked itself.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&waiting).arg(1_u64 << 50).arg("w"));

@@ -84,7 +84,8 @@ impl Mutex {
         self.take_unless_mine(Wait::No)
     }
 
-    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer.
+    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
+    /// and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if it was held all the time (at once if by this thread), [`Unavailable`](Error::Unavailable) if no

@@ -81,7 +81,8 @@ impl ReentrantMutex {
         self.enter(Wait::No)
     }
 
-    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer.
+    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
+    /// and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
     /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for [`lock`](ReentrantMutex::lock).

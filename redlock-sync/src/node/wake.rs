@@ -59,16 +59,15 @@ impl Wakes {
     }
 
     fn blpop(&self, link: &mut Link, list: &str, times: Times) -> Result<redis::Value, Broken> {
-        let now = self.host.clock.now();
         // Zero would block for ever.
-        let seconds = format!("{:.3}", times.wait.since(now).as_secs_f64().max(0.001));
+        let seconds = format!("{:.3}", self.host.time_left(times.wait).as_secs_f64().max(0.001));
         link.send(&redis::cmd("BLPOP").arg(list).arg(seconds).get_packed_command())?;
-        link.receive_blocking(times.patience.since(now))
+        link.receive_blocking(self.host.time_left(times.patience))
     }
 
     /// What is left until then, and never more than a node timeout.
-    fn time_left(&self, until: Tick) -> Duration {
-        until.since(self.host.clock.now()).min(self.host.settings.node_timeout)
+    fn round_left(&self, until: Tick) -> Duration {
+        self.host.time_left(until).min(self.host.settings.node_timeout)
     }
 
     /// Asked once per connection.
@@ -77,7 +76,7 @@ impl Wakes {
             return Ok(id);
         }
         link.send(&redis::cmd("CLIENT").arg("ID").get_packed_command())?;
-        let reply = link.receive(self.time_left(until))?;
+        let reply = link.receive(self.round_left(until))?;
         let id = if let redis::Value::Int(id) = reply { id } else { 0 };
         link.client_id = Some(id);
         Ok(id)
@@ -94,7 +93,7 @@ impl Wakes {
         if pool.state().connections >= pool.max_size() || self.host.breaker.outage().is_some() {
             return None;
         }
-        let link = pool.get_timeout(self.time_left(until)).ok()?;
+        let link = pool.get_timeout(self.round_left(until)).ok()?;
         (!self.host.is_stale(&link)).then_some(link)
     }
 

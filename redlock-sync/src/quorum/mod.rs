@@ -68,6 +68,11 @@ impl Quorum {
         self.clock.now()
     }
 
+    /// By when a round that begins now has to end.
+    pub(crate) fn round_deadline(&self) -> Tick {
+        self.now().after(self.limits.node_timeout)
+    }
+
     /// Remembers that leases of this length are in use.
     pub(crate) fn note_lease(&self, lease: Duration) {
         let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);

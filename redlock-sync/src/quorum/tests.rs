@@ -8,7 +8,6 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::key::Key;
 use crate::lock::plain::Plain;
-use crate::node::{NodeSettings, NodeUrl};
 use crate::primitive::{GiveUp, Primitive};
 use crate::token::LockId;
 
@@ -18,11 +17,7 @@ const KEY: &str = "k";
 const TOKEN: &str = "t";
 
 fn quorum(urls: impl Iterator<Item = String>) -> Quorum {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let urls: Vec<_> = urls.map(|url| NodeUrl::parse(&url).unwrap()).collect();
-    let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
-    let limits = Limits { node_timeout: TIMEOUT, ..Limits::default() };
-    Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), clock, limits)
+    crate::tests::quorum(urls, Limits { node_timeout: TIMEOUT, ..Limits::default() }, Arc::new(SystemClock))
 }
 
 /// Servers behind proxies, each of which has the key with our token.

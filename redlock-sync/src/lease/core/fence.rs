@@ -38,7 +38,7 @@ impl Core {
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
     fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
         let call = self.primitive.fence(&self.id, fence);
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         io.holding.clear(&ballot.votes);
         let until = io.holding.deadline().min(self.hold_end);
         if self.quorum.now() >= until {

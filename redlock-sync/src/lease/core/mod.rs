@@ -314,17 +314,13 @@ impl Core {
 
     // --- rounds -------------------------------------------------------------------------------------------------------
 
-    fn round_deadline(&self) -> Tick {
-        self.quorum.now().after(self.quorum.limits.node_timeout)
-    }
-
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
         let call = self.primitive.extend(&self.id, lease);
         // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
         let by = {
             let mut state = self.state.lock();
-            let by = self.round_deadline().min(state.until);
+            let by = self.quorum.round_deadline().min(state.until);
             state.latest = state.latest.max(by.after(lease));
             by
         };
@@ -403,7 +399,7 @@ impl Core {
         let fence = Some(io.fence.unwrap_or(io.holding.fence())).filter(|fence| *fence > 0);
         let attempt = Attempt { id: &self.id, lease, fence, waiter: None, tickets: &[] };
         let call = self.primitive.acquire(&attempt);
-        let filled = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &is_empty);
+        let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
         io.haunted |= filled.ghost;
     }
 
@@ -430,7 +426,7 @@ impl Core {
         let mut io = self.io.lock();
         let lease = self.next_lease(self.quorum.now());
         let call = self.primitive.extend(&self.id, lease);
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.round_deadline(), &|_| true);
+        let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         io.holding.apply(&ballot.votes, ballot.started, lease);
         let until = io.holding.deadline().min(self.hold_end);
         if ballot.tally().won() && until.since(self.quorum.now()) >= self.quorum.limits.min_validity {
@@ -438,7 +434,7 @@ impl Core {
             self.state.lock().until = until;
             return true;
         }
-        let by = self.round_deadline();
+        let by = self.quorum.round_deadline();
         self.release_rounds(&io, by, false);
         false
     }

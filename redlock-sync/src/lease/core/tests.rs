@@ -8,8 +8,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::config::{LONGEST_CHAIN, Limits, MOST_IN_STREAK};
 use crate::lock::plain::Plain;
-use crate::node::{NodeSettings, NodeUrl, Nodes};
-use crate::tests::Sleeper;
+use crate::tests::{Sleeper, quorum};
 use crate::token::{Mint, granted_id};
 use crate::wait::Lines;
 
@@ -40,11 +39,8 @@ impl Rig {
         }
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
         let clock = Arc::new(Sleeper::default());
-        let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-        let urls: Vec<_> = proxies.iter().map(|proxy| NodeUrl::parse(&proxy.url()).unwrap()).collect();
-        let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
         let limits = Limits { node_timeout: TIMEOUT, restart_guard: false, ..Limits::default() };
-        let quorum = Quorum::new(Nodes::new(&urls, settings, &shared).unwrap(), shared, limits);
+        let quorum = quorum(proxies.iter().map(Proxy::url), limits, Arc::clone(&clock) as Arc<dyn Clock>);
         Rig { servers, proxies, clock, quorum: Arc::new(quorum), mint: Mint::new() }
     }
 
@@ -62,7 +58,7 @@ impl Rig {
         let lease = Core::first_lease(&start.terms);
         let attempt = Attempt { id: &start.id, lease, fence, waiter: None, tickets: &[] };
         let call = start.primitive.acquire(&attempt);
-        let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.now().after(TIMEOUT), &|_| true);
+        let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
         Core::won(start, &ballot)
     }

@@ -64,7 +64,7 @@ const CONTROLS: [Control; 17] = [
     control("body-on-busy", "a locked function runs although the lock is busy", 1, "reset"),
     control("half-is-enough", "less than a majority is enough", 3, "hole,refuse"),
     Control {
-        // A node that is as young as the run votes without the guard's knowing.
+        // In the first seconds all servers are young, and a restart cannot be told from a cold start of all.
         seconds: 25,
         gap: 120,
         ..control("young-votes", "a node that restarted empty just now casts votes", 3, "amnesia")
