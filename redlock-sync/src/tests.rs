@@ -98,9 +98,9 @@ impl Rig {
         settings(self.servers.iter().map(Server::url)).build().unwrap()
     }
 
-    /// What came in from the machine that sleeps.
+    /// What came in from the machine that sleeps, but for the talk on a new connection, of which there can be one more at any time.
     fn calls(&self) -> usize {
-        self.proxies.iter().map(|proxy| proxy.count("*")).sum()
+        self.proxies.iter().flat_map(Proxy::seen).filter(|call| call.name != "INFO").count()
     }
 
     fn has(&self, token: &str) -> bool {
@@ -169,7 +169,10 @@ fn fault_13_a_machine_sleeps_for_a_part_of_its_lease<K: Kind>() {
         eventually("the lease is renewed", SOON, || guard.remaining() > LEASE * 9 / 10);
         assert_eq!(guard.state(), LeaseState::Held);
         K::unlock(guard).unwrap();
-        assert!(rig.is_free());
+        // Not everywhere: a spare connection that was being made during the sleep has timed out, and its node is left out for a moment.
+        let free = rig.servers.iter().filter(|server| server.get(KEY).is_none()).count();
+        assert!(free > rig.servers.len() / 2, "free on {free}");
+        K::unlock(K::try_lock(&rig.elsewhere()).unwrap()).unwrap();
     });
 }
 

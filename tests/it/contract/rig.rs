@@ -62,7 +62,7 @@ pub(super) fn teach(server: &Server) {
 
 /// How many commands came in that are not the talk on a new connection, of which there can be one more at any time.
 pub(super) fn calls(proxy: &Proxy) -> usize {
-    proxy.count("*") - proxy.count("INFO")
+    proxy.seen().iter().filter(|call| call.name != "INFO").count()
 }
 
 /// All keys on a server but the fence counters, each of which must have a time to live.
