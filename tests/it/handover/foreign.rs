@@ -33,14 +33,14 @@ impl Foreigner {
         set.is_some()
     }
 
-    /// Each 5 ms, for so long at most.
+    /// Each ms, for so long at most.
     fn lock(&mut self, patience: Duration) -> bool {
         let start = Instant::now();
         while start.elapsed() < patience {
             if self.try_lock() {
                 return true;
             }
-            thread::sleep(ms(5));
+            thread::sleep(ms(1));
         }
         false
     }
@@ -81,7 +81,8 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
             // Ours hand the lock on among themselves.
             let before = passed.load(Ordering::Relaxed) + 200;
             eventually("ours contend", SOON, || passed.load(Ordering::Relaxed) > before);
-            let (got, took) = timed(|| foreigner.lock(Duration::from_secs(8)));
+            // A chance each second or so; on a busy machine newcomers of ours are there first, time and again.
+            let (got, took) = timed(|| foreigner.lock(Duration::from_secs(60)));
             if got {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
                 thread::sleep(ms(2));
@@ -129,8 +130,13 @@ fn no_chain_of_grants_goes_on_for_ever() {
             let took = links[links.len() - 1] - links[0];
             assert!(took < ms(1000) + SLACK, "N = {n}, {id:?}: {took:?}");
         }
-        let links: usize = chains.values().map(Vec::len).sum();
-        assert!(links > 2 * begun.len(), "N = {n}, {id:?}: {links} in chains, {} not", begun.len());
+        // On a busy machine newcomers break many of them early.
+        let longest = chains.values().map(Vec::len).max();
+        assert!(
+            longest > Some(4),
+            "N = {n}, {id:?}: no chain is longer than {longest:?}; {} releases without",
+            begun.len()
+        );
     };
     thread::scope(|scope| {
         scope.spawn(|| test(1, None));
