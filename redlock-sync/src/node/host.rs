@@ -122,6 +122,11 @@ impl Host {
         }
     }
 
+    /// An attempt to connect is under way.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.connecting.load(Ordering::Acquire) > 0
+    }
+
     fn only_slot(&self) -> Option<Slot<'_>> {
         let taken = self.connecting.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
         taken.is_ok().then(|| Slot(&self.connecting)) // Lazily: dropping a slot gives it back.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::host::Host;
 use super::link::Link;
 use super::manager::{self, LinkPool, PooledLink};
@@ -14,11 +16,19 @@ use crate::clock::Tick;
 /// asks now, by its first try without patience.
 const FRESH: Duration = Duration::from_millis(20);
 
+/// Between two looks whether a connection has come.
+const LOOK: Duration = Duration::from_micros(250);
+
+/// Who waits for a connection, of which one was asked for, asks again after this long if none is being made: somebody else may have got his.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Two pools: whoever lets go of a lock never waits behind those who want one.
 pub(super) struct Pools {
     host: Arc<Host>,
     ordinary: OnceLock<LinkPool>,
     reserved: OnceLock<LinkPool>,
+    /// When one more connection was asked for last.
+    asked: Mutex<Tick>,
 }
 
 /// What came of asking for a connection.
@@ -31,16 +41,18 @@ pub(super) enum Taken {
 
 impl Pools {
     pub(super) fn new(host: Arc<Host>) -> Pools {
-        Pools { host, ordinary: OnceLock::new(), reserved: OnceLock::new() }
+        Pools { host, ordinary: OnceLock::new(), reserved: OnceLock::new(), asked: Mutex::new(Tick::ZERO) }
     }
 
     /// Takes a connection; waits for one as long as there is patience, until `by` at most.
     pub(super) fn take(&self, lane: Lane, by: Tick, patience: Patience) -> Taken {
+        if let Patience::Slice(slice) = patience {
+            return self.look(lane, self.host.clock.now().after(slice).min(by), by);
+        }
         match (self.at_hand(lane), patience) {
             (Some(link), _) => Taken::Link(link),
-            (None, Patience::Wait) => self.wait(lane, by, by),
-            (None, Patience::Slice(slice)) => self.wait(lane, self.host.clock.now().after(slice).min(by), by),
-            (None, Patience::AtOnce) => self.start_one(lane),
+            (None, Patience::Wait) => self.wait(lane, by),
+            (None, _) => self.start_one(lane),
         }
     }
 
@@ -74,24 +86,70 @@ impl Pools {
 
     /// Has a connection made in the background: a round that finds all nodes cold then waits for all of them at once.
     fn start_one(&self, lane: Lane) -> Taken {
+        *self.asked.lock() = self.host.clock.now();
         match self.own(lane).get_timeout(Duration::ZERO) {
             Ok(link) if !self.host.is_stale(&link) => Taken::Link(link),
             _ => Taken::Nothing,
         }
     }
 
-    /// Waits until `until`. What has not come then may still come until `by`: the end of a slice is no failure.
-    fn wait(&self, lane: Lane, until: Tick, by: Tick) -> Taken {
-        let pool = self.own(lane);
-        let asked = self.host.clock.now();
+    /// Waits for the connection that was asked for. r2d2 would begin another one for each wait, so this looks, until `until`: what has not come
+    /// then may still come until `by`.
+    fn look(&self, lane: Lane, until: Tick, by: Tick) -> Taken {
+        let began = self.host.clock.now();
         loop {
+            if let Some(taken) = self.arrived(lane, began) {
+                return taken;
+            }
             let left = self.host.time_left(until);
+            if left.is_zero() && self.host.time_left(by).is_zero() {
+                return Taken::Failed(self.gave_up(self.own(lane), began));
+            }
+            if left.is_zero() {
+                return Taken::Nothing;
+            }
+            if self.is_forgotten()
+                && let Taken::Link(link) = self.start_one(lane)
+            {
+                return Taken::Link(link);
+            }
+            self.host.clock.sleep(left.min(LOOK));
+        }
+    }
+
+    /// A connection, or the fresh news that none could be made.
+    fn arrived(&self, lane: Lane, began: Tick) -> Option<Taken> {
+        if lane == Lane::Reserved
+            && let Some(link) = self.ordinary.get().and_then(|pool| self.idle(pool))
+        {
+            return Some(Taken::Link(link));
+        }
+        while let Some(link) = self.own(lane).try_get() {
+            if !self.host.is_stale(&link) {
+                return Some(Taken::Link(link));
+            }
+            if let Some(failure) = fresh_failure(&link, began) {
+                return Some(Taken::Failed(failure));
+            }
+        }
+        None
+    }
+
+    fn is_forgotten(&self) -> bool {
+        !self.host.is_connecting() && self.host.clock.now().since(*self.asked.lock()) >= ASK_AGAIN
+    }
+
+    /// Waits until `by`.
+    fn wait(&self, lane: Lane, by: Tick) -> Taken {
+        let pool = self.own(lane);
+        let began = self.host.clock.now();
+        loop {
+            let left = self.host.time_left(by);
             // r2d2 wakes nobody when a broken connection leaves a full pool: look again from time to time.
-            let got = pool.get_timeout(left.min(self.host.settings.node_timeout / 4));
-            match got {
+            match pool.get_timeout(left.min(self.host.settings.node_timeout / 4)) {
                 Ok(link) if !self.host.is_stale(&link) => return Taken::Link(link),
                 Ok(link) => {
-                    if let Some(failure) = fresh_failure(&link, asked) {
+                    if let Some(failure) = fresh_failure(&link, began) {
                         return Taken::Failed(failure);
                     }
                 }
@@ -101,18 +159,21 @@ impl Pools {
                     }
                 }
             }
-            if left.is_zero() && self.host.time_left(by).is_zero() {
-                return Taken::Failed(self.gave_up(pool, asked));
-            }
             if left.is_zero() {
-                return Taken::Nothing;
+                return Taken::Failed(self.gave_up(pool, began));
             }
         }
     }
 
+    /// How many ordinary ones there are.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> u32 {
+        self.ordinary.get().map_or(0, |pool| pool.state().connections)
+    }
+
     /// Nothing came in time: all connections are in use, or none could be made. The latter is the node's fault.
-    fn gave_up(&self, pool: &LinkPool, asked: Tick) -> Failure {
-        let waited = self.host.clock.now().since(asked);
+    fn gave_up(&self, pool: &LinkPool, began: Tick) -> Failure {
+        let waited = self.host.clock.now().since(began);
         let all = pool.max_size();
         if pool.state().connections >= all {
             return Failure::unsent(Trouble::TimedOut, format!("no free connection in time: all {all} are in use"));
@@ -125,9 +186,9 @@ impl Pools {
     }
 }
 
-/// Why the link was dead on arrival, unless that was long before the call.
-fn fresh_failure(link: &Link, asked: Tick) -> Option<Failure> {
-    let fresh = link.made() >= asked.before(FRESH);
+/// Why the link was dead on arrival, unless that was long before the wait for it began.
+fn fresh_failure(link: &Link, began: Tick) -> Option<Failure> {
+    let fresh = link.made() >= began.before(FRESH);
     link.failure().filter(|_| fresh).cloned()
 }
 

@@ -35,6 +35,58 @@ fn a_waiter_gets_the_place_of_a_connection_that_broke() {
     });
 }
 
+/// Sends the call as a round does it.
+fn send_in_slices<'a>(node: &'a RedisNode, call: &'a Call, lane: Lane) -> Result<Value, Failure> {
+    let by = now().after(SOON);
+    let slices = std::iter::repeat(Patience::Slice(Duration::from_millis(2)));
+    for patience in std::iter::once(Patience::AtOnce).chain(slices) {
+        match node.begin(call, lane, by, patience) {
+            Begun::Sent(pending) => return pending.finish(by).result,
+            Begun::Failed(failure) => return Err(failure),
+            Begun::Cold => {}
+        }
+    }
+    unreachable!("a call fails in time")
+}
+
+#[test]
+fn a_cold_node_is_connected_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    // Long enough for many looks.
+    proxy.latency(Duration::from_millis(50));
+    let nodes = patient(&[proxy.url()]);
+    assert!(send_in_slices(first(&nodes), &acquire("k", "a"), Lane::Ordinary).is_ok());
+    assert_eq!((proxy.connections(), first(&nodes).pools.connections()), (1, 1));
+}
+
+#[test]
+fn a_cold_node_says_why_it_cannot_be_connected() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    server.kill();
+    let failure = send_in_slices(first(&nodes), &acquire("k", "a"), Lane::Ordinary).unwrap_err();
+    assert_eq!((failure.trouble, failure.executed), (Trouble::Unreachable, Executed::No));
+}
+
+#[test]
+fn who_lost_his_connection_to_another_asks_again() {
+    let server = Server::start();
+    let nodes = nodes_with(&[server.url()], NodeSettings { pool_size: 2, reserved_size: 1, node_timeout: SOON });
+    let node = first(&nodes);
+    let (call, by) = (acquire("k", "a"), now().after(SOON));
+    assert!(matches!(node.begin(&call, Lane::Ordinary, by, Patience::AtOnce), Begun::Cold));
+    eventually("it is connected", SOON, || node.pools.connections() == 1);
+    let Begun::Sent(pending) = node.begin(&call, Lane::Reserved, by, Patience::Wait) else { panic!() };
+    eventually("there is another", SOON, || {
+        match node.begin(&call, Lane::Ordinary, by, Patience::Slice(Duration::from_millis(2))) {
+            Begun::Sent(pending) => is_yes(&pending.finish(by)),
+            _ => false,
+        }
+    });
+    assert!(pending.finish(by).result.is_ok());
+}
+
 #[test]
 fn the_reserved_lane_uses_a_hot_ordinary_connection() {
     let server = Server::start();
