@@ -93,9 +93,9 @@ impl Pools {
         }
     }
 
-    /// Waits for the connection that was asked for. r2d2 would begin another one for each wait, so this looks, until `until`: what has not come
-    /// then may still come until `by`.
+    /// Waits until `until` for the connection that was asked for; what has not come then may still come until `by`.
     fn look(&self, lane: Lane, until: Tick, by: Tick) -> Taken {
+        let pool = self.own(lane);
         let began = self.host.clock.now();
         loop {
             if let Some(taken) = self.arrived(lane, began) {
@@ -103,18 +103,30 @@ impl Pools {
             }
             let left = self.host.time_left(until);
             if left.is_zero() && self.host.time_left(by).is_zero() {
-                return Taken::Failed(self.gave_up(self.own(lane), began));
+                return Taken::Failed(self.gave_up(pool, began));
             }
             if left.is_zero() {
                 return Taken::Nothing;
             }
-            if self.is_forgotten()
-                && let Taken::Link(link) = self.start_one(lane)
-            {
-                return Taken::Link(link);
+            if let Some(taken) = self.next(lane, left, began) {
+                return taken;
             }
-            self.host.clock.sleep(left.min(LOOK));
         }
+    }
+
+    /// Sleeps until one comes back if all are in use. While one is being made it only sleeps for a moment: waiting would begin another.
+    fn next(&self, lane: Lane, left: Duration, began: Tick) -> Option<Taken> {
+        let pool = self.own(lane);
+        if pool.state().connections >= pool.max_size() {
+            return pool.get_timeout(left).ok().and_then(|link| self.judge(link, began));
+        }
+        if self.is_forgotten()
+            && let Taken::Link(link) = self.start_one(lane)
+        {
+            return Some(Taken::Link(link));
+        }
+        self.host.clock.sleep(left.min(LOOK));
+        None
     }
 
     /// A connection, or the fresh news that none could be made.
@@ -124,15 +136,15 @@ impl Pools {
         {
             return Some(Taken::Link(link));
         }
-        while let Some(link) = self.own(lane).try_get() {
-            if !self.host.is_stale(&link) {
-                return Some(Taken::Link(link));
-            }
-            if let Some(failure) = fresh_failure(&link, began) {
-                return Some(Taken::Failed(failure));
-            }
+        std::iter::from_fn(|| self.own(lane).try_get()).find_map(|link| self.judge(link, began))
+    }
+
+    /// What a link is to a caller who has waited for it since `began`; nothing if it is stale.
+    fn judge(&self, link: PooledLink, began: Tick) -> Option<Taken> {
+        if self.host.is_stale(&link) {
+            return fresh_failure(&link, began).map(Taken::Failed);
         }
-        None
+        Some(Taken::Link(link))
     }
 
     fn is_forgotten(&self) -> bool {
@@ -146,18 +158,10 @@ impl Pools {
         loop {
             let left = self.host.time_left(by);
             // r2d2 wakes nobody when a broken connection leaves a full pool: look again from time to time.
-            match pool.get_timeout(left.min(self.host.settings.node_timeout / 4)) {
-                Ok(link) if !self.host.is_stale(&link) => return Taken::Link(link),
-                Ok(link) => {
-                    if let Some(failure) = fresh_failure(&link, began) {
-                        return Taken::Failed(failure);
-                    }
-                }
-                Err(_) => {
-                    if let Some(link) = self.at_hand(lane) {
-                        return Taken::Link(link);
-                    }
-                }
+            let got = pool.get_timeout(left.min(self.host.settings.node_timeout / 4)).ok();
+            let taken = got.map_or_else(|| self.at_hand(lane).map(Taken::Link), |link| self.judge(link, began));
+            if let Some(taken) = taken {
+                return taken;
             }
             if left.is_zero() {
                 return Taken::Failed(self.gave_up(pool, began));
