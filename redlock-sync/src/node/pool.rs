@@ -19,16 +19,22 @@ const FRESH: Duration = Duration::from_millis(20);
 /// Between two looks whether a connection has come.
 const LOOK: Duration = Duration::from_micros(250);
 
-/// Who waits for a connection, of which one was asked for, asks again after this long if none is being made: somebody else may have got his.
+/// Who waits for the connection that he asked for asks again when none has been made for this long: somebody else may have got his.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Two pools: whoever lets go of a lock never waits behind those who want one.
 pub(super) struct Pools {
     host: Arc<Host>,
-    ordinary: OnceLock<LinkPool>,
-    reserved: OnceLock<LinkPool>,
-    /// When one more connection was asked for last.
-    asked: Mutex<Tick>,
+    ordinary: Own,
+    reserved: Own,
+}
+
+/// The pool of one lane, made when it is needed.
+#[derive(Default)]
+struct Own {
+    links: OnceLock<LinkPool>,
+    /// When one more connection was asked for last, or seen to be made.
+    asked: Mutex<Option<Tick>>,
 }
 
 /// What came of asking for a connection.
@@ -41,7 +47,7 @@ pub(super) enum Taken {
 
 impl Pools {
     pub(super) fn new(host: Arc<Host>) -> Pools {
-        Pools { host, ordinary: OnceLock::new(), reserved: OnceLock::new(), asked: Mutex::new(Tick::ZERO) }
+        Pools { host, ordinary: Own::default(), reserved: Own::default() }
     }
 
     /// Takes a connection; waits for one as long as there is patience, until `by` at most.
@@ -59,8 +65,15 @@ impl Pools {
     fn own(&self, lane: Lane) -> &LinkPool {
         let settings = &self.host.settings;
         match lane {
-            Lane::Ordinary => self.ordinary.get_or_init(|| manager::pool(&self.host, settings.pool_size)),
-            Lane::Reserved => self.reserved.get_or_init(|| manager::pool(&self.host, settings.reserved_size)),
+            Lane::Ordinary => self.ordinary.links.get_or_init(|| manager::pool(&self.host, settings.pool_size)),
+            Lane::Reserved => self.reserved.links.get_or_init(|| manager::pool(&self.host, settings.reserved_size)),
+        }
+    }
+
+    fn asked(&self, lane: Lane) -> &Mutex<Option<Tick>> {
+        match lane {
+            Lane::Ordinary => &self.ordinary.asked,
+            Lane::Reserved => &self.reserved.asked,
         }
     }
 
@@ -69,7 +82,7 @@ impl Pools {
         match lane {
             Lane::Ordinary => self.idle(self.own(lane)),
             Lane::Reserved => {
-                self.ordinary.get().and_then(|pool| self.idle(pool)).or_else(|| self.idle(self.own(lane)))
+                self.ordinary.links.get().and_then(|pool| self.idle(pool)).or_else(|| self.idle(self.own(lane)))
             }
         }
     }
@@ -86,11 +99,10 @@ impl Pools {
 
     /// Has a connection made in the background: a round that finds all nodes cold then waits for all of them at once.
     fn start_one(&self, lane: Lane) -> Taken {
-        *self.asked.lock() = self.host.clock.now();
-        match self.own(lane).get_timeout(Duration::ZERO) {
-            Ok(link) if !self.host.is_stale(&link) => Taken::Link(link),
-            _ => Taken::Nothing,
-        }
+        let now = self.host.clock.now();
+        *self.asked(lane).lock() = Some(now);
+        let link = self.own(lane).get_timeout(Duration::ZERO).ok();
+        link.and_then(|link| self.judge(link, now)).unwrap_or(Taken::Nothing)
     }
 
     /// Waits until `until` for the connection that was asked for; what has not come then may still come until `by`.
@@ -106,33 +118,40 @@ impl Pools {
                 return Taken::Failed(self.gave_up(pool, began));
             }
             if left.is_zero() {
-                return Taken::Nothing;
+                return self.not_yet(lane);
             }
-            if let Some(taken) = self.next(lane, left, began) {
+            if pool.state().connections < pool.max_size() {
+                // Waiting in the pool would begin another one.
+                self.host.clock.sleep(left.min(LOOK));
+            } else if let Some(taken) = pool.get_timeout(left).ok().and_then(|link| self.judge(link, began)) {
                 return taken;
             }
         }
     }
 
-    /// Sleeps until one comes back if all are in use. While one is being made it only sleeps for a moment: waiting would begin another.
-    fn next(&self, lane: Lane, left: Duration, began: Tick) -> Option<Taken> {
-        let pool = self.own(lane);
-        if pool.state().connections >= pool.max_size() {
-            return pool.get_timeout(left).ok().and_then(|link| self.judge(link, began));
+    /// A node that is left out gets no more time than a slice for the attempt under way; else one that was silent would cost each call all of its
+    /// time.
+    fn not_yet(&self, lane: Lane) -> Taken {
+        match (self.host.breaker.outage(), self.host.is_connecting()) {
+            (Some(outage), true) => Taken::Failed(outage),
+            (Some(_), false) => self.start_one(lane),
+            (None, true) => {
+                *self.asked(lane).lock() = Some(self.host.clock.now());
+                Taken::Nothing
+            }
+            (None, false) if self.is_forgotten(lane) => self.start_one(lane),
+            (None, false) => Taken::Nothing,
         }
-        if self.is_forgotten()
-            && let Taken::Link(link) = self.start_one(lane)
-        {
-            return Some(Taken::Link(link));
-        }
-        self.host.clock.sleep(left.min(LOOK));
-        None
+    }
+
+    fn is_forgotten(&self, lane: Lane) -> bool {
+        self.asked(lane).lock().is_none_or(|asked| self.host.clock.now().since(asked) >= ASK_AGAIN)
     }
 
     /// A connection, or the fresh news that none could be made.
     fn arrived(&self, lane: Lane, began: Tick) -> Option<Taken> {
         if lane == Lane::Reserved
-            && let Some(link) = self.ordinary.get().and_then(|pool| self.idle(pool))
+            && let Some(link) = self.ordinary.links.get().and_then(|pool| self.idle(pool))
         {
             return Some(Taken::Link(link));
         }
@@ -145,10 +164,6 @@ impl Pools {
             return fresh_failure(&link, began).map(Taken::Failed);
         }
         Some(Taken::Link(link))
-    }
-
-    fn is_forgotten(&self) -> bool {
-        !self.host.is_connecting() && self.host.clock.now().since(*self.asked.lock()) >= ASK_AGAIN
     }
 
     /// Waits until `by`.
@@ -172,7 +187,7 @@ impl Pools {
     /// How many ordinary ones there are.
     #[cfg(test)]
     pub(super) fn connections(&self) -> u32 {
-        self.ordinary.get().map_or(0, |pool| pool.state().connections)
+        self.ordinary.links.get().map_or(0, |pool| pool.state().connections)
     }
 
     /// Nothing came in time: all connections are in use, or none could be made. The latter is the node's fault.
@@ -198,7 +213,7 @@ fn fresh_failure(link: &Link, began: Tick) -> Option<Failure> {
 
 impl fmt::Debug for Pools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = |pool: &OnceLock<LinkPool>| pool.get().map(LinkPool::state);
+        let state = |own: &Own| own.links.get().map(LinkPool::state);
         write!(f, "ordinary {:?}, reserved {:?}", state(&self.ordinary), state(&self.reserved))
     }
 }

@@ -50,11 +50,19 @@ impl Rig {
 
     /// The troubles of a round.
     fn ask(&self) -> Vec<Option<Trouble>> {
-        let by = self.quorum.now().after(SOON);
-        let ballot = self.quorum.round(&release(), Lane::Ordinary, by, &|_| true);
+        self.call(&release(), self.quorum.now().after(SOON))
+    }
+
+    fn call(&self, call: &Call, by: Tick) -> Vec<Option<Trouble>> {
+        let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);
         let trouble = |vote: &Vote| if let Vote::Failed(failure) = vote { Some(failure.trouble) } else { None };
         ballot.votes.iter().map(trouble).collect()
     }
+}
+
+/// A call that nothing is kept of when its answer is late.
+fn question() -> Call {
+    Plain { key: Key::new("", KEY, 100).unwrap() }.inspect()
 }
 
 fn release() -> Call {
@@ -149,6 +157,24 @@ fn who_failed_is_left_out_while_the_others_are_a_majority() {
     // Each is the only chance. While a probe is on its way there is no asking besides.
     let both = [Some(Trouble::Unreachable), Some(Trouble::Unreachable), None];
     eventually("both are asked again", SOON, || rig.ask() == both);
+}
+
+/// Also where it cannot be left out, since without it there is no majority.
+#[test]
+fn a_silent_node_costs_one_timeout_and_not_one_per_round() {
+    let rig = Rig::start(1);
+    assert_eq!(rig.ask(), [None]);
+    rig.proxies[0].black_hole();
+    let ask = || rig.call(&question(), rig.quorum.round_deadline());
+    assert_eq!(ask(), [Some(Trouble::TimedOut)]);
+    let start = rig.quorum.now();
+    for _ in 0..8 {
+        assert!(ask()[0].is_some());
+    }
+    let took = rig.quorum.now().since(start);
+    assert!(took < 4 * TIMEOUT, "{took:?}");
+    rig.proxies[0].heal();
+    eventually("it is asked again", SOON, || rig.ask() == [None]);
 }
 
 #[test]
