@@ -16,7 +16,7 @@ use crate::clock::Tick;
 /// asks now, by its first try without patience.
 const FRESH: Duration = Duration::from_millis(20);
 
-/// Between two looks whether a connection has come.
+/// Between the first two looks whether a connection has come; later ones take twice as long each.
 const LOOK: Duration = Duration::from_micros(250);
 
 /// Who waits for the connection that he asked for asks again when none has been made for this long: somebody else may have got his.
@@ -33,7 +33,7 @@ pub(super) struct Pools {
 #[derive(Default)]
 struct Own {
     links: OnceLock<LinkPool>,
-    /// When one more connection was asked for last, or seen to be made.
+    /// When one more connection was asked for last, or seen to be made; none if nothing came of it.
     asked: Mutex<Option<Tick>>,
 }
 
@@ -99,16 +99,19 @@ impl Pools {
 
     /// Has a connection made in the background: a round that finds all nodes cold then waits for all of them at once.
     fn start_one(&self, lane: Lane) -> Taken {
-        let now = self.host.clock.now();
-        *self.asked(lane).lock() = Some(now);
-        let link = self.own(lane).get_timeout(Duration::ZERO).ok();
-        link.and_then(|link| self.judge(link, now)).unwrap_or(Taken::Nothing)
+        let (pool, now) = (self.own(lane), self.host.clock.now());
+        if !is_full(pool) {
+            *self.asked(lane).lock() = Some(now);
+        }
+        let link = pool.get_timeout(Duration::ZERO).ok();
+        link.and_then(|link| self.judge(lane, link, now)).unwrap_or(Taken::Nothing)
     }
 
     /// Waits until `until` for the connection that was asked for; what has not come then may still come until `by`.
     fn look(&self, lane: Lane, until: Tick, by: Tick) -> Taken {
         let pool = self.own(lane);
         let began = self.host.clock.now();
+        let mut pause = LOOK;
         loop {
             if let Some(taken) = self.arrived(lane, began) {
                 return taken;
@@ -120,11 +123,15 @@ impl Pools {
             if left.is_zero() {
                 return self.not_yet(lane);
             }
-            if pool.state().connections < pool.max_size() {
+            if is_full(pool) {
+                let link = pool.get_timeout(left).ok();
+                if let Some(taken) = link.and_then(|link| self.judge(lane, link, began)) {
+                    return taken;
+                }
+            } else {
                 // Waiting in the pool would begin another one.
-                self.host.clock.sleep(left.min(LOOK));
-            } else if let Some(taken) = pool.get_timeout(left).ok().and_then(|link| self.judge(link, began)) {
-                return taken;
+                self.host.clock.sleep(left.min(pause));
+                pause *= 2;
             }
         }
     }
@@ -132,20 +139,25 @@ impl Pools {
     /// A node that is left out gets no more time than a slice for the attempt under way; else one that was silent would cost each call all of its
     /// time.
     fn not_yet(&self, lane: Lane) -> Taken {
-        match (self.host.breaker.outage(), self.host.is_connecting()) {
-            (Some(outage), true) => Taken::Failed(outage),
-            (Some(_), false) => self.start_one(lane),
-            (None, true) => {
-                *self.asked(lane).lock() = Some(self.host.clock.now());
+        let is_connecting = self.host.is_connecting();
+        match self.host.breaker.outage() {
+            // Those who use them learn how the node is, and it ends with their time.
+            Some(_) if is_full(self.own(lane)) => Taken::Nothing,
+            Some(outage) if is_connecting => Taken::Failed(outage),
+            Some(_) => self.start_one(lane),
+            None if self.is_forgotten(lane) => self.start_one(lane),
+            None => {
+                if is_connecting {
+                    *self.asked(lane).lock() = Some(self.host.clock.now());
+                }
                 Taken::Nothing
             }
-            (None, false) if self.is_forgotten(lane) => self.start_one(lane),
-            (None, false) => Taken::Nothing,
         }
     }
 
     fn is_forgotten(&self, lane: Lane) -> bool {
-        self.asked(lane).lock().is_none_or(|asked| self.host.clock.now().since(asked) >= ASK_AGAIN)
+        let enough = ASK_AGAIN.min(self.host.settings.node_timeout / 4);
+        self.asked(lane).lock().is_none_or(|asked| self.host.clock.now().since(asked) >= enough)
     }
 
     /// A connection, or the fresh news that none could be made.
@@ -155,15 +167,27 @@ impl Pools {
         {
             return Some(Taken::Link(link));
         }
-        std::iter::from_fn(|| self.own(lane).try_get()).find_map(|link| self.judge(link, began))
+        let mut news = None;
+        while let Some(link) = self.own(lane).try_get() {
+            match self.judge(lane, link, began) {
+                Some(Taken::Failed(failure)) => news = Some(Taken::Failed(failure)),
+                None => {}
+                found => return found,
+            }
+        }
+        news
     }
 
-    /// What a link is to a caller who has waited for it since `began`; nothing if it is stale.
-    fn judge(&self, link: PooledLink, began: Tick) -> Option<Taken> {
-        if self.host.is_stale(&link) {
-            return fresh_failure(&link, began).map(Taken::Failed);
+    /// What a link of the lane's own pool is to a caller who has waited for it since `began`; nothing if it is stale.
+    fn judge(&self, lane: Lane, link: PooledLink, began: Tick) -> Option<Taken> {
+        if !self.host.is_stale(&link) {
+            return Some(Taken::Link(link));
         }
-        Some(Taken::Link(link))
+        let news = fresh_failure(&link, began).map(Taken::Failed);
+        if news.is_none() {
+            *self.asked(lane).lock() = None;
+        }
+        news
     }
 
     /// Waits until `by`.
@@ -174,7 +198,7 @@ impl Pools {
             let left = self.host.time_left(by);
             // r2d2 wakes nobody when a broken connection leaves a full pool: look again from time to time.
             let got = pool.get_timeout(left.min(self.host.settings.node_timeout / 4)).ok();
-            let taken = got.map_or_else(|| self.at_hand(lane).map(Taken::Link), |link| self.judge(link, began));
+            let taken = got.map_or_else(|| self.at_hand(lane).map(Taken::Link), |link| self.judge(lane, link, began));
             if let Some(taken) = taken {
                 return taken;
             }
@@ -203,6 +227,11 @@ impl Pools {
         }
         failure
     }
+}
+
+/// All connections are there; those that are not idle are in use.
+fn is_full(pool: &LinkPool) -> bool {
+    pool.state().connections >= pool.max_size()
 }
 
 /// Why the link was dead on arrival, unless that was long before the wait for it began.

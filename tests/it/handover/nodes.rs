@@ -86,7 +86,7 @@ fn hand_over_works_with_a_dead_node() {
                 all.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
             })
         });
-        assert!(rig.proxies[1].count("BLPOP") > EACH, "nobody waited on the second node");
+        assert!(rig.proxies[1].count("BLPOP") > EACH / 4, "hardly anybody waited on the second node");
         assert!(longest < ms(2000) && took < Duration::from_secs(10), "longest wait {longest:?}, all {took:?}");
         let rest: Vec<_> = rig.servers[1..].iter().filter_map(|server| server.get(KEY)).collect();
         assert!(rest.len() < rig.servers.len() / 2, "granted to nobody: {rest:?}");
