@@ -152,7 +152,8 @@ pub(crate) enum Popped {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
     AtOnce,
-    /// At most this long; a connection that is still being made then is [`Begun::Cold`] until `by` has passed.
+    /// At most this long; a connection that is still being made then is [`Begun::Cold`] until `by` has passed, or [`Begun::Failed`] where the node
+    /// is left out.
     Slice(Duration),
     /// Until `by`.
     Wait,

@@ -25,13 +25,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Two pools: whoever lets go of a lock never waits behind those who want one.
 pub(super) struct Pools {
     host: Arc<Host>,
-    ordinary: Own,
-    reserved: Own,
+    ordinary: LanePool,
+    reserved: LanePool,
 }
 
 /// The pool of one lane, made when it is needed.
 #[derive(Default)]
-struct Own {
+struct LanePool {
     links: OnceLock<LinkPool>,
     /// When one more connection was asked for last, or seen to be made; none if nothing came of it.
     asked: Mutex<Option<Tick>>,
@@ -47,7 +47,7 @@ pub(super) enum Taken {
 
 impl Pools {
     pub(super) fn new(host: Arc<Host>) -> Pools {
-        Pools { host, ordinary: Own::default(), reserved: Own::default() }
+        Pools { host, ordinary: LanePool::default(), reserved: LanePool::default() }
     }
 
     /// Takes a connection; waits for one as long as there is patience, until `by` at most.
@@ -64,16 +64,17 @@ impl Pools {
 
     fn own(&self, lane: Lane) -> &LinkPool {
         let settings = &self.host.settings;
-        match lane {
-            Lane::Ordinary => self.ordinary.links.get_or_init(|| manager::pool(&self.host, settings.pool_size)),
-            Lane::Reserved => self.reserved.links.get_or_init(|| manager::pool(&self.host, settings.reserved_size)),
-        }
+        let size = match lane {
+            Lane::Ordinary => settings.pool_size,
+            Lane::Reserved => settings.reserved_size,
+        };
+        self.of(lane).links.get_or_init(|| manager::pool(&self.host, size))
     }
 
-    fn asked(&self, lane: Lane) -> &Mutex<Option<Tick>> {
+    fn of(&self, lane: Lane) -> &LanePool {
         match lane {
-            Lane::Ordinary => &self.ordinary.asked,
-            Lane::Reserved => &self.reserved.asked,
+            Lane::Ordinary => &self.ordinary,
+            Lane::Reserved => &self.reserved,
         }
     }
 
@@ -101,7 +102,7 @@ impl Pools {
     fn start_one(&self, lane: Lane) -> Taken {
         let (pool, now) = (self.own(lane), self.host.clock.now());
         if !is_full(pool) {
-            *self.asked(lane).lock() = Some(now);
+            *self.of(lane).asked.lock() = Some(now);
         }
         let link = pool.get_timeout(Duration::ZERO).ok();
         link.and_then(|link| self.judge(lane, link, now)).unwrap_or(Taken::Nothing)
@@ -131,7 +132,7 @@ impl Pools {
             } else {
                 // Waiting in the pool would begin another one.
                 self.host.clock.sleep(left.min(pause));
-                pause *= 2;
+                pause = pause.saturating_mul(2);
             }
         }
     }
@@ -141,14 +142,14 @@ impl Pools {
     fn not_yet(&self, lane: Lane) -> Taken {
         let is_connecting = self.host.is_connecting();
         match self.host.breaker.outage() {
-            // Those who use them learn how the node is, and it ends with their time.
+            // Those whose calls are on these connections find out how the node is, at the latest when their time is up.
             Some(_) if is_full(self.own(lane)) => Taken::Nothing,
             Some(outage) if is_connecting => Taken::Failed(outage),
             Some(_) => self.start_one(lane),
             None if self.is_forgotten(lane) => self.start_one(lane),
             None => {
                 if is_connecting {
-                    *self.asked(lane).lock() = Some(self.host.clock.now());
+                    *self.of(lane).asked.lock() = Some(self.host.clock.now());
                 }
                 Taken::Nothing
             }
@@ -157,7 +158,7 @@ impl Pools {
 
     fn is_forgotten(&self, lane: Lane) -> bool {
         let enough = ASK_AGAIN.min(self.host.settings.node_timeout / 4);
-        self.asked(lane).lock().is_none_or(|asked| self.host.clock.now().since(asked) >= enough)
+        self.of(lane).asked.lock().is_none_or(|asked| self.host.clock.now().since(asked) >= enough)
     }
 
     /// A connection, or the fresh news that none could be made.
@@ -185,7 +186,7 @@ impl Pools {
         }
         let news = fresh_failure(&link, began).map(Taken::Failed);
         if news.is_none() {
-            *self.asked(lane).lock() = None;
+            *self.of(lane).asked.lock() = None;
         }
         news
     }
@@ -242,7 +243,7 @@ fn fresh_failure(link: &Link, began: Tick) -> Option<Failure> {
 
 impl fmt::Debug for Pools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = |own: &Own| own.links.get().map(LinkPool::state);
+        let state = |pool: &LanePool| pool.links.get().map(LinkPool::state);
         write!(f, "ordinary {:?}, reserved {:?}", state(&self.ordinary), state(&self.reserved))
     }
 }
