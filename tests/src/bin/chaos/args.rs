@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::event::words;
+use crate::names::MOST;
 use crate::plan::{COMMANDS, GAP, Kind};
 
 pub(crate) const USAGE: &str = "\
@@ -10,7 +12,9 @@ chaos [OPTIONS]
   --nodes N         servers, default 3
   --clients N       client processes, default 8
   --threads N       threads of each client, default 2
-  --keys N          locks they want, default 3
+  --crowd N         so many more that a client starts at once from time to time, default 32; 0 for none
+  --forked WHICH    some, all or none of the clients are forked from a common parent, default some
+  --keys N          locks they want, besides some with long leases; default 4
   --seconds N       length of the run, default 60
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults; `--schedule` shows their names
@@ -28,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
     pub(crate) threads: usize,
+    pub(crate) crowd: usize,
+    pub(crate) forked: Forked,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
@@ -48,13 +54,20 @@ pub(crate) enum Todo {
     Help,
 }
 
+words! {
+    /// Which clients are forked from a parent, as pre-forked workers are; the others are started anew.
+    Forked { None = "none", Some = "some", All = "all" }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             nodes: 3,
             clients: 8,
             threads: 2,
-            keys: 3,
+            crowd: 32,
+            forked: Forked::Some,
+            keys: 4,
             seconds: 60,
             seed: fastrand::u64(..1_000_000),
             kinds: Kind::ALL.to_vec(),
@@ -78,7 +91,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--nodes" => options.nodes = number(&value()?, 1, 9)?,
             "--clients" => options.clients = number(&value()?, 1, 64)?,
             "--threads" => options.threads = number(&value()?, 1, 16)?,
-            "--keys" => options.keys = number(&value()?, 1, 16)?,
+            "--crowd" => options.crowd = number(&value()?, 0, 200)?,
+            "--forked" => options.forked = value()?.parse()?,
+            "--keys" => options.keys = number(&value()?, 1, MOST)?,
             "--seconds" => options.seconds = number(&value()?, 2, 86_400)?,
             "--seed" => options.seed = number(&value()?, 0, u64::MAX)?,
             "--faults" => options.kinds = value()?.split(',').map(Kind::from_str).collect::<Result<_, _>>()?,
@@ -123,7 +138,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        for wrong in ["--nodes 0", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
+        for wrong in ["--nodes 0", "--forked many", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
             words(wrong).unwrap_err();
         }
     }

@@ -10,7 +10,6 @@
 //! 4. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::event::words;
 use crate::timing::LONGEST_LEASE;
@@ -22,15 +21,15 @@ words! {
         Scripts = "scripts", Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold",
         HoldReply = "hold_reply", ResetBefore = "reset_before", ResetAfter = "reset_after", Cut = "cut", Silence = "silence",
         Error = "error", Delay = "delay", Pause = "pause", Murder = "murder", Delete = "delete", Stall = "stall",
-        Amnesia = "amnesia",
+        Amnesia = "amnesia", Crowd = "crowd",
     }
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 25] = {
+    pub(crate) const ALL: [Kind; 26] = {
         use Kind::{
-            Amnesia, Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency, Murder,
-            Password, Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stall, Stop,
+            Amnesia, Crowd, Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency,
+            Murder, Password, Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stall, Stop,
         };
         [
             Kill,
@@ -58,12 +57,13 @@ impl Kind {
             Delete,
             Stall,
             Amnesia,
+            Crowd,
         ]
     };
 
     fn lane(self) -> Kin {
         match self {
-            Kind::Pause | Kind::Murder => Kin::Client,
+            Kind::Pause | Kind::Murder | Kind::Crowd => Kin::Client,
             Kind::Delete => Kin::Hand,
             _ => Kin::Node,
         }
@@ -106,7 +106,7 @@ pub(crate) struct Fault {
     pub(crate) command: &'static str,
     /// Each of them is struck, not only the next.
     pub(crate) each: bool,
-    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error.
+    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error, threads of a crowd.
     pub(crate) amount: u64,
 }
 
@@ -142,6 +142,7 @@ impl fmt::Display for Fault {
         match self.kind {
             Kind::Latency | Kind::Delay => write!(f, ", by {} ms", self.amount),
             Kind::Cut => write!(f, ", after {} bytes", self.amount),
+            Kind::Crowd => write!(f, " of {}", self.amount),
             _ => Ok(()),
         }
     }
@@ -158,6 +159,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) kinds: &'a [Kind],
     pub(crate) commands: &'a [&'static str],
     pub(crate) beyond: bool,
+    /// Threads of a crowd; 0 for no crowds.
+    pub(crate) crowd: usize,
     /// The longest time in ms between two faults of a node.
     pub(crate) gap: u64,
 }
@@ -252,7 +255,8 @@ impl Maker<'_> {
             Target::Client(_) => Kin::Client,
             Target::Key(_) => Kin::Hand,
         };
-        let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(|kind| kind.lane() == kin).collect();
+        let is_here = |kind: &Kind| kind.lane() == kin && (*kind != Kind::Crowd || self.terms.crowd > 0);
+        let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(is_here).collect();
         (0..6).find_map(|_| {
             let kind = *self.random.choice(&kinds)?;
             // Starting a process anew takes most of a small machine; it is to be the rarer one.
@@ -294,7 +298,7 @@ impl Maker<'_> {
 
     fn of_kind(&mut self, kind: Kind, at: u64, target: Target) -> Fault {
         let length = match kind {
-            Kind::Reset | Kind::Scripts | Kind::Delete => 0,
+            Kind::Reset | Kind::Scripts | Kind::Delete | Kind::Crowd => 0,
             Kind::Murder => self.random.u64(50..1500),
             Kind::Role => LONG + 1500 + self.random.u64(..500),
             // Amnesia: until nobody holds anything on the nodes that are out of reach.
@@ -318,6 +322,7 @@ impl Maker<'_> {
             Kind::Latency => self.random.u64(1..60),
             Kind::Delay => self.random.u64(5..250),
             Kind::Cut | Kind::Error => self.random.u64(..6),
+            Kind::Crowd => self.terms.crowd as u64,
             _ => 0,
         };
         let target = if kind == Kind::Delete { Target::Key(self.random.usize(..self.terms.keys)) } else { target };
@@ -372,6 +377,7 @@ mod tests {
             kinds: &Kind::ALL,
             commands: &COMMANDS,
             beyond: false,
+            crowd: 32,
             gap: GAP,
         })
     }
