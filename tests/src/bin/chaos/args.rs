@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::event::words;
 use crate::names::MOST;
-use crate::plan::{COMMANDS, GAP, Kind};
+use crate::plan::{CALM, COMMANDS, GAP, Kind, STORM};
 
 pub(crate) const USAGE: &str = "\
 chaos [OPTIONS]
@@ -16,6 +16,8 @@ chaos [OPTIONS]
   --forked WHICH    some, all or none of the clients are forked from a common parent, default some
   --keys N          locks they want, besides some with long leases; default 4
   --seconds N       length of the run, default 60
+  --storm MS        length of a storm of faults, default 20000
+  --calm MS         length of the calm after it, default 9000; a run that is shorter than both is one storm
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults; `--schedule` shows their names
   --commands A,B,…  faults of single commands strike these only, such as extend, take or BLPOP
@@ -36,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) forked: Forked,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
+    pub(crate) storm: u64,
+    pub(crate) calm: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) commands: Vec<&'static str>,
@@ -69,6 +73,8 @@ impl Default for Options {
             forked: Forked::Some,
             keys: 4,
             seconds: 60,
+            storm: STORM,
+            calm: CALM,
             seed: fastrand::u64(..1_000_000),
             kinds: Kind::ALL.to_vec(),
             commands: COMMANDS.to_vec(),
@@ -95,6 +101,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--forked" => options.forked = value()?.parse()?,
             "--keys" => options.keys = number(&value()?, 1, MOST)?,
             "--seconds" => options.seconds = number(&value()?, 2, 86_400)?,
+            "--storm" => options.storm = number(&value()?, 1000, 3_600_000)?,
+            "--calm" => options.calm = number(&value()?, 1000, 3_600_000)?,
             "--seed" => options.seed = number(&value()?, 0, u64::MAX)?,
             "--faults" => options.kinds = value()?.split(',').map(Kind::from_str).collect::<Result<_, _>>()?,
             "--commands" => options.commands = value()?.split(',').map(command).collect::<Result<_, _>>()?,

@@ -44,6 +44,9 @@ macro_rules! words {
         pub(crate) enum $name { $($value),+ }
 
         impl $name {
+            #[allow(dead_code, reason = "few of them are listed")]
+            pub(crate) const ALL: &[Self] = &[$(Self::$value),+];
+
             pub(crate) const fn word(self) -> &'static str {
                 match self { $(Self::$value => $word),+ }
             }

@@ -97,8 +97,9 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
 }
 
 pub(crate) fn terms(options: &Options) -> Terms<'_> {
-    let &Options { nodes, clients, keys, seconds, seed, beyond, crowd, gap, ref kinds, ref commands, .. } = options;
-    Terms { nodes, clients, keys, seconds, seed, kinds, commands, beyond, crowd, gap }
+    let &Options { nodes, clients, keys, seconds, storm, calm, seed, beyond, crowd, gap, .. } = options;
+    let (kinds, commands) = (&options.kinds, &options.commands);
+    Terms { nodes, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
 }
 
 /// Servers that keep their data when they are killed: what was answered was handed to the system before.

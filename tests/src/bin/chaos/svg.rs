@@ -272,7 +272,7 @@ fn shade(kind: Kind) -> &'static str {
     match kind {
         Kind::Kill | Kind::Empty | Kind::Amnesia => "#e4605e",
         Kind::Stop => "#f2a7a5",
-        Kind::Reset | Kind::Refuse | Kind::Hole | Kind::Latency => "#f6b26b",
+        Kind::Reset | Kind::Refuse | Kind::Partition | Kind::Hole | Kind::Latency => "#f6b26b",
         Kind::Full | Kind::Password | Kind::Role | Kind::Flush | Kind::Scripts => "#b4a7d6",
         _ => "#ffe08a",
     }

@@ -62,7 +62,9 @@ fn wrong(hold: &Hold, look: &Look) -> Option<String> {
 fn least_of<'a>(history: &'a History, hold: &Hold) -> Option<(u64, &'a Hold)> {
     let margin = TIMEOUT + SLACK;
     let is_released = hold.dropped.is_some() || hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
-    if history.beyond || !is_released || hold.saw_loss().is_some() || !hold.told.is_empty() {
+    // Nodes forget slow locks before their time.
+    let is_kept = !history.beyond && hold.key < names::SLOW;
+    if !is_kept || !is_released || hold.saw_loss().is_some() || !hold.told.is_empty() {
         return None;
     }
     // The acquire was a node timeout before its return at most, if the client ran.

@@ -66,7 +66,8 @@ impl Play<'_> {
 
     /// A short hold of a slow lock, with any lease: some are longer than whole storms.
     pub(super) fn slow(&mut self) {
-        let lease = self.random.usize(..SLOW_LEASES.len()).max(self.random.usize(..SLOW_LEASES.len()));
+        // Most of them long ones.
+        let lease = (0..3).map(|_| self.random.usize(..SLOW_LEASES.len())).max().unwrap_or(0);
         let lease = Duration::from_millis(SLOW_LEASES[lease]);
         let terms = Terms::any(lease, self.random);
         let wait = if self.random.u8(..4) == 0 { Wait::No } else { Wait::For(self.millis(20, 1500)) };

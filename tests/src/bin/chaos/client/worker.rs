@@ -68,7 +68,7 @@ impl Worker {
         while !is_over.load(Ordering::SeqCst) {
             self.session.number += 1;
             // Those that few want show what a lost release leaves behind; the others are granted from one to the next.
-            let most = if self.random.bool() { SLOWS } else { BUSY_SLOWS };
+            let most = if self.random.u8(..4) > 0 { SLOWS } else { BUSY_SLOWS };
             let nth = self.random.usize(..most);
             self.play(SLOW + nth).slow();
             let pause = self.random.u64(..60);
