@@ -12,7 +12,7 @@ chaos [OPTIONS]
   --nodes N         servers, default 3
   --clients N       client processes, default 8
   --threads N       threads of each client, default 2
-  --crowd N         so many more that a client starts at once from time to time, default 32; 0 for none
+  --crowd N         so many more that a client starts at once from time to time, default 48; 0 for none
   --forked WHICH    some, all or none of the clients are forked from a common parent, default some
   --keys N          locks they want, besides some with long leases; default 4
   --seconds N       length of the run, default 60
@@ -69,7 +69,7 @@ impl Default for Options {
             nodes: 3,
             clients: 8,
             threads: 2,
-            crowd: 32,
+            crowd: 48,
             forked: Forked::Some,
             keys: 4,
             seconds: 60,
