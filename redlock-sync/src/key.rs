@@ -199,7 +199,9 @@ mod tests {
 
     #[test]
     fn names_of_helpers_are_refused() {
-        for taken in ["{order:42}:fence", "user:{7}:cart::fence", "{a}:wake", "{a}::wake", "{a}:b::waiting", "{{a}:fence"] {
+        for taken in
+            ["{order:42}:fence", "user:{7}:cart::fence", "{a}:wake", "{a}::wake", "{a}:b::waiting", "{{a}:fence"]
+        {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
         for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:wake"] {

@@ -38,6 +38,7 @@ scripts! {
     FENCE = "fence" for "fence",
     FREE = "free" for "release",
     RELEASE = "release" for "release",
+    RELEASE_ALL = "release_all" for "release",
     INSPECT = "inspect" for "inspect",
     WAITERS = "waiters" for "waiters",
 }

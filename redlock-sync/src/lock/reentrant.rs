@@ -130,20 +130,12 @@ impl ReentrantMutex {
     }
 
     fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
-        if let Mine::Once(core) = reentry::mine(client, key.as_str()) {
-            return Err(self.held_once(wait, core.remaining())?);
+        if let Mine::Once(own) = reentry::mine(client, key.as_str()) {
+            self.handle.refuse_own(&own, wait)?;
         }
         let lease = Arc::new(self.handle.acquire(wait)?);
         reentry::enter_first(client, key.name(), &lease);
         Ok(lease)
-    }
-
-    fn held_once(&self, wait: Wait, remaining: Duration) -> Result<Error, Error> {
-        let key = self.handle.key()?.as_str().to_owned();
-        Ok(match wait {
-            Wait::Forever => Error::WouldDeadlock { key },
-            _ => Error::Busy { key, retry_after: Some(remaining) },
-        })
     }
 }
 
