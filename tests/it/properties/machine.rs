@@ -219,9 +219,9 @@ impl<'a, K: Kind> Machine<'a, K> {
             }
             (Some(_), Err(Error::WouldDeadlock { .. })) if patient => {}
             (Some(_), Err(Error::Busy { .. })) if !patient => {}
-            (None, Err(Error::Busy { retry_after, .. })) => {
+            (None, Err(Error::Busy { expires_in, .. })) => {
                 let stored = self.stored[key].as_ref().expect("nobody has it");
-                assert_eq!(retry_after.is_some(), stored.ends);
+                assert_eq!(expires_in.is_some(), stored.ends);
             }
             (None, Ok(guard)) => {
                 assert_eq!(self.stored[key], None, "somebody has it");

@@ -25,6 +25,8 @@ mod holders;
 mod paused;
 #[path = "agent/waiters.rs"]
 mod waiters;
+#[path = "agent/workers.rs"]
+mod workers;
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -35,6 +37,7 @@ fn main() {
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
+        Some("workers") => workers::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }

@@ -130,7 +130,9 @@ fn expect_would_deadlock<T>(outcome: Result<T, Error>) {
 }
 
 fn expect_busy<T>(outcome: Result<T, Error>) {
-    let Error::Busy { key, retry_after: Some(left) } = err(outcome) else { panic!("not busy with a time") };
+    let Error::Busy { key, expires_in: Some(left), by_this_thread: true } = err(outcome) else {
+        panic!("not busy with a time")
+    };
     assert_eq!(key, KEY);
     assert!(left > Duration::ZERO && left <= Duration::from_secs(30), "{left:?}");
 }

@@ -148,7 +148,7 @@ fn fault_37_a_tie_ends_at_once_as_busy<K: Kind>() {
         let patient = rig.builder().node_timeout(Duration::from_secs(3)).build().unwrap();
         let lock = K::new(&patient, KEY);
         let (tie, took) = timed(|| lock.try_lock());
-        let Error::Busy { retry_after: Some(left), .. } = err(tie) else { panic!("a tie is not busy") };
+        let Error::Busy { expires_in: Some(left), .. } = err(tie) else { panic!("a tie is not busy") };
         assert!(left > ms(50_000) && left <= ms(60_000), "{left:?}");
         assert!(took < ms(1500), "{took:?}");
         assert!(ours.iter().all(|server| !exists(server, KEY)), "our half of the tie was left behind");

@@ -93,7 +93,7 @@ fn fork(kind: &str, key: &str, urls: &[String]) {
 }
 
 /// Runs the work in a forked child, waits for its end, and asserts that it went well.
-fn in_a_child(work: impl FnOnce()) {
+pub(crate) fn in_a_child(work: impl FnOnce()) {
     // SAFETY: the child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
