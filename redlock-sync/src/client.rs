@@ -115,10 +115,12 @@ impl Redlock {
     }
 
     /// Gives up every lock that this client and its clones hold in this process, for one about to exit. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up.
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up. All are given up
+    /// together: it takes two node timeouts at most, however many there are.
     ///
     /// # Errors
-    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried.
+    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and are tried again in the
+    /// background.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -139,7 +141,8 @@ impl Redlock {
     /// does too, and every lock that is held is given up; its guard reports [`Lost`](Error::Lost) with
     /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
-    /// Takes a few milliseconds and the time of the releases; with a server that hangs up to five seconds.
+    /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. The rest
+    /// is waiting for threads that wait for a lock: a few milliseconds, or up to five seconds with a server that hangs.
     ///
     /// # Errors
     /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.

@@ -200,11 +200,12 @@ pub struct MutexGuard<M = ThreadBound> {
 impl<M> MutexGuard<M> {
     /// Releases the lock and tells how that went: `Ok` once a majority of the nodes confirmed it. A node that could not be reached keeps the key
     /// until its time-to-live ends; it is one of a minority, and for others one vote less until then. Once this has returned, nothing more
-    /// is sent for this lock.
+    /// is sent for this lock but, after `Unconfirmed`, its release.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if it was not ours any more: what was done under it may have overlapped with another holder.
-    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: it may stay taken until its time-to-live ends.
+    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one
+    /// has, the lease has ended, or the client is [closed](crate::Redlock::close).
     /// [`WrongType`](Error::WrongType) if something else stands in its place. The lock is not held by us after any of these.
     ///
     /// ```
