@@ -10,7 +10,6 @@ mod policies;
 #[path = "../ui/pass/shapes.rs"]
 mod shapes;
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::thread;
@@ -18,6 +17,8 @@ use std::time::Duration;
 
 use redlock_sync::{Error, LockKey, Redlock, assert_locked, distributed_lock, key};
 use redlock_tests::Server;
+
+use crate::logged::logged;
 
 /// The default client of this binary. Every test has keys of its own.
 static DEFAULT: LazyLock<(Server, Redlock)> = LazyLock::new(|| {
@@ -51,34 +52,6 @@ fn while_busy<R>(key: &str, f: impl FnOnce() -> R) -> R {
 fn steal(key: &str) {
     assert!(server().get(key).is_some(), "`{key}` is not held");
     server().set(key, "somebody else's");
-}
-
-/// Notes what each thread logs.
-struct Log;
-
-thread_local!(static LOGGED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) });
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        LOGGED.with_borrow_mut(|logged| logged.push(format!("{}: {}", record.level(), record.args())));
-    }
-
-    fn flush(&self) {}
-}
-
-/// What this thread logs while `f` runs.
-fn logged<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
-    static INSTALLED: LazyLock<()> = LazyLock::new(|| {
-        log::set_logger(&Log).unwrap();
-        log::set_max_level(log::LevelFilter::Debug);
-    });
-    LazyLock::force(&INSTALLED);
-    LOGGED.take();
-    (f(), LOGGED.take())
 }
 
 fn panic_message(f: impl FnOnce()) -> String {

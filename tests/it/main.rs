@@ -1,7 +1,7 @@
 //! The one integration binary.
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
-//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock.
+//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `logged`: what the library logs.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from one who has it to one who waits.
@@ -33,6 +33,7 @@ mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
 mod kinds;
+mod logged;
 mod properties;
 mod regressions;
 mod tidy;

@@ -1,8 +1,8 @@
 -- Gives up many locks in one step, each if its token still holds it; a waiter is told to try at once. Nothing is granted: this is for locks
 -- whose release went unconfirmed, and for a client that gives up all it has. The first write is one that a full server (maxmemory) does not
 -- refuse.
--- KEYS[3i-2] lock i, KEYS[3i-1] its wake list, KEYS[3i] its waiting
--- ARGV[2i-1] token of lock i, ARGV[2i] ms to keep its key (0 gives it up now)
+-- KEYS[1] lock, KEYS[2] its wake list, KEYS[3] its waiting; then the same three of each further lock
+-- ARGV[1] token of the first lock, ARGV[2] ms to keep its key (0 gives it up now); then the same two of each further lock
 -- replies a list with one number for each lock: 1 given up, 0 something else holds it, -1 there is no key
 local said = {}
 for i = 1, #ARGV / 2 do

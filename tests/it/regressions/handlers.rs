@@ -5,6 +5,7 @@ use crate::handover::rig::{Rig, SOON, brisk, ms};
 
 /// As much stack as any other thread has: a small one would overflow, which aborts the process.
 #[test]
+#[allow(clippy::large_stack_arrays, reason = "this is about the stack")]
 fn a_handler_of_a_loss_has_an_ordinary_stack() {
     let rig = Rig::start(1);
     let guard = brisk(&rig.urls(), ms(600)).mutex("order:42").renew(false).lock().unwrap();

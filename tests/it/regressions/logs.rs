@@ -1,45 +1,12 @@
-use std::sync::{Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
-use log::{Level, LevelFilter, Metadata, Record};
+use log::Level;
 use redlock_sync::Redlock;
 use redlock_tests::{Proxy, eventually};
 
 use crate::handover::rig::{Rig, SOON, brisk, ms};
-
-/// Keeps what the library logs in this process. Other tests run beside these: each looks for the name of its own lock.
-struct Keeper(Mutex<Vec<(Level, String)>>);
-
-static KEEPER: Keeper = Keeper(Mutex::new(Vec::new()));
-
-impl log::Log for Keeper {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("redlock_sync")
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) && record.args().to_string().contains("logged:") {
-            self.0.lock().unwrap().push((record.level(), record.args().to_string()));
-        }
-    }
-
-    fn flush(&self) {}
-}
-
-fn listen() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        log::set_logger(&KEEPER).unwrap();
-        log::set_max_level(LevelFilter::Info);
-    });
-}
-
-/// The levels and texts that name the lock.
-fn said(key: &str) -> Vec<(Level, String)> {
-    let all = KEEPER.0.lock().unwrap();
-    all.iter().filter(|(_, text)| text.contains(&format!("`{key}`"))).cloned().collect()
-}
+use crate::logged::{listen, said_of as said};
 
 fn count(key: &str, level: Level, words: &str) -> usize {
     said(key).iter().filter(|(at, text)| *at == level && text.contains(words)).count()

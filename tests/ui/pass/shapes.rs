@@ -166,9 +166,9 @@ fn slice([first, .., last]: [u8; 4]) -> Result<u8, Error> {
     Ok(first + last)
 }
 
-#[distributed_lock("shapes:raw:{r#type}:{ id }:{id:>3}:{name.replace('-', \"}\")}")]
+#[distributed_lock("shapes:raw:{r#type}:{ id }:{id:>3}:{name.replace('}', \"-\")}")]
 fn odd_holes(r#type: u8, id: u8, name: &str) -> Result<(), Error> {
-    assert!(held("shapes:raw:1:2:  2:x}y"));
+    assert!(held("shapes:raw:1:2:  2:x-y"));
     let _ = (r#type, id, name);
     Ok(())
 }
@@ -491,7 +491,7 @@ fn free() {
     assert_eq!(moved("x".into()).unwrap(), "x");
     let point = Point { x: 1, y: 2, rest: String::new() };
     assert_eq!(taken_apart(point, (1, 1), (0, 1), &1, String::new()), Ok(8));
-    odd_holes(1, 2, "x-y").unwrap();
+    odd_holes(1, 2, "x}y").unwrap();
     assert_eq!(raw_name(3), Ok(3));
     assert_eq!(slice([1, 2, 3, 4]), Ok(5));
     assert_eq!(generic::<_, _, 2>(5, "x"), Ok([5, 5]));

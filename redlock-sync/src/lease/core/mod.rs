@@ -27,7 +27,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Lease;
-use super::backlog::{Backlog, Leftover};
+use super::backlog::Backlog;
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
@@ -276,32 +276,6 @@ impl Core {
         let end = renewals.unwrap_or(Tick::NEVER).min(self.hold_end);
         // The servers keep the key for longer than this process counts on it.
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
-    }
-
-    /// No round of this lease is under way. Once it is released or lost, none begins.
-    pub(in crate::lease) fn is_idle(&self) -> bool {
-        self.io.try_lock().is_some()
-    }
-
-    /// Has the release repeated in the background: no majority confirmed it.
-    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>) {
-        self.backlog.add(self.leftover());
-    }
-
-    /// What is to be released once more, for a lease whose release no majority confirmed.
-    pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
-        Leftover {
-            primitive: Arc::clone(&self.primitive),
-            id: self.id.clone(),
-            keep_until: self.born.after(self.terms.at_least),
-            ends: self.latest_end(),
-            core: Some(Arc::clone(self)),
-        }
-    }
-
-    /// Until when some node may have our token after a release that did not reach it.
-    pub(crate) fn latest_end(&self) -> Tick {
-        self.state.lock().latest.max(self.quorum.now().after(self.terms.lease))
     }
 
     /// Has `f` called once when the lease is lost; at once when it is already.

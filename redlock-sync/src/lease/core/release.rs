@@ -1,11 +1,13 @@
 //! The end of a lease: release, grant, revocation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, Io, Release};
 use crate::clock::Tick;
 use crate::config::grant_span;
 use crate::error::{Error, LostReason};
+use crate::lease::backlog::Leftover;
 use crate::lease::giving_up::{is_confirmed, is_everywhere, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
@@ -154,5 +156,31 @@ impl Core {
             of: self.quorum.len(),
             nodes: ballot.map_or_else(Vec::new, |ballot| self.quorum.node_errors(&ballot.votes)),
         }
+    }
+
+    /// No round of this lease is under way. Once it is released or lost, none begins.
+    pub(in crate::lease) fn is_idle(&self) -> bool {
+        self.io.try_lock().is_some()
+    }
+
+    /// Has the release repeated in the background: no majority confirmed it.
+    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>) {
+        self.backlog.add(self.leftover());
+    }
+
+    /// What is to be released once more, for a lease whose release no majority confirmed.
+    pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
+        Leftover {
+            primitive: Arc::clone(&self.primitive),
+            id: self.id.clone(),
+            keep_until: self.born.after(self.terms.at_least),
+            ends: self.latest_end(),
+            core: Some(Arc::clone(self)),
+        }
+    }
+
+    /// Until when some node may have our token after a release that did not reach it.
+    pub(crate) fn latest_end(&self) -> Tick {
+        self.state.lock().latest.max(self.quorum.now().after(self.terms.lease))
     }
 }
