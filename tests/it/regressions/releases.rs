@@ -61,7 +61,7 @@ fn what_a_failed_attempt_set_is_taken_back_when_the_network_is_back() {
         let (locks, other) = (client(&rig.proxy_urls()), client(&rig.urls()));
         locks.mutex("warm-up").lock().unwrap().unlock().unwrap();
         for proxy in &rig.proxies {
-            proxy.on("acquire", redlock_tests::Act::ResetAfter);
+            proxy.on_each("acquire", redlock_tests::Act::ResetAfter);
             proxy.on_each("release", redlock_tests::Act::ResetBefore);
         }
         let attempt = thread::scope(|scope| {
