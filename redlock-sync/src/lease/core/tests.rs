@@ -295,6 +295,23 @@ fn a_node_that_forgot_gets_the_fence_too() {
 }
 
 #[test]
+fn a_fence_round_that_finds_a_node_without_the_lock_brings_the_end_nearer() {
+    let rig = Rig::start(3);
+    let core = rig.lease(terms());
+    rig.clock.sleep_through(LEASE / 2);
+    rig.proxies[2].refuse();
+    core.tick();
+    assert!(is_about(core.remaining(), LEASE), "two nodes were renewed");
+    rig.proxies[2].heal();
+    assert!(rig.servers[0].del(KEY));
+    redlock_tests::eventually("the third node is asked again", SOON, || {
+        let found = core.fencing_token().is_ok();
+        found && rig.proxies[2].count("fence") > 0
+    });
+    assert!(core.remaining() <= LEASE / 2, "only the third node's older lease is left: {:?}", core.remaining());
+}
+
+#[test]
 fn a_lease_that_misses_a_node_is_looked_at_soon() {
     let rig = Rig::start(3);
     rig.proxies[2].refuse();
