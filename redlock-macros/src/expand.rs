@@ -9,12 +9,13 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
-use syn::{Expr, FnArg, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
+use syn::{Expr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
 use crate::args::{Answer, Args, Attribute, Kind, Policy};
+use crate::arguments::Arguments;
 use crate::check::{self, check};
 use crate::duration::Length;
-use crate::function::{Function, hidden_name, plain};
+use crate::function::Function;
 use crate::template::Template;
 use crate::{hole, key};
 
@@ -186,40 +187,6 @@ fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Opti
     Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
 }
 
-/// The parameters, as the closure sees them.
-#[derive(Default)]
-struct Arguments {
-    /// Moves each of them into the closure as a whole, and takes apart those that were patterns.
-    captures: TokenStream,
-    /// What a fallback is called with.
-    names: Vec<TokenStream>,
-}
-
-impl Arguments {
-    /// Patterns change place from the signature to the closure: what they leave unbound must not outlive the lock either.
-    fn take_from(function: &mut Function) -> Arguments {
-        let mut all = Arguments::default();
-        let mut taken_apart = TokenStream::new();
-        for (index, input) in function.sig.inputs.iter_mut().enumerate() {
-            let name = match input {
-                FnArg::Receiver(receiver) => receiver.self_token.to_token_stream(),
-                FnArg::Typed(typed) => {
-                    if plain(&typed.pat).is_none() {
-                        let name = hidden_name(index);
-                        let pat = std::mem::replace(&mut *typed.pat, parse_quote!(#name));
-                        taken_apart.extend(quote!(let #pat = #name;));
-                    }
-                    plain(&typed.pat).to_token_stream()
-                }
-            };
-            all.captures.extend(quote!(let _ = &#name;));
-            all.names.push(name);
-        }
-        all.captures.extend(taken_apart);
-        all
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,8 +269,21 @@ mod tests {
     #[test]
     fn patterns_move_into_the_body() {
         let text = expanded("\"k:{a}\"", "fn f((a, _): (u8, u8), mut b: u8, _: u8) -> R {}");
-        assert!(text.starts_with("fnf(arg0:(u8,u8),mutb:u8,arg2:u8)->R{"), "{text}");
-        assert!(text.contains("let_=&arg0;let_=&b;let_=&arg2;let(a,_)=arg0;let_=arg2;letkey="), "{text}");
+        assert!(text.starts_with("fnf(arg0:(u8,u8),b:u8,arg2:u8)->R{"), "{text}");
+        assert!(text.contains("{let_=&arg0;let(a,_)=arg0;letmutb=b;let_=&arg2;let_=arg2;letkey="), "{text}");
+    }
+
+    #[test]
+    fn attributes_of_parameters_stay_with_them() {
+        let text = expanded(
+            "\"k\", wait = \"0s\", busy = g",
+            "fn f(#[cfg(x)] &self, #[cfg(y)] #[case] #[expect(unused)] a: u8, #[cfg_attr(z, cfg(x), allow(l))] b: u8) -> R {}",
+        );
+        assert!(text.starts_with("fnf(#[cfg(x)]&self,#[cfg(y)]#[case]a:u8,#[cfg_attr(z,cfg(x))]b:u8)->R{"), "{text}");
+        let captures =
+            "#[cfg(x)]let_=&self;#[cfg(y)]#[expect(unused)]leta=a;#[cfg_attr(z,cfg(x),allow(l))]letb=b;letkey=";
+        assert!(text.contains(captures), "{text}");
+        assert!(text.contains("returng(#[cfg(x)]self,#[cfg(y)]a,#[cfg_attr(z,cfg(x))]b)"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The annotated function: its head is parsed, its body is passed on as it is.
 
+use std::collections::HashSet;
+
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Error, FnArg, Pat, PatIdent, Result, ReturnType, Signature, Token, Visibility, braced};
@@ -73,7 +75,7 @@ impl Function {
         names.extend(self.sig.generics.const_params().map(|param| param.ident.to_string()));
         Scope::Function {
             name: self.sig.ident.to_string(),
-            names: names.iter().map(ToString::to_string).collect(),
+            names: once_each(names),
             has_self: self.sig.receiver().is_some(),
         }
     }
@@ -85,6 +87,12 @@ impl Function {
             ReturnType::Type(_, output) => Some(output),
         }
     }
+}
+
+/// With `cfg`, two parameters can have one name.
+fn once_each(names: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    names.into_iter().filter(|name| seen.insert(name.clone())).collect()
 }
 
 /// The name of a parameter that is nothing but a name.
@@ -153,7 +161,7 @@ mod tests {
 
     #[test]
     fn names_in_patterns() {
-        let text = "fn f<const N: usize>(a: u8, (b, Some(c)): X, P { d, e: [g, ..], .. }: P, h @ &i: &u8, _: u8) {}";
+        let text = "fn f<const N: usize>(a: u8, (b, Some(c)): X, P { d, e: [g, ..], .. }: P, h @ &i: &u8, #[cfg(x)] a: u64, _: u8) {}";
         let function: Function = syn::parse_str(text).unwrap();
         let Scope::Function { names, .. } = function.scope() else { panic!() };
         assert_eq!(names, ["a", "b", "c", "d", "g", "h", "i", "N"]);

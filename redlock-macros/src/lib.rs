@@ -7,7 +7,7 @@
 //! 3. `check`: what must fit together.
 //! 4. `template`: reads the key template; `hole`: what may stand in its holes.
 //! 5. `key`: the expression that builds the key.
-//! 6. `expand`: puts it together.
+//! 6. `expand`: puts it together; `arguments`: how the parameters get into the body, `attrs`: which attributes go with them.
 //!
 //! `derive` and `call` are the other macros.
 
@@ -24,6 +24,8 @@
 )]
 
 mod args;
+mod arguments;
+mod attrs;
 mod call;
 mod check;
 mod derive;
