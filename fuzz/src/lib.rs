@@ -22,6 +22,7 @@ from_macros! {
     arguments "../../redlock-macros/src/arguments.rs"
     attrs "../../redlock-macros/src/attrs.rs"
     call "../../redlock-macros/src/call.rs"
+    caller "../../redlock-macros/src/caller.rs"
     check "../../redlock-macros/src/check.rs"
     derive "../../redlock-macros/src/derive.rs"
     duration "../../redlock-macros/src/duration.rs"

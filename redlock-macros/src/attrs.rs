@@ -19,6 +19,11 @@ pub(crate) fn is_no_lint(name: &str) -> bool {
     !is_lint(name)
 }
 
+/// Whether something exists in some builds only.
+pub(crate) fn has_cfg(attrs: &[Attribute]) -> bool {
+    !only(attrs, is_cfg).is_empty()
+}
+
 /// The attributes whose name is wanted, also those inside of `cfg_attr`. A path such as `rustfmt::skip` counts as an empty name.
 pub(crate) fn only(attrs: &[Attribute], wanted: fn(&str) -> bool) -> Vec<Attribute> {
     attrs.iter().filter_map(|attr| part(attr, wanted)).collect()

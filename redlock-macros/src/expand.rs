@@ -2,6 +2,7 @@
 //!
 //! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure takes the
 //! arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside, once the key is made.
+//! With `#[track_caller]` a function takes the place of the closure: [`caller`](crate::caller).
 //!
 //! Names in here have mixed-site hygiene: no code of the user can see or hide them.
 
@@ -11,8 +12,9 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
 use syn::{Expr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
-use crate::args::{Answer, Args, Attribute, Kind, Policy};
+use crate::args::{Answer, Args, Attribute, Busy, Kind, Policy};
 use crate::arguments::Arguments;
+use crate::caller::Body;
 use crate::check::{self, check};
 use crate::duration::Length;
 use crate::function::Function;
@@ -40,56 +42,103 @@ fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Re
     let key = key::build(&template, args.prefix.as_ref(), &krate)?.into_name();
 
     let output = output(&function);
+    let failed = check::failed(&args).function(&output, &krate);
+    let body = Body::of(&function, expressions(&args, &template), &krate);
     let arguments = Arguments::take_from(&mut function);
     let lock = lock(&args, &krate);
-    let failed = check::failed(&args);
-    let busy = busy(&args, &output, &arguments, &krate);
-    let otherwise = failed.refuse(&quote_spanned!(at()=> failed));
-    let failed = failed.function(&output, &krate);
-    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
-    let captures = arguments.captures;
-    let Function { outer, vis, sig, inner, body } = function;
-
-    let run = quote_spanned! {at()=>
-        hold.run(move |hold| -> #output {
-            #captures
-            let key = #key;
-            #lock
-            let #lease = match hold.keep(lock) {
-                ::core::result::Result::Ok(lease) => lease,
-                #busy
-                ::core::result::Result::Err(error) => #otherwise,
-            };
-            #body
-        })
-    };
-    let run = if let Type::Never(_) = output { run } else { release(&run, &krate) };
-    Ok(quote_spanned! {at()=>
-        #(#outer)*
-        #vis #sig {
-            #(#inner)*
-            let failed = #failed;
-            let mut hold = #krate::__private::Hold::new();
-            #run
-        }
+    let keep = keep(&args, &output, &arguments, &krate);
+    let locked = &function.body;
+    let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
+    let outside = Outside { output, failed, krate };
+    Ok(match body {
+        None => outside.around_closure(function, &arguments, &inside),
+        Some(body) => outside.around_function(function, &arguments, &body, &inside),
     })
+}
+
+/// What surrounds the body, after which the lock is released.
+struct Outside {
+    /// The type of its value.
+    output: Type,
+    /// A function from an error to that type.
+    failed: TokenStream,
+    krate: Path,
+}
+
+impl Outside {
+    fn around_closure(&self, function: Function, arguments: &Arguments, inside: &TokenStream) -> TokenStream {
+        let Outside { output, failed, krate } = self;
+        let Function { outer, vis, sig, inner, .. } = function;
+        let captures = &arguments.captures;
+        let run = quote_spanned!(at()=> hold.run(move |hold| -> #output { #captures #inside }));
+        let run = self.release(run);
+        quote_spanned! {at()=>
+            #(#outer)*
+            #vis #sig {
+                #(#inner)*
+                let failed = #failed;
+                let mut hold = #krate::__private::Hold::new();
+                #run
+            }
+        }
+    }
+
+    fn around_function(
+        &self,
+        mut function: Function,
+        arguments: &Arguments,
+        body: &Body,
+        inside: &TokenStream,
+    ) -> TokenStream {
+        let Outside { failed, krate, .. } = self;
+        body.relieve(&mut function);
+        let Function { outer, vis, sig, inner, .. } = function;
+        let [nested, beside] = body.place(&inner, &quote_spanned!(at()=> let failed = #failed; #inside));
+        let run = self.release(body.call(&arguments.names));
+        quote_spanned! {at()=>
+            #(#outer)*
+            #vis #sig {
+                #(#inner)*
+                #nested
+                let failed = #failed;
+                let hold = #krate::__private::SharedHold::new();
+                #run
+            }
+            #beside
+        }
+    }
+
+    /// What follows the body. A body that never returns needs no more: its panic drops the guard.
+    fn release(&self, run: TokenStream) -> TokenStream {
+        if let Type::Never(_) = self.output {
+            return run;
+        }
+        let krate = &self.krate;
+        quote_spanned! {at()=>
+            let value = #run;
+            use #krate::__private::AnyValue as _;
+            match hold.release(#krate::__private::Value(&value).is_err()) {
+                ::core::result::Result::Ok(()) => value,
+                ::core::result::Result::Err(error) => failed(error),
+            }
+        }
+    }
+}
+
+/// What the arguments and the holes put before the body.
+fn expressions(args: &Args, template: &Template) -> TokenStream {
+    let mut all: TokenStream = template.holes().map(|hole| hole.expr.to_token_stream()).collect();
+    args.client.to_tokens(&mut all);
+    args.prefix.to_tokens(&mut all);
+    if let Some(Busy { answer: Answer::Fallback(path), .. }) = &args.busy {
+        path.to_tokens(&mut all);
+    }
+    all
 }
 
 /// The hygiene of all that is written here.
 fn at() -> Span {
     Span::mixed_site()
-}
-
-/// What follows the body. A body that never returns needs no more: its panic drops the guard.
-fn release(run: &TokenStream, krate: &Path) -> TokenStream {
-    quote_spanned! {at()=>
-        let value = #run;
-        use #krate::__private::AnyValue as _;
-        match hold.release(#krate::__private::Value(&value).is_err()) {
-            ::core::result::Result::Ok(()) => value,
-            ::core::result::Result::Err(error) => failed(error),
-        }
-    }
 }
 
 /// The type after the arrow, as a closure may write it: what `impl Trait` hides is inferred.
@@ -169,6 +218,20 @@ impl Policy {
             Policy::Error | Policy::Skip => quote_spanned!(at()=> return #function(error)),
             Policy::Panic => quote_spanned!(at()=> #function(error)),
         }
+    }
+}
+
+/// Puts the lock in its place outside. Without one the call ends here.
+fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
+    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
+    let busy = busy(args, output, arguments, krate);
+    let otherwise = check::failed(args).refuse(&quote_spanned!(at()=> failed));
+    quote_spanned! {at()=>
+        let #lease = match hold.keep(lock) {
+            ::core::result::Result::Ok(lease) => lease,
+            #busy
+            ::core::result::Result::Err(error) => #otherwise,
+        };
     }
 }
 
