@@ -6,7 +6,7 @@
 //!
 //! Names in here have mixed-site hygiene: no code of the user can see or hide them.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
@@ -68,19 +68,18 @@ struct Outside {
 impl Outside {
     fn around_closure(&self, function: Function, arguments: &Arguments, inside: &TokenStream) -> TokenStream {
         let Outside { output, failed, krate } = self;
-        let Function { outer, vis, sig, inner, .. } = function;
+        let Function { outer, vis, sig, inner, braces, .. } = function;
         let captures = &arguments.captures;
         let run = quote_spanned!(at()=> hold.run(move |hold| -> #output { #captures #inside }));
         let run = self.release(run);
-        quote_spanned! {at()=>
-            #(#outer)*
-            #vis #sig {
-                #(#inner)*
-                let failed = #failed;
-                let mut hold = #krate::__private::Hold::new();
-                #run
-            }
-        }
+        let block = quote_spanned! {at()=>
+            #(#inner)*
+            let failed = #failed;
+            let mut hold = #krate::__private::Hold::new();
+            #run
+        };
+        let block = of_the_user(block, braces);
+        quote!(#(#outer)* #vis #sig #block)
     }
 
     fn around_function(
@@ -92,20 +91,18 @@ impl Outside {
     ) -> TokenStream {
         let Outside { failed, krate, .. } = self;
         body.relieve(&mut function);
-        let Function { outer, vis, sig, inner, .. } = function;
+        let Function { outer, vis, sig, inner, braces, .. } = function;
         let [nested, beside] = body.place(&inner, &quote_spanned!(at()=> let failed = #failed; #inside));
         let run = self.release(body.call(&arguments.names));
-        quote_spanned! {at()=>
-            #(#outer)*
-            #vis #sig {
-                #(#inner)*
-                #nested
-                let failed = #failed;
-                let hold = #krate::__private::SharedHold::new();
-                #run
-            }
-            #beside
-        }
+        let block = quote_spanned! {at()=>
+            #(#inner)*
+            #nested
+            let failed = #failed;
+            let hold = #krate::__private::SharedHold::new();
+            #run
+        };
+        let block = of_the_user(block, braces);
+        quote!(#(#outer)* #vis #sig #block #beside)
     }
 
     /// What follows the body. A body that never returns needs no more: its panic drops the guard.
@@ -123,6 +120,14 @@ impl Outside {
             }
         }
     }
+}
+
+/// Puts braces around it that stand where the user's stand. If they were the macro's, rustc would take the whole function for the macro's, and would
+/// not tell that it is never called.
+fn of_the_user(inside: TokenStream, braces: Span) -> Group {
+    let mut block = Group::new(Delimiter::Brace, inside);
+    block.set_span(braces);
+    block
 }
 
 /// What the arguments and the holes put before the body.

@@ -17,6 +17,8 @@ pub(crate) struct Function {
     pub(crate) inner: Vec<Attribute>,
     /// In its braces, so that rustc can point at them.
     pub(crate) body: Group,
+    /// Where these are.
+    pub(crate) braces: Span,
 }
 
 impl Parse for Function {
@@ -36,7 +38,7 @@ impl Parse for Function {
         let content;
         let braces = braced!(content in input).span.join();
         let inner = content.call(Attribute::parse_inner)?;
-        Ok(Function { outer, vis, sig, inner, body: block(content.parse()?, braces) })
+        Ok(Function { outer, vis, sig, inner, body: block(content.parse()?, braces), braces })
     }
 }
 

@@ -52,7 +52,7 @@ fn nothing_in() -> Result<(), Error> {
 /// A doc comment.
 #[distributed_lock("shapes:outer:<id>")]
 #[inline(never)]
-#[must_use]
+#[must_use = "for a reason"]
 pub(crate) fn attributes(id: u64) -> Option2<u64> {
     #![allow(non_snake_case)]
     let Id = id;
