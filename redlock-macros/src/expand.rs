@@ -170,10 +170,7 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
         Kind::Reentrant => quote!(reentrant_mutex),
         Kind::Mutex => quote!(mutex),
     };
-    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
-    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
-    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
-    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
+    let settings = settings(args);
     let take = match &args.wait {
         None => quote!(lock()),
         Some(wait) if wait.value.is_zero() => quote!(try_lock()),
@@ -182,14 +179,23 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
             quote!(try_lock_for(#wait))
         }
     };
-    let lock =
-        quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take));
+    let lock = quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #settings .#take));
     // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
     if bind.is_empty() {
         quote_spanned!(at()=> let lock = #lock;)
     } else {
         quote_spanned!(at()=> let lock = { #bind #lock };)
     }
+}
+
+/// The arguments that are settings of the handle.
+fn settings(args: &Args) -> TokenStream {
+    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
+    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
+    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
+    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
+    let fenced = args.fenced.as_ref().map(|fenced| quote!(.fenced(#fenced)));
+    quote!(#lease #renew #at_least #max_hold #fenced)
 }
 
 /// A statement that is needed before, and the client as `Result<Redlock, Error>`.
@@ -310,16 +316,24 @@ mod tests {
     #[test]
     fn settings_are_those_of_the_handle() {
         let text = expanded(
-            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, client = self.locks",
+            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, \
+            fenced = true, client = self.locks",
             "fn f(&self) -> R { body() }",
         );
         let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
-            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64)).lock()";
+            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
+            .fenced(true).lock()";
         assert!(text.contains(settings), "{text}");
         assert!(
             text.contains("letlock={letclient=&self.locks;::redlock_sync::__private::client(client).and_then("),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_fence_is_asked_for_by_fenced_alone() {
+        assert!(expanded("\"k\", fenced = false", "fn f() -> R {}").contains("mutex(key).fenced(false).lock()"));
+        assert!(expanded("\"k\", guard = lock", "fn f() -> R {}").contains("mutex(key).lock()"));
     }
 
     #[test]
