@@ -89,6 +89,9 @@ impl Redlock {
     /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
     /// other way round.
     ///
+    /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
+    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More stands at [`ReentrantMutex`].
+    ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
     /// let order = locks.reentrant_mutex("order:42");

@@ -19,6 +19,11 @@ use crate::reentry::{self, Mine};
 /// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` have no effect. The guard that brings
 /// the count to zero releases, in whatever order they are dropped.
 ///
+/// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread: while the first waits for a parallel
+/// part of its own. The second task then enters the lock that the first one holds, and both are in the critical section.** Take a
+/// [`Mutex`](crate::Mutex) in tasks of such a pool: there the second task gets [`WouldDeadlock`](Error::WouldDeadlock), or
+/// [`Busy`](Error::Busy) from the calls that do not wait for ever.
+///
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
