@@ -102,6 +102,11 @@ impl Redlock {
         ReentrantMutex::new(self.handle(&key))
     }
 
+    /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.engine.ready().is_err()
+    }
+
     fn handle(&self, key: &impl LockKey) -> Handle {
         let key = Key::new(&self.prefix, &key.lock_key(), self.engine.quorum.limits.max_key_len);
         Handle::new(Arc::clone(&self.engine), key, (*self.terms).clone())
@@ -146,6 +151,8 @@ impl Redlock {
     ///
     /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. The rest
     /// is waiting for threads that wait for a lock: a few milliseconds, or up to five seconds with a server that hangs.
+    ///
+    /// A default client that was closed stays the default client, and can be replaced: [`set_default`](Redlock::set_default).
     ///
     /// # Errors
     /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.

@@ -33,6 +33,7 @@ fn main() {
     match args.first().map(String::as_str) {
         Some("server") => server(),
         Some("environment") => environment::main(),
+        Some("replaced") => environment::replaced(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
