@@ -269,6 +269,37 @@ fn settings_reach_the_lock() {
     assert!(!is_free("app:settings:5"), "at_least keeps it");
 }
 
+/// Whether the lock's counter was raised by the time that the body runs.
+fn has_fence(key: &str) -> bool {
+    server().get(&format!("{{{key}}}:fence")).is_some()
+}
+
+#[distributed_lock("fenced:reentrant", fenced = true)]
+fn fenced_reentrant() -> Result<bool, Error> {
+    Ok(has_fence("fenced:reentrant"))
+}
+
+#[distributed_lock("fenced:mutex", kind = mutex, fenced = true, guard = lock)]
+fn fenced_mutex() -> Result<bool, Error> {
+    lock.check()?;
+    Ok(has_fence("fenced:mutex"))
+}
+
+#[distributed_lock("fenced:lazy", guard = lock)]
+fn lazily_fenced() -> Result<(bool, bool), Error> {
+    let before = has_fence("fenced:lazy");
+    lock.fencing_token()?;
+    Ok((before, has_fence("fenced:lazy")))
+}
+
+#[test]
+fn a_fence_comes_with_the_lock_if_it_is_asked_for() {
+    let _ = locks();
+    assert_eq!(fenced_reentrant(), Ok(true));
+    assert_eq!(fenced_mutex(), Ok(true));
+    assert_eq!(lazily_fenced(), Ok((false, true)), "a guard alone asks for none");
+}
+
 #[derive(LockKey)]
 #[lock_key("ref:{id}:{name}")]
 struct OrderRef {
