@@ -14,7 +14,7 @@ use crate::token::LockId;
 pub(crate) struct Attempt<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
-    /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if nobody asked for fences yet.
+    /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if no fence is wanted.
     pub(crate) fence: Option<u64>,
     pub(crate) waiter: Option<Waiter<'a>>,
     /// Tokens that nobody holds but that a node may still have.

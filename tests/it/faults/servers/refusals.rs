@@ -298,7 +298,10 @@ fn fault_21_a_wrong_password_among_the_nodes<K: Kind>() {
 }
 
 fn assert_named(error: &Error, said: &str) {
-    assert!(!nodes_named(error).is_empty() && nodes_named(error).iter().all(|(_, text)| text.contains(said)), "{error}");
+    assert!(
+        !nodes_named(error).is_empty() && nodes_named(error).iter().all(|(_, text)| text.contains(said)),
+        "{error}"
+    );
 }
 
 /// What must hold on a server that refuses all writes with this error.
