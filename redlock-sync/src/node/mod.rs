@@ -1,8 +1,12 @@
 //! Nodes: the only part of the crate that opens sockets, and the only one that names the `redis` and `r2d2` crates.
 //!
-//! What a [`Node`] promises to the layers above: a call is written without waiting for its reply, every wait is bounded, an outcome
-//! that is not known is never reported as a "no", and a call that was given up stays in order before the release that undoes it.
-
+//! What a [`Node`] promises to the layers above:
+//!
+//! - Writing a call does not wait for its reply, so that one thread can ask all nodes at the same time.
+//! - Every wait has a bound.
+//! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]); it is never reported as a "no".
+//! - An acquire that was given up keeps its connection for a while, and a release for the same token is written behind it there: the server
+//!   executes them in this order.
 //!
 //! What is inside, from the wire up:
 //!

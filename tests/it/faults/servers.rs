@@ -6,9 +6,11 @@
 //! 4. `paused`: the holder's process is stopped (12). The rows 13 and 14 are unit tests of the library, which can move its clock.
 //! 5. `clocks`: a server's wall clock jumps (15).
 //! 6. `refusals`: servers that answer with an error (17 to 22).
+//! 7. `modes`: servers in a mode that is not supported (20).
 
 mod clocks;
 mod down;
+mod modes;
 mod paused;
 mod refusals;
 mod restarts;
