@@ -8,7 +8,7 @@ use super::pool::Taken;
 use super::server::RedisNode;
 use super::{Answer, Executed, Failure, Lane, Patience, Pending, Trouble, Value, reply};
 use crate::clock::Tick;
-use crate::script::Call;
+use crate::script::{Call, Note};
 
 /// A call that was written, or whose connection broke while it was.
 pub(super) struct InFlight<'a> {
@@ -16,7 +16,8 @@ pub(super) struct InFlight<'a> {
     call: &'a Call,
     lane: Lane,
     sent_at: Tick,
-    is_again: bool,
+    /// What the last transmission tells the script.
+    note: Note,
     stage: Stage,
 }
 
@@ -38,8 +39,15 @@ struct Cut {
 }
 
 impl<'a> InFlight<'a> {
-    pub(super) fn new(node: &'a RedisNode, call: &'a Call, lane: Lane, sent_at: Tick, stage: Stage) -> InFlight<'a> {
-        InFlight { node, call, lane, sent_at, is_again: false, stage }
+    pub(super) fn new(
+        node: &'a RedisNode,
+        call: &'a Call,
+        note: Note,
+        lane: Lane,
+        sent_at: Tick,
+        stage: Stage,
+    ) -> InFlight<'a> {
+        InFlight { node, call, lane, sent_at, note, stage }
     }
 
     /// The reply, or the failure that ends the call, or a break after which it can be sent once more.
@@ -65,18 +73,14 @@ impl<'a> InFlight<'a> {
         if !reply::is_noscript(&reply) {
             return Ok(reply);
         }
-        link.send(&self.call.packed_with_source(self.is_again))?;
+        link.send(&self.call.packed_with_source(self.note))?;
         link.receive(host.time_left(by))
     }
 
     fn judge(&self, mut link: PooledLink, reply: redis::Value) -> Result<Value, Failure> {
         let host = &self.node.host;
         host.breaker.recover();
-        reply::value(reply).inspect_err(|failure| {
-            if reply::wants_new_connection(failure) {
-                host.put_out_of_use(&mut link);
-            }
-        })
+        reply::value(reply).inspect_err(|failure| host.was_refused(&mut link, failure))
     }
 
     /// Sends the call a second time: the scripts may be executed twice for the same token. One attempt: if a fresh connection
@@ -92,14 +96,14 @@ impl<'a> InFlight<'a> {
     }
 
     fn second(&mut self, first: &Cut, by: Tick) -> Result<Value, Failure> {
-        self.is_again = true;
         let mut link = match self.node.pools.take(self.lane, by, Patience::Wait) {
             Taken::Link(link) => link,
             Taken::Failed(failure) => return Err(Failure { message: both(&first.why, &failure.message), ..failure }),
             Taken::Nothing => return Err(self.unreachable(&first.why, Executed::No)),
         };
         self.sent_at = self.node.host.clock.now();
-        match link.send(&self.call.packed_again()) {
+        self.note = self.node.host.note_for(self.call, &mut link, true);
+        match link.send_call(self.call, self.note) {
             Ok(()) => {}
             Err(Broken::TimedOut) => return Err(self.node.timed_out(self.sent_at, Executed::No)),
             Err(Broken::Cut(why)) => {

@@ -12,8 +12,9 @@ use super::health::{Breaker, FIRST_PROBE, next_pause};
 use super::link::{self, Broken, Link, SHORTEST};
 use super::resolve::Resolver;
 use super::roster::Roster;
-use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, handshake};
+use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, handshake, reply};
 use crate::clock::{Clock, Tick};
+use crate::script::{Call, Note, Purpose};
 
 /// One server as a member of a client.
 pub(super) struct Host {
@@ -28,6 +29,8 @@ pub(super) struct Host {
     resolver: Option<Resolver>,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead.
     generation: AtomicU64,
+    /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
+    permissions: AtomicU64,
     connecting: AtomicUsize,
     /// The last attempt to connect succeeded.
     proven: AtomicBool,
@@ -76,6 +79,7 @@ impl Host {
             breaker: Breaker::default(),
             resolver,
             generation: AtomicU64::new(0),
+            permissions: AtomicU64::new(0),
             connecting: AtomicUsize::new(0),
             proven: AtomicBool::new(false),
             this: this.clone(),
@@ -96,6 +100,27 @@ impl Host {
         link.poison();
         let seen = link.generation();
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// What the next transmission of a call on this link tells the script. The first acquire on a link has the user's permissions checked: the
+    /// link counts as checked from then on, and [`was_refused`](Host::was_refused) takes that back.
+    pub(super) fn note_for(&self, call: &Call, link: &mut Link, is_again: bool) -> Note {
+        if call.purpose == Purpose::Acquire {
+            let now = Some(self.permissions.load(Ordering::Acquire));
+            return if std::mem::replace(&mut link.permitted, now) == now { Note::Nothing } else { Note::Check };
+        }
+        if is_again { Note::Again } else { Note::Nothing }
+    }
+
+    /// What the server's refusal of a call says of its link, and of all links.
+    pub(super) fn was_refused(&self, link: &mut Link, failure: &Failure) {
+        link.permitted = None;
+        if reply::lacks_permission(failure) {
+            self.permissions.fetch_add(1, Ordering::AcqRel);
+        }
+        if reply::wants_new_connection(failure) {
+            self.put_out_of_use(link);
+        }
     }
 
     /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.

@@ -35,6 +35,12 @@ pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     failure.trouble == Trouble::Misuse && words.iter().any(|word| failure.message.contains(word))
 }
 
+/// True if the server said no because of what this user may not do.
+pub(super) fn lacks_permission(failure: &Failure) -> bool {
+    let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);
+    failure.trouble == Trouble::Misuse && words.into_iter().any(|words| failure.message.contains(words))
+}
+
 fn server_failure(error: &RedisError) -> Failure {
     classify(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
 }
@@ -87,6 +93,9 @@ fn classify(code: &str, detail: &str) -> Failure {
 fn remedy(code: &str) -> &'static str {
     match code {
         "MOVED" | "ASK" | "CROSSSLOT" => " (a member of a Redis Cluster: give the client servers that stand alone)",
+        "NOPERM" => {
+            " (all that a lock needs, as one line for `ACL SETUSER`: section \"Permissions\" of the documentation of redlock-sync)"
+        }
         _ => "",
     }
 }

@@ -33,7 +33,8 @@ impl RedisNode {
     /// Writes the call. A connection that breaks here is replaced when the reply is due, so that the other nodes are not kept waiting.
     fn send<'a>(&'a self, call: &'a Call, lane: Lane, mut link: PooledLink) -> Begun<'a> {
         let sent_at = self.host.clock.now();
-        let stage = match link.send(call.packed()) {
+        let note = self.host.note_for(call, &mut link, false);
+        let stage = match link.send_call(call, note) {
             Ok(()) => Stage::Written(link),
             Err(Broken::Cut(why)) => {
                 self.host.put_out_of_use(&mut link);
@@ -42,7 +43,7 @@ impl RedisNode {
             // Only a part was written, which can never be executed.
             Err(Broken::TimedOut) => return Begun::Failed(self.timed_out(sent_at, Executed::No)),
         };
-        Begun::Sent(Box::new(InFlight::new(self, call, lane, sent_at, stage)))
+        Begun::Sent(Box::new(InFlight::new(self, call, note, lane, sent_at, stage)))
     }
 
     /// Keeps the socket of a call whose reply did not come, if what it does late has to be undone or has to get through. `owed` is 1

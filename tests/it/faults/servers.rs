@@ -7,11 +7,13 @@
 //! 5. `clocks`: a server's wall clock jumps (15).
 //! 6. `refusals`: servers that answer with an error (17 to 22).
 //! 7. `modes`: servers in a mode that is not supported (20).
+//! 8. `permissions`: users who may not do all that a lock needs (21).
 
 mod clocks;
 mod down;
 mod modes;
 mod paused;
+mod permissions;
 mod refusals;
 mod restarts;
 mod traffic;

@@ -1,5 +1,6 @@
 //! Servers in a mode that the library does not support: members of a cluster, and Sentinels.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use redis::cmd;
@@ -17,16 +18,15 @@ each_kind!(
 );
 
 /// A cluster of one server that has these slots.
-fn member(slots: &str) -> Server {
+fn member(slots: Range<u32>) -> Server {
     let server = Server::builder().arg("--cluster-enabled").arg("yes").start();
-    let (first, last) = slots.split_once('-').unwrap();
-    server.ask::<()>(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(last));
+    server.ask::<()>(cmd("CLUSTER").arg("ADDSLOTS").arg(slots.collect::<Vec<_>>()));
     server
 }
 
 /// Also a member that has all slots, and so could serve every key for now.
 fn fault_20_a_member_of_a_cluster<K: Kind>() {
-    let server = member("0-16383");
+    let server = member(0..16384);
     let state = || server.ask::<String>(cmd("CLUSTER").arg("INFO"));
     eventually("the cluster is up", SOON, || state().contains("cluster_state:ok"));
     for database in ["", "1"] {
@@ -41,7 +41,7 @@ fn fault_20_a_member_of_a_cluster<K: Kind>() {
 
 /// Such a member is only noticed by a key whose slot it does not have.
 fn fault_20_a_member_of_a_cluster_that_hides_info<K: Kind>() {
-    let server = member("0-8191");
+    let server = member(0..8192);
     server.ask::<()>(cmd("CONFIG").arg("SET").arg("cluster-require-full-coverage").arg("no"));
     server.ask::<()>(cmd("ACL").arg(&["SETUSER", "shy", "on", ">pw", "~*", "+@all", "-info"]));
     let url = format!("redis://shy:pw@{}/", server.addr());
@@ -65,7 +65,7 @@ fn fault_20_a_sentinel<K: Kind>() {
 /// No votes, but no reason either to refuse what the others grant.
 fn fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes<K: Kind>() {
     let rig = Rig::start(3);
-    let others = [member("0-16383"), Server::builder().sentinel().start()];
+    let others = [member(0..16384), Server::builder().sentinel().start()];
     let urls = rig.proxies.iter().map(Proxy::url).chain(others.iter().map(Server::url));
     let builder = Redlock::builder().nodes(urls).restart_guard(false).lease(LONG).node_timeout(NODE_TIMEOUT);
     let locks = builder.build().unwrap();
