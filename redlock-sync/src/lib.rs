@@ -155,7 +155,22 @@
 //!
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
-//! - `tls`: `rediss://` URLs.
+//! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//!
+//! # TLS
+//!
+//! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3. The server's certificate has to be valid for the host as it stands in the URL, and to
+//! be signed by an authority that this machine trusts:
+//!
+//! - If `SSL_CERT_FILE` (a file of certificates in PEM form) or `SSL_CERT_DIR` (directories of such files, separated by colons) is set, those in there
+//!   are trusted and no others. An authority of your own is named like that.
+//! - Else the system's own: on Linux where OpenSSL looks for them, such as `/etc/ssl/certs`; on macOS the keychain.
+//!
+//! They are read again for each new connection. If one of these places cannot be read, no connection is made. A certificate that is not trusted, or not
+//! for that host, and certificates that cannot be read are [`Config`](Error::Config) errors, which say what to do.
+//!
+//! Client certificates are not supported: a server of Redis asks for one by default, unless it has `tls-auth-clients no`. Let the client log in by a
+//! password.
 //!
 //! # What this crate does not do
 //!

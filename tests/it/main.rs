@@ -9,8 +9,9 @@
 //! 7. `examples`: the examples, run as people run them.
 //! 8. `chaos`: a short chaos run.
 //! 9. `properties`: random input, and what must hold for all of it.
-//! 10. `tidy`: rules of the repository.
-//! 11. `interop`, a feature: locks of other programs on the same keys.
+//! 10. `tls`: servers behind TLS, with certificates of every sort.
+//! 11. `tidy`: rules of the repository.
+//! 12. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,3 +35,4 @@ mod interop;
 mod kinds;
 mod properties;
 mod tidy;
+mod tls;

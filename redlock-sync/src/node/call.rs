@@ -59,7 +59,7 @@ impl<'a> InFlight<'a> {
                 self.node.shelve(&mut link, self.call, 0);
                 Ok(Err(failure))
             }
-            Err(Broken::Cut(why)) => {
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
                 self.node.host.put_out_of_use(&mut link);
                 Err(Cut { why, arrived: true })
             }
@@ -106,7 +106,7 @@ impl<'a> InFlight<'a> {
         match link.send_call(self.call, self.note) {
             Ok(()) => {}
             Err(Broken::TimedOut) => return Err(self.node.timed_out(self.sent_at, Executed::No)),
-            Err(Broken::Cut(why)) => {
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
                 self.node.host.put_out_of_use(&mut link);
                 return Err(self.unreachable(&both(&first.why, &why), Executed::No));
             }

@@ -89,6 +89,8 @@ fn lost(broken: Broken) -> Failure {
     match broken {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
         Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, format!("lost while connecting: {why}")),
+        // The first write makes TLS.
+        Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
     }
 }
 

@@ -274,6 +274,7 @@ fn failed(error: &redis::RedisError) -> Failure {
     match link::broken(error) {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
         Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, why),
+        Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
     }
 }
 

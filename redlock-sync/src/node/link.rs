@@ -18,6 +18,8 @@ pub(super) enum Broken {
     TimedOut,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
+    /// TLS does not come about as the server and the certificates are set up; with a message.
+    Distrusted(String),
 }
 
 /// A connection in the pool, or the reason why there is none.
@@ -168,7 +170,19 @@ fn nearly(part: Duration, full: Duration) -> bool {
 
 /// What an error of the connection means.
 pub(super) fn broken(error: &RedisError) -> Broken {
-    if error.is_timeout() { Broken::TimedOut } else { Broken::Cut(io_text(&error.to_string())) }
+    match tls_refusal(error) {
+        _ if error.is_timeout() => Broken::TimedOut,
+        Some(why) => Broken::Distrusted(why),
+        None => Broken::Cut(io_text(&error.to_string())),
+    }
+}
+
+#[cfg(feature = "tls")]
+use super::tls::refusal as tls_refusal;
+
+#[cfg(not(feature = "tls"))]
+fn tls_refusal(_: &RedisError) -> Option<String> {
+    None
 }
 
 /// An I/O error's text in the style of our messages: "connection refused".

@@ -13,7 +13,7 @@
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: one connection, and how it broke.
+//! 4. `link.rs`: one connection, and how it broke. `tls.rs` tells the errors of TLS that last.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node.
@@ -42,6 +42,8 @@ mod set;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 mod url;
 mod wake;
 

@@ -36,7 +36,7 @@ impl RedisNode {
         let note = self.host.note_for(call, &mut link, false);
         let stage = match link.send_call(call, note) {
             Ok(()) => Stage::Written(link),
-            Err(Broken::Cut(why)) => {
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
                 self.host.put_out_of_use(&mut link);
                 Stage::Cut(why)
             }

@@ -23,6 +23,8 @@ mod environment;
 mod holders;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/tls.rs"]
+mod tls;
 #[path = "agent/waiters.rs"]
 mod waiters;
 
@@ -35,6 +37,7 @@ fn main() {
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
+        Some("tls") => tls::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }
