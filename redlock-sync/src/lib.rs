@@ -114,7 +114,7 @@
 //!   key is given it again at the next renewal. With one node the lock is `Lost` at the next renewal.
 //! - A node that restarted just now may have forgotten a lock. It casts no vote ([`restart_guard`](Builder::restart_guard), with its limits).
 //!
-//! Forty faults and what comes of each: [`guarantees`].
+//! Forty-one faults and what comes of each: [`guarantees`].
 //!
 //! # Settings from the environment
 //!

@@ -23,6 +23,8 @@ mod environment;
 mod holders;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/starved.rs"]
+mod starved;
 #[path = "agent/tls.rs"]
 mod tls;
 #[path = "agent/waiters.rs"]
@@ -37,6 +39,7 @@ fn main() {
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
+        Some("starved") => starved::main(&args[1..]),
         Some("tls") => tls::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
