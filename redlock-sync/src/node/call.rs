@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use super::condition::During;
 use super::link::Broken;
 use super::manager::PooledLink;
 use super::pool::Taken;
@@ -17,7 +18,7 @@ pub(super) struct InFlight<'a> {
     lane: Lane,
     sent_at: Tick,
     /// What the last transmission tells the script.
-    note: Note,
+    told: Note,
     stage: Stage,
 }
 
@@ -42,12 +43,12 @@ impl<'a> InFlight<'a> {
     pub(super) fn new(
         node: &'a RedisNode,
         call: &'a Call,
-        note: Note,
+        told: Note,
         lane: Lane,
         sent_at: Tick,
         stage: Stage,
     ) -> InFlight<'a> {
-        InFlight { node, call, lane, sent_at, note, stage }
+        InFlight { node, call, lane, sent_at, told, stage }
     }
 
     /// The reply, or the failure that ends the call, or a break after which it can be sent once more.
@@ -73,14 +74,15 @@ impl<'a> InFlight<'a> {
         if !reply::is_noscript(&reply) {
             return Ok(reply);
         }
-        link.send(&self.call.packed_with_source(self.note))?;
+        link.send(&self.call.packed_with_source(self.told))?;
         link.receive(host.time_left(by))
     }
 
     fn judge(&self, mut link: PooledLink, reply: redis::Value) -> Result<Value, Failure> {
         let host = &self.node.host;
-        host.breaker.recover();
-        reply::value(reply).inspect_err(|failure| host.was_refused(&mut link, failure))
+        let result = reply::value(reply).inspect_err(|failure| host.was_refused(&mut link, failure));
+        host.replied(self.call, &result);
+        result
     }
 
     /// Sends the call a second time: the scripts may be executed twice for the same token. One attempt: if a fresh connection
@@ -102,8 +104,8 @@ impl<'a> InFlight<'a> {
             Taken::Nothing => return Err(self.unreachable(&first.why, Executed::No)),
         };
         self.sent_at = self.node.host.clock.now();
-        self.note = self.node.host.note_for(self.call, &mut link, true);
-        match link.send_call(self.call, self.note) {
+        self.told = self.node.host.note_for(self.call, &mut link, true);
+        match link.send_call(self.call, self.told) {
             Ok(()) => {}
             Err(Broken::TimedOut) => return Err(self.node.timed_out(self.sent_at, Executed::No)),
             Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
@@ -119,7 +121,7 @@ impl<'a> InFlight<'a> {
 
     fn unreachable(&self, why: &str, executed: Executed) -> Failure {
         let failure = Failure::new(Trouble::Unreachable, executed, why);
-        self.node.host.note(&failure);
+        self.node.host.note(&failure, During::Call);
         failure
     }
 }

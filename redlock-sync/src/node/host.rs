@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
+use super::condition::{Condition, During, News, Success};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
 use super::link::{self, Broken, Link, SHORTEST};
 use super::resolve::Resolver;
 use super::roster::Roster;
-use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, handshake, reply};
+use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
 use crate::script::{Call, Note, Purpose};
 
@@ -26,6 +27,7 @@ pub(super) struct Host {
     pub(super) roster: Arc<Roster>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
+    condition: Condition,
     resolver: Option<Resolver>,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead.
     generation: AtomicU64,
@@ -77,6 +79,7 @@ impl Host {
             roster,
             background,
             breaker: Breaker::default(),
+            condition: Condition::default(),
             resolver,
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
@@ -124,13 +127,42 @@ impl Host {
     }
 
     /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
-    pub(super) fn note(&self, failure: &Failure) {
-        let dead = matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut);
-        if dead {
-            self.proven.store(false, Ordering::Release);
+    pub(super) fn note(&self, failure: &Failure, during: During) {
+        if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
+            return;
         }
-        if dead && self.breaker.trip(failure) {
+        self.proven.store(false, Ordering::Release);
+        if self.breaker.trip(failure) {
             self.probe_after(FIRST_PROBE);
+        }
+        self.log(self.condition.down(during), &failure.message);
+    }
+
+    /// Notes that the server replied to a call, and be it with an error.
+    pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
+        self.breaker.recover();
+        match result {
+            Err(failure) if reply::lacks_commands(failure) => {
+                self.log(self.condition.unusable(During::Call, &failure.message), &failure.message);
+            }
+            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Success::Acquired),
+            _ => self.succeeded(Success::Answered),
+        }
+    }
+
+    fn succeeded(&self, success: Success) {
+        self.log(self.condition.succeeded(success), "");
+    }
+
+    /// One line for a change. Failures have no part of a password in their messages.
+    fn log(&self, news: Option<News>, cause: &str) {
+        let Some(news) = news else { return };
+        let (number, address) = (self.member + 1, self.url.address());
+        match news {
+            News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
+            News::Back => log::info!("node {number} ({address}) answers again"),
+            News::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
+            News::Usable => log::info!("node {number} ({address}) can be used again"),
         }
     }
 
@@ -164,6 +196,7 @@ impl Host {
             Ok(link) => {
                 self.proven.store(true, Ordering::Release);
                 self.breaker.recover();
+                self.succeeded(Success::Connected);
                 link
             }
             Err(failure) => {
@@ -175,7 +208,10 @@ impl Host {
 
     /// A server that answers, and be it with a refusal, is not left out: the next call shall hear the refusal.
     fn refused(&self, failure: &Failure) {
-        self.note(failure);
+        self.note(failure, During::Connect);
+        if failure.trouble == Trouble::Misuse {
+            self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
+        }
         if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
             self.breaker.recover();
         }

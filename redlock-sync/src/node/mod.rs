@@ -16,7 +16,7 @@
 //! 4. `link.rs`: one connection, and how it broke. `tls.rs` tells the errors of TLS that last.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
-//! 7. `health.rs`: the circuit breaker of one node.
+//! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
 //! 9. `manager.rs`: how r2d2 gets its connections.
 //! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
@@ -27,6 +27,7 @@
 
 mod background;
 mod call;
+mod condition;
 mod handshake;
 mod health;
 mod host;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::condition::During;
 use super::host::Host;
 use super::link::Link;
 use super::manager::{self, LinkPool, PooledLink};
@@ -230,7 +231,7 @@ impl Pools {
         }
         let failure = Failure::unsent(Trouble::TimedOut, "no connection in time");
         if waited >= self.host.settings.node_timeout / 2 {
-            self.host.note(&failure);
+            self.host.note(&failure, During::Connect);
         }
         failure
     }

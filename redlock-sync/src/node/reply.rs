@@ -41,6 +41,11 @@ pub(super) fn lacks_permission(failure: &Failure) -> bool {
     failure.trouble == Trouble::Misuse && words.into_iter().any(|words| failure.message.contains(words))
 }
 
+/// True if the first acquire on a connection found that this user may not run all commands (`lua/permissions.lua`), whatever the key.
+pub(super) fn lacks_commands(failure: &Failure) -> bool {
+    failure.trouble == Trouble::Misuse && failure.message.starts_with("NOPERM this user may not run ")
+}
+
 fn server_failure(error: &RedisError) -> Failure {
     classify(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
 }

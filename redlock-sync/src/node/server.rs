@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{InFlight, Stage};
+use super::condition::During;
 use super::host::Host;
 use super::late::{Late, Shelf};
 use super::link::{Broken, Link};
@@ -69,7 +70,7 @@ impl RedisNode {
         let waited = self.host.clock.now().since(since);
         let failure = Failure::new(Trouble::TimedOut, executed, format!("timed out after {} ms", waited.as_millis()));
         if waited >= self.host.settings.node_timeout / 2 {
-            self.host.note(&failure);
+            self.host.note(&failure, During::Call);
         }
         failure
     }

@@ -21,6 +21,8 @@ mod cycles;
 mod environment;
 #[path = "agent/holders.rs"]
 mod holders;
+#[path = "agent/journal.rs"]
+mod journal;
 #[path = "agent/paused.rs"]
 mod paused;
 #[path = "agent/starved.rs"]
@@ -39,6 +41,7 @@ fn main() {
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
+        Some("journal") => journal::main(&args[1..]),
         Some("starved") => starved::main(&args[1..]),
         Some("tls") => tls::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
