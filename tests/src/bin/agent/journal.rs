@@ -4,7 +4,7 @@ use std::io::stdin;
 use std::time::Duration;
 
 use log::LevelFilter;
-use redlock_sync::Redlock;
+use redlock_sync::{MutexGuard, Redlock};
 
 use crate::holders::listen;
 
@@ -14,7 +14,7 @@ pub(crate) fn main(urls: &[String]) {
     let builder = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_millis(300));
     let locks = builder.unavailable_after(Duration::ZERO).build().unwrap();
     for _ in stdin().lines() {
-        let taken = (0..10).filter(|_| locks.mutex("a").lock().and_then(|guard| guard.unlock()).is_ok());
+        let taken = (0..10).filter(|_| locks.mutex("a").lock().and_then(MutexGuard::unlock).is_ok());
         println!("taken {}", taken.count());
     }
 }

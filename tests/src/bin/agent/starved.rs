@@ -15,7 +15,7 @@ pub(crate) fn main(urls: &[String]) {
     let builder = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO);
     let locks = builder.build().unwrap();
     let before = getrlimit(Resource::As);
-    limit(Rlimit { current: Some(used() + ROOM), ..before.clone() });
+    limit(Rlimit { current: Some(used() + ROOM), ..before });
     thread::Builder::new().spawn(|| ()).expect_err("a thread has no room");
     tell(&lock_once(&locks));
     tell(&lock_once(&locks));
