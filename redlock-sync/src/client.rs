@@ -46,7 +46,8 @@ impl Redlock {
     /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data; for a lock that
     /// survives the loss of servers give [`builder`](Redlock::builder) three or five.
     ///
-    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`.
+    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`. Which certificates
+    /// are trusted, `SSL_CERT_FILE` among them: [TLS](crate#tls). What the user has to be allowed: [Permissions](crate#permissions).
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a URL that cannot be. No connection is made here.
@@ -220,6 +221,8 @@ impl Default for Builder {
 impl Builder {
     /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
     /// Take an odd number: an even one tolerates no more failures than the odd one below it.
+    ///
+    /// Each URL is one as in [`open`](Redlock::open); it names a server that stands alone, no member of a cluster and no Sentinel.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;

@@ -114,7 +114,7 @@
 //!   key is given it again at the next renewal. With one node the lock is `Lost` at the next renewal.
 //! - A node that restarted just now may have forgotten a lock. It casts no vote ([`restart_guard`](Builder::restart_guard), with its limits).
 //!
-//! Forty faults and what comes of each: [`guarantees`].
+//! Forty-one faults and what comes of each: [`guarantees`].
 //!
 //! # Settings from the environment
 //!
@@ -130,11 +130,47 @@
 //!
 //! A client that is [opened](Redlock::open) or [built](Redlock::builder) reads none of them.
 //!
+//! # Permissions
+//!
+//! On servers that know their clients by name (ACL), this line allows what the library needs for locks whose names begin with `order:`, and nothing
+//! else. Put the user and the password into the URL: `redis://locks:secret@host/`.
+//!
+//! ```text
+//! ACL SETUSER locks on >secret ~order:* ~{order:*}:* +eval +evalsha +set +get +del +exists +pexpire +pttl +time +lindex +rpush +zadd +zrem +zcard +zcount +zscore +zremrangebyscore +blpop +client|id +client|unblock +info +select
+//! ```
+//!
+//! - `~order:*` are the keys of the locks, and `~{order:*}:*` the keys beside them, such as `{order:42}:fence` and `{order:42}:waiting`. A name with a
+//!   hash tag, such as `order:{7}:cart`, has those under the first pattern. With a [prefix](Builder::key_prefix) the patterns begin with that.
+//! - `+eval` to `+zremrangebyscore` are needed. Without one of them, or without the right to all keys of a lock, every acquire is
+//!   [`Config`](Error::Config) and says what is missing; nothing is set then. This is asked of the server with the first acquire on each connection,
+//!   in the same step. Redis 6 cannot be asked about `+evalsha`, which every acquire needs, nor about `+rpush`: without that one a lock for which
+//!   another process waits cannot be released there, and ends with its lease.
+//! - `+blpop` may be left out: then processes that wait ask again and again instead of being told.
+//! - `+client|id +client|unblock` may be left out: then [`close`](Redlock::close) can take up to five seconds while threads wait.
+//! - `+info` may be left out: then a replica or a member of a cluster is noticed only when it refuses a write, one server under two names not at
+//!   all, and [`restart_guard`](Builder::restart_guard) is without effect.
+//! - `+select` is needed only where a URL names a database other than 0.
+//!
 //! # Features
 //!
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
-//! - `tls`: `rediss://` URLs.
+//! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//!
+//! # TLS
+//!
+//! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3. The server's certificate has to be valid for the host as it stands in the URL, and to
+//! be signed by an authority that this machine trusts:
+//!
+//! - If `SSL_CERT_FILE` (a file of certificates in PEM form) or `SSL_CERT_DIR` (directories of such files, separated by colons) is set, those in there
+//!   are trusted and no others. An authority of your own is named like that.
+//! - Else the system's own: on Linux where OpenSSL looks for them, such as `/etc/ssl/certs`; on macOS the keychain.
+//!
+//! They are read again for each new connection. If one of these places cannot be read, no connection is made. A certificate that is not trusted, or not
+//! for that host, and certificates that cannot be read are [`Config`](Error::Config) errors, which say what to do.
+//!
+//! Client certificates are not supported: a server of Redis asks for one by default, unless it has `tls-auth-clients no`. Let the client log in by a
+//! password.
 //!
 //! # What this crate does not do
 //!

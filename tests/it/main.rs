@@ -10,8 +10,9 @@
 //! 8. `chaos`: a short chaos run.
 //! 9. `properties`: random input, and what must hold for all of it.
 //! 10. `regressions`: what reviews found.
-//! 11. `tidy`: rules of the repository.
-//! 12. `interop`, a feature: locks of other programs on the same keys.
+//! 11. `tls`: servers behind TLS, with certificates of every sort.
+//! 12. `tidy`: rules of the repository.
+//! 13. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,3 +38,4 @@ mod logged;
 mod properties;
 mod regressions;
 mod tidy;
+mod tls;

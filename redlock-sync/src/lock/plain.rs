@@ -34,7 +34,7 @@ impl Primitive for Plain {
         let (id, lease) = (attempt.id, attempt.lease);
         let (token, ms) = (Text(id.as_str()), Number(millis(lease)));
         if attempt.is_bare() {
-            return Call::new(&TAKE, Purpose::Acquire, Some(id), lease, &[self.key.as_str()], &[token, ms]);
+            return Call::new(&TAKE, Purpose::Acquire, Some(id), lease, &self.keys(), &[token, ms]);
         }
         let waiter = attempt.waiter;
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());

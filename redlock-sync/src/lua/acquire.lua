@@ -3,7 +3,8 @@
 -- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] ms for which the fence counter outlasts the clock's reaching it, ARGV[4] least fence (-1: none is wanted),
 -- ARGV[5] id of the waiter (empty: does not wait), ARGV[6] ms for which it goes on waiting after a no (0: it leaves),
--- ARGV[7] 1 if it was marked as waiting before, ARGV[8..] tickets: tokens that nobody holds
+-- ARGV[7] 1 if it was marked as waiting before, ARGV[8..] tickets: tokens that nobody holds;
+-- the last one may be `check` (permissions.lua)
 -- replies {1, fence (0 if none is wanted)} when the token holds the lock now,
 --         {0, remaining ms (-1 without end), first 80 bytes of the value} when another does
 local key, token, waiter = KEYS[1], ARGV[1], ARGV[5]

@@ -189,3 +189,14 @@ pub(crate) fn assert_misuse(error: &Error, address: &str, said: &str) {
     let is_said = said.split('|').any(|said| message.contains(said));
     assert!(message.contains(address) && is_said, "`{message}` lacks `{address}` or `{said}`");
 }
+
+/// Asserts that a lock is not to be had, at once and not at some deadline, by none of the ways to ask for it.
+pub(crate) fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
+    let lock = K::new(locks, "a");
+    let first = within(NODE_TIMEOUT, "lock()", || lock.lock().err().unwrap());
+    let second = within(NODE_TIMEOUT, "try_lock_for()", || lock.try_lock_for(SOON).err().unwrap());
+    let third = within(NODE_TIMEOUT, "try_lock()", || lock.try_lock().err().unwrap());
+    let config = |error: &Error| matches!(error, Error::Config { .. });
+    assert!(config(&first) && config(&second) && config(&third), "{first}; {second}; {third}");
+    first
+}

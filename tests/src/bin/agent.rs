@@ -21,8 +21,14 @@ mod cycles;
 mod environment;
 #[path = "agent/holders.rs"]
 mod holders;
+#[path = "agent/journal.rs"]
+mod journal;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/starved.rs"]
+mod starved;
+#[path = "agent/tls.rs"]
+mod tls;
 #[path = "agent/waiters.rs"]
 mod waiters;
 #[path = "agent/workers.rs"]
@@ -38,6 +44,9 @@ fn main() {
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
+        Some("journal") => journal::main(&args[1..]),
+        Some("starved") => starved::main(&args[1..]),
+        Some("tls") => tls::main(&args[1..]),
         Some("workers") => workers::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),

@@ -122,9 +122,14 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-fn hear(urls: &[String]) {
+/// From now on the library's records of this level and above are written to stdout.
+pub(crate) fn listen(level: log::LevelFilter) {
     log::set_logger(&Logger).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
+    log::set_max_level(level);
+}
+
+fn hear(urls: &[String]) {
+    listen(log::LevelFilter::Warn);
     let locks = client(urls, Duration::from_secs(30));
     for _ in 0..3 {
         drop(locks.mutex("heard").lock().unwrap());
