@@ -89,11 +89,13 @@ fn the_only_node() {
     server.kill();
     let mut journal = Journal::start([server.url()]);
     let (taken, logged) = journal.work();
-    assert_eq!((taken, logged.len()), (0, 1), "{logged:?}");
+    assert_eq!((taken, logged.len()), (0, 2), "{logged:?}");
     is_about(&logged[0], "WARN node 1", &server, "does not answer: connection refused");
+    assert!(logged[1].starts_with("WARN failed to acquire lock `a`: no majority"), "{logged:?}");
     assert_eq!(journal.work(), (0, vec![]));
     server.restart();
     is_about(&journal.line(), "INFO node 1", &server, "answers again");
+    assert_eq!(journal.work(), (10, vec!["INFO a majority of the nodes can be asked again".to_owned()]));
     journal.works_silently();
 }
 
