@@ -1,23 +1,25 @@
--- Stands before the scripts that acquire. On request it makes sure that this user may run the commands of all scripts, before anything is set:
--- else a lock could be taken that cannot be released.
+-- Runs before the scripts that acquire. If it is asked to, it checks that this user may run the commands of all scripts, before anything is set:
+-- otherwise a lock could be taken that cannot be released.
 -- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
--- ARGV: the last one is `check` for a request, and is taken away
--- replies an error with all commands that are missing; if none is, the script behind this goes on
+-- ARGV: the last one is `check` if it is asked to, and is removed
+-- replies an error with the commands that the user may not run; if there are none, the script behind this continues
 if ARGV[#ARGV] == 'check' then
   local missing = {}
   local function need(command, ...)
     local is_allowed
     if redis.acl_check_cmd then
-      -- Runs nothing and writes nothing into the server's log. The call has to be complete: a server looks for the keys where they should be.
-      is_allowed = redis.acl_check_cmd(command, ...)
+      -- This runs nothing, and leaves no entry in the ACL LOG. The call has to be complete, since the server reads the keys in it. A command that
+      -- the server does not know raises an error.
+      local is_known, answer = pcall(redis.acl_check_cmd, command, ...)
+      is_allowed = is_known and answer
     else
-      -- Redis 6 has to be told to run it.
+      -- Redis 6 only tells when the command is run.
       local reply = redis.pcall(command, ...)
       is_allowed = type(reply) ~= 'table' or not reply.err or not string.find(reply.err, "can't run this command", 1, true)
     end
     if not is_allowed then missing[#missing + 1] = command end
   end
-  -- None of these changes anything where it is run: it only reads, or it fails behind the check of permissions.
+  -- None of these changes anything if it is run: it only reads, or its arguments are refused after the permissions have been checked.
   need('SET', KEYS[1], '', 'NX', 'XX')
   need('GET', KEYS[2])
   need('PEXPIRE', KEYS[2], 'never')

@@ -78,7 +78,7 @@ impl Background {
     }
 }
 
-/// The crate panics where the system starts no thread. So it is asked only when as many have just been started.
+/// `build` panics if the system starts no thread. So as many threads are started before, by a function that returns an error.
 fn start(size: usize) -> io::Result<ScheduledThreadPool> {
     rehearse(size)?;
     let build = move || {
@@ -88,8 +88,8 @@ fn start(size: usize) -> io::Result<ScheduledThreadPool> {
             .on_drop_behavior(OnPoolDropBehavior::DiscardPendingScheduled)
             .build()
     };
-    // Another part of the program can have taken the room meanwhile.
-    catch_unwind(build).map_err(|_| io::ErrorKind::WouldBlock.into())
+    // In between, other parts of the program can start threads too.
+    catch_unwind(build).map_err(|_| io::Error::other("the system started no more threads"))
 }
 
 /// Starts so many threads, all of which run at the same time and have ended when this returns.

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_no_proof_for_who_does_not_execute_calls() {
+    fn connections_alone_do_not_make_a_node_well_that_executes_no_calls() {
         let node = Condition::default();
         for _ in 0..3 {
             let first = node.down(During::Call);

@@ -7,7 +7,7 @@
 //! 5. `clocks`: a server's wall clock jumps (15).
 //! 6. `refusals`: servers that answer with an error (17 to 22).
 //! 7. `modes`: servers in a mode that is not supported (20).
-//! 8. `permissions`: users who may not do all that a lock needs (21).
+//! 8. `permissions`: users without all permissions that a lock needs (21).
 //! 9. `journal`: what the log says of nodes that fail.
 
 mod clocks;

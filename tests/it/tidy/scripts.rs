@@ -1,6 +1,7 @@
 //! The Lua files: they say what they take and give, and a server takes them under the digest that the library computed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use redlock_tests::Server;
 
@@ -71,6 +72,27 @@ fn each_script_loads_under_the_digest_that_the_library_computed() {
     known.sort_unstable();
     loaded.sort_unstable();
     assert_eq!(known, loaded);
+}
+
+/// The words in quotes behind `start`, sorted.
+fn quoted_behind<'a>(text: &'a str, start: &'a str) -> BTreeSet<&'a str> {
+    text.split(start).skip(1).filter_map(|after| after.split('\'').next()).collect()
+}
+
+#[test]
+fn each_command_of_a_script_is_checked_and_documented() {
+    let mut scripts = scripts();
+    let checked = scripts.remove("permissions").unwrap();
+    let all = scripts.into_values().collect::<String>();
+    let mut used = quoted_behind(&all, "redis.call('");
+    used.extend(quoted_behind(&all, "redis.pcall('"));
+    // What a script is called by.
+    used.insert("EVALSHA");
+    assert_eq!(quoted_behind(&checked, "need('"), used, "in permissions.lua");
+    let docs = read(Path::new("redlock-sync/src/lib.rs")).unwrap();
+    let line = docs.lines().find(|line| line.starts_with("//! ACL SETUSER ")).unwrap();
+    let missing: Vec<_> = used.iter().filter(|name| !line.contains(&format!("+{} ", name.to_lowercase()))).collect();
+    assert!(missing.is_empty(), "{missing:?} are not in `{line}`");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Users who may not do all that a lock needs (21).
+//! Users without all permissions that a lock needs (21).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ each_kind!(
     fault_21_what_may_be_left_out_is_not_missed,
     fault_21_keys_beside_the_lock_that_are_forbidden,
     fault_21_a_permission_that_is_taken_away_and_given_back,
+    fault_21_a_command_that_the_server_does_not_have,
 );
 
 /// Of the documented permissions, those that may be left out.
@@ -54,7 +55,7 @@ fn open(server: &Server, database: &str) -> Redlock {
     Redlock::builder().node(url).lease(LONG).node_timeout(NODE_TIMEOUT).build().unwrap()
 }
 
-/// All operations, also with others who wait: in this process and in another one.
+/// All operations, also while another client waits.
 fn use_all<K: Kind>(server: &Server, database: &str) {
     let (locks, others) = (open(server, database), open(server, database));
     for key in ["order:42", "order:{7}:cart"] {
@@ -138,7 +139,7 @@ fn fault_21_what_may_be_left_out_is_not_missed<K: Kind>() {
     for rule in OPTIONAL {
         let (server, locks) = without(rule);
         use_all::<K>(&server, "");
-        // A wait that nobody can end goes on for five seconds at most.
+        // Without CLIENT a wait ends by itself, after five seconds at most.
         let guard = K::new(&open(&server, ""), "order:42").lock().unwrap();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| K::new(&locks, "order:42").lock().err().unwrap());
@@ -199,6 +200,17 @@ fn fault_21_a_permission_that_is_taken_away_and_given_back<K: Kind>() {
     guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();
     K::unlock(K::new(&locks, "order:43").lock().unwrap()).unwrap();
+}
+
+/// Some administrators remove commands instead of forbidding them.
+fn fault_21_a_command_that_the_server_does_not_have<K: Kind>() {
+    let server = Server::builder().arg("--rename-command").arg("TIME").arg("").start();
+    if is_redis_6(&server) {
+        return; // It does not tell before the command is needed.
+    }
+    let error = refused_at_once::<K>(&Redlock::open(server.url()).unwrap());
+    assert_misuse(&error, &server.addr().to_string(), "may not run TIME");
+    assert_eq!(server.keys(), Vec::<String>::new());
 }
 
 /// What makes a server of today answer a script as Redis 6 does.
