@@ -152,6 +152,7 @@ impl Plan {
             at_least: if chance(50) { self.lease / 4 } else { Duration::ZERO },
             max_hold: chance(50).then(|| self.lease * 2),
             max_renewals: chance(30).then_some(2),
+            fenced: chance(300),
             retry: if chance(50) { Retry::every(Duration::from_millis(3)).max_attempts(5) } else { Retry::default() },
             lock_id: chance(80).then(|| "mine".to_owned()),
         }

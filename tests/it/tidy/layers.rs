@@ -36,7 +36,8 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 7] = [
+const EDGES: [(&str, &str); 8] = [
+    ("key", "sabotage"),
     ("quorum", "gate"),
     ("quorum", "primitive"),
     ("node", "script"),
