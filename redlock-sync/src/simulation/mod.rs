@@ -26,7 +26,8 @@
 //!
 //! From the bottom up:
 //!
-//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`wire`]: a node as a client sees it.
+//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`network`]: what is between it and a client. [`wire`]: a node as a
+//!   client sees it.
 //! - [`world`]: time and events. [`plan`]: what a seed stands for.
 //! - [`client`]: what the threads do. [`referee`]: what must hold.
 //! - [`run`]: one schedule from its beginning to its end.
@@ -35,6 +36,7 @@ mod client;
 mod contract;
 mod controls;
 mod lua;
+mod network;
 mod plan;
 mod referee;
 mod run;

@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use super::client::key_name;
 use super::lua;
+use super::network::{End, Fate};
 use super::plan::{MS, Plan, Time, US, chance, nanos};
 use super::store::{Data, Item, Store};
-use super::wire::{End, Fate};
+
 use super::world::{Event, World};
 use crate::node::{Failure, Value};
 use crate::script::Script;

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::network::{Call, End, Link};
 use super::plan::{Fault, Plan, Time, nanos};
 use super::referee::{Counts, Referee};
 use super::server::{Connection, Message, Server};
-use super::wire::{Call, Link};
+
 use crate::clock::{Clock, Tick};
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
@@ -47,7 +48,7 @@ pub(super) enum Event {
     /// The end of a call, as its client sees it.
     End {
         call: usize,
-        how: super::wire::End,
+        how: End,
     },
     /// The server looks whether a blocked client's time is up, or has found it gone.
     Unblock {
