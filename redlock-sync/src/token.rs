@@ -92,7 +92,7 @@ pub(crate) struct Mint {
 
 impl Mint {
     pub(crate) fn new() -> Mint {
-        let pid = std::process::id();
+        let pid = process_id();
         Mint { place: format!(":{}:{pid}:", host_name()), pid, home: Home::new() }
     }
 
@@ -104,7 +104,7 @@ impl Mint {
     /// A token nobody ever used, with `owner` or else host, process and thread behind it.
     pub(crate) fn fresh(&self, owner: Option<&str>) -> LockId {
         let mut buffer = Uuid::encode_buffer();
-        let random = Uuid::new_v4().simple().encode_lower(&mut buffer);
+        let random = random().simple().encode_lower(&mut buffer);
         let mut text = String::with_capacity(128);
         text.push_str(random);
         if let Some(owner) = owner {
@@ -120,10 +120,26 @@ impl Mint {
     }
 }
 
+fn random() -> Uuid {
+    #[cfg(test)]
+    if let Some(bytes) = crate::simulation::random() {
+        return Uuid::from_bytes(bytes);
+    }
+    Uuid::new_v4()
+}
+
+fn process_id() -> u32 {
+    #[cfg(test)]
+    if let Some(id) = crate::simulation::process_id() {
+        return id;
+    }
+    std::process::id()
+}
+
 /// A token for whoever is granted the lock next, who is not known yet.
 pub(crate) fn granted_id() -> LockId {
     let mut buffer = Uuid::encode_buffer();
-    let random = Uuid::new_v4().simple().encode_lower(&mut buffer);
+    let random = random().simple().encode_lower(&mut buffer);
     LockId(format!("{random}:granted").into())
 }
 
@@ -143,7 +159,7 @@ pub(crate) fn is_ours(token: &str) -> bool {
 /// An id for one wait. Not for one thread: a lock for which it waited can be in other hands, with the mark of that wait, while the thread
 /// waits for it again by another client.
 pub(crate) fn waiter_id() -> Arc<str> {
-    Uuid::new_v4().simple().to_string().get(..16).unwrap_or_default().into()
+    random().simple().to_string().get(..16).unwrap_or_default().into()
 }
 
 /// Checks an owner text chosen by the caller.

@@ -24,6 +24,8 @@ pub(crate) enum Control {
     NoRestartGuard,
     /// A grant is over before its envelope says so.
     ShortGrant,
+    /// Clients draw the same tokens and ids: children of one process that copied its random generator.
+    RepeatedTokens,
 }
 
 thread_local!(static CURRENT: Cell<Option<Control>> = const { Cell::new(None) });
@@ -43,6 +45,7 @@ pub(crate) fn is_broken(name: &str) -> bool {
         Control::AnchoredAtReply => Some("deadline-at-reply"),
         Control::GrantIsHeld => Some("grant-as-token"),
         Control::NoRestartGuard => Some("young-votes"),
+        Control::RepeatedTokens => Some("forked-tokens"),
         _ => None,
     });
     broken == Some(name)

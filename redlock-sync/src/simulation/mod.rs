@@ -28,13 +28,14 @@
 //!
 //! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`network`]: what is between it and a client. [`wire`]: a node as a
 //!   client sees it.
-//! - [`world`]: time and events. [`plan`]: what a seed stands for.
+//! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
 //! - [`client`]: what the threads do. [`referee`]: what must hold.
 //! - [`run`]: one schedule from its beginning to its end.
 
 mod client;
 mod contract;
 mod controls;
+mod identity;
 mod lua;
 mod network;
 mod plan;
@@ -47,3 +48,4 @@ mod wire;
 mod world;
 
 pub(crate) use controls::is_broken;
+pub(crate) use identity::{process_id, random};

@@ -168,7 +168,7 @@ pub(super) fn end(key: usize, keep: Duration) {
         state.free_since = world.now + nanos(keep);
         // The end of a minimum hold is told to one of those who wait, and he may leave before it.
         state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
-        let client = world.client();
+        let client = world.client;
         world.log(|_| format!("client {client} gives up key {key}"));
     });
 }

@@ -61,7 +61,10 @@ impl Coroutines {
 
     fn resume(&mut self, task: usize) {
         let Some(mut coroutine) = self.0[task].take() else { return };
-        with(|world| world.current = task);
+        with(|world| {
+            world.current = task;
+            world.client = world.tasks[task].client;
+        });
         coroutine.resume();
         if coroutine.is_done() {
             with(|world| world.tasks[task].is_done = true);
@@ -106,6 +109,7 @@ fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
             coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
             continue;
         }
+        with(|world| world.client = client);
         let engine = Engine::new(quorum);
         for _ in 0..[1, 1, 1, 2, 3][fastrand::usize(0..5)] {
             let thread = Thread { client, engine: Arc::clone(&engine) };

@@ -99,6 +99,7 @@ fn each_control_is_found_out() {
         (Control::ExtendCreates, 1, "a lock that was free"),
         (Control::NoRestartGuard, 3, "two holders"),
         (Control::ShortGrant, 1, "two holders"),
+        (Control::RepeatedTokens, 1, "two holders"),
     ];
     let mut missed = Vec::new();
     for (control, nodes, sign) in controls {

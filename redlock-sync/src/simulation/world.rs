@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::identity::Generator;
 use super::network::{Call, End, Link};
 use super::plan::{Fault, Plan, Time, nanos};
 use super::referee::{Counts, Referee};
@@ -19,6 +20,11 @@ thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(N
 /// Does something with the world. Never across a point at which the coroutine gives way.
 pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().unwrap()))
+}
+
+/// Does something with the world, if this thread of the system is in one.
+pub(super) fn try_with<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
+    WORLD.with_borrow_mut(|world| world.as_mut().map(|world| f(world)))
 }
 
 pub(super) fn enter(world: World) {
@@ -120,6 +126,7 @@ pub(super) struct Client {
     pub(super) due: BTreeMap<String, Tick>,
     /// How many of its threads are in a round of a lease.
     pub(super) in_rounds: u32,
+    pub(super) generator: Generator,
 }
 
 pub(super) struct World {
@@ -129,6 +136,8 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) tasks: Vec<Task>,
     pub(super) current: usize,
+    /// Whose code runs now.
+    pub(super) client: usize,
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
@@ -143,10 +152,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(plan: Plan, is_logged: bool) -> World {
-        let client = |_| Client {
+        let client = |client| Client {
             offset: fastrand::u64(1..1_000_000_000_000),
             rate: fastrand::i64(-plan.rates..=plan.rates),
             links: (0..plan.nodes).map(|_| Link::default()).collect(),
+            generator: Generator::new(client),
             ..Client::default()
         };
         let mut world = World {
@@ -155,6 +165,7 @@ impl World {
             planned: BinaryHeap::new(),
             tasks: Vec::new(),
             current: 0,
+            client: 0,
             clients: (0..plan.clients).map(client).collect(),
             servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
@@ -221,10 +232,6 @@ impl World {
 
     // --- waiting ------------------------------------------------------------------------------------------------------
 
-    pub(super) fn client(&self) -> usize {
-        self.tasks[self.current].client
-    }
-
     /// The current task's next wait.
     pub(super) fn waiter(&mut self) -> Waiter {
         let task = &mut self.tasks[self.current];
@@ -243,7 +250,7 @@ pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
     with(|world| {
         let waiter = world.waiter();
         let until = until(world, waiter);
-        let is_dead = world.clients[world.client()].is_dead;
+        let is_dead = world.clients[world.client].is_dead;
         world.plan_at(if is_dead { world.now } else { until }, Event::Wake(waiter));
     });
     give_way();
