@@ -40,10 +40,13 @@ mod lua;
 mod network;
 mod plan;
 mod referee;
+mod rules;
 mod run;
 mod schedules;
 mod server;
+mod settings;
 mod store;
+mod tokens;
 mod wire;
 mod world;
 

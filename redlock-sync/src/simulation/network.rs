@@ -37,6 +37,8 @@ pub(super) struct Call {
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) partitioned_until: Time,
+    /// What is sent meanwhile is lost.
+    pub(super) loses: bool,
     /// Has a good connection, made in this epoch of the node.
     pub(super) warm: Option<u32>,
     /// When the connection that is being made is there.
@@ -63,7 +65,7 @@ impl World {
         if self.is_healed() {
             usual
         } else if chance(self.plan.stalled) {
-            fastrand::u64(0..2 * nanos(self.plan.lease))
+            fastrand::u64(0..2 * nanos(self.plan.pace))
         } else if chance(self.plan.slow) {
             fastrand::u64(0..3 * timeout)
         } else {
@@ -119,7 +121,7 @@ impl World {
             self.plan_at(at, Event::End { call, how: End::Cut });
             // The server may have it in its buffers, and come to it in its own time.
             if fastrand::bool() {
-                let later = at + fastrand::u64(0..2 * nanos(self.plan.lease));
+                let later = at + fastrand::u64(0..2 * nanos(self.plan.pace));
                 self.plan_at(later, Event::Ghost { message, epoch });
             }
             return (call, connection);
@@ -133,9 +135,11 @@ impl World {
     /// The end of a call reaches its client.
     pub(super) fn end(&mut self, call: usize, how: End) {
         let Call { client, node, .. } = self.calls[call];
-        let heals = self.clients[client].links[node].partitioned_until;
+        let Link { partitioned_until: heals, loses, .. } = self.clients[client].links[node];
         if heals > self.now {
-            self.plan_at(heals + 50 * US, Event::End { call, how });
+            if !loses {
+                self.plan_at(heals + 50 * US, Event::End { call, how });
+            }
             return;
         }
         self.calls[call].end.get_or_insert(how);

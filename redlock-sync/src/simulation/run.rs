@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use generator::{Generator, Gn};
 
-use super::client::{LONGEST_EXTENSION, Thread, live_as_foreigner, quorum};
+use super::client::{Thread, in_round, live_as_foreigner, quorum};
 use super::controls::{self, Control};
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::referee::Counts;
@@ -38,6 +38,14 @@ pub(super) struct Outcome {
     pub(super) digest: u64,
 }
 
+/// What a schedule has beside its seed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Setup {
+    /// So many nodes, not as the seed has it.
+    pub(super) nodes: Option<usize>,
+    pub(super) control: Option<Control>,
+}
+
 /// The coroutines of a schedule, by the number of their task.
 struct Coroutines(Vec<Option<Coroutine>>);
 
@@ -53,7 +61,7 @@ impl Coroutines {
         };
         self.0.push(Some(coroutine));
         with(|world| {
-            world.tasks.push(Task { client, waits: 0, is_done: false });
+            world.tasks.push(Task::new(client));
             let waiter = (world.tasks.len() - 1, 0);
             world.plan_at(world.now, Event::Wake(waiter));
         });
@@ -76,35 +84,49 @@ impl Coroutines {
 }
 
 /// Runs the schedule of a seed.
-pub(super) fn schedule(seed: u64, nodes: Option<usize>, control: Option<Control>, is_logged: bool) -> Outcome {
-    controls::set(control);
-    let plan = Plan::draw(seed, nodes);
+pub(super) fn schedule(seed: u64, setup: Setup, is_logged: bool) -> Outcome {
+    controls::set(setup.control);
+    let plan = Plan::draw(seed, setup.nodes);
     enter(World::new(plan.clone(), is_logged));
     let mut coroutines = Coroutines(Vec::new());
     start_clients(&mut coroutines, &plan);
+    run_to_the_end(&mut coroutines, &plan);
+    finish(&plan);
+    let mut world = close(coroutines);
+    let log = world.take_log();
+    controls::set(None);
+    Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
+}
+
+/// Until nothing happens any more, or something has happened that must not.
+fn run_to_the_end(coroutines: &mut Coroutines, plan: &Plan) {
     while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
         with(|world| {
             world.counts.events += 1;
             if world.counts.events > MOST_EVENTS {
-                world.violate(format!("still not over after {MOST_EVENTS} events"));
+                world.violate(format!("no end: not over after {MOST_EVENTS} events"));
             }
         });
-        handle(event, &mut coroutines, &plan);
+        handle(event, coroutines, plan);
     }
-    finish(&plan);
-    let mut world = leave();
-    let log = world.take_log();
-    // What has not come to its end holds what is in the world no more: it must not run on.
-    std::mem::forget(coroutines);
-    controls::set(None);
-    Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
+}
+
+fn close(coroutines: Coroutines) -> World {
+    let (is_over, planned) = with(|world| (world.violation.is_none(), world.take_planned()));
+    if is_over {
+        drop((coroutines, planned));
+    } else {
+        // What has not come to its end must not run on.
+        std::mem::forget((coroutines, planned));
+    }
+    leave()
 }
 
 fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
     for client in 0..plan.clients {
         let quorum = quorum(client, plan.nodes, plan.limits.clone());
         // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
-        quorum.note_lease(plan.lease * LONGEST_EXTENSION);
+        quorum.note_lease(plan.longest());
         if client >= plan.clients - plan.foreign {
             coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
             continue;
@@ -138,8 +160,11 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 coroutines.resume(waiter.0);
             }
             with(|world| {
-                if world.now > plan.healed + PATIENCE {
-                    world.violate(format!("all has been well since {} ms, and somebody still waits", plan.healed / MS));
+                if world.now > plan.healed + PATIENCE + 20 * nanos(plan.longest()) {
+                    world.violate(format!(
+                        "no end: all has been well since {} ms, and a thread still waits",
+                        plan.healed / MS
+                    ));
                 }
             });
         }
@@ -148,7 +173,8 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
             if is_dead {
                 std::mem::forget(job);
             } else {
-                coroutines.start(client, job);
+                with(|world| world.counts.jobs += 1);
+                coroutines.start(client, Box::new(move || in_round(client, job)));
             }
         }
         Event::Fault(fault) => with(|world| world.strike(fault, plan)),
@@ -156,6 +182,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Ghost { message, epoch } => with(|world| {
             let server = &world.servers[message.node];
             if server.is_up && server.epoch == epoch && !matches!(message.body, super::server::Body::Pop { .. }) {
+                world.note_ghost(&message);
                 world.execute(&message, false);
             }
         }),
@@ -163,6 +190,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Unblock { node, call } => with(|world| world.unblock(node, call)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),
+        Event::Look => with(World::look),
     }
 }
 
@@ -171,9 +199,10 @@ fn finish(plan: &Plan) {
     with(|world| {
         let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();
         if world.violation.is_none() && !stuck.is_empty() {
-            world.violate(format!("nothing happens any more, and clients {stuck:?} wait"));
+            world.violate(format!("no end: nothing happens any more, and clients {stuck:?} wait"));
         }
-        world.now += nanos(grant_span(plan.lease).max(plan.lease * 3) + LONGEST_NAP * 2);
+        let set_back = world.servers.iter().map(|server| server.set_back).max().unwrap_or(0) * MS;
+        world.now += nanos(grant_span(plan.longest()) + plan.longest() + LONGEST_NAP * 2) + set_back;
         if world.violation.is_none()
             && let Some(what) = world.residue()
         {
@@ -192,7 +221,7 @@ impl World {
                 self.clients[client].is_dead = true;
                 let machine = chance(300);
                 // A process that dies has its connections closed at once; a machine does not.
-                let noticed = if machine { fastrand::u64(0..2 * nanos(plan.lease)) } else { fastrand::u64(0..5 * MS) };
+                let noticed = if machine { fastrand::u64(0..2 * nanos(plan.pace)) } else { fastrand::u64(0..5 * MS) };
                 self.plan_at(now + noticed, Event::Hangup { client });
                 for task in 0..self.tasks.len() {
                     if self.tasks[task].client == client && !self.tasks[task].is_done {
@@ -206,10 +235,11 @@ impl World {
                 self.counts.pauses += 1;
                 self.clients[client].paused_until = now + long;
             }
-            Fault::Partition { client, node, long } => {
+            Fault::Partition { client, node, long, loses } => {
                 self.counts.partitions += 1;
-                let end: Time = (now + long).min(plan.healed.max(now));
-                self.clients[client].links[node].partitioned_until = end;
+                let link = &mut self.clients[client].links[node];
+                link.partitioned_until = (now + long).min(plan.healed.max(now));
+                link.loses = loses;
             }
             Fault::Restart { node, long } => self.go_down(node, long),
             Fault::Jump { node, by } => self.jump(node, by),

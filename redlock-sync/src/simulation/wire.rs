@@ -299,7 +299,7 @@ impl Node for SimulatedNode {
         if self.is_dead() {
             return Begun::Failed(failure(Trouble::Unreachable, Executed::No, "the process is dead"));
         }
-        with(|world| world.note_call(call));
+        with(|world| world.note_call(call, patience == Patience::AtOnce));
         let behind = call.purpose == Purpose::Release && self.send_behind(call);
         if behind && self.outage().is_some() {
             return Begun::Failed(failure(Trouble::LeftOut, Executed::Maybe, "written behind the late call"));

@@ -12,8 +12,8 @@ use super::network::{Call, End, Link};
 use super::plan::{Fault, Plan, Time, nanos};
 use super::referee::{Counts, Referee};
 use super::server::{Connection, Message, Server};
-
 use crate::clock::{Clock, Tick};
+use crate::config::Terms;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
 
@@ -73,6 +73,8 @@ pub(super) enum Event {
         client: usize,
         job: Job,
     },
+    /// The referee looks at what the nodes have.
+    Look,
 }
 
 struct Planned {
@@ -108,6 +110,15 @@ pub(super) struct Task {
     /// What it waits for now; older wake-ups are void.
     pub(super) waits: u64,
     pub(super) is_done: bool,
+    /// How many locks it has asked for, and the settings of the last one.
+    pub(super) turn: u32,
+    pub(super) terms: Option<Terms>,
+}
+
+impl Task {
+    pub(super) fn new(client: usize) -> Task {
+        Task { client, waits: 0, is_done: false, turn: 0, terms: None }
+    }
 }
 
 /// One process.
@@ -170,7 +181,7 @@ impl World {
             servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
             calls: Vec::new(),
-            referee: Referee::new(plan.keys),
+            referee: Referee::new(plan.names.len()),
             counts: Counts { schedules: 1, ..Counts::default() },
             violation: None,
             log: is_logged.then(Vec::new),
@@ -179,6 +190,9 @@ impl World {
         };
         for (at, fault) in world.plan.faults.clone() {
             world.plan_at(at, Event::Fault(fault));
+        }
+        for at in world.looks() {
+            world.plan_at(at, Event::Look);
         }
         world
     }
@@ -208,6 +222,11 @@ impl World {
 
     pub(super) fn take_log(&mut self) -> Vec<String> {
         self.log.take().unwrap_or_default()
+    }
+
+    /// What was to happen. It is to be dropped before the world is, at whose clock it may look.
+    pub(super) fn take_planned(&mut self) -> impl Sized + use<> {
+        std::mem::take(&mut self.planned)
     }
 
     /// Notes that something which must not be has happened; the first one counts.
