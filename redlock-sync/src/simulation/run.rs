@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use generator::{Generator, Gn};
 
@@ -257,5 +258,56 @@ impl World {
                 connection.is_lost = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::node::Background;
+    use crate::quorum::Quorum;
+
+    const MANY: u64 = 2000;
+
+    fn background(quorum: &Quorum) -> &Background {
+        quorum.nodes.background()
+    }
+
+    /// Notes when it runs, waits within a round, and leaves a further job behind.
+    fn job(quorum: &Arc<Quorum>, began: &Arc<Mutex<Vec<Time>>>) -> impl FnOnce() + Send + use<> {
+        let (quorum, began) = (Arc::clone(quorum), Arc::clone(began));
+        move || {
+            began.lock().push(with(|world| world.now));
+            quorum.clock.sleep(Duration::from_millis(3));
+            background(&quorum).after(Duration::from_secs(1), move || began.lock().push(with(|world| world.now)));
+        }
+    }
+
+    #[test]
+    fn many_jobs_run_when_they_are_due_unless_their_client_is_dead() {
+        let plan = Plan { faults: Vec::new(), rates: 0, ..Plan::draw(1, Some(1)) };
+        enter(World::new(plan.clone(), false));
+        let (alive, dead, paused) = (0, 1, MANY / 2 * MS);
+        let began = Arc::new(Mutex::new(Vec::new()));
+        for client in [alive, dead] {
+            let quorum = Arc::new(quorum(client, plan.nodes, plan.limits.clone()));
+            for i in 0..MANY {
+                background(&quorum).after(Duration::from_millis(i), job(&quorum, &began));
+            }
+        }
+        with(|world| {
+            world.clients[alive].paused_until = paused;
+            world.clients[dead].is_dead = true;
+        });
+        let mut coroutines = Coroutines(Vec::new());
+        run_to_the_end(&mut coroutines, &plan);
+        let world = close(coroutines);
+        assert_eq!((world.violation, world.counts.jobs), (None, 2 * MANY));
+        let began = began.lock();
+        assert_eq!(began.len() as u64, 2 * MANY);
+        assert!(began.is_sorted() && began[0] >= paused, "{:?}", began.first());
+        assert!(began.last().is_some_and(|last| *last / MS == MANY - 1 + 3 + 1000), "{:?}", began.last());
     }
 }
