@@ -24,6 +24,8 @@ pub(crate) enum Control {
     NoRestartGuard,
     /// A grant is over before its envelope says so.
     ShortGrant,
+    /// An attempt that failed leaves what it has set.
+    NoCleanUp,
     /// Two locks can have helper keys of the same names.
     SharedHelpers,
     /// Clients draw the same tokens and ids: children of one process that copied its random generator.
@@ -34,7 +36,7 @@ pub(crate) enum Control {
     ReleaseGivesUp,
 }
 
-const ALL: [Control; 13] = [
+const ALL: [Control; 14] = [
     Control::HalfIsEnough,
     Control::AnchoredAtReply,
     Control::GrantIsHeld,
@@ -44,6 +46,7 @@ const ALL: [Control; 13] = [
     Control::ExtendCreates,
     Control::NoRestartGuard,
     Control::ShortGrant,
+    Control::NoCleanUp,
     Control::SharedHelpers,
     Control::RepeatedTokens,
     Control::GrantKeepsSettings,
@@ -75,6 +78,7 @@ pub(crate) fn is_broken(name: &str) -> bool {
         Control::AnchoredAtReply => Some("deadline-at-reply"),
         Control::GrantIsHeld => Some("grant-as-token"),
         Control::NoRestartGuard => Some("young-votes"),
+        Control::NoCleanUp => Some("no-clean-up"),
         Control::SharedHelpers => Some("shared-helpers"),
         Control::RepeatedTokens => Some("forked-tokens"),
         Control::GrantKeepsSettings => Some("grant-keeps-settings"),

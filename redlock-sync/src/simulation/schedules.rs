@@ -129,8 +129,10 @@ fn found_out(setup: Setup, most: u64) -> Option<(u64, String)> {
 #[test]
 fn each_control_is_found_out() {
     // By one of these signs.
-    let (exclusion, holds): (&[&str], &[&str]) = (&["two holders", "is taken away"], &["is taken away", "no lock"]);
-    let controls: [(Control, usize, &[&str]); 16] = [
+    let exclusion: &[&str] = &["two holders", "is taken away"];
+    let names: &[&str] = &["two holders", "is taken away", "no lock", "nobody had key", "a script failed"];
+    let left: &[&str] = &["an attempt is left", "nobody had key"];
+    let controls: [(Control, usize, &[&str]); 18] = [
         (Control::HalfIsEnough, 3, &["two holders", "no lock"]),
         (Control::AnchoredAtReply, 3, exclusion),
         (Control::GrantIsHeld, 3, exclusion),
@@ -141,7 +143,9 @@ fn each_control_is_found_out() {
         (Control::ExtendCreates, 1, &["a lock that was free"]),
         (Control::NoRestartGuard, 3, exclusion),
         (Control::ShortGrant, 1, exclusion),
-        (Control::SharedHelpers, 1, holds),
+        (Control::NoCleanUp, 1, left),
+        (Control::NoCleanUp, 3, left),
+        (Control::SharedHelpers, 1, names),
         (Control::RepeatedTokens, 1, &["for two"]),
         (Control::RepeatedTokens, 3, &["for two"]),
         (Control::GrantKeepsSettings, 1, &["settings not kept"]),
