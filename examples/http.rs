@@ -44,11 +44,15 @@ fn close(dir: &Path, event: &str) -> Result<String, Refusal> {
     Ok(format!("closed after ticket {last}"))
 }
 
+/// For how long an instance usually has one of these locks, in seconds, rounded up.
+const USUAL_HOLD: u32 = 1;
+
 /// What the client is told instead of what it wanted.
 struct Refusal {
     status: u16,
     message: String,
-    retry_after: Option<Duration>,
+    /// In seconds.
+    retry_after: Option<u32>,
 }
 
 impl Refusal {
@@ -61,8 +65,9 @@ impl Refusal {
 impl From<redlock_sync::Error> for Refusal {
     fn from(error: redlock_sync::Error) -> Self {
         match &error {
-            redlock_sync::Error::Busy { retry_after, .. } => {
-                Self { retry_after: *retry_after, ..Self::new(423, error.to_string()) }
+            // Not `expires_in`: that is how long a holder that died would keep the others out. A holder that lives is done much earlier.
+            redlock_sync::Error::Busy { .. } => {
+                Self { retry_after: Some(USUAL_HOLD), ..Self::new(423, error.to_string()) }
             }
             redlock_sync::Error::Unavailable { .. } => Self::new(503, error.to_string()), // Redis is away
             _ => Self::new(500, error.to_string()), // such as Lost: the work was done, and perhaps by somebody else as well
@@ -109,8 +114,7 @@ fn answer(request: Request, dir: &Path) {
         Err(Refusal { status, message, retry_after }) => (status, message, retry_after),
     };
     let mut response = Response::from_string(text + "\n").with_status_code(status);
-    let seconds = retry_after.map(|wait| wait.as_secs() + 1);
-    if let Some(Ok(header)) = seconds.map(|seconds| Header::from_bytes("Retry-After", seconds.to_string())) {
+    if let Some(Ok(header)) = retry_after.map(|seconds| Header::from_bytes("Retry-After", seconds.to_string())) {
         response.add_header(header);
     }
     _ = request.respond(response); // the client may be gone

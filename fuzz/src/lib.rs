@@ -19,7 +19,10 @@ macro_rules! from_macros {
 
 from_macros! {
     args "../../redlock-macros/src/args.rs"
+    arguments "../../redlock-macros/src/arguments.rs"
+    attrs "../../redlock-macros/src/attrs.rs"
     call "../../redlock-macros/src/call.rs"
+    caller "../../redlock-macros/src/caller.rs"
     check "../../redlock-macros/src/check.rs"
     derive "../../redlock-macros/src/derive.rs"
     duration "../../redlock-macros/src/duration.rs"

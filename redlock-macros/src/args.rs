@@ -15,6 +15,7 @@ pub(crate) struct Args {
     pub(crate) renew: Option<LitBool>,
     pub(crate) at_least: Option<Length>,
     pub(crate) max_hold: Option<Length>,
+    pub(crate) fenced: Option<LitBool>,
     pub(crate) kind: Option<Kind>,
     pub(crate) client: Option<Expr>,
     pub(crate) prefix: Option<Expr>,
@@ -57,8 +58,8 @@ pub(crate) enum Answer {
     Fallback(ExprPath),
 }
 
-const NAMES: &str =
-    "`wait`, `lease`, `renew`, `at_least`, `max_hold`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, `crate`";
+const NAMES: &str = "`wait`, `lease`, `renew`, `at_least`, `max_hold`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
+    `crate`";
 
 impl Parse for Attribute {
     fn parse(input: ParseStream) -> Result<Attribute> {
@@ -92,6 +93,7 @@ impl Args {
             "renew" => set(&mut self.renew, &name, value(input, &name)),
             "at_least" => set(&mut self.at_least, &name, value(input, &name)),
             "max_hold" => set(&mut self.max_hold, &name, value(input, &name)),
+            "fenced" => set(&mut self.fenced, &name, value(input, &name)),
             "kind" => set(&mut self.kind, &name, value(input, &name)),
             "client" => set(&mut self.client, &name, value(input, &name)),
             "prefix" => set(&mut self.prefix, &name, value(input, &name)),
@@ -192,7 +194,7 @@ mod tests {
     fn all_arguments() {
         let parsed = parse(
             r#""k:{id}", wait = "5s", lease = "30s", renew = false, at_least = "1s", max_hold = "1h", kind = mutex,
-            client = self.locks, prefix = "x:", guard = lock, busy = skip, failed = panic, crate = ::other,"#,
+            fenced = true, client = self.locks, prefix = "x:", guard = lock, busy = skip, failed = panic, crate = ::other,"#,
         );
         let Attribute { template, args } = parsed.unwrap();
         assert_eq!(template.value(), "k:{id}");
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(args.lease.unwrap().value.as_secs(), 30);
         assert_eq!(args.at_least.unwrap().value.as_secs(), 1);
         assert_eq!(args.max_hold.unwrap().value.as_secs(), 3600);
-        assert!(!args.renew.unwrap().value);
+        assert!(!args.renew.unwrap().value && args.fenced.unwrap().value);
         assert_eq!(args.kind, Some(Kind::Mutex));
         assert_eq!(args.guard.unwrap(), "lock");
         assert!(matches!(args.busy.unwrap().answer, Answer::Policy(Policy::Skip)));
@@ -224,6 +226,7 @@ mod tests {
         assert!(message("\"k\", wait = \"1s\", wait = \"1s\"").contains("given twice"));
         assert!(message("\"k\", wait = 5").contains("in quotes"));
         assert!(message("\"k\", wait = \"5\"").contains("no length of time"));
+        assert!(message("\"k\", fenced = yes").contains("boolean"));
         assert!(message("\"k\", kind = rwlock").contains("the kinds are"));
         assert!(message("\"k\", failed = a::b").contains("`failed` takes"));
         assert!(message("\"k\", busy = 5").contains("`busy` takes"));

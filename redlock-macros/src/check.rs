@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use syn::spanned::Spanned;
-use syn::{Error, FnArg, Result, Type, TypeParamBound};
+use syn::{Error, FnArg, GenericParam, Result, Type, TypeParamBound};
 
 use crate::args::{Answer, Args, Policy};
+use crate::attrs::has_cfg;
+use crate::caller::is_tracked;
 use crate::duration::Length;
 use crate::function::{Function, plain};
 
@@ -19,7 +21,8 @@ pub(crate) fn check(args: &Args, function: &Function) -> Result<()> {
     lengths(args)?;
     policies(args, function)?;
     never(args, function)?;
-    guard(args, function)
+    guard(args, function)?;
+    caller(function)
 }
 
 fn signature(function: &Function) -> Result<()> {
@@ -157,6 +160,23 @@ fn guard(args: &Args, function: &Function) -> Result<()> {
     Ok(())
 }
 
+/// The function of the body is called with all type parameters, and an argument of that kind cannot have attributes.
+fn caller(function: &Function) -> Result<()> {
+    let conditional = |param: &&GenericParam| match param {
+        GenericParam::Type(param) => has_cfg(&param.attrs),
+        GenericParam::Const(param) => has_cfg(&param.attrs),
+        GenericParam::Lifetime(_) => false,
+    };
+    match function.sig.generics.params.iter().find(conditional) {
+        Some(param) if is_tracked(function) => Err(Error::new(
+            param.span(),
+            "a type parameter with `#[cfg]` cannot be passed on to the body, which `#[track_caller]` makes a function of its own; \
+             put the `#[cfg]` on two functions",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// What becomes of a failure that is not "busy".
 pub(crate) fn failed(args: &Args) -> Policy {
     let panics = matches!(&args.busy, Some(busy) if matches!(busy.answer, Answer::Policy(Policy::Panic)));
@@ -211,6 +231,18 @@ mod tests {
             assert!(fallback(bad).contains("has no name"), "{bad}");
         }
         assert!(message("\"k\", guard = a", "fn f(a: u8) {}").contains("would hide"));
+    }
+
+    #[test]
+    fn type_parameters_can_be_passed_on() {
+        assert_eq!(message("\"k\"", "fn f<#[cfg(x)] T, #[cfg(x)] const N: usize>() {}"), "fine");
+        assert_eq!(message("\"k\"", "#[track_caller] fn f<#[cfg(x)] 'a, T, #[allow(l)] U>() {}"), "fine");
+        for bad in ["#[cfg(x)] T", "T, #[cfg_attr(x, cfg(y))] const N: usize"] {
+            assert!(
+                message("\"k\"", &format!("#[track_caller] fn f<{bad}>() {{}}")).contains("cannot be passed on"),
+                "{bad}"
+            );
+        }
     }
 
     #[test]

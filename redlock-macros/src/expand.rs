@@ -2,19 +2,22 @@
 //!
 //! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure takes the
 //! arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside, once the key is made.
+//! With `#[track_caller]` a function takes the place of the closure: [`caller`](crate::caller).
 //!
 //! Names in here have mixed-site hygiene: no code of the user can see or hide them.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
-use syn::{Expr, FnArg, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
+use syn::{Expr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
-use crate::args::{Answer, Args, Attribute, Kind, Policy};
+use crate::args::{Answer, Args, Attribute, Busy, Kind, Policy};
+use crate::arguments::Arguments;
+use crate::caller::Body;
 use crate::check::{self, check};
 use crate::duration::Length;
-use crate::function::{Function, hidden_name, plain};
+use crate::function::Function;
 use crate::template::Template;
 use crate::{hole, key};
 
@@ -39,56 +42,108 @@ fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Re
     let key = key::build(&template, args.prefix.as_ref(), &krate)?.into_name();
 
     let output = output(&function);
+    let failed = check::failed(&args).function(&output, &krate);
+    let body = Body::of(&function, expressions(&args, &template), &krate);
     let arguments = Arguments::take_from(&mut function);
     let lock = lock(&args, &krate);
-    let failed = check::failed(&args);
-    let busy = busy(&args, &output, &arguments, &krate);
-    let otherwise = failed.refuse(&quote_spanned!(at()=> failed));
-    let failed = failed.function(&output, &krate);
-    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
-    let captures = arguments.captures;
-    let Function { outer, vis, sig, inner, body } = function;
+    let keep = keep(&args, &output, &arguments, &krate);
+    let locked = &function.body;
+    let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
+    let outside = Outside { output, failed, krate };
+    Ok(match body {
+        None => outside.around_closure(function, &arguments, &inside),
+        Some(body) => outside.around_function(function, &arguments, &body, &inside),
+    })
+}
 
-    let run = quote_spanned! {at()=>
-        hold.run(move |hold| -> #output {
-            #captures
-            let key = #key;
-            #lock
-            let #lease = match hold.keep(lock) {
-                ::core::result::Result::Ok(lease) => lease,
-                #busy
-                ::core::result::Result::Err(error) => #otherwise,
-            };
-            #body
-        })
-    };
-    let run = if let Type::Never(_) = output { run } else { release(&run, &krate) };
-    Ok(quote_spanned! {at()=>
-        #(#outer)*
-        #vis #sig {
+/// What surrounds the body, after which the lock is released.
+struct Outside {
+    /// The type of its value.
+    output: Type,
+    /// A function from an error to that type.
+    failed: TokenStream,
+    krate: Path,
+}
+
+impl Outside {
+    fn around_closure(&self, function: Function, arguments: &Arguments, inside: &TokenStream) -> TokenStream {
+        let Outside { output, failed, krate } = self;
+        let Function { outer, vis, sig, inner, braces, .. } = function;
+        let captures = &arguments.captures;
+        let run = quote_spanned!(at()=> hold.run(move |hold| -> #output { #captures #inside }));
+        let run = self.release(run);
+        let block = quote_spanned! {at()=>
             #(#inner)*
             let failed = #failed;
             let mut hold = #krate::__private::Hold::new();
             #run
+        };
+        let block = of_the_user(block, braces);
+        quote!(#(#outer)* #vis #sig #block)
+    }
+
+    fn around_function(
+        &self,
+        mut function: Function,
+        arguments: &Arguments,
+        body: &Body,
+        inside: &TokenStream,
+    ) -> TokenStream {
+        let Outside { failed, krate, .. } = self;
+        body.relieve(&mut function);
+        let Function { outer, vis, sig, inner, braces, .. } = function;
+        let [nested, beside] = body.place(&inner, &quote_spanned!(at()=> let failed = #failed; #inside));
+        let run = self.release(body.call(&arguments.names));
+        let block = quote_spanned! {at()=>
+            #(#inner)*
+            #nested
+            let failed = #failed;
+            let hold = #krate::__private::SharedHold::new();
+            #run
+        };
+        let block = of_the_user(block, braces);
+        quote!(#(#outer)* #vis #sig #block #beside)
+    }
+
+    /// What follows the body. A body that never returns needs no more: its panic drops the guard.
+    fn release(&self, run: TokenStream) -> TokenStream {
+        if let Type::Never(_) = self.output {
+            return run;
         }
-    })
+        let krate = &self.krate;
+        quote_spanned! {at()=>
+            let value = #run;
+            use #krate::__private::AnyValue as _;
+            match hold.release(#krate::__private::Value(&value).is_err()) {
+                ::core::result::Result::Ok(()) => value,
+                ::core::result::Result::Err(error) => failed(error),
+            }
+        }
+    }
+}
+
+/// Puts braces around it that stand where the user's stand. If they were the macro's, rustc would take the whole function for the macro's, and would
+/// not tell that it is never called.
+fn of_the_user(inside: TokenStream, braces: Span) -> Group {
+    let mut block = Group::new(Delimiter::Brace, inside);
+    block.set_span(braces);
+    block
+}
+
+/// What the arguments and the holes put before the body.
+fn expressions(args: &Args, template: &Template) -> TokenStream {
+    let mut all: TokenStream = template.holes().map(|hole| hole.expr.to_token_stream()).collect();
+    args.client.to_tokens(&mut all);
+    args.prefix.to_tokens(&mut all);
+    if let Some(Busy { answer: Answer::Fallback(path), .. }) = &args.busy {
+        path.to_tokens(&mut all);
+    }
+    all
 }
 
 /// The hygiene of all that is written here.
 fn at() -> Span {
     Span::mixed_site()
-}
-
-/// What follows the body. A body that never returns needs no more: its panic drops the guard.
-fn release(run: &TokenStream, krate: &Path) -> TokenStream {
-    quote_spanned! {at()=>
-        let value = #run;
-        use #krate::__private::AnyValue as _;
-        match hold.release(#krate::__private::Value(&value).is_err()) {
-            ::core::result::Result::Ok(()) => value,
-            ::core::result::Result::Err(error) => failed(error),
-        }
-    }
 }
 
 /// The type after the arrow, as a closure may write it: what `impl Trait` hides is inferred.
@@ -115,10 +170,7 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
         Kind::Reentrant => quote!(reentrant_mutex),
         Kind::Mutex => quote!(mutex),
     };
-    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
-    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
-    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
-    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
+    let settings = settings(args);
     let take = match &args.wait {
         None => quote!(lock()),
         Some(wait) if wait.value.is_zero() => quote!(try_lock()),
@@ -127,14 +179,23 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
             quote!(try_lock_for(#wait))
         }
     };
-    let lock =
-        quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #lease #renew #at_least #max_hold .#take));
+    let lock = quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #settings .#take));
     // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
     if bind.is_empty() {
         quote_spanned!(at()=> let lock = #lock;)
     } else {
         quote_spanned!(at()=> let lock = { #bind #lock };)
     }
+}
+
+/// The arguments that are settings of the handle.
+fn settings(args: &Args) -> TokenStream {
+    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
+    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
+    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
+    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
+    let fenced = args.fenced.as_ref().map(|fenced| quote!(.fenced(#fenced)));
+    quote!(#lease #renew #at_least #max_hold #fenced)
 }
 
 /// A statement that is needed before, and the client as `Result<Redlock, Error>`.
@@ -171,6 +232,20 @@ impl Policy {
     }
 }
 
+/// Puts the lock in its place outside. Without one the call ends here.
+fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
+    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
+    let busy = busy(args, output, arguments, krate);
+    let otherwise = check::failed(args).refuse(&quote_spanned!(at()=> failed));
+    quote_spanned! {at()=>
+        let #lease = match hold.keep(lock) {
+            ::core::result::Result::Ok(lease) => lease,
+            #busy
+            ::core::result::Result::Err(error) => #otherwise,
+        };
+    }
+}
+
 /// The arm for a lock that somebody else has, unless that is a failure as any other.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
     args.wait.as_ref()?;
@@ -184,40 +259,6 @@ fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Opti
         }
     };
     Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
-}
-
-/// The parameters, as the closure sees them.
-#[derive(Default)]
-struct Arguments {
-    /// Moves each of them into the closure as a whole, and takes apart those that were patterns.
-    captures: TokenStream,
-    /// What a fallback is called with.
-    names: Vec<TokenStream>,
-}
-
-impl Arguments {
-    /// Patterns change place from the signature to the closure: what they leave unbound must not outlive the lock either.
-    fn take_from(function: &mut Function) -> Arguments {
-        let mut all = Arguments::default();
-        let mut taken_apart = TokenStream::new();
-        for (index, input) in function.sig.inputs.iter_mut().enumerate() {
-            let name = match input {
-                FnArg::Receiver(receiver) => receiver.self_token.to_token_stream(),
-                FnArg::Typed(typed) => {
-                    if plain(&typed.pat).is_none() {
-                        let name = hidden_name(index);
-                        let pat = std::mem::replace(&mut *typed.pat, parse_quote!(#name));
-                        taken_apart.extend(quote!(let #pat = #name;));
-                    }
-                    plain(&typed.pat).to_token_stream()
-                }
-            };
-            all.captures.extend(quote!(let _ = &#name;));
-            all.names.push(name);
-        }
-        all.captures.extend(taken_apart);
-        all
-    }
 }
 
 #[cfg(test)]
@@ -275,16 +316,24 @@ mod tests {
     #[test]
     fn settings_are_those_of_the_handle() {
         let text = expanded(
-            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, client = self.locks",
+            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, \
+            fenced = true, client = self.locks",
             "fn f(&self) -> R { body() }",
         );
         let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
-            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64)).lock()";
+            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
+            .fenced(true).lock()";
         assert!(text.contains(settings), "{text}");
         assert!(
             text.contains("letlock={letclient=&self.locks;::redlock_sync::__private::client(client).and_then("),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_fence_is_asked_for_by_fenced_alone() {
+        assert!(expanded("\"k\", fenced = false", "fn f() -> R {}").contains("mutex(key).fenced(false).lock()"));
+        assert!(expanded("\"k\", guard = lock", "fn f() -> R {}").contains("mutex(key).lock()"));
     }
 
     #[test]
@@ -302,8 +351,21 @@ mod tests {
     #[test]
     fn patterns_move_into_the_body() {
         let text = expanded("\"k:{a}\"", "fn f((a, _): (u8, u8), mut b: u8, _: u8) -> R {}");
-        assert!(text.starts_with("fnf(arg0:(u8,u8),mutb:u8,arg2:u8)->R{"), "{text}");
-        assert!(text.contains("let_=&arg0;let_=&b;let_=&arg2;let(a,_)=arg0;let_=arg2;letkey="), "{text}");
+        assert!(text.starts_with("fnf(arg0:(u8,u8),b:u8,arg2:u8)->R{"), "{text}");
+        assert!(text.contains("{let_=&arg0;let(a,_)=arg0;letmutb=b;let_=&arg2;let_=arg2;letkey="), "{text}");
+    }
+
+    #[test]
+    fn attributes_of_parameters_stay_with_them() {
+        let text = expanded(
+            "\"k\", wait = \"0s\", busy = g",
+            "fn f(#[cfg(x)] &self, #[cfg(y)] #[case] #[expect(unused)] a: u8, #[cfg_attr(z, cfg(x), allow(l))] b: u8) -> R {}",
+        );
+        assert!(text.starts_with("fnf(#[cfg(x)]&self,#[cfg(y)]#[case]a:u8,#[cfg_attr(z,cfg(x))]b:u8)->R{"), "{text}");
+        let captures =
+            "#[cfg(x)]let_=&self;#[cfg(y)]#[expect(unused)]leta=a;#[cfg_attr(z,cfg(x),allow(l))]letb=b;letkey=";
+        assert!(text.contains(captures), "{text}");
+        assert!(text.contains("returng(#[cfg(x)]self,#[cfg(y)]a,#[cfg_attr(z,cfg(x))]b)"), "{text}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The annotated function: its head is parsed, its body is passed on as it is.
 
+use std::collections::HashSet;
+
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Error, FnArg, Pat, PatIdent, Result, ReturnType, Signature, Token, Visibility, braced};
@@ -15,6 +17,8 @@ pub(crate) struct Function {
     pub(crate) inner: Vec<Attribute>,
     /// In its braces, so that rustc can point at them.
     pub(crate) body: Group,
+    /// Where these are.
+    pub(crate) braces: Span,
 }
 
 impl Parse for Function {
@@ -34,7 +38,7 @@ impl Parse for Function {
         let content;
         let braces = braced!(content in input).span.join();
         let inner = content.call(Attribute::parse_inner)?;
-        Ok(Function { outer, vis, sig, inner, body: block(content.parse()?, braces) })
+        Ok(Function { outer, vis, sig, inner, body: block(content.parse()?, braces), braces })
     }
 }
 
@@ -73,7 +77,7 @@ impl Function {
         names.extend(self.sig.generics.const_params().map(|param| param.ident.to_string()));
         Scope::Function {
             name: self.sig.ident.to_string(),
-            names: names.iter().map(ToString::to_string).collect(),
+            names: once_each(names),
             has_self: self.sig.receiver().is_some(),
         }
     }
@@ -85,6 +89,12 @@ impl Function {
             ReturnType::Type(_, output) => Some(output),
         }
     }
+}
+
+/// With `cfg`, two parameters can have one name.
+fn once_each(names: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    names.into_iter().filter(|name| seen.insert(name.clone())).collect()
 }
 
 /// The name of a parameter that is nothing but a name.
@@ -153,7 +163,7 @@ mod tests {
 
     #[test]
     fn names_in_patterns() {
-        let text = "fn f<const N: usize>(a: u8, (b, Some(c)): X, P { d, e: [g, ..], .. }: P, h @ &i: &u8, _: u8) {}";
+        let text = "fn f<const N: usize>(a: u8, (b, Some(c)): X, P { d, e: [g, ..], .. }: P, h @ &i: &u8, #[cfg(x)] a: u64, _: u8) {}";
         let function: Function = syn::parse_str(text).unwrap();
         let Scope::Function { names, .. } = function.scope() else { panic!() };
         assert_eq!(names, ["a", "b", "c", "d", "g", "h", "i", "N"]);

@@ -7,7 +7,8 @@
 //! 3. `check`: what must fit together.
 //! 4. `template`: reads the key template; `hole`: what may stand in its holes.
 //! 5. `key`: the expression that builds the key.
-//! 6. `expand`: puts it together.
+//! 6. `expand`: puts it together; `arguments`: how the parameters get into the body, `attrs`: which attributes go with them;
+//!    `caller`: what is otherwise with `#[track_caller]`.
 //!
 //! `derive` and `call` are the other macros.
 
@@ -24,7 +25,10 @@
 )]
 
 mod args;
+mod arguments;
+mod attrs;
 mod call;
+mod caller;
 mod check;
 mod derive;
 mod duration;

@@ -117,6 +117,7 @@ fn the_attribute_makes_code_of_any_arguments() {
         "failed",
         "client",
         "renew",
+        "fenced",
         "\"5s\"",
         "\"0\"",
         "\"1m30s\"",

@@ -46,7 +46,8 @@ impl Redlock {
     /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data; for a lock that
     /// survives the loss of servers give [`builder`](Redlock::builder) three or five.
     ///
-    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`.
+    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`. Which certificates
+    /// are trusted, `SSL_CERT_FILE` among them: [TLS](crate#tls). What the user has to be allowed: [Permissions](crate#permissions).
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a URL that cannot be. No connection is made here.
@@ -89,6 +90,9 @@ impl Redlock {
     /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
     /// other way round.
     ///
+    /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
+    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More stands at [`ReentrantMutex`].
+    ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
     /// let order = locks.reentrant_mutex("order:42");
@@ -97,6 +101,11 @@ impl Redlock {
     #[must_use]
     pub fn reentrant_mutex(&self, key: impl LockKey) -> ReentrantMutex {
         ReentrantMutex::new(self.handle(&key))
+    }
+
+    /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.engine.ready().is_err()
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {
@@ -115,10 +124,12 @@ impl Redlock {
     }
 
     /// Gives up every lock that this client and its clones hold in this process, for one about to exit. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up.
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up. All are given up
+    /// together: it takes two node timeouts at most, however many there are.
     ///
     /// # Errors
-    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried.
+    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and are tried again in the
+    /// background.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -139,7 +150,10 @@ impl Redlock {
     /// does too, and every lock that is held is given up; its guard reports [`Lost`](Error::Lost) with
     /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
-    /// Takes a few milliseconds and the time of the releases; with a server that hangs up to five seconds.
+    /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. The rest
+    /// is waiting for threads that wait for a lock: a few milliseconds, or up to five seconds with a server that hangs.
+    ///
+    /// A default client that was closed stays the default client, and can be replaced: [`set_default`](Redlock::set_default).
     ///
     /// # Errors
     /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.
@@ -207,6 +221,8 @@ impl Default for Builder {
 impl Builder {
     /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
     /// Take an odd number: an even one tolerates no more failures than the odd one below it.
+    ///
+    /// Each URL is one as in [`open`](Redlock::open); it names a server that stands alone, no member of a cluster and no Sentinel.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;

@@ -9,8 +9,13 @@ use crate::error::Error;
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
 /// Longest lease that can be asked for.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a fence counter lives after its last use: longer than any lease, so that a token never falls within one.
-pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+/// How long a fence counter stays after the server's clock has passed it.
+///
+/// While the counter is there, the next fence exceeds it. Once it is gone, the next fence is the server's time, which exceeds it unless that
+/// clock was set back meanwhile by more than this. A clock that is set back keeps the counter for longer by as much, so only a step back after
+/// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
+/// of ntpd); this is the next larger round number.
+pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
 /// After this long a chain of grants from waiter to waiter ends with a release for real, so that programs that poll get their chance.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// For how long it is left free then, by those who were next.
@@ -22,9 +27,13 @@ pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
 /// And how many of them.
 pub(crate) const MOST_IN_STREAK: u32 = 256;
 
-/// How long a waiter has the lock that a release granted him, until he lengthens it. Also what is lost if he dies just then.
+/// Longest time for which a release grants a lock: what is lost if the waiter dies just then. The default lease, since a waiter with the
+/// holder's lease need not ask for another one.
+const LONGEST_GRANT: Duration = Duration::from_secs(30);
+
+/// For how long a holder with this lease grants the lock to the next waiter.
 pub(crate) fn grant_span(lease: Duration) -> Duration {
-    lease.clamp(Duration::from_secs(1), 2 * LONGEST_NAP)
+    lease.min(LONGEST_GRANT)
 }
 
 /// Between half of it and all, so that those who wait do not move in step.
@@ -32,8 +41,6 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// A lock that was granted is lengthened to its full lease after this at the latest.
-pub(crate) const GRANT_DUE: Duration = Duration::from_millis(100);
 /// Renewal is due at this part of the lease.
 pub(crate) const RENEW_DIVISOR: u32 = 3;
 
@@ -72,6 +79,7 @@ pub(crate) struct Terms {
     pub(crate) at_least: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) max_renewals: Option<u32>,
+    pub(crate) fenced: bool,
     pub(crate) retry: Retry,
     pub(crate) lock_id: Option<String>,
 }
@@ -84,6 +92,7 @@ impl Default for Terms {
             at_least: Duration::ZERO,
             max_hold: None,
             max_renewals: None,
+            fenced: false,
             retry: Retry::default(),
             lock_id: None,
         }

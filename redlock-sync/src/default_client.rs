@@ -23,9 +23,12 @@ const KEY_PREFIX: &str = "REDLOCK_KEY_PREFIX";
 impl Redlock {
     /// Makes this the default client of the process. Once: call it early in `main`, before the first annotated function.
     ///
+    /// A default client that was [closed](Redlock::close) can be replaced. Until then it stays the default client, and every use of it is answered
+    /// by [`Closed`](Error::Closed): none is made from the environment in its place.
+    ///
     /// # Errors
-    /// [`Config`](Error::Config) if there is a default client already, set before or made from the environment by a first use:
-    /// two clients would not see each other's nested locks. The old one stays. In a forked child the parent's does not count.
+    /// [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the environment by a first
+    /// use: two clients would not see each other's nested locks. The old one stays. In a forked child the parent's does not count.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -40,21 +43,29 @@ impl Redlock {
     /// Redlock::set_default(Redlock::open(&url)?)?;
     /// assert_eq!(ship(42)?, 42);
     /// assert!(Redlock::set_default(Redlock::open(&url)?).is_err());
+    ///
+    /// Redlock::default_client()?.close()?;
+    /// assert_eq!(ship(42).unwrap_err(), redlock_sync::Error::Closed);
+    /// Redlock::set_default(Redlock::open(&url)?)?;
+    /// assert_eq!(ship(42)?, 42);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn set_default(client: Redlock) -> Result<(), Error> {
         let mut default = DEFAULT.write();
-        if ours(default.as_ref()).is_some() {
+        if ours(default.as_ref()).is_some_and(|client| !client.is_closed()) {
             return Err(Error::config(
-                "the default client is set already, or in use; set it once, before the first use",
+                "the default client is set already, or in use; set it once, before the first use, or close it first",
             ));
         }
-        *default = Some((Home::new(), client));
+        let old = default.replace((Home::new(), client));
+        drop(default);
+        // Outside of the lock: the end of a client can take a moment.
+        drop(old);
         Ok(())
     }
 
     /// The default client of the process: the one that was [set](Redlock::set_default), else one made now from the environment, which
-    /// stays. Making it does no I/O.
+    /// stays. Making it does no I/O. One that was [closed](Redlock::close) stays too, until another one is set.
     ///
     /// | Variable | Meaning | Without it |
     /// |---|---|---|
@@ -197,6 +208,22 @@ mod tests {
 
     fn message(vars: &[(&str, &str)]) -> String {
         client(vars).unwrap_err().to_string()
+    }
+
+    /// The only test of this binary that has a default client.
+    #[test]
+    fn a_closed_one_is_replaced() {
+        let client = |host| Redlock::open(format!("redis://{host}:1/")).unwrap();
+        let shown = || format!("{:?}", Redlock::default_client().unwrap());
+        Redlock::set_default(client("first")).unwrap();
+        assert!(matches!(Redlock::set_default(client("second")), Err(Error::Config { .. })));
+        assert_eq!(Redlock::default_client().unwrap().close(), Ok(0));
+
+        assert!(shown().contains("first"), "it stays until it is replaced");
+        assert_eq!(Redlock::default_client().unwrap().mutex("a").lock().unwrap_err(), Error::Closed);
+        Redlock::set_default(client("second")).unwrap();
+        assert!(shown().contains("second"));
+        assert!(matches!(Redlock::set_default(client("third")), Err(Error::Config { .. })));
     }
 
     #[test]

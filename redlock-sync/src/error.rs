@@ -33,8 +33,11 @@ pub enum Error {
     Busy {
         /// The lock's key, with prefix.
         key: String,
-        /// The smallest remaining time-to-live seen on a node: when it can be worth another try. `None` when unknown.
-        retry_after: Option<Duration>,
+        /// The smallest remaining time-to-live of the key on a node: when the lock ends if its holder neither renews nor releases it, such as
+        /// one that has died. Most holders release much earlier, so this is no estimate of the wait. `None` when unknown.
+        expires_in: Option<Duration>,
+        /// The thread that asked is the holder, by another guard: waiting would not have helped.
+        by_this_thread: bool,
     },
     /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to every node that may
     /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
@@ -57,9 +60,10 @@ pub enum Error {
         /// How it was lost.
         reason: LostReason,
     },
-    /// A release was sent in time, but fewer than a majority of the nodes confirmed it. The lock may stay taken until its time-to-live
-    /// has passed; this guard does not hold it any more. Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was
-    /// sent, so what was done under the lock is not in doubt: only others may have to wait longer.
+    /// A release was sent in time, but fewer than a majority of the nodes confirmed it. This guard does not hold the lock any more. The client
+    /// goes on releasing it in the background, until a majority has confirmed that, the lease has ended, or the client is
+    /// [closed](crate::Redlock::close). Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was
+    /// done under the lock is not in doubt: only others may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.
         key: String,
@@ -93,8 +97,8 @@ pub enum Error {
         /// What is wrong, and the remedy where there is one.
         message: String,
     },
-    /// The client or guard belongs to another process: it was made before a fork, and is used in the child. The child's copy of a guard
-    /// holds nothing; what the parent holds stays.
+    /// The client was [closed](crate::Redlock::close), or belongs to another process: it was opened, or the guard was made, before a fork, and is
+    /// used in the child. The child's copy of a guard holds nothing; what the parent holds stays.
     Closed,
 }
 
@@ -146,7 +150,7 @@ pub enum LostReason {
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,
-    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all).
+    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all) or [`Redlock::close`](crate::Redlock::close).
     Revoked,
     /// `max_hold` or `max_renewals` was reached.
     MaxHold,
@@ -157,7 +161,7 @@ impl Error {
         Error::Config { message: message.into() }
     }
 
-    /// True if somebody else has the lock: waiting may help.
+    /// True if the lock is held: waiting may help.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -172,7 +176,8 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
-    /// True if Redis could not be asked (`Unavailable` or `Unconfirmed`): it may work once the servers are back.
+    /// True if no majority of the servers could be asked (`Unavailable`): the call did nothing, and may work once they are back.
+    /// False for [`Unconfirmed`](Error::Unconfirmed): there the work under the lock is done, and must not be repeated.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1:1/")?;
@@ -181,7 +186,7 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Error::Unavailable { .. } | Error::Unconfirmed { .. })
+        matches!(self, Error::Unavailable { .. })
     }
 
     /// True if the lock was held and is no more.
@@ -224,9 +229,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Busy { key, retry_after } => {
-                write!(f, "lock `{}` is held by someone else", key.escape_debug())?;
-                retry_after.map_or(Ok(()), |d| write!(f, " for up to {} ms more", d.as_millis()))
+            Error::Busy { key, expires_in, by_this_thread } => {
+                let holder = if *by_this_thread { "this thread itself, by another guard" } else { "another holder" };
+                write!(f, "lock `{}` is held by {holder}", key.escape_debug())?;
+                expires_in.map_or(Ok(()), |d| write!(f, "; it ends in {} ms unless it is renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
                 write!(f, "failed to {op} lock `{}`: no majority of {of} node(s) can be reached", key.escape_debug())?;
@@ -313,7 +319,7 @@ mod tests {
 
     #[test]
     fn io_error_keeps_the_kind_and_the_source() {
-        let io: io::Error = Error::Busy { key: "k".into(), retry_after: None }.into();
+        let io: io::Error = Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false }.into();
         assert_eq!(io.kind(), io::ErrorKind::WouldBlock);
         assert!(io.to_string().contains("`k`"));
     }

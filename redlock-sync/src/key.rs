@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::sabotage;
 
 /// Something that names a lock: a string, or a type of yours with one place that spells its key.
 ///
@@ -95,9 +96,16 @@ impl Key {
                 full.len(),
             )));
         }
+        if full.contains('}') && !has_hash_tag(&full) {
+            return Err(Error::config(format!(
+                "lock key `{}` has a `}}` but no hash tag (`{{…}}` with something in it), so no other key can be kept in its hash slot; \
+                 leave the `}}` out, or enclose a part of the name in braces",
+                full.escape_debug()
+            )));
+        }
         if is_helper(&full) {
             return Err(Error::config(format!(
-                "lock key `{}` is one that the library keeps beside another lock; names with a hash tag must not end in {}",
+                "lock key `{}` is reserved: the library keeps data of another lock there; take a name that does not end in {}",
                 full.escape_debug(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
@@ -144,18 +152,28 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What keys beside a lock's own end in; some are for later versions.
+/// What keys beside a lock's own end in.
 const HELPERS: [&str; 3] = ["fence", "waiting", "wake"];
+
+/// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
+///
+/// No two locks share one. A `name` of the first form has no `}` (see [`Key::new`]), so it can be read back from its helper: what stands
+/// between the first `{` and the only `}`. From the second form it is what stands before the last `::`. And no key has both forms:
+/// before `:suffix` stands a `}` in the first and a `:` in the second.
+fn helper(name: &str, suffix: &str) -> String {
+    match has_hash_tag(name) {
+        true if sabotage::is("shared-helpers") => format!("{name}:{suffix}"),
+        true => format!("{name}::{suffix}"),
+        false => format!("{{{name}}}:{suffix}"),
+    }
+}
 
 /// True for a name that [`helper`] could have made for another lock.
 fn is_helper(name: &str) -> bool {
-    let suffix = name.rsplit_once(':').map(|(_, suffix)| suffix);
-    has_hash_tag(name) && suffix.is_some_and(|suffix| HELPERS.contains(&suffix))
-}
-
-/// A key beside `name` in its hash slot: `{name}:suffix`, or `name:suffix` when `name` carries a hash tag already.
-fn helper(name: &str, suffix: &str) -> String {
-    if has_hash_tag(name) { format!("{name}:{suffix}") } else { format!("{{{name}}}:{suffix}") }
+    let Some((owner, suffix)) = name.rsplit_once(':') else { return false };
+    let is_wrapped = || owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).is_some_and(|o| !o.contains('}'));
+    let is_tagged = || owner.strip_suffix(':').is_some_and(has_hash_tag);
+    HELPERS.contains(&suffix) && (is_wrapped() || is_tagged())
 }
 
 /// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
@@ -172,20 +190,68 @@ mod tests {
     }
 
     #[test]
-    fn helpers_share_the_slot() {
+    fn helpers_stand_beside_their_lock() {
         assert_eq!(key("order:42").fence(), "{order:42}:fence");
-        assert_eq!(key("user:{7}:cart").fence(), "user:{7}:cart:fence");
-        assert_eq!(key("odd{}name").fence(), "{odd{}name}:fence");
+        assert_eq!(key("{order:42}").fence(), "{order:42}::fence");
+        assert_eq!(key("user:{7}:cart").wake(), "user:{7}:cart::wake");
+        assert_eq!(key("open{brace").waiting(), "{open{brace}:waiting");
     }
 
     #[test]
     fn names_of_helpers_are_refused() {
-        for taken in ["{order:42}:fence", "user:{7}:cart:fence", "{a}:wake", "{a}:b:waiting"] {
+        for taken in
+            ["{order:42}:fence", "user:{7}:cart::fence", "{a}:wake", "{a}::wake", "{a}:b::waiting", "{{a}:fence"]
+        {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
-        for free in ["order:fence", "{a}:fences", "fence", "{}:fence", "{a}fence"] {
+        for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:wake"] {
             assert!(Key::new("", free, 1024).is_ok(), "{free}");
         }
+    }
+
+    #[test]
+    fn names_whose_slot_has_room_for_no_other_key_are_refused() {
+        for odd in ["a}b", "}", "}a", "{}", "{}a", "a}b{c", "{}{a}"] {
+            let error = Key::new("", odd, 1024).unwrap_err().to_string();
+            assert!(error.contains("hash tag") && error.contains(&*odd.escape_debug().to_string()), "{error}");
+        }
+        for fine in ["{a}", "}{a}", "}a{b}", "{a", "{{a}", "{a}}"] {
+            assert!(Key::new("", fine, 1024).is_ok(), "{fine}");
+        }
+    }
+
+    /// What Redis Cluster hashes of a key, as its specification says.
+    fn hashed(key: &str) -> &str {
+        let Some(open) = key.find('{') else { return key };
+        let rest = &key[open + 1..];
+        match rest.find('}') {
+            Some(end) if end > 0 => &rest[..end],
+            _ => key,
+        }
+    }
+
+    /// Every name of up to six parts, from those that could be confused: braces, separators, letters, and what helpers end in.
+    fn names() -> impl Iterator<Item = String> {
+        const PARTS: [&str; 8] = ["{", "}", ":", "a", "é", "fence", "wake", ":waiting"];
+        (1..=6_u32).flat_map(|len| {
+            (0..8_usize.pow(len)).map(move |at| (0..len).map(|digit| PARTS[at / 8_usize.pow(digit) % 8]).collect())
+        })
+    }
+
+    #[test]
+    fn no_two_locks_share_a_key_and_all_keys_of_a_lock_share_a_slot() {
+        let mut owners: std::collections::HashMap<String, String> = std::collections::HashMap::new();
+        let mut accepted = 0;
+        for name in names() {
+            let Ok(key) = Key::new("", &name, 1024) else { continue };
+            accepted += 1;
+            for own in [key.as_str(), key.fence(), key.wake(), key.waiting()] {
+                assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
+                let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
+                assert_eq!(*owner, name, "{own:?} belongs to both");
+            }
+        }
+        assert!(accepted > 100_000, "only {accepted} names were accepted");
     }
 
     #[test]

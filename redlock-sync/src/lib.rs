@@ -114,7 +114,7 @@
 //!   key is given it again at the next renewal. With one node the lock is `Lost` at the next renewal.
 //! - A node that restarted just now may have forgotten a lock. It casts no vote ([`restart_guard`](Builder::restart_guard), with its limits).
 //!
-//! Forty faults and what comes of each: [`guarantees`].
+//! Forty-one faults and what comes of each: [`guarantees`].
 //!
 //! # Settings from the environment
 //!
@@ -130,11 +130,48 @@
 //!
 //! A client that is [opened](Redlock::open) or [built](Redlock::builder) reads none of them.
 //!
+//! # Permissions
+//!
+//! If a server restricts its users (ACL), this line makes a user that may do what the library needs for locks whose names begin with `order:`, and
+//! nothing else. The URL names the user and the password: `redis://locks:secret@host/`.
+//!
+//! ```text
+//! ACL SETUSER locks on >secret ~order:* ~{order:*}:* +eval +evalsha +set +get +del +exists +pexpire +pttl +time +lindex +rpush +zadd +zrem +zcard +zcount +zscore +zremrangebyscore +blpop +client|id +client|unblock +info +select
+//! ```
+//!
+//! - `~order:*` matches the keys of the locks, and `~{order:*}:*` the keys beside them, such as `{order:42}:fence` and `{order:42}:waiting`. If a name has
+//!   a hash tag, such as `order:{7}:cart`, the first pattern matches all of its keys. With a [prefix](Builder::key_prefix) the patterns are `~PREFIXorder:*`
+//!   and `~{PREFIXorder:*}:*`.
+//! - `+eval` to `+zremrangebyscore` are required. If one of them is missing, or the right to one of a lock's keys, an acquire is
+//!   [`Config`](Error::Config), names what is missing, and leaves nothing behind. The first acquire on each connection has the server check that, in
+//!   the same request. Redis 6 cannot be asked about `+rpush`: without it, a lock for which another process waits cannot be released there, and
+//!   ends with its lease.
+//! - `+blpop` is optional: without it, processes that wait for a lock poll.
+//! - `+client|id +client|unblock` are optional: without them, [`close`](Redlock::close) can take up to five seconds while threads wait.
+//! - `+info` is optional: without it, a replica is noticed only when it refuses a write, a member of a cluster when it redirects, two URLs of one
+//!   server not at all, and [`restart_guard`](Builder::restart_guard) has no effect.
+//! - `+select` is required only if a URL names a database other than 0.
+//!
 //! # Features
 //!
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
-//! - `tls`: `rediss://` URLs.
+//! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//!
+//! # TLS
+//!
+//! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3. The server's certificate has to be valid for the host as it stands in the URL, and to
+//! be signed by an authority that this machine trusts:
+//!
+//! - If `SSL_CERT_FILE` (a file of certificates in PEM form) or `SSL_CERT_DIR` (directories of such files, separated by colons) is set, only the
+//!   authorities in there are trusted. Use this for an authority of your own.
+//! - Otherwise the system's authorities are trusted: on Linux those in the places where OpenSSL looks, such as `/etc/ssl/certs`; on macOS those of the
+//!   keychain.
+//!
+//! They are read for each new connection. A certificate that is not trusted, one for another host, and authorities that cannot be read are
+//! [`Config`](Error::Config) errors, which say what to do.
+//!
+//! Client certificates are not supported. By default Redis asks for one: set `tls-auth-clients no`, and let the client log in with a password.
 //!
 //! # What this crate does not do
 //!

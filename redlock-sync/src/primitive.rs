@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::script::Call;
+use crate::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::token::LockId;
 
 /// The parameters of one attempt to take a lock.
@@ -14,7 +14,7 @@ use crate::token::LockId;
 pub(crate) struct Attempt<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
-    /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if nobody asked for fences yet.
+    /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if no fence is wanted.
     pub(crate) fence: Option<u64>,
     pub(crate) waiter: Option<Waiter<'a>>,
     /// Tokens that nobody holds but that a node may still have.
@@ -76,6 +76,23 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     fn waiters(&self, id: &LockId, own: Option<&str>) -> Call;
     /// The list on which a release pushes to the next waiter.
     fn wake_list(&self) -> &str;
+    /// The keys that [`release_all`] needs: the lock, its wake list, and who waits.
+    fn release_keys(&self) -> [&str; 3];
+}
+
+/// How long a release stays behind a late call at least.
+pub(crate) const BEHIND: Duration = Duration::from_secs(1);
+
+/// One call that gives up many locks: each with its token, and the time for which its key has to stay all the same. The reply has a number for
+/// each.
+pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Primitive, &'a LockId, Duration)>) -> Call {
+    let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
+    for (primitive, id, keep) in locks {
+        keys.extend(primitive.release_keys());
+        args.extend([Arg::Text(id.as_str()), Arg::Number(millis(keep))]);
+        longest = longest.max(keep);
+    }
+    Call::new(&RELEASE_ALL, Purpose::Release, None, longest.max(BEHIND), &keys, &args)
 }
 
 /// Whole milliseconds for the server, rounded up: never a zero for a time that is not.

@@ -55,7 +55,7 @@ mod broken {
         (
             "fence-without-end",
             &["acquire", "fence"],
-            "redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])",
+            "redis.call('SET', KEYS[2], fence, 'PX', life)",
             "redis.call('SET', KEYS[2], fence)",
         ),
     ];

@@ -18,9 +18,10 @@ pub(crate) struct Script {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal for $operation:literal),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $before:literal)? for $operation:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = crate::sabotage::script($file, include_str!(concat!("lua/", $file, ".lua")));
+            let source = concat!($(include_str!(concat!("lua/", $before, ".lua")),)? include_str!(concat!("lua/", $file, ".lua")));
+            let source = crate::sabotage::script($file, source);
             Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
 
@@ -32,12 +33,13 @@ macro_rules! scripts {
 }
 
 scripts! {
-    TAKE = "take" for "acquire",
-    ACQUIRE = "acquire" for "acquire",
+    TAKE = "take" behind "permissions" for "acquire",
+    ACQUIRE = "acquire" behind "permissions" for "acquire",
     EXTEND = "extend" for "extend",
     FENCE = "fence" for "fence",
     FREE = "free" for "release",
     RELEASE = "release" for "release",
+    RELEASE_ALL = "release_all" for "release",
     INSPECT = "inspect" for "inspect",
     WAITERS = "waiters" for "waiters",
 }
@@ -58,6 +60,16 @@ pub(crate) enum Purpose {
 pub(crate) enum Arg<'a> {
     Text(&'a str),
     Number(u64),
+}
+
+/// What one transmission of a call tells the script besides its arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Note {
+    Nothing,
+    /// It may have been executed already. Only some calls [tell](Call::telling_again) that.
+    Again,
+    /// An acquire: whether the user may run all scripts is not known yet.
+    Check,
 }
 
 /// One script call: the same for every node of a round, and packed once.
@@ -83,6 +95,7 @@ pub(crate) struct Call {
 /// Most calls fit in.
 const USUAL: usize = 384;
 const AGAIN: &str = "again";
+const CHECK: &str = "check";
 
 impl Call {
     pub(crate) fn new(
@@ -125,31 +138,40 @@ impl Call {
         &self.packed
     }
 
-    /// The bytes to send for a second time.
-    pub(crate) fn packed_again(&self) -> Vec<u8> {
+    /// The bytes to send with a note.
+    pub(crate) fn packed_with(&self, note: Note) -> Vec<u8> {
+        let word = self.word(note);
         let mut bytes = Vec::with_capacity(self.packed.len() + 2 * AGAIN.len());
-        push_head(&mut bytes, self.words + usize::from(self.tells_again));
+        push_head(&mut bytes, self.words + usize::from(word.is_some()));
         bytes.extend(self.packed.iter().skip(self.head));
-        self.end(&mut bytes, true);
-        bytes
+        end(bytes, word)
     }
 
     /// The bytes with the source, for a server that does not know the digest.
-    pub(crate) fn packed_with_source(&self, is_again: bool) -> Vec<u8> {
+    pub(crate) fn packed_with_source(&self, note: Note) -> Vec<u8> {
+        let word = self.word(note);
         let mut bytes = Vec::with_capacity(self.packed.len() + self.script.source.len());
-        push_head(&mut bytes, self.words + usize::from(self.tells_again && is_again));
+        push_head(&mut bytes, self.words + usize::from(word.is_some()));
         push(&mut bytes, "EVAL");
         push(&mut bytes, self.script.source);
         bytes.extend(self.packed.iter().skip(self.tail));
-        self.end(&mut bytes, is_again);
-        bytes
+        end(bytes, word)
     }
 
-    fn end(&self, bytes: &mut Vec<u8>, is_again: bool) {
-        if self.tells_again && is_again {
-            push(bytes, AGAIN);
+    fn word(&self, note: Note) -> Option<&'static str> {
+        match note {
+            Note::Again if self.tells_again => Some(AGAIN),
+            Note::Check if self.purpose == Purpose::Acquire => Some(CHECK),
+            _ => None,
         }
     }
+}
+
+fn end(mut bytes: Vec<u8>, word: Option<&str>) -> Vec<u8> {
+    if let Some(word) = word {
+        push(&mut bytes, word);
+    }
+    bytes
 }
 
 fn push_head(bytes: &mut Vec<u8>, words: usize) {
@@ -230,14 +252,29 @@ mod tests {
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());
         assert_eq!(text(call.packed()), first);
-        assert_eq!(text(&call.packed_again()), first, "does not tell");
+        assert_eq!(text(&call.packed_with(Note::Again)), first, "does not tell");
         let call = call.telling_again();
         assert_eq!(text(call.packed()), first);
-        assert_eq!(text(&call.packed_again()), packed_by_redis(&[&sha[..], &tail, &["again"]].concat()));
+        assert_eq!(text(&call.packed_with(Note::Again)), packed_by_redis(&[&sha[..], &tail, &["again"]].concat()));
         let source = ["EVAL", RELEASE.source];
-        assert_eq!(text(&call.packed_with_source(false)), packed_by_redis(&[&source[..], &tail].concat()));
-        assert_eq!(text(&call.packed_with_source(true)), packed_by_redis(&[&source[..], &tail, &["again"]].concat()));
+        assert_eq!(text(&call.packed_with_source(Note::Nothing)), packed_by_redis(&[&source[..], &tail].concat()));
+        assert_eq!(
+            text(&call.packed_with_source(Note::Again)),
+            packed_by_redis(&[&source[..], &tail, &["again"]].concat())
+        );
         assert_eq!(call.keys(), ["k", "{k}:fence"]);
         assert_eq!(call.args(true).len(), 5);
+    }
+
+    #[test]
+    fn only_an_acquire_asks_for_a_check() {
+        let call = |purpose| Call::new(&TAKE, purpose, None, Duration::ZERO, &["k"], &[Arg::Text("t")]).telling_again();
+        let checked = text(&call(Purpose::Acquire).packed_with(Note::Check));
+        assert_eq!(checked, packed_by_redis(&["EVALSHA", &TAKE.sha, "1", "k", "t", "check"]));
+        let checked = text(&call(Purpose::Acquire).packed_with_source(Note::Check));
+        assert_eq!(checked, packed_by_redis(&["EVAL", TAKE.source, "1", "k", "t", "check"]));
+        for other in [Purpose::Release, Purpose::Other] {
+            assert_eq!(call(other).packed_with(Note::Check), call(other).packed());
+        }
     }
 }

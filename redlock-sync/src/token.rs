@@ -2,8 +2,10 @@
 //!
 //! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per `lock()` call
 //! a delayed release of the first attempt could delete the lock that the second attempt had won. It is a random UUID (122 bits),
-//! then the owner as people read it. A forked child's random generator starts in the same state as its parent's; the process id, which is
-//! in every token, keeps their tokens apart.
+//! then the owner as people read it.
+//!
+//! Every random bit is asked of the operating system when it is needed. A generator inside the process would be copied by `fork`, and with the
+//! memory of a virtual machine: two processes would draw the same tokens from then on, and each would hold, and release, the other's lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,14 +88,12 @@ impl fmt::Debug for LockId {
 pub(crate) struct Mint {
     /// `:host:process:`
     place: String,
-    pid: u32,
     home: Home,
 }
 
 impl Mint {
     pub(crate) fn new() -> Mint {
-        let pid = process_id();
-        Mint { place: format!(":{}:{pid}:", host_name()), pid, home: Home::new() }
+        Mint { place: format!(":{}:{}:", host_name(), process_id()), home: Home::new() }
     }
 
     /// The process this client was made in.
@@ -101,31 +101,55 @@ impl Mint {
         &self.home
     }
 
-    /// A token nobody ever used, with `owner` or else host, process and thread behind it.
-    pub(crate) fn fresh(&self, owner: Option<&str>) -> LockId {
-        let mut buffer = Uuid::encode_buffer();
-        let random = random().simple().encode_lower(&mut buffer);
+    /// A token that was never used, with `owner` or else host, process and thread behind it.
+    pub(crate) fn fresh(&self, owner: Option<&str>) -> Result<LockId, Error> {
         let mut text = String::with_capacity(128);
-        text.push_str(random);
+        push_random(&mut text)?;
         if let Some(owner) = owner {
-            text.push('-');
-            text.push_str(itoa::Buffer::new().format(self.pid));
             text.push(':');
             text.push_str(owner);
         } else {
             text.push_str(&self.place);
             text.push_str(itoa::Buffer::new().format(thread_number()));
         }
-        LockId(text.into())
+        Ok(LockId(text.into()))
     }
 }
 
-fn random() -> Uuid {
+/// A token for the next holder of a lock, which is not known yet.
+pub(crate) fn granted_id() -> Result<LockId, Error> {
+    let mut text = String::with_capacity(40);
+    push_random(&mut text)?;
+    text.push_str(":granted");
+    Ok(LockId(text.into()))
+}
+
+/// An id for one wait. Not for one thread: a lock for which it waited can be in other hands, with the mark of that wait, while the thread
+/// waits for it again by another client.
+pub(crate) fn waiter_id() -> Result<Arc<str>, Error> {
+    let mut text = String::with_capacity(32);
+    push_random(&mut text)?;
+    Ok(text.into())
+}
+
+/// 32 hexadecimal digits of a random UUID.
+fn push_random(text: &mut String) -> Result<(), Error> {
+    let uuid = uuid::Builder::from_random_bytes(random()?).into_uuid();
+    text.push_str(uuid.simple().encode_lower(&mut Uuid::encode_buffer()));
+    Ok(())
+}
+
+/// The one source of tokens and ids.
+fn random() -> Result<[u8; 16], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
-        return Uuid::from_bytes(bytes);
+        return Ok(bytes);
     }
-    Uuid::new_v4()
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Error::config(format!("failed to make a token: the operating system gave no random numbers: {e}"))
+    })?;
+    Ok(bytes)
 }
 
 fn process_id() -> u32 {
@@ -136,30 +160,15 @@ fn process_id() -> u32 {
     std::process::id()
 }
 
-/// A token for whoever is granted the lock next, who is not known yet.
-pub(crate) fn granted_id() -> LockId {
-    let mut buffer = Uuid::encode_buffer();
-    let random = random().simple().encode_lower(&mut buffer);
-    LockId(format!("{random}:granted").into())
-}
-
 /// True if the token was made for whoever is granted the lock.
 pub(crate) fn is_granted(token: &str) -> bool {
     is_ours(token) && token.ends_with(":granted")
 }
 
-/// True if the token is one of this library's making, whose holder pushes when he releases.
+/// True if the token is one of this library's making, whose holder pushes when it releases.
 pub(crate) fn is_ours(token: &str) -> bool {
     let Some((random, rest)) = token.split_at_checked(32) else { return false };
-    // Behind it comes the process id, if the owner's text does not have it.
-    let rest = rest.strip_prefix('-').map_or(rest, |pid| pid.trim_start_matches(|c: char| c.is_ascii_digit()));
     rest.starts_with(':') && random.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-/// An id for one wait. Not for one thread: a lock for which it waited can be in other hands, with the mark of that wait, while the thread
-/// waits for it again by another client.
-pub(crate) fn waiter_id() -> Arc<str> {
-    random().simple().to_string().get(..16).unwrap_or_default().into()
 }
 
 /// Checks an owner text chosen by the caller.
@@ -195,18 +204,18 @@ mod tests {
     #[test]
     fn tokens_are_fresh_and_say_who() {
         let mint = Mint::new();
-        let (a, b) = (mint.fresh(None), mint.fresh(None));
+        let (a, b) = (mint.fresh(None).unwrap(), mint.fresh(None).unwrap());
         assert_ne!(a, b);
         assert!(a.owner().contains(&std::process::id().to_string()));
-        assert_eq!(mint.fresh(Some("me:too")).owner(), "me:too");
-        let pid = format!("-{}:", std::process::id());
-        assert!(mint.fresh(Some("me")).as_str().contains(&pid), "a forked child may draw the same random bits");
+        assert_eq!(mint.fresh(Some("me:too")).unwrap().owner(), "me:too");
+        assert_ne!(waiter_id().unwrap(), waiter_id().unwrap());
     }
 
     #[test]
     fn our_tokens_are_known() {
         let mint = Mint::new();
-        assert!([mint.fresh(None), mint.fresh(Some("me")), granted_id()].iter().all(|id| is_ours(id.as_str())));
+        let ours = [mint.fresh(None), mint.fresh(Some("me")), granted_id()];
+        assert!(ours.iter().all(|id| is_ours(id.as_ref().unwrap().as_str())));
         let hex = "0123456789abcdef0123456789abcdef";
         for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {
             assert!(!is_ours(foreign), "{foreign}");

@@ -281,9 +281,9 @@ impl<T> Lines<T> {
     }
 
     /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
-    pub(crate) fn pause(&self, retry: &Retry, made: u32, retry_after: Option<Duration>, until: Tick) {
+    pub(crate) fn pause(&self, retry: &Retry, made: u32, expires_in: Option<Duration>, until: Tick) {
         let planned = retry.pause(made, fastrand::f64());
-        let lease_end = retry_after.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
+        let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
         self.rest(self.clock.now().after(planned.min(lease_end)).min(until));
     }
 

@@ -2,15 +2,16 @@
 //!
 //! 1. `policies`: every policy with every return type.
 //! 2. `shapes`: every shape of function, in both editions.
-//! 3. `from_environment`: the default client in a process of its own.
-//! 4. Here: when the body runs, and when the lock is released.
+//! 3. `callers`: what a function with `#[track_caller]` knows of its caller.
+//! 4. `from_environment`: the default client in a process of its own.
+//! 5. Here: when the body runs, and when the lock is released.
 
+mod callers;
 mod from_environment;
 mod policies;
 #[path = "../ui/pass/shapes.rs"]
 mod shapes;
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::thread;
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 use redlock_sync::{Error, LockKey, Redlock, assert_locked, distributed_lock, key};
 use redlock_tests::Server;
+
+use crate::logged::logged;
 
 /// The default client of this binary. Every test has keys of its own.
 static DEFAULT: LazyLock<(Server, Redlock)> = LazyLock::new(|| {
@@ -51,34 +54,6 @@ fn while_busy<R>(key: &str, f: impl FnOnce() -> R) -> R {
 fn steal(key: &str) {
     assert!(server().get(key).is_some(), "`{key}` is not held");
     server().set(key, "somebody else's");
-}
-
-/// Notes what each thread logs.
-struct Log;
-
-thread_local!(static LOGGED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) });
-
-impl log::Log for Log {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        LOGGED.with_borrow_mut(|logged| logged.push(format!("{}: {}", record.level(), record.args())));
-    }
-
-    fn flush(&self) {}
-}
-
-/// What this thread logs while `f` runs.
-fn logged<R>(f: impl FnOnce() -> R) -> (R, Vec<String>) {
-    static INSTALLED: LazyLock<()> = LazyLock::new(|| {
-        log::set_logger(&Log).unwrap();
-        log::set_max_level(log::LevelFilter::Debug);
-    });
-    LazyLock::force(&INSTALLED);
-    LOGGED.take();
-    (f(), LOGGED.take())
 }
 
 fn panic_message(f: impl FnOnce()) -> String {
@@ -292,6 +267,37 @@ fn settings_reach_the_lock() {
     let remaining = settings(5).unwrap();
     assert!(remaining < Duration::from_secs(6) && remaining > Duration::from_secs(3), "{remaining:?}");
     assert!(!is_free("app:settings:5"), "at_least keeps it");
+}
+
+/// Whether the lock's counter was raised by the time that the body runs.
+fn has_fence(key: &str) -> bool {
+    server().get(&format!("{{{key}}}:fence")).is_some()
+}
+
+#[distributed_lock("fenced:reentrant", fenced = true)]
+fn fenced_reentrant() -> Result<bool, Error> {
+    Ok(has_fence("fenced:reentrant"))
+}
+
+#[distributed_lock("fenced:mutex", kind = mutex, fenced = true, guard = lock)]
+fn fenced_mutex() -> Result<bool, Error> {
+    lock.check()?;
+    Ok(has_fence("fenced:mutex"))
+}
+
+#[distributed_lock("fenced:lazy", guard = lock)]
+fn lazily_fenced() -> Result<(bool, bool), Error> {
+    let before = has_fence("fenced:lazy");
+    lock.fencing_token()?;
+    Ok((before, has_fence("fenced:lazy")))
+}
+
+#[test]
+fn a_fence_comes_with_the_lock_if_it_is_asked_for() {
+    let _ = locks();
+    assert_eq!(fenced_reentrant(), Ok(true));
+    assert_eq!(fenced_mutex(), Ok(true));
+    assert_eq!(lazily_fenced(), Ok((false, true)), "a guard alone asks for none");
 }
 
 #[derive(LockKey)]

@@ -46,12 +46,16 @@ fn nothing_compiles() {
     assert_eq!(*said, format!("successfully created new stderr files for {} test cases", files("rs").len()));
 }
 
+/// rustc refuses the function that the expansion adds there, and then misses it where it is called.
+const TWO_MESSAGES: &str = "track_caller_in_an_impl_of_a_trait";
+
 #[test]
 fn each_mistake_makes_one_message() {
     for file in files("rs") {
         let words = fs::read_to_string(file.with_extension("stderr")).unwrap();
         let errors = words.lines().filter(|line| line.starts_with("error")).count();
-        assert_eq!(errors, 1, "{}", file.display());
+        let expected = if file.file_stem().is_some_and(|name| name == TWO_MESSAGES) { 2 } else { 1 };
+        assert_eq!(errors, expected, "{}", file.display());
         assert!(!words.contains("\nwarning"), "{}", file.display());
     }
 }

@@ -64,8 +64,8 @@ fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
         ("a\0b", "`a\\0b`"),
         ("a\r\nb\tc", "`a\\r\\nb\\tc`"),
         ("a{b}c", "`a{b}c`"),
-        ("}{", "`}{`"),
-        ("{}", "`{}`"),
+        ("}{a}{", "`}{a}{`"),
+        ("{", "`{`"),
         ("grün 鎖 🔒", "`grün 鎖 🔒`"),
         ("\u{1b}[31mred\u{202e}", "`\\u{1b}[31mred\\u{202e}`"),
         ("a`b\"c'd\\e", "`a`b\\\"c\\'d\\\\e`"),
@@ -343,9 +343,12 @@ fn input_11_urls_that_cannot_be() {
     }
 }
 
+/// Without the feature: a unit test of the library, beside its URLs.
 #[test]
-fn input_11_tls_without_the_feature() {
-    says(Redlock::open("rediss://:Geheimnis@host/"), &["rediss://:***@host/", "feature `tls`"]);
+fn input_11_tls_with_the_feature() {
+    let shown = format!("{:?}", Redlock::open("rediss://someone:Geheimnis@host/").unwrap());
+    assert!(shown.contains("rediss://host:6379/0") && !shown.contains(SECRET), "{shown}");
+    says(Redlock::open("rediss://:Geheimnis@host:0/"), &["rediss://:***@host:0/", "port 0"]);
 }
 
 /// Whatever the password is made of, no message of a URL that is refused shows a part of it.

@@ -20,6 +20,7 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     fn at_least(self, hold: Duration) -> Self;
     fn max_hold(self, hold: Duration) -> Self;
     fn max_renewals(self, times: u32) -> Self;
+    fn fenced(self, fenced: bool) -> Self;
     fn retry(self, retry: redlock_sync::Retry) -> Self;
     fn lock_id(self, owner: &str) -> Self;
 
@@ -53,6 +54,9 @@ macro_rules! kind {
             }
             fn max_renewals(self, times: u32) -> Self {
                 <$handle>::max_renewals(self, times)
+            }
+            fn fenced(self, fenced: bool) -> Self {
+                <$handle>::fenced(self, fenced)
             }
             fn retry(self, retry: redlock_sync::Retry) -> Self {
                 <$handle>::retry(self, retry)

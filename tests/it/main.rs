@@ -1,7 +1,7 @@
 //! The one integration binary.
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
-//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock.
+//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `logged`: what the library logs.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from one who has it to one who waits.
@@ -9,8 +9,10 @@
 //! 7. `examples`: the examples, run as people run them.
 //! 8. `chaos`: a short chaos run.
 //! 9. `properties`: random input, and what must hold for all of it.
-//! 10. `tidy`: rules of the repository.
-//! 11. `interop`, a feature: locks of other programs on the same keys.
+//! 10. `regressions`: what reviews found.
+//! 11. `tls`: servers behind TLS, with certificates of every sort.
+//! 12. `tidy`: rules of the repository.
+//! 13. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,5 +34,8 @@ mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
 mod kinds;
+mod logged;
 mod properties;
+mod regressions;
 mod tidy;
+mod tls;

@@ -1,5 +1,8 @@
 //! The place of a guard outside the body of a locked function.
 
+use std::cell::OnceCell;
+use std::rc::Rc;
+
 use crate::sabotage;
 use crate::{Error, Lease, MutexGuard, Redlock, ReentrantMutexGuard, Unlocked};
 
@@ -40,6 +43,30 @@ impl Hold {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// As [`Hold`], for a body that is a function of its own.
+///
+/// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output could not be left out.
+#[derive(Debug, Clone, Default)]
+pub struct SharedHold(Rc<OnceCell<Held>>);
+
+impl SharedHold {
+    #[must_use]
+    pub fn new() -> SharedHold {
+        SharedHold::default()
+    }
+
+    /// As [`Hold::keep`]; once.
+    pub fn keep(&self, guard: Result<impl Into<Held>, Error>) -> Result<&Lease, Error> {
+        let guard = guard?;
+        Ok(self.0.get_or_init(|| guard.into()).lease())
+    }
+
+    /// As [`Hold::release`], when the body's clone is gone.
+    pub fn release(self, body_failed: bool) -> Result<(), Error> {
+        Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
     }
 }
 

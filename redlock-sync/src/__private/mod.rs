@@ -12,7 +12,7 @@ mod policy;
 
 pub use self::assert::assert_locked;
 pub use self::escape::{Escaped, escape};
-pub use self::hold::{AnyValue, Held, Hold, Value, client};
+pub use self::hold::{AnyValue, Held, Hold, SharedHold, Value, client};
 pub use self::policy::{OrError, OrSkip, panic};
 
 /// Operation and SHA-1 of every script, so that a proxy can tell them apart.

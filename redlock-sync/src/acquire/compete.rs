@@ -1,6 +1,6 @@
 //! The loop of attempts, and waiting for other processes in between.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::envelope::Envelope;
@@ -50,7 +50,7 @@ pub(super) struct Contender<'a> {
     until: Tick,
     made: u32,
     /// Under which the servers know that it waits. Most need none.
-    waiter: OnceLock<Arc<str>>,
+    waiter: Option<Arc<str>>,
     is_marked: bool,
     /// Kept once there is one: it does no harm, and the attempt with it may not get through.
     ticket: Option<Ticket>,
@@ -65,7 +65,7 @@ impl<'a> Contender<'a> {
             wait,
             until,
             made: 0,
-            waiter: OnceLock::new(),
+            waiter: None,
             is_marked: false,
             ticket: None,
             unavailable_since: None,
@@ -116,17 +116,17 @@ impl<'a> Contender<'a> {
         }
     }
 
-    fn waiter(&self) -> &Arc<str> {
-        self.waiter.get_or_init(waiter_id)
-    }
-
     fn attempt(&mut self, is_bare: bool, is_last: bool) -> Result<Lease, Box<Refusal>> {
         let by = self.engine.quorum.round_deadline();
         if is_bare {
             return self.engine.attempt(self.request, None, None, by);
         }
+        let waiter = match &self.waiter {
+            Some(waiter) => Arc::clone(waiter),
+            None => Arc::clone(self.waiter.insert(waiter_id()?)),
+        };
         let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
-        let mark = Waiter { id: self.waiter(), stays, was_marked: self.is_marked };
+        let mark = Waiter { id: &waiter, stays, was_marked: self.is_marked };
         let outcome = self.engine.attempt(self.request, Some(mark), self.ticket.as_ref(), by);
         self.is_marked = !is_last;
         outcome
@@ -143,7 +143,7 @@ impl<'a> Contender<'a> {
             }
             Error::Unavailable { .. } => {
                 // Asked each time, so that the outage is known to go on.
-                let since = engine.outage_since(tried_at);
+                let since = engine.outage_since(tried_at, error);
                 let since = *self.unavailable_since.get_or_insert(since);
                 let lasted = engine.quorum.now().since(since);
                 self.wait == Wait::Forever && lasted >= engine.quorum.limits.unavailable_after
@@ -154,15 +154,14 @@ impl<'a> Contender<'a> {
 
     /// Takes the mark off one who waits no more, and passes on what he was granted: else the next release would be for nobody.
     fn leave(&mut self) {
-        if !self.is_marked {
-            return;
-        }
+        // Without random numbers the mark ends by itself.
+        let (Some(waiter), true, Ok(next)) = (&self.waiter, self.is_marked, granted_id()) else { return };
         let quorum = &self.engine.quorum;
-        let (id, chain) = self.ticket.take().map_or_else(|| (granted_id(), 0), |ticket| (ticket.id, ticket.chain));
-        let next = granted_id();
+        // Where it was granted nothing, there is nothing to compare with: a token that stands nowhere.
+        let (id, chain) = self.ticket.take().map_or_else(|| (next.clone(), 0), |ticket| (ticket.id, ticket.chain));
         let span = grant_span(self.request.terms.lease);
-        let grant = Grant { next: &next, span, chain, with_fence: quorum.are_fences_wanted() };
-        let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(self.waiter()), grant: Some(grant) };
+        let grant = Grant { next: &next, span, chain, with_fence: self.request.terms.fenced };
+        let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(waiter), grant: Some(grant) };
         // A wait that is over has one node timeout in all for what was under way and for this.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
         quorum.round(&self.request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
@@ -210,44 +209,49 @@ impl<'a> Contender<'a> {
 
     /// Where nothing can be pushed: polling.
     fn pause(&self, refusal: &Refusal) -> Woken {
-        let retry_after = if let Error::Busy { retry_after, .. } = refusal.error { retry_after } else { None };
-        self.engine.lines.pause(&self.request.terms.retry, self.made, retry_after, self.until);
+        let expires_in = if let Error::Busy { expires_in, .. } = refusal.error { expires_in } else { None };
+        self.engine.lines.pause(&self.request.terms.retry, self.made, expires_in, self.until);
         Woken::Up
     }
 
-    /// An envelope came: with one node whoever pops it holds the lock. With more, or if the caller has an id of his own to show, it is a
-    /// ticket for an ordinary attempt, and exclusion is plain Redlock: two waiters could pop the same grant on different nodes.
+    /// An envelope came. On one node the waiter that popped it holds the lock as it stands, if that is just what it asked for. Otherwise the
+    /// token is a ticket for an ordinary attempt, which gets the lock with the waiter's own settings; and on several nodes two waiters
+    /// could pop the same grant, so exclusion has to be plain Redlock.
     pub(super) fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        // A grant lasts as long as the last holder's terms say. Nothing shortens it, so it is a ticket as well for one whose hold shall end by itself
-        // before that.
-        let terms = &request.terms;
-        let is_too_long = (!terms.renew || terms.max_hold.is_some()) && span > Core::first_lease(terms);
         let is_shared = quorum.len() > 1 && !sabotage::is("grant-as-token");
-        if is_shared || terms.lock_id.is_some() || is_too_long {
+        // If the attempt saw another token, the grant was made after that attempt was sent, and lasts at least from then.
+        let (token, since) = (ticket.id.as_str().as_bytes(), ballot.started);
+        let is_new = seen.as_bytes() != token.get(..SEEN_BYTES).unwrap_or(token);
+        let fits = is_new && self.is_as_asked_for(span) && self.is_young(since);
+        if is_shared || !(fits || sabotage::is("grant-keeps-settings")) {
             return Woken::Ticket(ticket);
         }
-        let origin = Origin { waiter: Some(Arc::clone(self.waiter())), chain: ticket.chain };
-        let start = engine.start(request, ticket.id.clone(), origin);
-        // The attempt saw another token, so the grant was made after that attempt was sent, and lasts at least from then.
-        let token = ticket.id.as_str().as_bytes();
-        let is_new = seen.as_bytes() != token.get(..SEEN_BYTES).unwrap_or(token);
-        let since = if is_new { ballot.started } else { Tick::ZERO };
-        // What is counted from the acquisition, such as the longest hold, is counted from here: the attempt was before the wait.
-        let core = Arc::new(Core::granted(start, fence, quorum.now(), since, span));
+        let origin = Origin { waiter: self.waiter.clone(), chain: ticket.chain };
+        let start = engine.start(request, ticket.id, origin);
+        let core = Arc::new(Core::granted(start, fence, since, span));
         if engine.lines.is_closed() {
             core.release(quorum.limits.node_timeout);
             return Woken::Up;
-        }
-        let valid = since.after(span).before(drift(span)).since(quorum.now());
-        // What is left has to last until its first renewal.
-        let enough = quorum.limits.min_validity.max(span / RENEW_DIVISOR);
-        if valid < enough && !core.confirm() {
-            return Woken::Ticket(ticket);
         }
         match engine.lease(&core) {
             Ok(lease) => Woken::Granted(lease),
             Err(_) => Woken::Up,
         }
+    }
+
+    /// A grant has the lease that the last holder chose, and a token without a readable part; and what is counted from the acquisition, such as
+    /// the longest hold, would begin before the wait.
+    fn is_as_asked_for(&self, span: Duration) -> bool {
+        let terms = &self.request.terms;
+        terms.is_plain() && terms.lock_id.is_none() && terms.lease == span
+    }
+
+    /// A lease that began then is not due for renewal yet: as much is left of it as any holder may find.
+    fn is_young(&self, since: Tick) -> bool {
+        let (quorum, lease) = (&self.engine.quorum, self.request.terms.lease);
+        let age = quorum.now().since(since);
+        let left = lease.saturating_sub(drift(lease)).saturating_sub(age);
+        age < lease / RENEW_DIVISOR && left >= quorum.limits.min_validity
     }
 }

@@ -23,7 +23,7 @@ use crate::clock::Tick;
 use crate::config::{LONGEST_NAP, Terms};
 use crate::error::{Error, NodeError};
 use crate::key::Key;
-use crate::lease::{Afterlife, Core, Lease, Origin, Registry, Renewer, Start};
+use crate::lease::{Afterlife, Backlog, Core, Lease, Leftover, Origin, Registry, Renewer, Start};
 use crate::node::Lane;
 use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
 use crate::quorum::{Ballot, Quorum, Vote};
@@ -39,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) quorum: Arc<Quorum>,
     renewer: Arc<Renewer>,
     lines: Arc<Lines<Lease>>,
+    backlog: Arc<Backlog>,
     registry: Registry,
     mint: Mint,
     /// Since when attempts find no majority; one for all threads, or each in a line would wait out the patience of its own.
@@ -98,10 +99,12 @@ impl From<Error> for Box<Refusal> {
 impl Engine {
     pub(crate) fn new(quorum: Quorum) -> Arc<Engine> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        let quorum = Arc::new(quorum);
         let clock = Arc::clone(&quorum.clock);
         Arc::new(Engine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            quorum: Arc::new(quorum),
+            backlog: Backlog::new(&quorum),
+            quorum,
             renewer: Renewer::new(Arc::clone(&clock)),
             lines: Lines::new(clock),
             registry: Registry::default(),
@@ -180,12 +183,18 @@ impl Engine {
     }
 
     fn outage_is_over(&self) {
-        *self.outage.lock() = None;
+        let outage = self.outage.lock().take();
+        if outage.is_some() {
+            log::info!("a majority of the nodes can be asked again");
+        }
     }
 
     /// Notes that an attempt found no majority; since when that has been so for this client.
-    fn outage_since(&self, tried_at: Tick) -> Tick {
+    fn outage_since(&self, tried_at: Tick, error: &Error) -> Tick {
         let mut outage = self.outage.lock();
+        if outage.is_none() {
+            log::warn!("{error}; calls that wait for a lock try again");
+        }
         let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
         *outage = Some(Outage { since, last: self.quorum.now() });
         since
@@ -206,8 +215,8 @@ impl Engine {
         let mut tickets = self.lines.tickets(key);
         let has_tickets = !tickets.is_empty();
         tickets.extend(ticket.map(|ticket| ticket.id.clone()));
-        let id = self.mint.fresh(request.terms.lock_id.as_deref());
-        let fence = quorum.are_fences_wanted().then_some(0);
+        let id = self.mint.fresh(request.terms.lock_id.as_deref())?;
+        let fence = request.terms.fenced.then_some(0);
         let call = request.primitive.acquire(&Attempt { id: &id, lease, fence, waiter, tickets: &tickets });
         let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
@@ -229,6 +238,7 @@ impl Engine {
     fn start(&self, request: &Request, id: LockId, origin: Origin) -> Start {
         Start {
             quorum: Arc::clone(&self.quorum),
+            backlog: Arc::clone(&self.backlog),
             primitive: Arc::clone(&request.primitive),
             key: request.key.clone(),
             id,
@@ -249,7 +259,7 @@ impl Engine {
         let tally = ballot.tally();
         if !(tally.won() || sabotage::is("body-on-busy") && tally.is_answered()) {
             return Err(if tally.is_answered() {
-                Error::Busy { key: key.to_owned(), retry_after: ballot.retry_after() }
+                Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
             } else {
                 quorum.failed("acquire", key, ballot)
             });
@@ -272,7 +282,10 @@ impl Engine {
         let release = request.primitive.release(&GiveUp { id, keep: Duration::ZERO, waiter: None, grant: None });
         let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
         if quorum.roll_back(ballot, &release, by) {
-            self.lines.add_ticket(request.key.name(), id.clone(), quorum.now().after(lease));
+            let ends = quorum.now().after(lease);
+            self.lines.add_ticket(request.key.name(), id.clone(), ends);
+            let primitive = Arc::clone(&request.primitive);
+            self.backlog.add(Leftover { primitive, id: id.clone(), keep_until: Tick::ZERO, ends, core: None });
         }
     }
 
@@ -303,24 +316,22 @@ impl Engine {
             return Err(Error::Closed);
         }
         self.lines.close();
-        // Again and again: a thread may have looked before the client was closed and start to wait only now.
         let by = self.quorum.now().after(LONGEST_NAP);
+        let given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
+        // Again and again: a thread may have looked before the client was closed and start to wait only now.
         while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
             self.quorum.end_pops();
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
-        self.give_up_all()
+        // What a thread got after the first look.
+        let rest = self.backlog.revoke(self.registry.live(), Vec::new());
+        given_up.and_then(|first| rest.map(|more| first + more))
     }
 
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
         self.ready()?;
-        self.give_up_all()
-    }
-
-    fn give_up_all(&self) -> Result<usize, Error> {
-        let results: Vec<_> = self.registry.live().iter().map(|core| core.revoke()).collect();
-        results.into_iter().try_fold(0, |n, revoked| revoked.map(|done| n + usize::from(done)))
+        self.backlog.revoke(self.registry.live(), Vec::new())
     }
 
     /// Asks all nodes who holds the lock: the token that a majority has, and until when it surely does.

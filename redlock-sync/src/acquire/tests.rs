@@ -10,7 +10,9 @@ use crate::lock::plain::Plain;
 use crate::tests::quorum;
 use crate::token::granted_id;
 
-const SPAN: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(60);
+/// Of a grant, and of a lease that is not chosen.
+const SPAN: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn engine(urls: &[String], unavailable_after: Duration) -> Arc<Engine> {
@@ -37,7 +39,7 @@ fn ballot(engine: &Engine, votes: Vec<Vote>) -> Ballot {
 }
 
 fn busy() -> Error {
-    Error::Busy { key: "k".into(), retry_after: None }
+    Error::Busy { key: "k".into(), expires_in: None, by_this_thread: false }
 }
 
 fn unavailable() -> Error {
@@ -46,9 +48,9 @@ fn unavailable() -> Error {
 
 #[test]
 fn a_refusal_tells_if_the_lock_was_granted_somewhere() {
-    let engine = idle(SPAN);
+    let engine = idle(LONG);
     let refusal = |error, votes| Refusal { error, ballot: Some(ballot(&engine, votes)) };
-    let (granted, held) = (taken(&granted_id()), taken(&engine.mint.fresh(None)));
+    let (granted, held) = (taken(&granted_id().unwrap()), taken(&engine.mint.fresh(None).unwrap()));
     assert!(refusal(busy(), vec![held.clone(), granted.clone(), Vote::Absent]).was_granted());
     assert!(!refusal(busy(), vec![held.clone(), held, Vote::Absent]).was_granted());
     assert!(!refusal(unavailable(), vec![granted]).was_granted());
@@ -57,15 +59,15 @@ fn a_refusal_tells_if_the_lock_was_granted_somewhere() {
 
 #[test]
 fn an_outage_goes_on_from_attempt_to_attempt_until_it_is_over() {
-    let engine = idle(SPAN);
+    let engine = idle(LONG);
     let first = engine.quorum.now();
-    assert_eq!(engine.outage_since(first), first);
-    assert_eq!(engine.outage_since(engine.quorum.now()), first);
+    assert_eq!(engine.outage_since(first, &unavailable()), first);
+    assert_eq!(engine.outage_since(engine.quorum.now(), &unavailable()), first);
     let much_later = engine.quorum.now().after(SAME_OUTAGE * 10);
-    assert_eq!(engine.outage_since(much_later), much_later, "nobody saw it in between");
+    assert_eq!(engine.outage_since(much_later, &unavailable()), much_later, "nobody saw it in between");
     engine.outage_is_over();
     let next = engine.quorum.now();
-    assert_eq!(engine.outage_since(next), next);
+    assert_eq!(engine.outage_since(next, &unavailable()), next);
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn a_contender_gives_up_when_nothing_can_help() {
         let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER);
         contender.ends_with(error, engine.quorum.now())
     };
-    let (none, long) = (Duration::ZERO, SPAN * 60);
+    let (none, long) = (Duration::ZERO, LONG * 60);
     let until = Wait::Until(Tick::NEVER);
     assert!(!ends(none, Wait::Forever, &busy()));
     assert!(ends(none, Wait::Forever, &unavailable()));
@@ -96,7 +98,7 @@ fn a_busy_lock_ends_an_outage() {
     contender.ends_with(&unavailable(), first);
     contender.ends_with(&busy(), first);
     let next = engine.quorum.now();
-    assert_eq!(engine.outage_since(next), next);
+    assert_eq!(engine.outage_since(next, &unavailable()), next);
 }
 
 /// What a waiter makes of an envelope for it.
@@ -110,18 +112,24 @@ impl Mail {
     fn new(nodes: usize) -> Mail {
         let servers = servers(nodes);
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        let (engine, id) = (engine(&urls, SPAN), granted_id());
+        let (engine, id) = (engine(&urls, LONG), granted_id().unwrap());
         for server in &servers {
             server.set("k", id.as_str());
         }
         Mail { servers, engine, id }
     }
 
-    /// True for a lease, false for a ticket; `None` if the waiter has to look for himself.
+    /// True for a lease, false for a ticket; `None` if the waiter has to look for itself.
     fn open(&self, terms: Terms, seen: &str, span: Duration) -> Option<bool> {
+        self.open_after(Duration::ZERO, terms, seen, span)
+    }
+
+    /// The same, with an envelope that comes so long after the attempt.
+    fn open_after(&self, age: Duration, terms: Terms, seen: &str, span: Duration) -> Option<bool> {
         let request = request(terms);
         let contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER);
-        let ballot = ballot(&self.engine, vec![Vote::Absent; self.servers.len()]);
+        let mut ballot = ballot(&self.engine, vec![Vote::Absent; self.servers.len()]);
+        ballot.started = ballot.started.before(age);
         match contender.open(&ballot, seen, Ticket { id: self.id.clone(), chain: 7 }, 0, span) {
             Woken::Granted(lease) => {
                 assert_eq!(lease.id(), &self.id);
@@ -145,35 +153,43 @@ fn a_grant_is_the_lock_on_one_node_and_a_ticket_on_several() {
     assert_eq!(Mail::new(3).open(Terms::default(), "other", SPAN), Some(false));
 }
 
+/// Every combination of settings: a grant is held as it stands only where it is what an attempt would have brought.
 #[test]
-fn who_has_terms_that_a_grant_does_not_fit_gets_a_ticket() {
+fn a_grant_that_is_not_what_was_asked_for_is_a_ticket() {
     let mail = Mail::new(1);
-    let (lease, short) = (SPAN / 2, SPAN / 3);
-    let terms = || Terms { lease, ..Terms::default() };
-    let own_id = Terms { lock_id: Some("me".into()), ..terms() };
-    let unrenewed = Terms { renew: false, ..terms() };
-    let bounded = Terms { max_hold: Some(lease), ..terms() };
-    assert_eq!(mail.open(own_id, "other", short), Some(false));
-    for ends_by_itself in [unrenewed, bounded] {
-        assert_eq!(mail.open(ends_by_itself.clone(), "other", SPAN), Some(false), "{ends_by_itself:?}");
-        assert_eq!(mail.open(ends_by_itself.clone(), "other", lease), Some(true), "{ends_by_itself:?}");
-        assert_eq!(mail.open(ends_by_itself.clone(), "other", short), Some(true), "{ends_by_itself:?}");
+    let both = [false, true];
+    let mut held = 0;
+    for lease in [SPAN, SPAN / 2, SPAN * 2, Duration::from_millis(500)] {
+        for bits in 0..32_u32 {
+            let [renew, at_least, max_hold, max_renewals, own_id] =
+                [0, 1, 2, 3, 4].map(|bit| both[(bits >> bit & 1) as usize]);
+            let terms = Terms {
+                lease,
+                renew,
+                at_least: if at_least { lease / 3 } else { Duration::ZERO },
+                max_hold: max_hold.then_some(lease),
+                max_renewals: max_renewals.then_some(0),
+                lock_id: own_id.then(|| "me".into()),
+                ..Terms::default()
+            };
+            let is_plain = renew && !at_least && !max_hold && !max_renewals && !own_id && lease == SPAN;
+            assert_eq!(mail.open(terms.clone(), "other", SPAN), Some(is_plain), "{terms:?}");
+            held += usize::from(is_plain);
+        }
     }
-    assert_eq!(mail.open(terms(), "other", SPAN), Some(true), "it is renewed and ends when it is released");
+    assert_eq!(held, 1);
 }
 
 #[test]
-fn a_grant_of_unknown_age_is_asked_about() {
+fn a_grant_that_may_be_old_is_a_ticket() {
     let mail = Mail::new(1);
     // The attempt saw this very token: the grant is older than the attempt.
-    let seen = mail.id.as_str();
-    assert_eq!(mail.open(Terms::default(), seen, SPAN), Some(true));
-    // So is one that is over before it is due for renewal.
-    assert_eq!(mail.open(Terms::default(), "other", Duration::from_millis(1)), Some(true));
-    assert!(mail.servers[0].del("k"));
-    assert_eq!(mail.open(Terms::default(), seen, SPAN), Some(false), "nobody has it any more");
-    assert_eq!(mail.open(Terms::default(), "other", Duration::from_millis(1)), Some(false));
-    assert_eq!(mail.open(Terms::default(), "other", SPAN), Some(true), "lost at the next renewal");
+    assert_eq!(mail.open(Terms::default(), mail.id.as_str(), SPAN), Some(false));
+    for (age, held) in [(SPAN / 4, true), (SPAN / 2, false), (SPAN * 2, false)] {
+        assert_eq!(mail.open_after(age, Terms::default(), "other", SPAN), Some(held), "{age:?}");
+    }
+    let short = Terms { lease: Duration::from_millis(1), ..Terms::default() };
+    assert_eq!(mail.open(short, "other", Duration::from_millis(1)), Some(false), "too little would be left");
 }
 
 #[test]

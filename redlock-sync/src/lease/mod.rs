@@ -4,9 +4,11 @@
 //! 2. [`state`]: held, suspended, lost, released; the transitions.
 //! 3. [`giving_up`]: what the votes of a release say. Pure.
 //! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread.
-//! 5. [`renewal`]: the threads. The only place that starts one.
-//! 6. [`Lease`], here: what users see, and the one way out.
+//! 5. [`backlog`]: releases that no majority confirmed yet.
+//! 6. [`renewal`]: the threads. The only place that starts one.
+//! 7. [`Lease`], here: what users see, and the one way out.
 
+mod backlog;
 mod core;
 mod giving_up;
 mod holding;
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub(crate) use self::backlog::{Backlog, Leftover};
 #[cfg(test)]
 pub(crate) use self::core::Next;
 pub(crate) use self::core::{Core, Origin, Start};
@@ -135,10 +138,14 @@ impl Lease {
     /// resource refuse a number smaller than the largest it has seen: the only protection against a holder that was paused and does not know yet
     /// that it lost the lock (Kleppmann, "How to do distributed locking", 2016).
     ///
-    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The first call of a client
-    /// makes one round, after which each of its locks brings the number along: on one node it costs nothing from then on. On several nodes the
-    /// first call for each lock makes one round, which stores the number on a majority. Then it is remembered. It is the same
-    /// through renewals and re-entry. A lock that another thread handed on has a number of its own, for one round.
+    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The first call for a lock
+    /// makes a round trip (two on several nodes, where the number is then stored on a majority); later ones return the same number, also
+    /// after renewals and re-entry. With [`fenced(true)`](crate::Mutex::fenced) the acquire brings the number along: the first call then
+    /// costs nothing on one node, and one round trip on several. A lock that another thread of this client handed on has a number of its own,
+    /// for a round trip.
+    ///
+    /// The servers keep the number for 20 minutes longer than their clocks need to pass it. So numbers rise although a server's clock is
+    /// set back: by any time while the number is kept, and by up to 20 minutes afterwards.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
@@ -258,6 +265,9 @@ impl Lease {
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.haunted);
         }
+        if matches!(release.result, Err(Error::Unconfirmed { .. })) {
+            self.core.keep_releasing();
+        }
         release.result
     }
 
@@ -280,16 +290,12 @@ impl Lease {
         true
     }
 
-    /// What a guard does when nobody looks at the result: at most one node timeout, then the rest in the background; one line of log.
+    /// What a guard does that is dropped: at most one node timeout, then the rest in the background; at most one line of log.
     pub(crate) fn finish_quietly(&self) {
         match self.finish_within(self.core.quorum.limits.node_timeout / 2) {
-            Ok(()) | Err(Error::Closed) => {}
-            Err(error @ Error::Unconfirmed { .. }) => {
-                log::warn!("{error}; trying once more in the background");
-                let core = Arc::clone(&self.core);
-                let again = move || drop(core.release(core.quorum.limits.node_timeout * 2));
-                self.core.quorum.nodes.background().after(self.core.quorum.limits.node_timeout, again);
-            }
+            // A loss is logged where it is noticed.
+            Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}
+            Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; it is repeated in the background"),
             Err(error) => log::warn!("{error}"),
         }
     }

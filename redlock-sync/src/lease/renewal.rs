@@ -94,7 +94,7 @@ impl Renewer {
             return Ok(worker);
         }
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
-        thread::Builder::new().name("redlock-renew".into()).stack_size(256 * 1024).spawn(move || mine.run(&renewer))?;
+        thread::Builder::new().name("redlock-renew".into()).spawn(move || mine.run(&renewer))?;
         Ok(worker)
     }
 
@@ -249,10 +249,11 @@ mod tests {
         let key = Key::new("", "key", 100).unwrap();
         let mint = Mint::new();
         let start = Start {
+            backlog: crate::lease::Backlog::new(&quorum),
             quorum,
             primitive: Arc::new(Plain { key: key.clone() }),
             key,
-            id: mint.fresh(None),
+            id: mint.fresh(None).unwrap(),
             terms: Terms::default(),
             home: mint.home().clone(),
             origin: Origin::default(),

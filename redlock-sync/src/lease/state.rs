@@ -57,12 +57,19 @@ impl State {
         self.is_live() && now >= self.until && !sabotage::is("check-trusts-flag")
     }
 
-    /// A round ended; ignored unless live.
-    pub(super) fn round_ended(&mut self, confirmed: bool, until: Tick) {
+    /// A round ended; ignored unless live. Returns the state before and after it.
+    pub(super) fn round_ended(&mut self, confirmed: bool, until: Tick) -> (LeaseState, LeaseState) {
+        let before = self.now;
         if self.is_live() {
             self.now = if confirmed { LeaseState::Held } else { LeaseState::Suspended };
             self.until = until;
         }
+        (before, self.now)
+    }
+
+    /// Nodes that confirmed the lease do not have it any more.
+    pub(super) fn end_earlier(&mut self, until: Tick) {
+        self.until = self.until.min(until);
     }
 
     /// True if this call made it lost.

@@ -8,7 +8,7 @@ use crate::clock::tick_at;
 use crate::config::Terms;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::Lease;
+use crate::lease::{Core, Lease};
 use crate::lock::plain::Plain;
 
 /// A lock by name with its settings. Stateless and cheap; a wrong name is reported by the first use.
@@ -40,6 +40,21 @@ impl Handle {
 
     pub(crate) fn until(&self, deadline: Instant) -> Wait {
         Wait::Until(tick_at(&*self.engine.quorum.clock, deadline))
+    }
+
+    /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
+    pub(crate) fn refuse_own(&self, own: &Core, wait: Wait) -> Result<(), Error> {
+        let key = self.key()?.as_str().to_owned();
+        let ends_in_time = match wait {
+            Wait::No => false,
+            Wait::Until(until) => own.surely_ends().is_some_and(|end| end <= until),
+            Wait::Forever => own.surely_ends().is_some(),
+        };
+        match wait {
+            _ if ends_in_time => Ok(()),
+            Wait::Forever => Err(Error::WouldDeadlock { key }),
+            _ => Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true }),
+        }
     }
 
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
@@ -121,6 +136,24 @@ macro_rules! settings {
         #[must_use]
         pub fn max_hold(mut self, hold: Duration) -> Self {
             self.handle.terms.max_hold = Some(hold);
+            self
+        }
+
+        /// Whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With `true` each acquire raises the
+        /// lock's counter on the servers in the same step, and on one server `fencing_token()` then needs no round trip of its own. With `false`
+        /// only a lock whose `fencing_token()` is asked for has a counter. Tokens rise from holder to holder either way.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".fenced(true).lock()?;")]
+        /// println!("UPDATE … WHERE fence < {}", guard.fencing_token()?); // no I/O
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn fenced(mut self, fenced: bool) -> Self {
+            self.handle.terms.fenced = fenced;
             self
         }
 

@@ -42,7 +42,8 @@ impl Mutex {
     /// Blocks until the lock is ours. Threads of this process that want the same key are served in the order in which they came.
     ///
     /// # Errors
-    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already; [`Busy`](Error::Busy) only if the
+    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already and that hold does not end by itself;
+    /// [`Busy`](Error::Busy) only if the
     /// [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
     /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
     /// [`Config`](Error::Config) and [`Closed`](Error::Closed) at once. Nothing is held after an error.
@@ -57,16 +58,14 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lock(&self) -> Result<MutexGuard, Error> {
-        match self.mine()? {
-            Mine::Nothing => self.take(Wait::Forever),
-            _ => Err(Error::WouldDeadlock { key: self.handle.key()?.as_str().to_owned() }),
-        }
+        self.take(Wait::Forever)
     }
 
-    /// One attempt, one round trip to each node.
+    /// One attempt, one round trip to each node; two if the last holder has just passed the lock on to a waiter, which may have died since.
+    /// Both together take one node timeout at most.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if somebody holds it, this thread included; [`Unavailable`](Error::Unavailable) without a majority; and
+    /// [`Busy`](Error::Busy) if it is held, also by this thread; [`Unavailable`](Error::Unavailable) without a majority; and
     /// as for [`lock`](Mutex::lock). Nothing is held after an error.
     ///
     /// ```
@@ -81,14 +80,15 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock(&self) -> Result<MutexGuard, Error> {
-        self.take_unless_mine(Wait::No)
+        self.take(Wait::No)
     }
 
     /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
     /// and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it was held all the time (at once if by this thread), [`Unavailable`](Error::Unavailable) if no
+    /// [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely ends before the
+    /// deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals)), [`Unavailable`](Error::Unavailable) if no
     /// majority could be asked in the end; and as for [`lock`](Mutex::lock). Nothing is held after an error.
     ///
     /// ```
@@ -101,7 +101,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_for(&self, wait: Duration) -> Result<MutexGuard, Error> {
-        self.take_unless_mine(self.handle.for_at_most(wait))
+        self.take(self.handle.for_at_most(wait))
     }
 
     /// As [`try_lock_for`](Mutex::try_lock_for), until a moment, which is converted once on entry.
@@ -119,24 +119,16 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MutexGuard, Error> {
-        self.take_unless_mine(self.handle.until(deadline))
-    }
-
-    fn mine(&self) -> Result<Mine, Error> {
-        self.handle.engine.ready()?;
-        Ok(reentry::mine(self.handle.engine.id, self.handle.key()?.as_str()))
-    }
-
-    fn take_unless_mine(&self, wait: Wait) -> Result<MutexGuard, Error> {
-        let remaining = match self.mine()? {
-            Mine::Nothing => return self.take(wait),
-            Mine::Once(core) => core.remaining(),
-            Mine::Nested(lease) => lease.remaining(),
-        };
-        Err(Error::Busy { key: self.handle.key()?.as_str().to_owned(), retry_after: Some(remaining) })
+        self.take(self.handle.until(deadline))
     }
 
     fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
+        self.handle.engine.ready()?;
+        match reentry::mine(self.handle.engine.id, self.handle.key()?.as_str()) {
+            Mine::Nothing => {}
+            Mine::Once(own) => self.handle.refuse_own(&own, wait)?,
+            Mine::Nested(own) => self.handle.refuse_own(own.core(), wait)?,
+        }
         let lease = self.handle.acquire(wait)?;
         let entry = Entry::new(self.handle.engine.id, lease.core());
         Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })
@@ -208,11 +200,12 @@ pub struct MutexGuard<M = ThreadBound> {
 impl<M> MutexGuard<M> {
     /// Releases the lock and tells how that went: `Ok` once a majority of the nodes confirmed it. A node that could not be reached keeps the key
     /// until its time-to-live ends; it is one of a minority, and for others one vote less until then. Once this has returned, nothing more
-    /// is sent for this lock.
+    /// is sent for this lock but, after `Unconfirmed`, its release.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if it was not ours any more: what was done under it may have overlapped with another holder.
-    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: it may stay taken until its time-to-live ends.
+    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one
+    /// has, the lease has ended, or the client is [closed](crate::Redlock::close).
     /// [`WrongType`](Error::WrongType) if something else stands in its place. The lock is not held by us after any of these.
     ///
     /// ```

@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use crate::config::{BREATHER, FENCE_LIFETIME, LONGEST_CHAIN};
 use crate::key::Key;
-use crate::primitive::{Attempt, GiveUp, Primitive, millis};
+use crate::primitive::{Attempt, BEHIND, GiveUp, Primitive, millis};
 use crate::script::Arg::{Number, Text};
 use crate::script::{ACQUIRE, Call, EXTEND, FENCE, FREE, INSPECT, Purpose, RELEASE, TAKE, WAITERS};
 use crate::token::LockId;
-
-/// How long a release stays behind a late call at least.
-const BEHIND: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Plain {
@@ -37,7 +34,7 @@ impl Primitive for Plain {
         let (id, lease) = (attempt.id, attempt.lease);
         let (token, ms) = (Text(id.as_str()), Number(millis(lease)));
         if attempt.is_bare() {
-            return Call::new(&TAKE, Purpose::Acquire, Some(id), lease, &[self.key.as_str()], &[token, ms]);
+            return Call::new(&TAKE, Purpose::Acquire, Some(id), lease, &self.keys(), &[token, ms]);
         }
         let waiter = attempt.waiter;
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
@@ -60,8 +57,7 @@ impl Primitive for Plain {
     }
 
     fn free(&self, id: &LockId) -> Call {
-        let keys = [self.key.as_str(), self.key.wake(), self.key.waiting()];
-        Call::new(&FREE, Purpose::Release, Some(id), BEHIND, &keys, &[Text(id.as_str())]).telling_again()
+        Call::new(&FREE, Purpose::Release, Some(id), BEHIND, &self.release_keys(), &[Text(id.as_str())]).telling_again()
     }
 
     fn release(&self, give_up: &GiveUp<'_>) -> Call {
@@ -96,5 +92,9 @@ impl Primitive for Plain {
 
     fn wake_list(&self) -> &str {
         self.key.wake()
+    }
+
+    fn release_keys(&self) -> [&str; 3] {
+        [self.key.as_str(), self.key.wake(), self.key.waiting()]
     }
 }

@@ -19,6 +19,11 @@ use crate::reentry::{self, Mine};
 /// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` have no effect. The guard that brings
 /// the count to zero releases, in whatever order they are dropped.
 ///
+/// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread: while the first waits for a parallel
+/// part of its own. The second task then enters the lock that the first one holds, and both are in the critical section.** Take a
+/// [`Mutex`](crate::Mutex) in tasks of such a pool: there the second task gets [`WouldDeadlock`](Error::WouldDeadlock), or
+/// [`Busy`](Error::Busy) from the calls that do not wait for ever.
+///
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
@@ -130,20 +135,12 @@ impl ReentrantMutex {
     }
 
     fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
-        if let Mine::Once(core) = reentry::mine(client, key.as_str()) {
-            return Err(self.held_once(wait, core.remaining())?);
+        if let Mine::Once(own) = reentry::mine(client, key.as_str()) {
+            self.handle.refuse_own(&own, wait)?;
         }
         let lease = Arc::new(self.handle.acquire(wait)?);
         reentry::enter_first(client, key.name(), &lease);
         Ok(lease)
-    }
-
-    fn held_once(&self, wait: Wait, remaining: Duration) -> Result<Error, Error> {
-        let key = self.handle.key()?.as_str().to_owned();
-        Ok(match wait {
-            Wait::Forever => Error::WouldDeadlock { key },
-            _ => Error::Busy { key, retry_after: Some(remaining) },
-        })
     }
 }
 

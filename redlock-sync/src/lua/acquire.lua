@@ -1,9 +1,10 @@
 -- Takes the lock for a token if it is free. Safe to execute twice: finding its own token it says yes and never shortens the lease.
 -- Also free is a lock that stands on a ticket, or that was granted to a waiter while none was there: its envelope is still unread.
 -- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] lifetime of the fence counter in ms, ARGV[4] least fence (-1: none is wanted),
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] ms for which the fence counter outlasts the clock's reaching it, ARGV[4] least fence (-1: none is wanted),
 -- ARGV[5] id of the waiter (empty: does not wait), ARGV[6] ms for which it goes on waiting after a no (0: it leaves),
--- ARGV[7] 1 if it was marked as waiting before, ARGV[8..] tickets: tokens that nobody holds
+-- ARGV[7] 1 if it was marked as waiting before, ARGV[8..] tickets: tokens that nobody holds;
+-- the last one may be `check` (permissions.lua)
 -- replies {1, fence (0 if none is wanted)} when the token holds the lock now,
 --         {0, remaining ms (-1 without end), first 80 bytes of the value} when another does
 local key, token, waiter = KEYS[1], ARGV[1], ARGV[5]
@@ -49,7 +50,9 @@ if ARGV[7] == '1' then redis.pcall('ZREM', KEYS[4], waiter) end
 if least < 0 then return {1, '0'} end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')
-local fence = math.max(now[1] * 1000000 + now[2], least, (tonumber(stored or 0) or 0) + 1)
+local clock = now[1] * 1000000 + now[2]
+local fence = math.max(clock, least, (tonumber(stored or 0) or 0) + 1)
+local life = ARGV[3] + math.floor((fence - clock) / 1000)
 fence = string.format('%.0f', fence)
-redis.call('SET', KEYS[2], fence, 'PX', ARGV[3])
+redis.call('SET', KEYS[2], fence, 'PX', life)
 return {1, fence}

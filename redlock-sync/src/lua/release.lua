@@ -3,7 +3,8 @@
 -- does not refuse.
 -- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
 -- ARGV[1] token, ARGV[2] ms to keep the key (0 gives it up now), ARGV[3] id of the holder's waiter (may be empty),
--- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms, ARGV[6] lifetime of the fence counter in ms (0: no fence is wanted),
+-- ARGV[4] next token (empty: grant nothing), ARGV[5] grant in ms,
+-- ARGV[6] ms for which the fence counter outlasts the clock's reaching it (0: no fence is wanted),
 -- ARGV[7] server time in ms at which the chain of grants began (0: here), ARGV[8] longest chain in ms,
 -- ARGV[9] ms for which a lock that was freed after so long a chain is left to others,
 -- ARGV[10] `again` if this was sent before: then nothing is granted, or the same token could be granted twice
@@ -66,16 +67,19 @@ if ARGV[4] == '' or ARGV[10] == 'again' or is_long then
   if is_long then return {1, '1'} end
   return 1
 end
-local fence = '0'
+local fence, life = '0', 0
 if ARGV[6] ~= '0' then
   local stored = redis.pcall('GET', KEYS[2])
   if type(stored) ~= 'table' then
-    fence = string.format('%.0f', math.max(now[1] * 1000000 + now[2], (tonumber(stored or 0) or 0) + 1))
+    local clock = now[1] * 1000000 + now[2]
+    fence = math.max(clock, (tonumber(stored or 0) or 0) + 1)
+    life = ARGV[6] + math.floor((fence - clock) / 1000)
+    fence = string.format('%.0f', fence)
   end
 end
 -- The list ends before the key does: an envelope never outlives its grant. The key comes last, when nothing can fail any more.
 redis.call('RPUSH', KEYS[3], fence .. ' ' .. string.format('%.0f', chain) .. ' ' .. ARGV[5] .. ' ' .. ARGV[4])
 redis.call('PEXPIRE', KEYS[3], ARGV[5])
-if fence ~= '0' then redis.call('SET', KEYS[2], fence, 'PX', ARGV[6]) end
+if fence ~= '0' then redis.call('SET', KEYS[2], fence, 'PX', life) end
 redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])
 return 1

@@ -1,10 +1,14 @@
 //! The few threads that all nodes of a client share: they make connections, probe, and do what other layers leave to them.
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::panic::catch_unwind;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
+use std::{fmt, io, thread};
 
+use parking_lot::Mutex;
 use scheduled_thread_pool::{OnPoolDropBehavior, ScheduledThreadPool};
+
+use super::{Failure, Trouble};
 
 /// A handle to the shared threads, which start with the first job and end with the last handle.
 ///
@@ -16,6 +20,8 @@ pub(crate) struct Background(Arc<Lazy>);
 struct Lazy {
     size: usize,
     threads: OnceLock<Arc<ScheduledThreadPool>>,
+    /// Held while they are started.
+    starting: Mutex<()>,
     /// Takes the jobs of a simulation.
     #[cfg(test)]
     taker: Option<Taker>,
@@ -30,6 +36,7 @@ impl Background {
         Background(Arc::new(Lazy {
             size: nodes.clamp(2, 8),
             threads: OnceLock::new(),
+            starting: Mutex::new(()),
             #[cfg(test)]
             taker: None,
         }))
@@ -38,27 +45,67 @@ impl Background {
     /// Without threads: gives each job away.
     #[cfg(test)]
     pub(crate) fn given_to(taker: Taker) -> Background {
-        Background(Arc::new(Lazy { size: 0, threads: OnceLock::new(), taker: Some(taker) }))
+        let (threads, starting) = (OnceLock::new(), Mutex::new(()));
+        Background(Arc::new(Lazy { size: 0, threads, starting, taker: Some(taker) }))
     }
 
-    /// Runs the job after a delay, or never if the client is gone by then.
+    /// Runs the job after a delay. Never if the client is gone by then, or if the threads cannot be started; as long as there is a connection, they
+    /// are there.
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         #[cfg(test)]
         if let Some(taker) = &self.0.taker {
             return taker(delay, Box::new(job));
         }
-        drop(self.threads().execute_after(delay, job));
+        match self.threads() {
+            Ok(threads) => drop(threads.execute_after(delay, job)),
+            Err(failure) => log::warn!("{}", failure.message),
+        }
     }
 
-    pub(super) fn threads(&self) -> &Arc<ScheduledThreadPool> {
-        self.0.threads.get_or_init(|| {
-            let builder = ScheduledThreadPool::builder()
-                .num_threads(self.0.size)
-                .thread_name_pattern("redlock-pool-{}")
-                .on_drop_behavior(OnPoolDropBehavior::DiscardPendingScheduled);
-            Arc::new(builder.build())
-        })
+    /// Starts them if they do not run yet. After a failure the next call tries again.
+    pub(super) fn threads(&self) -> Result<&Arc<ScheduledThreadPool>, Failure> {
+        if let Some(threads) = self.0.threads.get() {
+            return Ok(threads);
+        }
+        let _starting = self.0.starting.lock();
+        if let Some(threads) = self.0.threads.get() {
+            return Ok(threads);
+        }
+        let started = start(self.0.size).map_err(|why| {
+            Failure::unsent(Trouble::Unreachable, format!("cannot start the threads that make connections: {why}"))
+        })?;
+        Ok(self.0.threads.get_or_init(|| Arc::new(started)))
     }
+}
+
+/// `build` panics if the system starts no thread. So as many threads are started before, by a function that returns an error.
+fn start(size: usize) -> io::Result<ScheduledThreadPool> {
+    rehearse(size)?;
+    let build = move || {
+        ScheduledThreadPool::builder()
+            .num_threads(size)
+            .thread_name_pattern("redlock-pool-{}")
+            .on_drop_behavior(OnPoolDropBehavior::DiscardPendingScheduled)
+            .build()
+    };
+    // In between, other parts of the program can start threads too.
+    catch_unwind(build).map_err(|_| io::Error::other("the system started no more threads"))
+}
+
+/// Starts so many threads, all of which run at the same time and have ended when this returns.
+fn rehearse(size: usize) -> io::Result<()> {
+    let mut started = Vec::new();
+    for _ in 0..size {
+        // It ends when the sender is dropped, also where a later one cannot be started.
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = thread::Builder::new().name("redlock-start".into()).spawn(move || _ = ended.recv())?;
+        started.push((end, thread));
+    }
+    for (end, thread) in started {
+        drop(end);
+        drop(thread.join());
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Background {

@@ -2,13 +2,14 @@
 
 use std::mem;
 
+use super::condition::During;
 use super::link::Broken;
 use super::manager::PooledLink;
 use super::pool::Taken;
 use super::server::RedisNode;
 use super::{Answer, Executed, Failure, Lane, Patience, Pending, Trouble, Value, reply};
 use crate::clock::Tick;
-use crate::script::Call;
+use crate::script::{Call, Note};
 
 /// A call that was written, or whose connection broke while it was.
 pub(super) struct InFlight<'a> {
@@ -16,7 +17,8 @@ pub(super) struct InFlight<'a> {
     call: &'a Call,
     lane: Lane,
     sent_at: Tick,
-    is_again: bool,
+    /// What the last transmission tells the script.
+    told: Note,
     stage: Stage,
 }
 
@@ -38,8 +40,15 @@ struct Cut {
 }
 
 impl<'a> InFlight<'a> {
-    pub(super) fn new(node: &'a RedisNode, call: &'a Call, lane: Lane, sent_at: Tick, stage: Stage) -> InFlight<'a> {
-        InFlight { node, call, lane, sent_at, is_again: false, stage }
+    pub(super) fn new(
+        node: &'a RedisNode,
+        call: &'a Call,
+        told: Note,
+        lane: Lane,
+        sent_at: Tick,
+        stage: Stage,
+    ) -> InFlight<'a> {
+        InFlight { node, call, lane, sent_at, told, stage }
     }
 
     /// The reply, or the failure that ends the call, or a break after which it can be sent once more.
@@ -51,7 +60,7 @@ impl<'a> InFlight<'a> {
                 self.node.shelve(&mut link, self.call, 0);
                 Ok(Err(failure))
             }
-            Err(Broken::Cut(why)) => {
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
                 self.node.host.put_out_of_use(&mut link);
                 Err(Cut { why, arrived: true })
             }
@@ -65,18 +74,15 @@ impl<'a> InFlight<'a> {
         if !reply::is_noscript(&reply) {
             return Ok(reply);
         }
-        link.send(&self.call.packed_with_source(self.is_again))?;
+        link.send(&self.call.packed_with_source(self.told))?;
         link.receive(host.time_left(by))
     }
 
     fn judge(&self, mut link: PooledLink, reply: redis::Value) -> Result<Value, Failure> {
         let host = &self.node.host;
-        host.breaker.recover();
-        reply::value(reply).inspect_err(|failure| {
-            if reply::wants_new_connection(failure) {
-                host.put_out_of_use(&mut link);
-            }
-        })
+        let result = reply::value(reply).inspect_err(|failure| host.was_refused(&mut link, failure));
+        host.replied(self.call, &result);
+        result
     }
 
     /// Sends the call a second time: the scripts may be executed twice for the same token. One attempt: if a fresh connection
@@ -92,17 +98,17 @@ impl<'a> InFlight<'a> {
     }
 
     fn second(&mut self, first: &Cut, by: Tick) -> Result<Value, Failure> {
-        self.is_again = true;
         let mut link = match self.node.pools.take(self.lane, by, Patience::Wait) {
             Taken::Link(link) => link,
             Taken::Failed(failure) => return Err(Failure { message: both(&first.why, &failure.message), ..failure }),
             Taken::Nothing => return Err(self.unreachable(&first.why, Executed::No)),
         };
         self.sent_at = self.node.host.clock.now();
-        match link.send(&self.call.packed_again()) {
+        self.told = self.node.host.note_for(self.call, &mut link, true);
+        match link.send_call(self.call, self.told) {
             Ok(()) => {}
             Err(Broken::TimedOut) => return Err(self.node.timed_out(self.sent_at, Executed::No)),
-            Err(Broken::Cut(why)) => {
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
                 self.node.host.put_out_of_use(&mut link);
                 return Err(self.unreachable(&both(&first.why, &why), Executed::No));
             }
@@ -115,7 +121,7 @@ impl<'a> InFlight<'a> {
 
     fn unreachable(&self, why: &str, executed: Executed) -> Failure {
         let failure = Failure::new(Trouble::Unreachable, executed, why);
-        self.node.host.note(&failure);
+        self.node.host.note(&failure, During::Call);
         failure
     }
 }

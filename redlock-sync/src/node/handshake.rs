@@ -54,7 +54,19 @@ fn talk(
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
-    refusal.map_or_else(|| Ok(identity(&facts, clock.now())), Err)
+    // The mode comes first: a server in another mode may refuse the database for that reason.
+    unfit(&facts).or(refusal).map_or_else(|| Ok(identity(&facts, clock.now())), Err)
+}
+
+/// A server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
+fn unfit(facts: &HashMap<String, String>) -> Option<Failure> {
+    let mode = facts.get("redis_mode").or_else(|| facts.get("server_mode"))?;
+    let why = match mode.as_str() {
+        "cluster" => "belongs to a Redis Cluster, which is not supported: give the client servers that stand alone",
+        "sentinel" => "is a Redis Sentinel, which keeps no keys: give the client the servers that it watches",
+        _ => return None,
+    };
+    Some(Failure::unsent(Trouble::Misuse, why))
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
@@ -77,6 +89,8 @@ fn lost(broken: Broken) -> Failure {
     match broken {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
         Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, format!("lost while connecting: {why}")),
+        // The first write makes TLS.
+        Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
     }
 }
 

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
+use super::condition::{Condition, During, News, Success};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
 use super::link::{self, Broken, Link, SHORTEST};
 use super::resolve::Resolver;
 use super::roster::Roster;
-use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, handshake};
+use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
+use crate::script::{Call, Note, Purpose};
 
 /// One server as a member of a client.
 pub(super) struct Host {
@@ -25,9 +27,12 @@ pub(super) struct Host {
     pub(super) roster: Arc<Roster>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
+    condition: Condition,
     resolver: Option<Resolver>,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead.
     generation: AtomicU64,
+    /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
+    permissions: AtomicU64,
     connecting: AtomicUsize,
     /// The last attempt to connect succeeded.
     proven: AtomicBool,
@@ -74,8 +79,10 @@ impl Host {
             roster,
             background,
             breaker: Breaker::default(),
+            condition: Condition::default(),
             resolver,
             generation: AtomicU64::new(0),
+            permissions: AtomicU64::new(0),
             connecting: AtomicUsize::new(0),
             proven: AtomicBool::new(false),
             this: this.clone(),
@@ -98,14 +105,64 @@ impl Host {
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
-    pub(super) fn note(&self, failure: &Failure) {
-        let dead = matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut);
-        if dead {
-            self.proven.store(false, Ordering::Release);
+    /// What the next transmission of a call on this link tells the script. The first acquire on a link has the user's permissions checked: the
+    /// link counts as checked from then on, and [`was_refused`](Host::was_refused) takes that back.
+    pub(super) fn note_for(&self, call: &Call, link: &mut Link, is_again: bool) -> Note {
+        if call.purpose == Purpose::Acquire {
+            let now = Some(self.permissions.load(Ordering::Acquire));
+            return if std::mem::replace(&mut link.permitted, now) == now { Note::Nothing } else { Note::Check };
         }
-        if dead && self.breaker.trip(failure) {
+        if is_again { Note::Again } else { Note::Nothing }
+    }
+
+    /// What the server's refusal of a call says of its link, and of all links.
+    pub(super) fn was_refused(&self, link: &mut Link, failure: &Failure) {
+        link.permitted = None;
+        if reply::lacks_permission(failure) {
+            self.permissions.fetch_add(1, Ordering::AcqRel);
+        }
+        if reply::wants_new_connection(failure) {
+            self.put_out_of_use(link);
+        }
+    }
+
+    /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
+    pub(super) fn note(&self, failure: &Failure, during: During) {
+        if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
+            return;
+        }
+        self.proven.store(false, Ordering::Release);
+        if self.breaker.trip(failure) {
             self.probe_after(FIRST_PROBE);
+        }
+        self.log(self.condition.down(during), &failure.message);
+    }
+
+    /// Notes that the server replied to a call, and be it with an error.
+    pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
+        self.breaker.recover();
+        match result {
+            Err(failure) if reply::lacks_commands(failure) => {
+                self.log(self.condition.unusable(During::Call, &failure.message), &failure.message);
+            }
+            Ok(_) if call.purpose == Purpose::Acquire => self.succeeded(Success::Acquired),
+            _ => self.succeeded(Success::Answered),
+        }
+    }
+
+    fn succeeded(&self, success: Success) {
+        self.log(self.condition.succeeded(success), "");
+    }
+
+    /// One line for a change. Failures have no part of a password in their messages.
+    fn log(&self, news: Option<News>, cause: &str) {
+        let Some(news) = news else { return };
+        let (number, address) = (self.member + 1, self.url.address());
+        match news {
+            News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
+            News::Back => log::info!("node {number} ({address}) answers again"),
+            News::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
+            News::Usable => log::info!("node {number} ({address}) can be used again"),
         }
     }
 
@@ -139,6 +196,7 @@ impl Host {
             Ok(link) => {
                 self.proven.store(true, Ordering::Release);
                 self.breaker.recover();
+                self.succeeded(Success::Connected);
                 link
             }
             Err(failure) => {
@@ -150,7 +208,10 @@ impl Host {
 
     /// A server that answers, and be it with a refusal, is not left out: the next call shall hear the refusal.
     fn refused(&self, failure: &Failure) {
-        self.note(failure);
+        self.note(failure, During::Connect);
+        if failure.trouble == Trouble::Misuse {
+            self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
+        }
         if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
             self.breaker.recover();
         }
@@ -249,6 +310,7 @@ fn failed(error: &redis::RedisError) -> Failure {
     match link::broken(error) {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
         Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, why),
+        Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
     }
 }
 

@@ -7,6 +7,7 @@ use redis::{Connection, RedisError};
 
 use super::Failure;
 use crate::clock::Tick;
+use crate::script::{Call, Note};
 
 /// A read waits at least this long, so that a reply which has come already is seen.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
@@ -17,6 +18,8 @@ pub(super) enum Broken {
     TimedOut,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
+    /// TLS does not come about as the server and the certificates are set up; with a message.
+    Distrusted(String),
 }
 
 /// A connection in the pool, or the reason why there is none.
@@ -33,6 +36,8 @@ pub(super) struct Link {
     /// What the socket is set to now, so that it is told only of changes.
     read_timeout: Duration,
     poisoned: bool,
+    /// When the user's permissions were found to be enough, as the host counts (`Host::permissions`).
+    pub(super) permitted: Option<u64>,
     /// The server's id of this connection, once somebody asked.
     pub(super) client_id: Option<i64>,
 }
@@ -49,6 +54,7 @@ impl Link {
             longest,
             read_timeout,
             poisoned: false,
+            permitted: None,
             client_id: None,
         }
     }
@@ -65,6 +71,7 @@ impl Link {
             longest: zero,
             read_timeout: zero,
             poisoned: true,
+            permitted: None,
             client_id: None,
         }
     }
@@ -100,6 +107,14 @@ impl Link {
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         let sent = self.wire()?.send_packed_command(bytes);
         self.checked(sent)
+    }
+
+    /// Writes a call, as [`send`](Link::send) does.
+    pub(super) fn send_call(&mut self, call: &Call, note: Note) -> Result<(), Broken> {
+        match note {
+            Note::Nothing => self.send(call.packed()),
+            Note::Again | Note::Check => self.send(&call.packed_with(note)),
+        }
     }
 
     /// Reads one reply, waiting for about `left`. To be called exactly once for each command sent: after a time-out the connection
@@ -155,7 +170,19 @@ fn nearly(part: Duration, full: Duration) -> bool {
 
 /// What an error of the connection means.
 pub(super) fn broken(error: &RedisError) -> Broken {
-    if error.is_timeout() { Broken::TimedOut } else { Broken::Cut(io_text(&error.to_string())) }
+    match tls_refusal(error) {
+        _ if error.is_timeout() => Broken::TimedOut,
+        Some(why) => Broken::Distrusted(why),
+        None => Broken::Cut(io_text(&error.to_string())),
+    }
+}
+
+#[cfg(feature = "tls")]
+use super::tls::refusal as tls_refusal;
+
+#[cfg(not(feature = "tls"))]
+fn tls_refusal(_: &RedisError) -> Option<String> {
+    None
 }
 
 /// An I/O error's text in the style of our messages: "connection refused".

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
+use super::Failure;
 use super::host::{Admission, Host};
 use super::link::Link;
 
@@ -59,15 +60,17 @@ impl fmt::Display for Postponed {
 
 impl std::error::Error for Postponed {}
 
-/// A pool that connects when somebody needs it to.
-pub(super) fn pool(host: &Arc<Host>, size: u32) -> LinkPool {
-    Pool::builder()
+/// A pool that connects when a connection is asked for.
+pub(super) fn pool(host: &Arc<Host>, size: u32) -> Result<LinkPool, Failure> {
+    let threads = Arc::clone(host.background.threads()?);
+    let pool = Pool::builder()
         .max_size(size.max(1))
         .min_idle(Some(0))
         .max_lifetime(None)
         .test_on_check_out(false)
         .connection_timeout(REPEAT)
         .error_handler(Box::new(NopErrorHandler))
-        .thread_pool(Arc::clone(host.background.threads()))
-        .build_unchecked(Manager(Arc::clone(host)))
+        .thread_pool(threads)
+        .build_unchecked(Manager(Arc::clone(host)));
+    Ok(pool)
 }

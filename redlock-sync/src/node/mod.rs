@@ -1,18 +1,22 @@
 //! Nodes: the only part of the crate that opens sockets, and the only one that names the `redis` and `r2d2` crates.
 //!
-//! What a [`Node`] promises to the layers above: a call is written without waiting for its reply, every wait is bounded, an outcome
-//! that is not known is never reported as a "no", and a call that was given up stays in order before the release that undoes it.
-
+//! What a [`Node`] promises to the layers above:
+//!
+//! - Writing a call does not wait for its reply, so that one thread can ask all nodes at the same time.
+//! - Every wait has a bound.
+//! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]); it is never reported as a "no".
+//! - An acquire that was given up keeps its connection for a while, and a release for the same token is written behind it there: the server
+//!   executes them in this order.
 //!
 //! What is inside, from the wire up:
 //!
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: one connection, and how it broke.
+//! 4. `link.rs`: one connection, and how it broke. `tls.rs` tells the errors of TLS that last.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
-//! 7. `health.rs`: the circuit breaker of one node.
+//! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
 //! 9. `manager.rs`: how r2d2 gets its connections.
 //! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
@@ -23,6 +27,7 @@
 
 mod background;
 mod call;
+mod condition;
 mod handshake;
 mod health;
 mod host;
@@ -38,6 +43,8 @@ mod set;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 mod url;
 mod wake;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::condition::During;
 use super::host::Host;
 use super::link::Link;
 use super::manager::{self, LinkPool, PooledLink};
@@ -52,23 +53,36 @@ impl Pools {
 
     /// Takes a connection; waits for one as long as there is patience, until `by` at most.
     pub(super) fn take(&self, lane: Lane, by: Tick, patience: Patience) -> Taken {
-        if let Patience::Slice(slice) = patience {
-            return self.look(lane, self.host.clock.now().after(slice).min(by), by);
+        if let Some(link) = self.borrowed(lane) {
+            return Taken::Link(link);
         }
-        match (self.at_hand(lane), patience) {
+        let pool = match self.own(lane) {
+            Ok(pool) => pool,
+            Err(failure) => return Taken::Failed(failure),
+        };
+        if let Patience::Slice(slice) = patience {
+            return self.look(lane, pool, self.host.clock.now().after(slice).min(by), by);
+        }
+        match (self.idle(pool), patience) {
             (Some(link), _) => Taken::Link(link),
-            (None, Patience::Wait) => self.wait(lane, by),
-            (None, _) => self.start_one(lane),
+            (None, Patience::Wait) => self.wait(lane, pool, by),
+            (None, _) => self.start_one(lane, pool),
         }
     }
 
-    fn own(&self, lane: Lane) -> &LinkPool {
+    /// The lane's own pool. The error of a system that starts no thread for it.
+    fn own(&self, lane: Lane) -> Result<&LinkPool, Failure> {
+        let links = &self.of(lane).links;
+        if let Some(pool) = links.get() {
+            return Ok(pool);
+        }
         let settings = &self.host.settings;
         let size = match lane {
             Lane::Ordinary => settings.pool_size,
             Lane::Reserved => settings.reserved_size,
         };
-        self.of(lane).links.get_or_init(|| manager::pool(&self.host, size))
+        let pool = manager::pool(&self.host, size)?;
+        Ok(links.get_or_init(|| pool))
     }
 
     fn of(&self, lane: Lane) -> &LanePool {
@@ -78,14 +92,10 @@ impl Pools {
         }
     }
 
-    /// An idle connection: for the reserved lane one of the ordinary pool first, since it is the most recently used.
-    fn at_hand(&self, lane: Lane) -> Option<PooledLink> {
-        match lane {
-            Lane::Ordinary => self.idle(self.own(lane)),
-            Lane::Reserved => {
-                self.ordinary.links.get().and_then(|pool| self.idle(pool)).or_else(|| self.idle(self.own(lane)))
-            }
-        }
+    /// For the reserved lane an idle connection of the ordinary pool, which comes first since it is the most recently used.
+    fn borrowed(&self, lane: Lane) -> Option<PooledLink> {
+        let pool = self.ordinary.links.get().filter(|_| lane == Lane::Reserved)?;
+        self.idle(pool)
     }
 
     /// Throws away what is stale until a good one comes.
@@ -99,8 +109,8 @@ impl Pools {
     }
 
     /// Has a connection made in the background: a round that finds all nodes cold then waits for all of them at once.
-    fn start_one(&self, lane: Lane) -> Taken {
-        let (pool, now) = (self.own(lane), self.host.clock.now());
+    fn start_one(&self, lane: Lane, pool: &LinkPool) -> Taken {
+        let now = self.host.clock.now();
         if !is_full(pool) {
             *self.of(lane).asked.lock() = Some(now);
         }
@@ -109,12 +119,11 @@ impl Pools {
     }
 
     /// Waits until `until` for the connection that was asked for; what has not come then may still come until `by`.
-    fn look(&self, lane: Lane, until: Tick, by: Tick) -> Taken {
-        let pool = self.own(lane);
+    fn look(&self, lane: Lane, pool: &LinkPool, until: Tick, by: Tick) -> Taken {
         let began = self.host.clock.now();
         let mut pause = LOOK;
         loop {
-            if let Some(taken) = self.arrived(lane, began) {
+            if let Some(taken) = self.arrived(lane, pool, began) {
                 return taken;
             }
             let left = self.host.time_left(until);
@@ -122,7 +131,7 @@ impl Pools {
                 return Taken::Failed(self.gave_up(pool, began));
             }
             if left.is_zero() {
-                return self.not_yet(lane);
+                return self.not_yet(lane, pool);
             }
             if is_full(pool) {
                 let link = pool.get_timeout(left).ok();
@@ -139,14 +148,14 @@ impl Pools {
 
     /// A node that is left out gets no more time than a slice for the attempt under way; else one that was silent would cost each call all of its
     /// time.
-    fn not_yet(&self, lane: Lane) -> Taken {
+    fn not_yet(&self, lane: Lane, pool: &LinkPool) -> Taken {
         let is_connecting = self.host.is_connecting();
         match self.host.breaker.outage() {
             // Those whose calls are on these connections find out how the node is, at the latest when their time is up.
-            Some(_) if is_full(self.own(lane)) => Taken::Nothing,
+            Some(_) if is_full(pool) => Taken::Nothing,
             Some(outage) if is_connecting => Taken::Failed(outage),
-            Some(_) => self.start_one(lane),
-            None if self.is_forgotten(lane) => self.start_one(lane),
+            Some(_) => self.start_one(lane, pool),
+            None if self.is_forgotten(lane) => self.start_one(lane, pool),
             None => {
                 if is_connecting {
                     *self.of(lane).asked.lock() = Some(self.host.clock.now());
@@ -162,14 +171,12 @@ impl Pools {
     }
 
     /// A connection, or the fresh news that none could be made.
-    fn arrived(&self, lane: Lane, began: Tick) -> Option<Taken> {
-        if lane == Lane::Reserved
-            && let Some(link) = self.ordinary.links.get().and_then(|pool| self.idle(pool))
-        {
+    fn arrived(&self, lane: Lane, pool: &LinkPool, began: Tick) -> Option<Taken> {
+        if let Some(link) = self.borrowed(lane) {
             return Some(Taken::Link(link));
         }
         let mut news = None;
-        while let Some(link) = self.own(lane).try_get() {
+        while let Some(link) = pool.try_get() {
             match self.judge(lane, link, began) {
                 Some(Taken::Failed(failure)) => news = Some(Taken::Failed(failure)),
                 None => {}
@@ -192,14 +199,14 @@ impl Pools {
     }
 
     /// Waits until `by`.
-    fn wait(&self, lane: Lane, by: Tick) -> Taken {
-        let pool = self.own(lane);
+    fn wait(&self, lane: Lane, pool: &LinkPool, by: Tick) -> Taken {
         let began = self.host.clock.now();
         loop {
             let left = self.host.time_left(by);
             // r2d2 wakes nobody when a broken connection leaves a full pool: look again from time to time.
             let got = pool.get_timeout(left.min(self.host.settings.node_timeout / 4)).ok();
-            let taken = got.map_or_else(|| self.at_hand(lane).map(Taken::Link), |link| self.judge(lane, link, began));
+            let idle = || self.borrowed(lane).or_else(|| self.idle(pool));
+            let taken = got.map_or_else(|| idle().map(Taken::Link), |link| self.judge(lane, link, began));
             if let Some(taken) = taken {
                 return taken;
             }
@@ -224,7 +231,7 @@ impl Pools {
         }
         let failure = Failure::unsent(Trouble::TimedOut, "no connection in time");
         if waited >= self.host.settings.node_timeout / 2 {
-            self.host.note(&failure);
+            self.host.note(&failure, During::Connect);
         }
         failure
     }

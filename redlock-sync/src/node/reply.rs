@@ -35,6 +35,17 @@ pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     failure.trouble == Trouble::Misuse && words.iter().any(|word| failure.message.contains(word))
 }
 
+/// True if the server said no because of what this user may not do.
+pub(super) fn lacks_permission(failure: &Failure) -> bool {
+    let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);
+    failure.trouble == Trouble::Misuse && words.into_iter().any(|words| failure.message.contains(words))
+}
+
+/// True if the first acquire on a connection found that this user may not run all commands (`lua/permissions.lua`), whatever the key.
+pub(super) fn lacks_commands(failure: &Failure) -> bool {
+    failure.trouble == Trouble::Misuse && failure.message.starts_with("NOPERM this user may not run ")
+}
+
 fn server_failure(error: &RedisError) -> Failure {
     classify(error.code().unwrap_or("ERR"), error.detail().unwrap_or_default())
 }
@@ -87,6 +98,9 @@ fn classify(code: &str, detail: &str) -> Failure {
 fn remedy(code: &str) -> &'static str {
     match code {
         "MOVED" | "ASK" | "CROSSSLOT" => " (a member of a Redis Cluster: give the client servers that stand alone)",
+        "NOPERM" => {
+            " (all that a lock needs, as one line for `ACL SETUSER`: section \"Permissions\" of the documentation of redlock-sync)"
+        }
         _ => "",
     }
 }

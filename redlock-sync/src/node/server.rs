@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{InFlight, Stage};
+use super::condition::During;
 use super::host::Host;
 use super::late::{Late, Shelf};
 use super::link::{Broken, Link};
@@ -33,16 +34,17 @@ impl RedisNode {
     /// Writes the call. A connection that breaks here is replaced when the reply is due, so that the other nodes are not kept waiting.
     fn send<'a>(&'a self, call: &'a Call, lane: Lane, mut link: PooledLink) -> Begun<'a> {
         let sent_at = self.host.clock.now();
-        let stage = match link.send(call.packed()) {
+        let note = self.host.note_for(call, &mut link, false);
+        let stage = match link.send_call(call, note) {
             Ok(()) => Stage::Written(link),
-            Err(Broken::Cut(why)) => {
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
                 self.host.put_out_of_use(&mut link);
                 Stage::Cut(why)
             }
             // Only a part was written, which can never be executed.
             Err(Broken::TimedOut) => return Begun::Failed(self.timed_out(sent_at, Executed::No)),
         };
-        Begun::Sent(Box::new(InFlight::new(self, call, lane, sent_at, stage)))
+        Begun::Sent(Box::new(InFlight::new(self, call, note, lane, sent_at, stage)))
     }
 
     /// Keeps the socket of a call whose reply did not come, if what it does late has to be undone or has to get through. `owed` is 1
@@ -68,7 +70,7 @@ impl RedisNode {
         let waited = self.host.clock.now().since(since);
         let failure = Failure::new(Trouble::TimedOut, executed, format!("timed out after {} ms", waited.as_millis()));
         if waited >= self.host.settings.node_timeout / 2 {
-            self.host.note(&failure);
+            self.host.note(&failure, During::Call);
         }
         failure
     }

@@ -84,7 +84,7 @@ impl Wakes {
 
     /// An idle connection, or a new one if there may be one more; no waiting for those of others.
     fn take(&self, until: Tick) -> Option<PooledLink> {
-        let pool = self.pool.get_or_init(|| manager::pool(&self.host, self.host.settings.pool_size));
+        let pool = self.own()?;
         while let Some(link) = pool.try_get() {
             if !self.host.is_stale(&link) {
                 return Some(link);
@@ -95,6 +95,15 @@ impl Wakes {
         }
         let link = pool.get_timeout(self.round_left(until)).ok()?;
         (!self.host.is_stale(&link)).then_some(link)
+    }
+
+    /// Their pool; none where the system starts no thread for it.
+    fn own(&self) -> Option<&LinkPool> {
+        if let Some(pool) = self.pool.get() {
+            return Some(pool);
+        }
+        let pool = manager::pool(&self.host, self.host.settings.pool_size).ok()?;
+        Some(self.pool.get_or_init(|| pool))
     }
 
     /// Has the server end the waits that are blocked now.

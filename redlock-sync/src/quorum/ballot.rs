@@ -149,8 +149,8 @@ impl Ballot {
         self.votes.iter().map(fence).max().unwrap_or(0)
     }
 
-    /// The smallest time-to-live that another holder has.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    /// The smallest time-to-live that another holder's key has.
+    pub(crate) fn expires_in(&self) -> Option<Duration> {
         self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
     }
 
@@ -281,10 +281,10 @@ mod tests {
     fn numbers_of_a_round_are_those_of_the_votes_that_have_them() {
         let round = ballot(vec![Vote::Yes { fence: 3 }, taken(70), Vote::Yes { fence: 9 }, taken(50), failed()]);
         assert_eq!(round.largest_fence(), 9);
-        assert_eq!(round.retry_after(), Some(Duration::from_millis(50)));
+        assert_eq!(round.expires_in(), Some(Duration::from_millis(50)));
         assert_eq!(round.tally(), Tally { of: 5, yes: 2, no: 2, failed: 1 });
         let none = ballot(vec![Vote::Taken { token: String::new(), ttl: None }, Vote::Absent]);
-        assert_eq!((none.largest_fence(), none.retry_after()), (0, None));
+        assert_eq!((none.largest_fence(), none.expires_in()), (0, None));
     }
 
     #[test]

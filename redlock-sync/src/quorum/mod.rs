@@ -11,7 +11,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use self::ballot::{Ballot, Tally, Vote};
@@ -19,7 +19,7 @@ use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
 use crate::gate::Gates;
-use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble};
+use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
 use crate::sabotage;
 use crate::script::{Call, Purpose};
 
@@ -34,9 +34,6 @@ pub(crate) struct Quorum {
     pub(crate) limits: Limits,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
-    /// Somebody asked for a fence: acquires raise the counter in the same step from then on, so that it costs those who ask no round trip, and
-    /// those who do not ask nothing.
-    are_fences_wanted: AtomicBool,
     gates: Gates,
 }
 
@@ -47,8 +44,7 @@ impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
         let (ordinary, reserved) = nodes.connections();
         let gates = Gates::new(nodes.len(), ordinary, reserved);
-        let (longest_lease, are_fences_wanted) = (AtomicU64::new(0), AtomicBool::new(false));
-        Quorum { nodes, clock, limits, longest_lease, are_fences_wanted, gates }
+        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), gates }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -81,16 +77,6 @@ impl Quorum {
         }
     }
 
-    pub(crate) fn want_fences(&self) {
-        if !self.are_fences_wanted() {
-            self.are_fences_wanted.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn are_fences_wanted(&self) -> bool {
-        self.are_fences_wanted.load(Ordering::Relaxed)
-    }
-
     /// The node on which this client waits for pushes, with its place: the first that is well, so that all wait at the same one.
     pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
         self.members().enumerate().find(|(_, node)| node.outage().is_none())
@@ -104,10 +90,27 @@ impl Quorum {
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.
     /// One thread, no waiting before all that can be written at once is written: it costs the slowest round trip, not the sum.
     pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
+        let Said { results, started, ghost } = self.say(call, lane, by, ask);
+        Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, ghost }
+    }
+
+    /// A round about so many locks: a ballot for each of them.
+    pub(crate) fn round_about_many(&self, call: &Call, locks: usize, by: Tick) -> Vec<Ballot> {
+        let Said { results, started, ghost } = self.say(call, Lane::Reserved, by, &|_| true);
+        let vote = |lock: usize, result: &Result<Value, Failure>| {
+            Vote::from_result(match result {
+                Ok(Value::List(each)) => Ok(each.get(lock).cloned().unwrap_or(Value::Nil)),
+                other => other.clone(),
+            })
+        };
+        let votes = |lock| results.iter().map(|result| vote(lock, result)).collect();
+        (0..locks).map(|lock| Ballot { votes: votes(lock), started, ghost }).collect()
+    }
+
+    fn say(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Said {
         let pass = self.gates.enter(lane, by, &*self.clock);
         if pass.is_none() && call.purpose == Purpose::Acquire {
-            let votes = vec![Vote::Failed(crowded()); self.len()];
-            return Ballot { votes, started: self.now(), ghost: false };
+            return Said { results: vec![Err(crowded()); self.len()], started: self.now(), ghost: false };
         }
         // Without a pass the time is up: what can be written at once still is, and nothing is waited for.
         let lane = pass.as_ref().map_or(lane, |pass| pass.lane);
@@ -115,30 +118,30 @@ impl Quorum {
         let mut seats = self.scatter(call, lane, by, ask);
         self.warm_up(&mut seats, call, lane, by);
         let mut ghost = false;
-        let votes = seats
+        let results = seats
             .into_iter()
             .map(|seat| match seat {
                 Seat::Sent(pending) => {
                     let Answer { result, ghost: copied } = pending.finish(by);
                     ghost |= copied;
-                    Vote::from_result(result)
+                    result
                 }
-                Seat::Cold => Vote::Failed(no_connection()),
-                Seat::Voted(vote) => vote,
+                Seat::Cold => Err(no_connection()),
+                Seat::Failed(failure) => Err(failure),
             })
             .collect();
         let started = if sabotage::is("deadline-at-reply") { self.now() } else { started };
-        Ballot { votes, started, ghost }
+        Said { results, started, ghost }
     }
 
     fn scatter<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Vec<Seat<'a>> {
         let heed_outages = self.can_spare_the_failed();
         let begin = |(i, node): (usize, &'a dyn Node)| {
             if !ask(i) {
-                return Seat::Voted(Vote::Failed(not_asked()));
+                return Seat::Failed(not_asked());
             }
             match node.outage().filter(|_| heed_outages) {
-                Some(failure) => Seat::Voted(Vote::Failed(left_out(node, call, lane, by, failure))),
+                Some(failure) => Seat::Failed(left_out(node, call, lane, by, failure)),
                 None => Seat::from(node.begin(call, lane, by, Patience::AtOnce)),
             }
         };
@@ -275,7 +278,14 @@ fn left_out(node: &dyn Node, call: &Call, lane: Lane, by: Tick, outage: Failure)
 enum Seat<'a> {
     Sent(Box<dyn Pending + 'a>),
     Cold,
-    Voted(Vote),
+    Failed(Failure),
+}
+
+/// What the nodes said to a call.
+struct Said {
+    results: Vec<Result<Value, Failure>>,
+    started: Tick,
+    ghost: bool,
 }
 
 impl<'a> From<Begun<'a>> for Seat<'a> {
@@ -283,7 +293,7 @@ impl<'a> From<Begun<'a>> for Seat<'a> {
         match begun {
             Begun::Sent(pending) => Seat::Sent(pending),
             Begun::Cold => Seat::Cold,
-            Begun::Failed(failure) => Seat::Voted(Vote::Failed(failure)),
+            Begun::Failed(failure) => Seat::Failed(failure),
         }
     }
 }
@@ -293,7 +303,7 @@ impl fmt::Debug for Seat<'_> {
         match self {
             Seat::Sent(_) => f.write_str("Sent"),
             Seat::Cold => f.write_str("Cold"),
-            Seat::Voted(vote) => write!(f, "{vote:?}"),
+            Seat::Failed(failure) => write!(f, "{failure:?}"),
         }
     }
 }

@@ -209,11 +209,3 @@ fn lasting_troubles_are_told_where_the_others_are_no_majority() {
         other => panic!("{other:?}"),
     }
 }
-
-#[test]
-fn fences_are_raised_once_somebody_wants_them() {
-    let quorum = quorum(["redis://127.0.0.1:1/".to_owned()].into_iter());
-    assert!(!quorum.are_fences_wanted());
-    quorum.want_fences();
-    assert!(quorum.are_fences_wanted());
-}

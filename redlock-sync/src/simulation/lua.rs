@@ -8,7 +8,7 @@ use mlua::{Function, Lua, MultiValue, Value as LuaValue};
 use super::controls::{self, Control};
 use super::store::{Reply, Store};
 use crate::node::{Executed, Failure, Trouble, Value};
-use crate::script::{ACQUIRE, EXTEND, FENCE, FREE, INSPECT, RELEASE, Script, TAKE, WAITERS};
+use crate::script::{ACQUIRE, EXTEND, FENCE, FREE, INSPECT, RELEASE, RELEASE_ALL, Script, TAKE, WAITERS};
 
 /// The file of a script; of one that is not the library's what it does.
 pub(super) fn name(script: &Script) -> &'static str {
@@ -19,6 +19,7 @@ pub(super) fn name(script: &Script) -> &'static str {
         (&FREE, "free"),
         (&INSPECT, "inspect"),
         (&RELEASE, "release"),
+        (&RELEASE_ALL, "release_all"),
         (&TAKE, "take"),
         (&WAITERS, "waiters"),
     ];

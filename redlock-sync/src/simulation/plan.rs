@@ -184,6 +184,7 @@ impl Plan {
             at_least: if is_odd() { first / [1, 2, 4][fastrand::usize(0..3)] } else { Duration::ZERO },
             max_hold,
             max_renewals: is_odd().then(|| fastrand::u32(0..=3)),
+            fenced: chance(300),
             retry: if chance(50) { Retry::every(Duration::from_millis(3)).max_attempts(5) } else { Retry::default() },
             lock_id: is_odd().then(|| "mine".to_owned()),
         }
@@ -196,7 +197,7 @@ impl Plan {
     }
 }
 
-/// As long as what threads do; or so long that a grant lasts as long; or longer than that.
+/// As long as what threads do; or longer; or much longer.
 fn draw_lease(pace: Duration) -> Duration {
     match fastrand::u32(0..10) {
         0..5 => pace,

@@ -1,4 +1,4 @@
-//! The default client that is made from the environment, in a process of its own.
+//! The default client in a process of its own: made from the environment, and replaced after it was closed.
 
 use std::process::Command;
 
@@ -6,9 +6,13 @@ use redlock_tests::Server;
 
 /// A process with these variables says what its default client is like.
 fn child_sees(vars: &[(&str, &str)], expected: &str) {
+    says("environment", vars, expected);
+}
+
+fn says(subcommand: &str, vars: &[(&str, &str)], expected: &str) {
     let names = ["REDLOCK_NODES", "REDIS_URL", "REDLOCK_LEASE", "REDLOCK_NODE_TIMEOUT", "REDLOCK_KEY_PREFIX"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
-    command.arg("environment");
+    command.arg(subcommand);
     for name in names {
         command.env_remove(name);
     }
@@ -31,4 +35,13 @@ fn servers_and_settings_are_read() {
 fn without_a_server_the_error_says_how() {
     child_sees(&[], "no default client|Redlock::set_default(client)|REDLOCK_NODES|REDIS_URL");
     child_sees(&[("REDLOCK_NODES", "http://a/")], "REDLOCK_NODES: node URL");
+}
+
+/// The agent asserts the rest.
+#[test]
+fn a_closed_default_client_is_replaced() {
+    let [first, second] = [Server::start(), Server::start()];
+    let vars = [("REDIS_URL", &*first.url()), ("REDLOCK_TEST_OTHER", &*second.url())];
+    says("replaced", &vars, &format!("closed|shop with|{}", second.addr()));
+    assert!(first.get("shop").is_none() && second.get("shop").is_none());
 }

@@ -48,7 +48,7 @@ fn foreign_tokens_are_shown_as_they_are<K: Kind>() {
         let holder = look::<K>(one).unwrap();
         assert_eq!((holder.id.as_str(), holder.id.owner(), holder.remaining), (value, owner, None));
         let error = K::new(&open(one), "order:42").try_lock().err().unwrap();
-        assert!(matches!(error, redlock_sync::Error::Busy { retry_after: None, .. }), "{error:?}");
+        assert!(matches!(error, redlock_sync::Error::Busy { expires_in: None, .. }), "{error:?}");
         assert_eq!(server.get("order:42").as_deref(), Some(value));
     }
 }

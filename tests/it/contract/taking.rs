@@ -59,10 +59,10 @@ fn try_lock_does_not_wait<K: Kind>() {
     let held = K::new(&holder, "order:42").lock().unwrap();
     K::unlock(K::new(&other, "warm").lock().unwrap()).unwrap();
     let start = Instant::now();
-    let Some(Error::Busy { key, retry_after }) = K::new(&other, "order:42").try_lock().err() else { panic!() };
+    let Some(Error::Busy { key, expires_in, .. }) = K::new(&other, "order:42").try_lock().err() else { panic!() };
     assert!(start.elapsed() < Duration::from_secs(1));
     assert_eq!(key, "order:42");
-    assert!(retry_after.is_some_and(|left| left > Duration::from_secs(10) && left <= Duration::from_secs(30)));
+    assert!(expires_in.is_some_and(|left| left > Duration::from_secs(10) && left <= Duration::from_secs(30)));
     held.check().unwrap();
 }
 

@@ -1,8 +1,8 @@
-//! Rows 23 to 40: keys, holders and waiters.
+//! Rows 23 to 41: keys, holders and waiters.
 //!
 //! 1. `keys`: what happens to the key itself (rows 23, 38).
 //! 2. `renewal`: the renewal and what gets in its way (24, 25, 26, 27).
-//! 3. `processes`: processes that fork, exit, or are killed (28, 30, 39).
+//! 3. `processes`: processes that fork, exit, or are killed (28, 30, 39, 41).
 //! 4. `guards`: guards that panic, move, nest, or are forgotten (29, 31, 32, 33).
 //! 5. `waiters`: many who want the lock at the same time, and deadlines (34, 36, 37, 40).
 //! 6. `grants`: a grant that nobody reads (35).

@@ -6,10 +6,16 @@
 //! 4. `paused`: the holder's process is stopped (12). The rows 13 and 14 are unit tests of the library, which can move its clock.
 //! 5. `clocks`: a server's wall clock jumps (15).
 //! 6. `refusals`: servers that answer with an error (17 to 22).
+//! 7. `modes`: servers in a mode that is not supported (20).
+//! 8. `permissions`: users without all permissions that a lock needs (21).
+//! 9. `journal`: what the log says of nodes that fail.
 
 mod clocks;
 mod down;
+mod journal;
+mod modes;
 mod paused;
+mod permissions;
 mod refusals;
 mod restarts;
 mod traffic;

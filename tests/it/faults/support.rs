@@ -96,8 +96,8 @@ pub(crate) fn warm<K: Kind>(locks: &Redlock, lease: Duration) {
     guard.fencing_token().unwrap();
     K::new(locks, "warm-up").is_locked().unwrap();
     K::unlock(guard).unwrap();
-    // Who asked for a fence once has it raised by each acquire from then on: that script has to be there, too.
-    K::unlock(K::new(locks, "warm-up").lease(lease).lock().unwrap()).unwrap();
+    // The acquire that raises the fence is another script.
+    K::unlock(K::new(locks, "warm-up").fenced(true).lease(lease).lock().unwrap()).unwrap();
 }
 
 /// Runs the test for each number of nodes at the same time: most of it is waiting.
@@ -188,4 +188,15 @@ pub(crate) fn assert_misuse(error: &Error, address: &str, said: &str) {
     let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
     let is_said = said.split('|').any(|said| message.contains(said));
     assert!(message.contains(address) && is_said, "`{message}` lacks `{address}` or `{said}`");
+}
+
+/// Asserts that a lock is not to be had, at once and not at some deadline, by none of the ways to ask for it.
+pub(crate) fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
+    let lock = K::new(locks, "a");
+    let first = within(NODE_TIMEOUT, "lock()", || lock.lock().err().unwrap());
+    let second = within(NODE_TIMEOUT, "try_lock_for()", || lock.try_lock_for(SOON).err().unwrap());
+    let third = within(NODE_TIMEOUT, "try_lock()", || lock.try_lock().err().unwrap());
+    let config = |error: &Error| matches!(error, Error::Config { .. });
+    assert!(config(&first) && config(&second) && config(&third), "{first}; {second}; {third}");
+    first
 }

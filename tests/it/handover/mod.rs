@@ -21,4 +21,4 @@ mod local;
 mod nodes;
 mod processes;
 mod review;
-mod rig;
+pub(crate) mod rig;

@@ -10,76 +10,76 @@ use redis::cmd;
 use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
-pub(super) const KEY: &str = "order:42";
+pub(crate) const KEY: &str = "order:42";
 /// The end of patience where something must happen, however busy the machine is.
-pub(super) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// What a busy machine may add to a time that is bounded.
-pub(super) const SLACK: Duration = Duration::from_millis(1500);
+pub(crate) const SLACK: Duration = Duration::from_millis(1500);
 /// The library's longest wait for a push is drawn from its half to this.
-pub(super) const LONGEST_NAP: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 
-pub(super) const fn ms(n: u64) -> Duration {
+pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
 /// Tests that want the machine for themselves run one at a time: this is held while one runs.
-pub(super) fn heavy() -> MutexGuard<'static, ()> {
+pub(crate) fn heavy() -> MutexGuard<'static, ()> {
     static GATE: Mutex<()> = Mutex::new(());
     GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// N servers, each behind a proxy.
-pub(super) struct Rig {
-    pub(super) servers: Vec<Server>,
-    pub(super) proxies: Vec<Proxy>,
+pub(crate) struct Rig {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) proxies: Vec<Proxy>,
 }
 
 impl Rig {
-    pub(super) fn start(n: usize) -> Rig {
+    pub(crate) fn start(n: usize) -> Rig {
         let servers = servers(n);
         let proxies = servers.iter().map(Proxy::start).collect();
         Rig { servers, proxies }
     }
 
-    pub(super) fn urls(&self) -> Vec<String> {
+    pub(crate) fn urls(&self) -> Vec<String> {
         self.servers.iter().map(Server::url).collect()
     }
 
-    pub(super) fn proxy_urls(&self) -> Vec<String> {
+    pub(crate) fn proxy_urls(&self) -> Vec<String> {
         self.proxies.iter().map(Proxy::url).collect()
     }
 
     /// A client by way of the proxies.
-    pub(super) fn watched(&self) -> Redlock {
+    pub(crate) fn watched(&self) -> Redlock {
         settings(&self.proxy_urls()).build().unwrap()
     }
 
     /// A client that goes straight to the servers.
-    pub(super) fn client(&self) -> Redlock {
+    pub(crate) fn client(&self) -> Redlock {
         settings(&self.urls()).build().unwrap()
     }
 
     /// How many clients a node has that wait for a push.
-    pub(super) fn blocked(&self, node: usize) -> usize {
+    pub(crate) fn blocked(&self, node: usize) -> usize {
         self.servers[node].info("blocked_clients").unwrap().parse().unwrap()
     }
 
-    pub(super) fn until_blocked(&self, node: usize, n: usize) {
+    pub(crate) fn until_blocked(&self, node: usize, n: usize) {
         eventually(&format!("{n} clients wait for a push"), SOON, || self.blocked(node) == n);
     }
 
     /// On how many servers the key is.
-    pub(super) fn holding(&self, key: &str) -> usize {
+    pub(crate) fn holding(&self, key: &str) -> usize {
         self.servers.iter().filter(|server| server.ask::<bool>(cmd("EXISTS").arg(key))).count()
     }
 
     /// On how many servers the key has that value.
-    pub(super) fn having(&self, key: &str, token: &str) -> usize {
+    pub(crate) fn having(&self, key: &str, token: &str) -> usize {
         self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
     }
 
     /// Fails unless the lock can be had at once, whatever is left of those who died: it ends by itself.
-    pub(super) fn assert_to_be_had(&self, key: &str) {
+    pub(crate) fn assert_to_be_had(&self, key: &str) {
         for server in &self.servers {
             for left in server.keys() {
                 let is_there = || server.ask::<bool>(cmd("EXISTS").arg(&left));
@@ -90,12 +90,12 @@ impl Rig {
     }
 
     /// Fails unless nothing is left but helper keys that expire, and the lock can be had at once.
-    pub(super) fn assert_free(&self, key: &str) {
+    pub(crate) fn assert_free(&self, key: &str) {
         self.assert_free_but(key, &[]);
     }
 
     /// As that, with other keys that may be there.
-    pub(super) fn assert_free_but(&self, key: &str, others: &[&str]) {
+    pub(crate) fn assert_free_but(&self, key: &str, others: &[&str]) {
         // On several nodes a grant can come to one of them after its taker was there, and he can do without that one.
         let spare = (self.servers.len() - 1) / 2;
         assert!(self.holding(key) <= spare, "the lock is still taken on {} nodes", self.holding(key));
@@ -113,17 +113,17 @@ impl Rig {
 }
 
 /// Without the guard against restarts, since these servers started just now; with patience, since the machine is busy.
-pub(super) fn settings(urls: &[String]) -> Builder {
+pub(crate) fn settings(urls: &[String]) -> Builder {
     Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_secs(2))
 }
 
 /// For leases of a second or two.
-pub(super) fn brisk(urls: &[String], lease: Duration) -> Redlock {
+pub(crate) fn brisk(urls: &[String], lease: Duration) -> Redlock {
     Redlock::builder().nodes(urls).restart_guard(false).node_timeout(ms(400)).lease(lease).build().unwrap()
 }
 
 /// Uses a lock of its own with all its calls: the servers know the scripts then, so that each call is one command.
-pub(super) fn warm(locks: &Redlock) {
+pub(crate) fn warm(locks: &Redlock) {
     let lock = locks.mutex("warm-up");
     let guard = lock.lock().unwrap();
     guard.fencing_token().unwrap();
@@ -138,7 +138,7 @@ pub(super) fn warm(locks: &Redlock) {
 }
 
 /// Runs the test for each number of servers at the same time: most of it is waiting.
-pub(super) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
+pub(crate) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
     thread::scope(|scope| {
         for &n in sizes {
             let test = &test;
@@ -148,18 +148,18 @@ pub(super) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
 }
 
 /// How long it took.
-pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     (work(), start.elapsed())
 }
 
 /// Tells which thread this is, for [`until_asleep`].
-pub(super) fn this_thread() -> PathBuf {
+pub(crate) fn this_thread() -> PathBuf {
     fs::read_link("/proc/thread-self").unwrap()
 }
 
 /// Waits until a thread sleeps, and is seen asleep time and again: then it stands in line, as there is no I/O before that.
-pub(super) fn until_asleep(thread: &Path) {
+pub(crate) fn until_asleep(thread: &Path) {
     let stat = Path::new("/proc").join(thread).join("stat");
     let mut calm = 0;
     eventually("the thread stands in line", SOON, || {

@@ -56,7 +56,7 @@ fn a_lock_of_python_is_respected_by_us<K: Kind>() {
     let (server, locks, mut peer) = trio();
     assert_eq!(peer.ask("acquire"), "True");
     let lock = K::new(&locks, KEY);
-    let Some(Error::Busy { retry_after: Some(left), .. }) = lock.try_lock().err() else { panic!("not busy") };
+    let Some(Error::Busy { expires_in: Some(left), .. }) = lock.try_lock().err() else { panic!("not busy") };
     assert!(left <= Duration::from_secs(30) && left > Duration::from_secs(10), "{left:?}");
     let holder = lock.inspect().unwrap().unwrap();
     assert_eq!(holder.id.as_str(), peer.ask("token"));

@@ -26,6 +26,7 @@ enum Op {
         client: usize,
         key: usize,
         patient: bool,
+        fenced: bool,
     },
     Unlock(usize),
     Drop(usize),
@@ -48,7 +49,8 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let (client, key, guard) = (0..CLIENTS, 0..KEYS.len(), any::<u8>().prop_map(usize::from));
     prop_oneof![
-        8 => (client.clone(), key.clone(), any::<bool>()).prop_map(|(client, key, patient)| Op::Lock { client, key, patient }),
+        8 => (client.clone(), key.clone(), any::<bool>(), any::<bool>())
+            .prop_map(|(client, key, patient, fenced)| Op::Lock { client, key, patient, fenced }),
         4 => guard.clone().prop_map(Op::Unlock),
         1 => guard.clone().prop_map(Op::Drop),
         3 => (guard.clone(), 12..90_u64).prop_map(|(guard, secs)| Op::Extend(guard, secs)),
@@ -87,8 +89,6 @@ struct Machine<'a, K: Kind> {
     server: &'a Server,
     shell: Connection,
     clients: Vec<Redlock>,
-    /// The clients of which somebody has asked for a fence.
-    wants_fences: [bool; CLIENTS],
     stored: [Option<Stored>; KEYS.len()],
     /// In the order in which they were acquired.
     leases: Vec<Believed>,
@@ -116,7 +116,6 @@ impl<'a, K: Kind> Machine<'a, K> {
             server,
             shell,
             clients: (0..CLIENTS).map(client).collect(),
-            wants_fences: [false; CLIENTS],
             stored: [None, None],
             leases: Vec::new(),
             fences: [BTreeMap::new(), BTreeMap::new()],
@@ -148,7 +147,7 @@ impl<'a, K: Kind> Machine<'a, K> {
         // A guard's number is one of those there are.
         let guard = |n: usize| n.checked_rem(self.guards.len());
         match op {
-            Op::Lock { client, key, patient } => self.lock(client, key, patient),
+            Op::Lock { client, key, patient, fenced } => self.lock(client, key, patient, fenced),
             Op::Unlock(n) => {
                 if let Some(n) = guard(n) {
                     let (lease, guard) = self.guards.swap_remove(n);
@@ -196,8 +195,8 @@ impl<'a, K: Kind> Machine<'a, K> {
         }
     }
 
-    fn lock(&mut self, client: usize, key: usize, patient: bool) {
-        let lock = K::new(&self.clients[client], KEYS[key]);
+    fn lock(&mut self, client: usize, key: usize, patient: bool, fenced: bool) {
+        let lock = K::new(&self.clients[client], KEYS[key]).fenced(fenced);
         let mine = self.leases.iter().rposition(|l| (l.client, l.key) == (client, key) && l.guards > 0);
         // Of a kind that does not nest a lease that is lost is in nobody's way.
         let mine = mine.filter(|mine| nests::<K>() || self.leases[*mine].lost.is_none());
@@ -219,17 +218,16 @@ impl<'a, K: Kind> Machine<'a, K> {
             }
             (Some(_), Err(Error::WouldDeadlock { .. })) if patient => {}
             (Some(_), Err(Error::Busy { .. })) if !patient => {}
-            (None, Err(Error::Busy { retry_after, .. })) => {
+            (None, Err(Error::Busy { expires_in, .. })) => {
                 let stored = self.stored[key].as_ref().expect("nobody has it");
-                assert_eq!(retry_after.is_some(), stored.ends);
+                assert_eq!(expires_in.is_some(), stored.ends);
             }
             (None, Ok(guard)) => {
                 assert_eq!(self.stored[key], None, "somebody has it");
                 let token = guard.id().as_str().to_owned();
                 self.stored[key] = Some(Stored { token: token.clone(), ends: true });
-                let has_fence = self.wants_fences[client];
                 self.guards.push((self.leases.len(), guard));
-                self.leases.push(Believed { client, key, token, guards: 1, lost: None, has_fence });
+                self.leases.push(Believed { client, key, token, guards: 1, lost: None, has_fence: fenced });
             }
             (mine, outcome) => panic!("lease {mine:?}, but {:?}", outcome.map(drop)),
         }
@@ -281,7 +279,6 @@ impl<'a, K: Kind> Machine<'a, K> {
         let (lease, guard) = &self.guards[n];
         let lease = *lease;
         let outcome = guard.fencing_token();
-        self.wants_fences[self.leases[lease].client] = true;
         let has_fence = self.leases[lease].has_fence;
         let expected = if has_fence { self.leases[lease].lost } else { self.find_out(lease) };
         match outcome {

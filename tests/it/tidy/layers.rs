@@ -36,7 +36,8 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 7] = [
+const EDGES: [(&str, &str); 9] = [
+    ("key", "sabotage"),
     ("quorum", "gate"),
     ("quorum", "primitive"),
     ("node", "script"),
@@ -44,6 +45,7 @@ const EDGES: [(&str, &str); 7] = [
     ("token", "error"),
     ("sabotage", "simulation"),
     ("token", "fork"),
+    ("token", "simulation"),
 ];
 
 fn layer(module: &str) -> u8 {

@@ -1,6 +1,7 @@
 //! The Lua files: they say what they take and give, and a server takes them under the digest that the library computed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use redlock_tests::Server;
 
@@ -13,6 +14,16 @@ fn scripts() -> BTreeMap<String, String> {
         lua.map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), read(&path).unwrap())).collect();
     assert!(scripts.len() >= 5, "{:?}", scripts.keys());
     scripts
+}
+
+/// As the server gets them: two of the files follow another one.
+fn sent() -> Vec<String> {
+    let mut scripts = scripts();
+    let check = scripts.remove("permissions").unwrap();
+    for name in ["take", "acquire"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &check);
+    }
+    scripts.into_values().collect()
 }
 
 /// The comment that a script starts with.
@@ -57,10 +68,31 @@ fn each_script_loads_under_the_digest_that_the_library_computed() {
     let server = Server::start();
     let mut known: Vec<String> = redlock_sync::__private::scripts().into_iter().map(|(_, digest)| digest).collect();
     let load = |script: &String| -> String { server.ask(redis::cmd("SCRIPT").arg("LOAD").arg(script)) };
-    let mut loaded: Vec<String> = scripts().values().map(load).collect();
+    let mut loaded: Vec<String> = sent().iter().map(load).collect();
     known.sort_unstable();
     loaded.sort_unstable();
     assert_eq!(known, loaded);
+}
+
+/// The words in quotes behind `start`, sorted.
+fn quoted_behind<'a>(text: &'a str, start: &'a str) -> BTreeSet<&'a str> {
+    text.split(start).skip(1).filter_map(|after| after.split('\'').next()).collect()
+}
+
+#[test]
+fn each_command_of_a_script_is_checked_and_documented() {
+    let mut scripts = scripts();
+    let checked = scripts.remove("permissions").unwrap();
+    let all = scripts.into_values().collect::<String>();
+    let mut used = quoted_behind(&all, "redis.call('");
+    used.extend(quoted_behind(&all, "redis.pcall('"));
+    // What a script is called by.
+    used.insert("EVALSHA");
+    assert_eq!(quoted_behind(&checked, "need('"), used, "in permissions.lua");
+    let docs = read(Path::new("redlock-sync/src/lib.rs")).unwrap();
+    let line = docs.lines().find(|line| line.starts_with("//! ACL SETUSER ")).unwrap();
+    let missing: Vec<_> = used.iter().filter(|name| !line.contains(&format!("+{} ", name.to_lowercase()))).collect();
+    assert!(missing.is_empty(), "{missing:?} are not in `{line}`");
 }
 
 #[test]

@@ -137,10 +137,6 @@ pub(crate) mod thread {
             Builder(self.0.name(name))
         }
 
-        pub(crate) fn stack_size(self, _: usize) -> Builder {
-            self
-        }
-
         pub(crate) fn spawn(self, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
             let alive = world::alive();
             *alive.count.lock() += 1;

@@ -21,20 +21,33 @@ mod cycles;
 mod environment;
 #[path = "agent/holders.rs"]
 mod holders;
+#[path = "agent/journal.rs"]
+mod journal;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/starved.rs"]
+mod starved;
+#[path = "agent/tls.rs"]
+mod tls;
 #[path = "agent/waiters.rs"]
 mod waiters;
+#[path = "agent/workers.rs"]
+mod workers;
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("server") => server(),
         Some("environment") => environment::main(),
+        Some("replaced") => environment::replaced(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
+        Some("journal") => journal::main(&args[1..]),
+        Some("starved") => starved::main(&args[1..]),
+        Some("tls") => tls::main(&args[1..]),
+        Some("workers") => workers::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }

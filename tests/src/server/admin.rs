@@ -29,7 +29,7 @@ impl Admin {
     pub(super) fn ready(&mut self, pid: u32) -> RedisResult<bool> {
         let info: String = self.query(cmd("INFO").arg("default"))?;
         self.sent = executed(&info) + 1;
-        Ok(field(&info, "process_id") == Some(&pid.to_string()) && field(&info, "loading") == Some("0"))
+        Ok(field(&info, "process_id") == Some(&pid.to_string()) && field(&info, "loading") != Some("1"))
     }
 
     fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {

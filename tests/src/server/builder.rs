@@ -1,7 +1,8 @@
 //! Settings of a server, and its start.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub struct Builder {
     pub(super) password: Option<String>,
     pub(super) persistent: bool,
     pub(super) unix_socket: bool,
+    sentinel: bool,
     port: u16,
     args: Vec<OsString>,
 }
@@ -53,6 +55,13 @@ impl Builder {
     #[must_use]
     pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
+        self
+    }
+
+    /// A Sentinel that watches nothing: the same binary, which keeps no data in this mode.
+    #[must_use]
+    pub fn sentinel(mut self) -> Self {
+        self.sentinel = true;
         self
     }
 
@@ -90,6 +99,9 @@ impl Builder {
 
     fn command(&self, binary: &Path, dir: &Path, port: u16) -> Vec<OsString> {
         let mut command: Vec<OsString> = vec![binary.into()];
+        if self.sentinel {
+            command.extend([sentinel_file(dir).into(), "--sentinel".into()]);
+        }
         let mut set = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
             command.push(format!("--{name}").into());
             command.push(value.as_ref().to_owned());
@@ -111,6 +123,13 @@ impl Builder {
         command.extend(self.args.iter().cloned());
         command
     }
+}
+
+/// A Sentinel does not start without a file into which it can write its state.
+fn sentinel_file(dir: &Path) -> PathBuf {
+    let file = dir.join("sentinel.conf");
+    fs::write(&file, "").unwrap_or_else(|error| panic!("cannot write `{}`: {error}", file.display()));
+    file
 }
 
 impl Server {

@@ -2,5 +2,8 @@
 
 // Formatted in the style of the other edition.
 #[rustfmt::skip]
+#[path = "../pass/callers.rs"]
+pub mod callers;
+#[rustfmt::skip]
 #[path = "../pass/shapes.rs"]
 pub mod shapes;

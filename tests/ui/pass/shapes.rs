@@ -52,7 +52,7 @@ fn nothing_in() -> Result<(), Error> {
 /// A doc comment.
 #[distributed_lock("shapes:outer:<id>")]
 #[inline(never)]
-#[must_use]
+#[must_use = "for a reason"]
 pub(crate) fn attributes(id: u64) -> Option2<u64> {
     #![allow(non_snake_case)]
     let Id = id;
@@ -166,9 +166,9 @@ fn slice([first, .., last]: [u8; 4]) -> Result<u8, Error> {
     Ok(first + last)
 }
 
-#[distributed_lock("shapes:raw:{r#type}:{ id }:{id:>3}:{name.replace('-', \"}\")}")]
+#[distributed_lock("shapes:raw:{r#type}:{ id }:{id:>3}:{name.replace('}', \"-\")}")]
 fn odd_holes(r#type: u8, id: u8, name: &str) -> Result<(), Error> {
-    assert!(held("shapes:raw:1:2:  2:x}y"));
+    assert!(held("shapes:raw:1:2:  2:x-y"));
     let _ = (r#type, id, name);
     Ok(())
 }
@@ -176,6 +176,66 @@ fn odd_holes(r#type: u8, id: u8, name: &str) -> Result<(), Error> {
 #[distributed_lock("shapes:raw:{r#type}")]
 fn raw_name(r#type: u8) -> Result<u8, Error> {
     Ok(r#type)
+}
+
+// Parameters that the body does not use. Those of the key, of the client and of the fallback are in use all the same.
+
+#[distributed_lock("shapes:unused:{id}:{a}", wait = "1s", client = locks)]
+fn used_by_the_key(id: u64, (a, _): (u8, u8), locks: &Redlock) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock("shapes:unused", wait = "1s", busy = unused_fallback, prefix = prefix)]
+fn used_by_the_fallback(n: u8, mut m: u8, prefix: &str) -> Result<(), Error> {
+    m += 1;
+    assert!(m > 1);
+    Ok(())
+}
+
+fn unused_fallback(_: u8, _: u8, _: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock("shapes:lints:{id}")]
+fn lints_of_parameters(
+    id: u64,
+    #[allow(unused_variables)] a: u8,
+    #[expect(unused_variables)] b: u8,
+    #[cfg_attr(not(any()), expect(unused_variables, unused_mut))] mut c: u8,
+    #[expect(unused_variables)] (d, _): (u8, u8),
+) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock("shapes:expected")]
+#[expect(unused_variables)]
+fn lint_of_the_function(a: u8) -> Result<(), Error> {
+    Ok(())
+}
+
+// Parameters that only some builds have. `any()` is false in every build.
+
+#[distributed_lock("shapes:cfg:{id}:{a}", wait = "1s")]
+fn some_builds(
+    #[cfg(not(any()))] id: u8,
+    #[cfg(any())] id: Missing,
+    #[cfg(any())] absent: Missing,
+    #[cfg(not(any()))] (a, _): (u8, String),
+    #[cfg(any())] (a, _): Missing,
+    #[cfg_attr(not(any()), cfg(any()))] absent_too: Missing,
+) -> Result<u8, Error> {
+    assert!(held("shapes:cfg:1:2"));
+    Ok(id + a)
+}
+
+#[distributed_lock("shapes:cfg-fallback", wait = "1s", busy = some_builds_fallback)]
+fn some_builds_with_a_fallback(#[cfg(any())] absent: Missing, #[cfg(not(any()))] mut id: u8) -> Result<u8, Error> {
+    id += 1;
+    Ok(id)
+}
+
+fn some_builds_fallback(#[cfg(any())] absent: Missing, #[cfg(not(any()))] id: u8) -> Result<u8, Error> {
+    Ok(id)
 }
 
 // Generics and lifetimes.
@@ -369,7 +429,15 @@ impl Noisy<'_> {
 }
 
 #[distributed_lock("shapes:drops")]
-fn drops(a: Noisy<'_>, _: Noisy<'_>, (_b, _): (Noisy<'_>, Noisy<'_>), drops: &Cell<u32>) -> Result<u32, Error> {
+fn drops(
+    a: Noisy<'_>,
+    _: Noisy<'_>,
+    (_b, _): (Noisy<'_>, Noisy<'_>),
+    _c: Noisy<'_>,
+    #[expect(unused_variables)] d: Noisy<'_>,
+    #[expect(unused_variables, unused_mut)] mut e: Noisy<'_>,
+    drops: &Cell<u32>,
+) -> Result<u32, Error> {
     let _ = &a;
     Ok(Noisy(drops, "shapes:drops").drops())
 }
@@ -462,7 +530,7 @@ fn derived() {
 
 /// Calls all of them; needs a default client.
 pub fn run(locks: &Redlock) {
-    free();
+    free(locks);
     methods();
     nothing_in().unwrap();
     let owner = Owner { locks: locks.clone(), shared: Arc::new(locks.clone()), behind: locks.clone().into() };
@@ -473,7 +541,7 @@ pub fn run(locks: &Redlock) {
     derived();
 }
 
-fn free() {
+fn free(locks: &Redlock) {
     assert_eq!(attributes(3), Ok(Some(3)));
     assert_eq!(early(3).unwrap(), 8);
     assert!(matches!(early(-3), Err(ShopError::Empty)));
@@ -491,9 +559,15 @@ fn free() {
     assert_eq!(moved("x".into()).unwrap(), "x");
     let point = Point { x: 1, y: 2, rest: String::new() };
     assert_eq!(taken_apart(point, (1, 1), (0, 1), &1, String::new()), Ok(8));
-    odd_holes(1, 2, "x-y").unwrap();
+    odd_holes(1, 2, "x}y").unwrap();
     assert_eq!(raw_name(3), Ok(3));
     assert_eq!(slice([1, 2, 3, 4]), Ok(5));
+    used_by_the_key(1, (2, 3), locks).unwrap();
+    used_by_the_fallback(1, 2, "app:").unwrap();
+    lints_of_parameters(1, 2, 3, 4, (5, 6)).unwrap();
+    lint_of_the_function(1).unwrap();
+    assert_eq!(some_builds(1, (2, String::new())), Ok(3));
+    assert_eq!(some_builds_with_a_fallback(1), Ok(2));
     assert_eq!(generic::<_, _, 2>(5, "x"), Ok([5, 5]));
     assert_eq!(borrow("abc", ""), Ok("bc"));
     let mut list = vec![];
@@ -510,8 +584,8 @@ fn free() {
     assert_eq!(from_a_macro(5), Ok(5));
     let count = Cell::new(0);
     let noisy = || Noisy(&count, "shapes:drops");
-    assert_eq!(drops(noisy(), noisy(), (noisy(), noisy()), &count), Ok(0));
-    assert_eq!(count.get(), 5);
+    assert_eq!(drops(noisy(), noisy(), (noisy(), noisy()), noisy(), noisy(), noisy(), &count), Ok(0));
+    assert_eq!(count.get(), 8);
     assert_eq!(crate_path(1, 2).unwrap(), "shapes:renamed:1:2");
 }
 

@@ -7,11 +7,9 @@ use crate::sabotage;
 
 impl Core {
     /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
-    /// token has stored it. The largest alone would not rise from one majority to the next. A client whose users ask for fences has the
-    /// counter raised by the acquire itself from then on; before that, and for a lock that was passed on inside the process, it
-    /// takes a round here.
+    /// token has stored it. The largest alone would not rise from one majority to the next. With `fenced(true)` the acquire itself has raised
+    /// the counter; otherwise, and for a lock that was passed on inside the process, it takes a round here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
-        self.quorum.want_fences();
         let outcome = self.settled_fence();
         self.tell_loss();
         outcome
@@ -41,6 +39,7 @@ impl Core {
         let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         io.holding.clear(&ballot.votes);
         let until = io.holding.deadline().min(self.hold_end);
+        self.state.lock().end_earlier(until);
         if self.quorum.now() >= until {
             self.lose(self.reason_of(&ballot, until));
         }

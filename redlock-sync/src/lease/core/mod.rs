@@ -21,16 +21,17 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::Lease;
+use super::backlog::Backlog;
 use super::holding::Holding;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
-use crate::config::{GRANT_DUE, MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift, jittered};
+use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift, jittered};
 use crate::error::{Error, LostReason};
 use crate::fork::Home;
 use crate::key::Key;
@@ -57,8 +58,7 @@ pub(crate) struct Core {
     origin: Origin,
     streak: Streak,
     renewals: AtomicU32,
-    /// Has its full length yet to get: a grant is shorter, or longer, than the lease.
-    is_grant: AtomicBool,
+    backlog: Arc<Backlog>,
     state: Mutex<State>,
     io: Mutex<Io>,
     on_lost: Mutex<Vec<OnLost>>,
@@ -69,6 +69,7 @@ pub(crate) struct Core {
 /// What a lease is made from.
 pub(crate) struct Start {
     pub(crate) quorum: Arc<Quorum>,
+    pub(crate) backlog: Arc<Backlog>,
     pub(crate) primitive: Arc<dyn Primitive>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
@@ -127,16 +128,17 @@ impl Core {
         Core::new(start, holding, ballot.started, ballot.is_haunted())
     }
 
-    /// A lease on one node that the last holder granted, some time after `since`, and that came at `born`.
-    pub(crate) fn granted(start: Start, fence: u64, born: Tick, since: Tick, span: Duration) -> Core {
-        let holding = Holding::new(&[Vote::Yes { fence }], since, span);
-        let core = Core::new(start, holding, born, false);
-        core.is_grant.store(true, Ordering::Relaxed);
-        core
+    /// A lease on one node, which the last holder granted some time after `since`. For terms of which nothing is counted from the
+    /// acquisition.
+    pub(crate) fn granted(start: Start, fence: u64, since: Tick, lease: Duration) -> Core {
+        let holding = Holding::new(&[Vote::Yes { fence }], since, lease);
+        let core = Core::new(start, holding, since, false);
+        let now = core.quorum.now();
+        Core { streak: Streak { began: now, since: now, count: 0 }, ..core }
     }
 
     fn new(start: Start, holding: Holding, born: Tick, haunted: bool) -> Core {
-        let Start { quorum, primitive, key, id, terms, home, origin } = start;
+        let Start { quorum, backlog, primitive, key, id, terms, home, origin } = start;
         let hold_end = terms.max_hold.map_or(Tick::NEVER, |max| born.after(max));
         let until = holding.deadline().min(hold_end);
         // One node has no other to be ahead of: its fence is final.
@@ -153,7 +155,7 @@ impl Core {
             origin,
             streak: Streak { began: born, since: born, count: 0 },
             renewals: AtomicU32::new(0),
-            is_grant: AtomicBool::new(false),
+            backlog,
             state: Mutex::new(State::held(until)),
             io: Mutex::new(Io { holding, fence, haunted }),
             on_lost: Mutex::new(Vec::new()),
@@ -183,11 +185,6 @@ impl Core {
     /// When the renewal thread has to look for the first time.
     pub(crate) fn first_due(&self) -> Tick {
         let until = self.state.lock().until;
-        if self.is_grant.load(Ordering::Relaxed) {
-            let now = self.quorum.now();
-            // Soon, but not for a short hold.
-            return now.after((until.since(now).min(self.terms.lease) / RENEW_DIVISOR).min(GRANT_DUE));
-        }
         if !self.may_renew() {
             return until;
         }
@@ -267,9 +264,18 @@ impl Core {
         if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
     }
 
-    /// Until when some node may have our token after a release that did not reach it.
-    pub(crate) fn latest_end(&self) -> Tick {
-        self.state.lock().latest.max(self.quorum.now().after(self.terms.lease))
+    /// By when this hold has ended whatever its guard does, and others can have the lock; none if it is renewed without limit.
+    pub(crate) fn surely_ends(&self) -> Option<Tick> {
+        let lease = self.terms.lease;
+        let renewed_to = |times: u32| self.state.lock().until.after(lease.saturating_mul(times));
+        let renewals = match self.terms.max_renewals {
+            _ if !self.terms.renew => Some(renewed_to(0)),
+            Some(max) => Some(renewed_to(max.saturating_sub(self.renewals.load(Ordering::Relaxed)))),
+            None => None,
+        };
+        let end = renewals.unwrap_or(Tick::NEVER).min(self.hold_end);
+        // The servers keep the key for longer than this process counts on it.
+        (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
     /// Has `f` called once when the lease is lost; at once when it is already.
@@ -283,14 +289,36 @@ impl Core {
     fn lose(&self, reason: LostReason) -> bool {
         let made_lost = self.state.lock().lose(reason);
         if made_lost {
-            log::debug!("{}", self.lost(reason));
+            self.log_loss(reason);
             self.leave_line();
         }
         made_lost
     }
 
+    /// What the user asked for is no trouble.
+    fn log_loss(&self, reason: LostReason) {
+        let level = if reason == LostReason::Revoked { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "{}", self.lost(reason));
+    }
+
+    /// Once for each time that renewals begin to fail, or succeed again.
+    fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
+        let left = || until.since(self.quorum.now()).as_millis();
+        match (before, after) {
+            (LeaseState::Held, LeaseState::Suspended) => {
+                log::warn!(
+                    "a renewal of lock `{}` was not confirmed; it is lost in {} ms unless one is",
+                    self.key,
+                    left()
+                );
+            }
+            (LeaseState::Suspended, LeaseState::Held) => log::info!("lock `{}` is renewed again", self.key),
+            _ => {}
+        }
+    }
+
     /// Calls the handlers, once, if the lease is lost. Never with `io` held: what they do takes as long as it takes.
-    fn tell_loss(&self) {
+    pub(in crate::lease) fn tell_loss(&self) {
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state {
             self.tell(reason);
@@ -328,7 +356,8 @@ impl Core {
         io.holding.apply(&ballot.votes, ballot.started, lease);
         let until = io.holding.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
-        self.state.lock().round_ended(confirmed, until);
+        let (before, after) = self.state.lock().round_ended(confirmed, until);
+        self.log_change(before, after, until);
         if self.quorum.now() >= until {
             self.lose(self.reason_of(&ballot, until));
         }
@@ -359,18 +388,14 @@ impl Core {
         if !state.is_live() || self.is_forked_copy() {
             return Next::Done;
         }
-        let is_grant = self.is_grant.load(Ordering::Relaxed);
         let lease = self.next_lease(now);
-        if !self.may_renew() && !is_grant || lease < MIN_LEASE {
+        if !self.may_renew() || lease < MIN_LEASE {
             return Next::At(state.until);
         }
         let ballot = self.extend_round(&mut io, lease);
         let confirmed = ballot.tally().won();
         if confirmed {
-            self.is_grant.store(false, Ordering::Relaxed);
-            if !is_grant {
-                self.renewals.fetch_add(1, Ordering::Relaxed);
-            }
+            self.renewals.fetch_add(1, Ordering::Relaxed);
         }
         let state = *self.state.lock();
         if !state.is_live() {
@@ -383,10 +408,9 @@ impl Core {
         Next::At(ballot.started.after(pause).min(state.until))
     }
 
-    /// The length to ask for now: a lease, or what is left of one that is not to be renewed, but nothing beyond the maximum hold.
+    /// The length to ask for now: a lease, but nothing beyond the maximum hold.
     fn next_lease(&self, now: Tick) -> Duration {
-        let lease = if self.terms.renew { self.terms.lease } else { self.born.after(self.terms.lease).since(now) };
-        lease.min(self.hold_end.since(now))
+        self.terms.lease.min(self.hold_end.since(now))
     }
 
     /// Sets our token again on nodes that answered "no such key" in a round in which a majority confirmed it. Their votes count from the
@@ -419,24 +443,6 @@ impl Core {
         self.quorum.note_lease(lease);
         let ballot = self.extend_round(&mut io, lease);
         self.verdict("extend", &ballot)
-    }
-
-    /// Lengthens a grant whose age is not known to its full lease, before anybody relies on it. False, and released, if it is not ours.
-    pub(crate) fn confirm(&self) -> bool {
-        let mut io = self.io.lock();
-        let lease = self.next_lease(self.quorum.now());
-        let call = self.primitive.extend(&self.id, lease);
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
-        io.holding.apply(&ballot.votes, ballot.started, lease);
-        let until = io.holding.deadline().min(self.hold_end);
-        if ballot.tally().won() && until.since(self.quorum.now()) >= self.quorum.limits.min_validity {
-            self.is_grant.store(false, Ordering::Relaxed);
-            self.state.lock().until = until;
-            return true;
-        }
-        let by = self.quorum.round_deadline();
-        self.release_rounds(&io, by, false);
-        false
     }
 
     /// What a round says to the one who asked for it.

@@ -1,13 +1,13 @@
 //! Handing a lock that is held to the next thread of this process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 
 use super::{Core, Io, Streak};
 use crate::clock::Tick;
-use crate::config::{BREATHER, LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR, grant_span};
+use crate::config::{BREATHER, LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::node::Lane;
@@ -25,8 +25,7 @@ impl Core {
         // A round under way would report to the wrong lease; then it is released for real.
         let io = self.io.try_lock()?;
         let mut state = self.state.lock();
-        // A grant is shorter than a long lease until it is lengthened.
-        let enough = self.terms.lease.min(grant_span(self.terms.lease)) / RENEW_DIVISOR;
+        let enough = self.terms.lease / RENEW_DIVISOR;
         if state.now != LeaseState::Held || state.until.since(self.quorum.now()) < enough {
             return None;
         }
@@ -45,7 +44,7 @@ impl Core {
             origin: self.origin.clone(),
             streak,
             renewals: AtomicU32::new(0),
-            is_grant: AtomicBool::new(self.is_grant.load(Ordering::Relaxed)),
+            backlog: Arc::clone(&self.backlog),
             state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
             io: Mutex::new(Io { holding: io.holding.without_fence(), fence: None, haunted: io.haunted }),
             on_lost: Mutex::new(Vec::new()),

@@ -1,11 +1,13 @@
 //! The end of a lease: release, grant, revocation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, Io, Release};
 use crate::clock::Tick;
 use crate::config::grant_span;
 use crate::error::{Error, LostReason};
+use crate::lease::backlog::Leftover;
 use crate::lease::giving_up::{is_confirmed, is_everywhere, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
@@ -24,6 +26,9 @@ impl Core {
         self.tell_loss();
         // Lost before, and found only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
+            if is_orderly {
+                self.log_loss(reason);
+            }
             self.tell(reason);
         }
         release
@@ -49,12 +54,10 @@ impl Core {
 
     /// The round under way did not end in time.
     fn unreleased(&self) -> Release {
-        let of = self.quorum.len();
-        let key = self.key.as_str().to_owned();
         let state = self.state.lock().now;
         let error = match state {
             LeaseState::Lost(reason) if reason != LostReason::Revoked => self.lost(reason),
-            _ => Error::Unconfirmed { key, confirmed: 0, of, nodes: Vec::new() },
+            _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
         Release { result: Err(error), haunted: self.keep().is_zero() }
@@ -99,15 +102,15 @@ impl Core {
     }
 
     fn grant_round(&self, keep: Duration, by: Tick, is_orderly: bool, ask: Ask<'_>) -> Ballot {
-        let next = granted_id();
-        let grant = Grant {
-            next: &next,
+        // Without random numbers there is no grant: the lock is freed for real.
+        let next = if is_orderly { granted_id().ok() } else { None };
+        let grant = next.as_ref().map(|next| Grant {
+            next,
             span: grant_span(self.terms.lease),
             chain: self.origin.chain,
-            with_fence: self.quorum.are_fences_wanted(),
-        };
-        let waiter = self.origin.waiter.as_deref();
-        let give_up = GiveUp { id: &self.id, keep, waiter, grant: is_orderly.then_some(grant) };
+            with_fence: self.terms.fenced,
+        });
+        let give_up = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant };
         let ballot = self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask);
         // Freed for real for those who poll, whom the next of this process must not beat to it. The number stands where other calls have a fence.
         if ballot.largest_fence() > 0 {
@@ -123,7 +126,6 @@ impl Core {
         {
             return Err(self.lost(reason));
         }
-        let tally = ballot.tally();
         let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
         // After a transmission that broke off, "not held" means that the first one had done it.
         let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.ghost;
@@ -134,29 +136,51 @@ impl Core {
         if is_confirmed(ballot) {
             return Ok(());
         }
-        Err(Error::Unconfirmed {
-            key: self.key.as_str().to_owned(),
-            confirmed: tally.yes + gone,
-            of: tally.of,
-            nodes: self.quorum.node_errors(&ballot.votes),
-        })
+        Err(self.unconfirmed(Some(ballot)))
     }
 
-    /// Gives up the lock although its guard lives; the guard reports it lost from now on. False if it was not held any more.
-    pub(crate) fn revoke(&self) -> Result<bool, Error> {
+    /// Declares the lock given up although its guard lives; the guard reports it lost from now on. False if it was not held any more. The
+    /// caller has to release it, and to call [`tell_loss`](Core::tell_loss).
+    pub(in crate::lease) fn revoke(&self) -> bool {
         self.settle();
-        if !self.state.lock().is_live() || self.is_forked_copy() {
-            return Ok(false);
+        // Its guard may have ended, or handed the lock over, since it was looked for: then the token is not ours to release.
+        !self.is_forked_copy() && self.lose(LostReason::Revoked)
+    }
+
+    /// What is to be said of a revoked lock whose release no majority confirmed.
+    pub(in crate::lease) fn unconfirmed(&self, ballot: Option<&Ballot>) -> Error {
+        let clear = |ballot: &Ballot| ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
+        Error::Unconfirmed {
+            key: self.key.as_str().to_owned(),
+            confirmed: ballot.map_or(0, clear),
+            of: self.quorum.len(),
+            nodes: ballot.map_or_else(Vec::new, |ballot| self.quorum.node_errors(&ballot.votes)),
         }
-        // Its guard may have ended, or handed the lock over, since: then the token is not ours to release.
-        if !self.lose(LostReason::Revoked) {
-            return Ok(false);
+    }
+
+    /// No round of this lease is under way. Once it is released or lost, none begins.
+    pub(in crate::lease) fn is_idle(&self) -> bool {
+        self.io.try_lock().is_some()
+    }
+
+    /// Has the release repeated in the background: no majority confirmed it.
+    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>) {
+        self.backlog.add(self.leftover());
+    }
+
+    /// What is to be released once more, for a lease whose release no majority confirmed.
+    pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
+        Leftover {
+            primitive: Arc::clone(&self.primitive),
+            id: self.id.clone(),
+            keep_until: self.born.after(self.terms.at_least),
+            ends: self.latest_end(),
+            core: Some(Arc::clone(self)),
         }
-        let release = self.release_after(self.quorum.limits.node_timeout * 2, true);
-        self.tell_loss();
-        match release.result {
-            Err(unconfirmed @ Error::Unconfirmed { .. }) => Err(unconfirmed),
-            _ => Ok(true),
-        }
+    }
+
+    /// Until when some node may have our token after a release that did not reach it.
+    pub(crate) fn latest_end(&self) -> Tick {
+        self.state.lock().latest.max(self.quorum.now().after(self.terms.lease))
     }
 }

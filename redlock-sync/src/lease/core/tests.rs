@@ -1,6 +1,8 @@
 //! One lease without its renewal thread: each round is asked for by the test, on a clock that it can move, against real servers.
 
-use std::sync::atomic::AtomicUsize;
+mod backlog;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redlock_tests::{Act, Proxy, Server, servers};
 
@@ -48,30 +50,29 @@ impl Rig {
         let key = Key::new("", KEY, 100).unwrap();
         let primitive = Arc::new(Plain { key: key.clone() });
         let (quorum, home) = (Arc::clone(&self.quorum), self.mint.home().clone());
-        Start { quorum, primitive, key, id, terms, home, origin: Origin::default() }
+        let backlog = Backlog::new(&self.quorum);
+        Start { quorum, backlog, primitive, key, id, terms, home, origin: Origin::default() }
+    }
+
+    fn start_for(&self, name: &str, terms: Terms) -> Start {
+        let key = Key::new("", name, 100).unwrap();
+        let primitive = Arc::new(Plain { key: key.clone() });
+        Start { primitive, key, ..self.start_of(self.mint.fresh(None).unwrap(), terms) }
     }
 
     /// Acquires the lock.
     fn lease(&self, terms: Terms) -> Core {
-        let start = self.start_of(self.mint.fresh(None), terms);
-        let fence = self.quorum.are_fences_wanted().then_some(0);
+        self.acquire(self.start_for(KEY, terms))
+    }
+
+    fn acquire(&self, start: Start) -> Core {
+        let fence = start.terms.fenced.then_some(0);
         let lease = Core::first_lease(&start.terms);
         let attempt = Attempt { id: &start.id, lease, fence, waiter: None, tickets: &[] };
         let call = start.primitive.acquire(&attempt);
         let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
         Core::won(start, &ballot)
-    }
-
-    /// A lock that was granted just now for this long.
-    fn granted(&self, terms: Terms, span: Duration) -> Core {
-        let id = granted_id();
-        let px = u64::try_from(span.as_millis()).unwrap();
-        for server in &self.servers {
-            server.ask::<()>(redis::cmd("SET").arg(KEY).arg(id.as_str()).arg("PX").arg(px));
-        }
-        let now = self.quorum.now();
-        Core::granted(self.start_of(id, terms), 0, now, now, span)
     }
 
     fn extensions(&self) -> usize {
@@ -167,28 +168,33 @@ fn a_rest_too_short_for_a_lease_is_not_asked_for() {
 }
 
 #[test]
-fn a_grant_gets_its_full_length_soon_and_that_is_no_renewal() {
+fn a_grant_is_renewed_at_a_third_of_its_age() {
     let rig = Rig::start(1);
-    let core = rig.granted(Terms { max_renewals: Some(1), ..terms() }, SECOND * 10);
-    assert!(rig.wait(Next::At(core.first_due())) <= GRANT_DUE);
-    for (tick, extensions) in [(1, 1), (2, 2), (3, 2)] {
-        core.tick();
-        assert_eq!(rig.extensions(), extensions, "tick {tick}");
-    }
-    assert!(is_about(rig.time_to_live(0), LEASE));
-    let brief = rig.granted(Terms { lease: SECOND * 3 / 25, ..terms() }, SECOND * 10);
-    assert!(rig.wait(Next::At(brief.first_due())) <= SECOND / 25);
+    let since = rig.quorum.now();
+    rig.clock.sleep_through(LEASE / 6);
+    let core = Core::granted(rig.start_of(granted_id().unwrap(), terms()), 0, since, LEASE);
+    assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
+    assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 6));
 }
 
 #[test]
-fn a_grant_that_is_not_renewed_gets_the_rest_of_its_lease_only() {
+fn it_is_known_when_a_hold_surely_ends() {
     let rig = Rig::start(1);
-    let core = rig.granted(Terms { renew: false, ..terms() }, SECOND * 10);
-    rig.clock.sleep_through(SECOND * 5);
-    assert!(is_about(rig.wait(core.tick()), LEASE / 3));
-    assert!(is_about(core.remaining(), LEASE - SECOND * 5));
-    assert!(is_about(rig.wait(core.tick()), LEASE - SECOND * 5));
-    assert_eq!(rig.extensions(), 1);
+    let ends = |terms: Terms| {
+        let core = rig.lease(terms);
+        assert!(rig.servers[0].del(KEY));
+        core.surely_ends().map(|end| end.since(rig.quorum.now()))
+    };
+    assert_eq!(ends(terms()), None);
+    for (terms, after) in [
+        (Terms { renew: false, ..terms() }, LEASE),
+        (Terms { max_renewals: Some(0), ..terms() }, LEASE),
+        (Terms { max_renewals: Some(2), ..terms() }, LEASE * 3),
+        (Terms { max_hold: Some(LEASE * 5), ..terms() }, LEASE * 5 + drift(LEASE)),
+    ] {
+        let end = ends(terms.clone()).unwrap();
+        assert!(is_about(end, after), "{end:?} with {terms:?}");
+    }
 }
 
 #[test]
@@ -289,6 +295,23 @@ fn a_node_that_forgot_gets_the_fence_too() {
 }
 
 #[test]
+fn a_fence_round_that_finds_a_node_without_the_lock_brings_the_end_nearer() {
+    let rig = Rig::start(3);
+    let core = rig.lease(terms());
+    rig.clock.sleep_through(LEASE / 2);
+    rig.proxies[2].refuse();
+    core.tick();
+    assert!(is_about(core.remaining(), LEASE), "two nodes were renewed");
+    rig.proxies[2].heal();
+    assert!(rig.servers[0].del(KEY));
+    redlock_tests::eventually("the third node is asked again", SOON, || {
+        let found = core.fencing_token().is_ok();
+        found && rig.proxies[2].count("fence") > 0
+    });
+    assert!(core.remaining() <= LEASE / 2, "only the third node's older lease is left: {:?}", core.remaining());
+}
+
+#[test]
 fn a_lease_that_misses_a_node_is_looked_at_soon() {
     let rig = Rig::start(3);
     rig.proxies[2].refuse();
@@ -342,23 +365,6 @@ fn what_a_release_finds_is_told() {
 }
 
 #[test]
-fn a_lease_is_revoked_once() {
-    let rig = Rig::start(1);
-    let core = rig.lease(terms());
-    assert_eq!(core.revoke(), Ok(true));
-    assert_eq!(rig.servers[0].get(KEY), None);
-    assert_eq!(core.revoke(), Ok(false));
-    assert_eq!(reason(&core), Some(LostReason::Revoked));
-    let released = rig.lease(terms());
-    released.release(SECOND);
-    assert_eq!(released.revoke(), Ok(false));
-    let unreachable = rig.lease(terms());
-    rig.proxies[0].refuse();
-    assert!(matches!(unreachable.revoke(), Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })));
-    assert_eq!(reason(&unreachable), Some(LostReason::Revoked), "its guard may not go on");
-}
-
-#[test]
 fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
     let core = rig.lease(terms());
@@ -383,7 +389,7 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     let registry = crate::lease::Registry::default();
     let core = || {
         let now = rig.quorum.now();
-        Arc::new(Core::granted(rig.start_of(granted_id(), terms()), 0, now, now, LEASE))
+        Arc::new(Core::granted(rig.start_of(granted_id().unwrap(), terms()), 0, now, LEASE))
     };
     let living: Vec<_> = (0..40).map(|_| core()).collect();
     for alive in &living {

@@ -129,8 +129,11 @@ fn expect_would_deadlock<T>(outcome: Result<T, Error>) {
     assert!(error.to_string().contains(KEY), "{error}");
 }
 
-fn expect_busy<T>(outcome: Result<T, Error>) {
-    let Error::Busy { key, retry_after: Some(left) } = err(outcome) else { panic!("not busy with a time") };
+fn expect_busy<T>(outcome: Result<T, Error>, is_own: bool) {
+    let Error::Busy { key, expires_in: Some(left), by_this_thread } = err(outcome) else {
+        panic!("not busy with a time")
+    };
+    assert_eq!(by_this_thread, is_own);
     assert_eq!(key, KEY);
     assert!(left > Duration::ZERO && left <= Duration::from_secs(30), "{left:?}");
 }
@@ -144,18 +147,18 @@ fn fault_32_a_thread_is_told_that_it_would_wait_for_itself() {
         // Clones and other handles are the same client and the same lock.
         silently(rig, || expect_would_deadlock(once.clone().lock()));
         silently(rig, || expect_would_deadlock(locks.clone().mutex(KEY).lock()));
-        silently(rig, || expect_busy(once.try_lock()));
-        silently(rig, || expect_busy(once.try_lock_for(SOON)));
+        silently(rig, || expect_busy(once.try_lock(), true));
+        silently(rig, || expect_busy(once.try_lock_for(SOON), true));
         silently(rig, || expect_would_deadlock(nested.lock()));
-        silently(rig, || expect_busy(nested.try_lock()));
-        silently(rig, || expect_busy(nested.try_lock_for(SOON)));
+        silently(rig, || expect_busy(nested.try_lock(), true));
+        silently(rig, || expect_busy(nested.try_lock_for(SOON), true));
         guard.unlock().unwrap();
         drop(once.lock().unwrap());
 
         let outer = nested.lock().unwrap();
         silently(rig, || expect_would_deadlock(once.lock()));
-        silently(rig, || expect_busy(once.try_lock()));
-        silently(rig, || expect_busy(once.try_lock_for(SOON)));
+        silently(rig, || expect_busy(once.try_lock(), true));
+        silently(rig, || expect_busy(once.try_lock_for(SOON), true));
         let inner = silently(rig, || nested.lock().unwrap());
         drop(outer);
         silently(rig, || expect_would_deadlock(once.lock()));
@@ -193,10 +196,10 @@ fn fault_32_other_threads_and_clients_do_wait<K: Kind>() {
         let lock = K::new(&locks, KEY);
         let guard = lock.lock().unwrap();
         // Another client in this thread knows nothing of it, so that this would be a real deadlock: only the timed forms are tried.
-        expect_busy(K::new(&rig.client(), KEY).try_lock_for(ms(30)));
+        expect_busy(K::new(&rig.client(), KEY).try_lock_for(ms(30)), false);
         thread::scope(|scope| {
-            scope.spawn(|| expect_busy(lock.try_lock()));
-            scope.spawn(|| expect_busy(lock.try_lock_for(ms(30))));
+            scope.spawn(|| expect_busy(lock.try_lock(), false));
+            scope.spawn(|| expect_busy(lock.try_lock_for(ms(30)), false));
         });
         K::unlock(guard).unwrap();
     });

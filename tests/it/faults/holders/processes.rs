@@ -1,4 +1,4 @@
-//! Processes that fork, exit, or are killed with a guard alive.
+//! Processes that fork, exit, or are killed with a guard alive; and one that can start no threads.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -65,6 +65,24 @@ impl Drop for Agent {
         drop(self.process.kill());
         drop(self.process.wait());
     }
+}
+
+/// The threads that make connections are started by the first use.
+#[test]
+fn fault_41_a_system_that_starts_no_thread() {
+    for_sizes(&[1, 3], |rig| {
+        let output = Command::new(env!("CARGO_BIN_EXE_agent")).arg("starved").args(rig.urls()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        let [first, second, last] = lines[..] else { panic!("{said}") };
+        for line in [first, second] {
+            assert!(line.starts_with("unavailable ") && line.contains("cannot start the threads"), "{said}");
+        }
+        assert_eq!(last, "ok");
+        let heard = String::from_utf8(output.stderr).unwrap();
+        assert!(!heard.contains("panicked"), "{heard}");
+    });
 }
 
 fn fault_28_a_forked_copy_is_inert<K: Kind>() {

@@ -148,7 +148,7 @@ fn fault_37_a_tie_ends_at_once_as_busy<K: Kind>() {
         let patient = rig.builder().node_timeout(Duration::from_secs(3)).build().unwrap();
         let lock = K::new(&patient, KEY);
         let (tie, took) = timed(|| lock.try_lock());
-        let Error::Busy { retry_after: Some(left), .. } = err(tie) else { panic!("a tie is not busy") };
+        let Error::Busy { expires_in: Some(left), .. } = err(tie) else { panic!("a tie is not busy") };
         assert!(left > ms(50_000) && left <= ms(60_000), "{left:?}");
         assert!(took < ms(1500), "{took:?}");
         assert!(ours.iter().all(|server| !exists(server, KEY)), "our half of the tie was left behind");
@@ -172,12 +172,16 @@ fn fault_37_two_racers_at_even_n_both_get_through<K: Kind>() {
     for_sizes(&[2, 4], |rig| race::<K>(rig, 2, 10));
 }
 
-/// Makes the connections, and has each acquire from then on raise the fence, by which a late one can be seen.
+/// A lock whose acquire raises the fence, by which a late one can be seen.
+fn fenced<K: Kind>(locks: &Redlock, key: &str) -> K {
+    K::new(locks, key).fenced(true)
+}
+
+/// Makes the connections, and has the servers learn the scripts.
 fn use_once<K: Kind>(locks: &Redlock) {
-    let guard = K::new(locks, "before").lock().unwrap();
+    let guard = fenced::<K>(locks, "before").lock().unwrap();
     guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();
-    K::unlock(K::new(locks, "before").lock().unwrap()).unwrap();
 }
 
 /// A client whose connections are there.
@@ -234,7 +238,7 @@ fn expect_clean(rig: &Rig, key: &str) {
 fn fault_40_the_deadline_passes_while_requests_are_under_way<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         silenced::<K>(rig, |locks, wait, key| {
-            let (late, took) = timed(|| K::new(locks, key).try_lock_for(wait));
+            let (late, took) = timed(|| fenced::<K>(locks, key).try_lock_for(wait));
             expect_in_time(wait, took);
             assert!(took >= wait, "{took:?} for a wait of {wait:?}");
             let error = err(late);
@@ -254,7 +258,7 @@ fn fault_40_so_it_does_for_those_in_line<K: Kind>() {
             thread::scope(|scope| {
                 for _ in 0..5 {
                     scope.spawn(|| {
-                        let (late, took) = timed(|| K::new(locks, key).try_lock_for(wait));
+                        let (late, took) = timed(|| fenced::<K>(locks, key).try_lock_for(wait));
                         expect_in_time(wait, took);
                         let error = err(late);
                         assert!(error.is_unavailable(), "{error}");
@@ -268,7 +272,7 @@ fn fault_40_so_it_does_for_those_in_line<K: Kind>() {
 fn fault_40_lock_without_a_deadline_gives_up_too<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         silenced::<K>(rig, |locks, patience, key| {
-            let (late, took) = timed(|| K::new(locks, key).lock());
+            let (late, took) = timed(|| fenced::<K>(locks, key).lock());
             expect_in_time(patience, took);
             assert!(err(late).is_unavailable());
         });
@@ -291,7 +295,7 @@ fn fault_40_a_majority_that_answers_is_enough<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
         let locks = connected::<K>(rig, SOON);
         rig.proxies[rig.majority().len()..].iter().for_each(Proxy::black_hole);
-        let (guard, took) = timed(|| K::new(&locks, KEY).try_lock_for(Duration::ZERO));
+        let (guard, took) = timed(|| fenced::<K>(&locks, KEY).try_lock_for(Duration::ZERO));
         expect_in_time(Duration::ZERO, took);
         K::unlock(guard.unwrap()).unwrap();
         expect_clean(rig, KEY);

@@ -8,7 +8,8 @@ use redlock_sync::{Error, LostReason, Redlock};
 use redlock_tests::{Act, Fault, Proxy, Server, eventually, poll};
 
 use crate::faults::support::{
-    LONG, NODE_TIMEOUT, PATIENT, Rig, SLACK, SOON, assert_misuse, for_each_n, lost_at_own_deadline, nodes_named, within,
+    LONG, NODE_TIMEOUT, PATIENT, Rig, SLACK, SOON, assert_misuse, for_each_n, lost_at_own_deadline, nodes_named,
+    refused_at_once, within,
 };
 use crate::kinds::{Kind, each_kind};
 
@@ -28,17 +29,6 @@ each_kind!(
     fault_22_snapshots_fail,
     fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left,
 );
-
-/// Asserts that a lock is not to be had, at once and not at some deadline, by none of the ways to ask for it.
-fn refused_at_once<K: Kind>(locks: &Redlock) -> Error {
-    let lock = K::new(locks, "a");
-    let first = within(NODE_TIMEOUT, "lock()", || lock.lock().err().unwrap());
-    let second = within(NODE_TIMEOUT, "try_lock_for()", || lock.try_lock_for(SOON).err().unwrap());
-    let third = within(NODE_TIMEOUT, "try_lock()", || lock.try_lock().err().unwrap());
-    let config = |error: &Error| matches!(error, Error::Config { .. });
-    assert!(config(&first) && config(&second) && config(&third), "{first}; {second}; {third}");
-    first
-}
 
 fn fault_17_a_full_server<K: Kind>() {
     for_each_n(&[1, 3, 5], |n| {
@@ -254,15 +244,15 @@ fn fault_21_a_user_without_permission<K: Kind>() {
         assert_misuse(&refused_at_once::<K>(&locks()), &address, "permission|user");
         assert_eq!(server.get("a"), None, "nothing is left behind with `{rules}`");
     }
-    // TIME is needed by fences, and to wait for somebody.
-    user("~* +@all -time");
-    let timeless = locks();
-    let guard = K::new(&timeless, "a").lease(LONG).lock().unwrap();
-    assert_misuse(&guard.fencing_token().unwrap_err(), &address, "permission|user");
-    guard.check().unwrap();
+    // Taken away after it was asked for: an acquire that raises the fence notices when the key is set already.
+    user("~* +@all");
+    let fenced = locks();
+    let guard = K::new(&fenced, "a").lock().unwrap();
+    guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();
-    // From then on each acquire would raise the fence; that it fails is noticed when the key is set already.
-    assert_misuse(&refused_at_once::<K>(&timeless), &address, "permission|user");
+    user("~* +@all -time");
+    let error = K::new(&fenced, "a").fenced(true).try_lock().err().unwrap();
+    assert_misuse(&error, &address, "permission|user");
     assert_eq!(server.get("a"), None, "nothing is left behind without TIME");
     // Taken away while the lock is held.
     user("~* +@all -info");
@@ -297,7 +287,10 @@ fn fault_21_a_wrong_password_among_the_nodes<K: Kind>() {
 }
 
 fn assert_named(error: &Error, said: &str) {
-    assert!(error.is_unavailable() && nodes_named(error).iter().all(|(_, text)| text.contains(said)), "{error}");
+    assert!(
+        !nodes_named(error).is_empty() && nodes_named(error).iter().all(|(_, text)| text.contains(said)),
+        "{error}"
+    );
 }
 
 /// What must hold on a server that refuses all writes with this error.
@@ -318,8 +311,9 @@ fn refuses_writes<K: Kind>(rig: &Rig, code: &str, refuse: impl Fn(), allow: impl
     assert_eq!(reason, LostReason::Unreachable);
     allow();
     assert!(K::unlock(held).unwrap_err().is_lost());
-    // What the release could not take away keeps others out, but not the process that left it.
-    assert!(K::new(&rig.open_direct(), "b").try_lock().err().unwrap().is_busy());
+    // What the release could not take away is taken away now, though its lease is long.
+    let other = K::new(&rig.open_direct(), "b");
+    eventually("the release is repeated", SOON, || other.try_lock().is_ok_and(|guard| K::unlock(guard).is_ok()));
     K::unlock(K::new(&locks, "b").try_lock_for(SOON).unwrap()).unwrap();
     assert!(rig.is_free("b"));
 }

@@ -140,7 +140,7 @@ fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
         let held: Vec<_> = rig.proxies[..rig.need()].iter().map(|proxy| proxy.on("acquire", Act::Hold)).collect();
-        let lock = K::new(&locks, "a").lease(LONG);
+        let lock = K::new(&locks, "a").fenced(true).lease(LONG);
         let error = within(2 * NODE_TIMEOUT, "try_lock()", || lock.try_lock().err().unwrap());
         assert!(error.is_unavailable(), "{error}");
         assert_eq!(nodes_named(&error).len(), rig.need());
@@ -157,16 +157,13 @@ fn fault_08_an_acquire_arrives_after_its_release<K: Kind>() {
 fn fault_08_a_late_acquire_and_a_server_that_does_not_know_the_release<K: Kind>() {
     let rig = Rig::start(1);
     let locks = rig.open();
-    let asks_for_fences = K::new(&locks, "first").lease(LONG).lock().unwrap();
-    asks_for_fences.fencing_token().unwrap();
-    let other = K::new(&locks, "other").lease(LONG).lock().unwrap(); // The server knows that acquire from here on.
+    let other = K::new(&locks, "other").fenced(true).lease(LONG).lock().unwrap(); // The server knows that acquire from here on.
     let held = rig.proxies[0].on("acquire", Act::Hold);
-    assert!(K::new(&locks, "a").lease(LONG).try_lock().is_err());
+    assert!(K::new(&locks, "a").fenced(true).lease(LONG).try_lock().is_err());
     held.release();
     eventually("the late acquire is applied", SOON, || rig.servers[0].get("{a}:fence").is_some());
     eventually("nothing stays", SOON, || rig.is_free("a"));
     K::unlock(other).unwrap();
-    K::unlock(asks_for_fences).unwrap();
 }
 
 /// A node's vote comes after the lock was taken without it, and after it was given up.
@@ -175,7 +172,7 @@ fn fault_08_a_late_vote_of_a_round_that_was_won<K: Kind>() {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
         let held = rig.proxies[0].on("acquire", Act::Hold);
-        let guard = K::new(&locks, "a").lease(LONG).try_lock().unwrap();
+        let guard = K::new(&locks, "a").fenced(true).lease(LONG).try_lock().unwrap();
         assert_eq!(rig.holding("a", guard.id().as_str()), n - 1);
         K::unlock(guard).unwrap();
         held.release();

@@ -16,3 +16,16 @@ pub(crate) fn main() {
     let was_set = Redlock::set_default(Redlock::open("redis://other/").unwrap()).is_ok();
     assert_eq!(was_set, shop().is_err());
 }
+
+/// Closes the client that the environment made, and replaces it by one of another server.
+pub(crate) fn replaced() {
+    let closed = Redlock::default_client().unwrap();
+    assert!(shop().is_ok());
+    closed.close().unwrap();
+    assert_eq!(shop(), Err(Error::Closed));
+    println!("closed");
+
+    let other = std::env::var("REDLOCK_TEST_OTHER").unwrap();
+    Redlock::set_default(Redlock::open(other).unwrap()).unwrap();
+    main();
+}

@@ -93,7 +93,7 @@ fn fork(kind: &str, key: &str, urls: &[String]) {
 }
 
 /// Runs the work in a forked child, waits for its end, and asserts that it went well.
-fn in_a_child(work: impl FnOnce()) {
+pub(crate) fn in_a_child(work: impl FnOnce()) {
     // SAFETY: the child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());
@@ -122,9 +122,14 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-fn hear(urls: &[String]) {
+/// From now on the library's records of this level and above are written to stdout.
+pub(crate) fn listen(level: log::LevelFilter) {
     log::set_logger(&Logger).unwrap();
-    log::set_max_level(log::LevelFilter::Warn);
+    log::set_max_level(level);
+}
+
+fn hear(urls: &[String]) {
+    listen(log::LevelFilter::Warn);
     let locks = client(urls, Duration::from_secs(30));
     for _ in 0..3 {
         drop(locks.mutex("heard").lock().unwrap());

@@ -1,0 +1,163 @@
+//! Releases that no majority of the nodes has confirmed: repeated in the background until one has, or the lease has ended by itself.
+//!
+//! Only releases are sent from here, compared with a token that is never used again, so a late or doubled one does no harm. All that are due go
+//! out in one call, however many they are: a server that hung while everybody released gets them all when it is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::Core;
+use super::giving_up::is_confirmed;
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::primitive::{Primitive, release_all};
+use crate::quorum::{Ballot, Quorum};
+use crate::sabotage;
+use crate::token::LockId;
+
+/// Most releases that are remembered; the one whose lease ends first makes room.
+const MOST: usize = 4096;
+/// Most locks in one call, so that the server is not kept from others for long.
+const MOST_IN_A_CALL: usize = 512;
+/// The pause before the first repetition. Each later one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A token that is to be gone from the servers.
+#[derive(Debug, Clone)]
+pub(crate) struct Leftover {
+    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) id: LockId,
+    /// From a minimum hold: the key has to stay until then.
+    pub(crate) keep_until: Tick,
+    /// No node keeps the token for longer.
+    pub(crate) ends: Tick,
+    /// The lease, if there was one: a round of it that is still under way goes first.
+    pub(crate) core: Option<Arc<Core>>,
+}
+
+impl Leftover {
+    fn is_idle(&self) -> bool {
+        self.core.as_ref().is_none_or(|core| core.is_idle())
+    }
+}
+
+/// Gives up all of these, together. Returns those that no majority confirmed, each with what the nodes said, if they were asked.
+fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<(Leftover, Option<Ballot>)> {
+    // A round of a lease that is under way could set its token again behind the release.
+    let (idle, mut left): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one, None)).partition(|(one, _)| one.is_idle());
+    for batch in idle.chunks(MOST_IN_A_CALL) {
+        let now = quorum.now();
+        let locks = batch.iter().map(|(one, _)| (&*one.primitive, &one.id, one.keep_until.since(now)));
+        let ballots = quorum.round_about_many(&release_all(locks), batch.len(), by);
+        let unconfirmed = batch.iter().zip(ballots).filter(|(_, ballot)| !is_confirmed(ballot));
+        left.extend(unconfirmed.map(|((one, _), ballot)| (one.clone(), Some(ballot))));
+    }
+    left
+}
+
+/// The releases of one client that are still to be confirmed.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    quorum: Arc<Quorum>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    list: Vec<Leftover>,
+    /// A repetition is planned or under way.
+    is_planned: bool,
+    is_closed: bool,
+}
+
+impl Backlog {
+    pub(crate) fn new(quorum: &Arc<Quorum>) -> Arc<Backlog> {
+        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default() })
+    }
+
+    /// Gives up all these locks, and what is overdue, together and within two node timeouts. Their guards report them lost. Returns how many
+    /// were held.
+    ///
+    /// # Errors
+    /// `Unconfirmed` for the first lock whose release no majority confirmed.
+    pub(crate) fn revoke(self: &Arc<Self>, held: Vec<Arc<Core>>, overdue: Vec<Leftover>) -> Result<usize, Error> {
+        let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
+        let all = revoked.iter().map(Core::leftover).chain(overdue).collect();
+        let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
+        for core in &revoked {
+            core.tell_loss();
+        }
+        let error = left.iter().find_map(|(one, ballot)| Some(one.core.as_ref()?.unconfirmed(ballot.as_ref())));
+        for (one, _) in left {
+            self.add(one);
+        }
+        error.map_or(Ok(revoked.len()), Err)
+    }
+
+    fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<(Leftover, Option<Ballot>)> {
+        let pause = self.quorum.limits.node_timeout / 10;
+        let mut left = give_up(&self.quorum, all, self.quorum.round_deadline());
+        while !left.is_empty() && self.quorum.now().after(pause) < by {
+            self.quorum.clock.sleep(pause);
+            let again = left.into_iter().map(|(one, _)| one).collect();
+            left = give_up(&self.quorum, again, self.quorum.round_deadline().min(by));
+        }
+        left
+    }
+
+    /// Has a release repeated until a majority of the nodes confirms it, or the lease has ended.
+    pub(crate) fn add(self: &Arc<Self>, leftover: Leftover) {
+        if sabotage::is("release-gives-up") {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return;
+        }
+        if state.list.len() >= MOST
+            && let Some(first) = (0..state.list.len()).min_by_key(|&i| state.list.get(i).map(|one| one.ends))
+        {
+            state.list.swap_remove(first);
+        }
+        state.list.push(leftover);
+        if !std::mem::replace(&mut state.is_planned, true) {
+            self.plan(FIRST_PAUSE);
+        }
+    }
+
+    #[cfg(test)]
+    pub(in crate::lease) fn is_idle(&self) -> bool {
+        !self.state.lock().is_planned
+    }
+
+    /// Ends all repetitions, for good. Returns what is still to be released.
+    pub(crate) fn close(&self) -> Vec<Leftover> {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        std::mem::take(&mut state.list)
+    }
+
+    /// The job keeps this alive: a guard may be the last that remembers its client.
+    fn plan(self: &Arc<Self>, pause: Duration) {
+        let this = Arc::clone(self);
+        self.quorum.nodes.background().after(pause, move || this.repeat(pause));
+    }
+
+    fn repeat(self: &Arc<Self>, pause: Duration) {
+        let all = std::mem::take(&mut self.state.lock().list);
+        let now = self.quorum.now();
+        let due = all.into_iter().filter(|one| one.ends > now).collect();
+        let left = give_up(&self.quorum, due, self.quorum.round_deadline());
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            state.list.extend(left.into_iter().map(|(one, _)| one));
+        }
+        state.is_planned = !state.list.is_empty();
+        if state.is_planned {
+            self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
+        }
+    }
+}

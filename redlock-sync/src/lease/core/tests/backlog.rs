@@ -1,0 +1,73 @@
+//! Giving up many locks at once, and releases that are repeated.
+
+use super::*;
+
+/// Gives up what is held, as `unlock_all` does.
+fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
+    Backlog::new(&rig.quorum).revoke(vec![Arc::clone(core)], Vec::new())
+}
+
+#[test]
+fn a_lease_is_revoked_once() {
+    let rig = Rig::start(1);
+    let core = Arc::new(rig.lease(terms()));
+    assert_eq!(revoke(&rig, &core), Ok(1));
+    assert_eq!(rig.servers[0].get(KEY), None);
+    assert_eq!(revoke(&rig, &core), Ok(0));
+    assert_eq!(reason(&core), Some(LostReason::Revoked));
+    let released = Arc::new(rig.lease(terms()));
+    released.release(SECOND);
+    assert_eq!(revoke(&rig, &released), Ok(0));
+    let unreachable = Arc::new(rig.lease(terms()));
+    rig.proxies[0].refuse();
+    assert!(matches!(revoke(&rig, &unreachable), Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })));
+    assert_eq!(reason(&unreachable), Some(LostReason::Revoked), "its guard may not go on");
+}
+
+#[test]
+fn all_that_is_revoked_goes_in_one_call() {
+    let rig = Rig::start(3);
+    let lease = |name: &str, at_least| {
+        let start = rig.start_for(name, Terms { at_least, ..terms() });
+        Arc::new(rig.acquire(start))
+    };
+    let cores = vec![lease("a", Duration::ZERO), lease("b", LEASE / 2), lease("c", Duration::ZERO)];
+    assert!(rig.servers.iter().all(|server| server.del("c")));
+    let before = rig.proxies[0].count("release");
+    assert_eq!(Backlog::new(&rig.quorum).revoke(cores.clone(), Vec::new()), Ok(3));
+    assert_eq!(rig.proxies[0].count("release"), before + 1);
+    assert!(rig.servers.iter().all(|server| server.keys() == ["b"]), "a minimum hold is kept");
+    assert!(cores.iter().all(|core| reason(core) == Some(LostReason::Revoked)));
+}
+
+#[test]
+fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
+    let rig = Rig::start(3);
+    let core = Arc::new(rig.lease(terms()));
+    rig.proxies.iter().for_each(Proxy::refuse);
+    core.release(SECOND).result.unwrap_err();
+    core.keep_releasing();
+    rig.proxies.iter().for_each(Proxy::heal);
+    redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
+}
+
+#[test]
+fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
+    let rig = Rig::start(1);
+    let backlog = Backlog::new(&rig.quorum);
+    let leftover = |ends| {
+        let id = rig.mint.fresh(None).unwrap();
+        let core = rig.lease(terms());
+        assert!(rig.servers[0].del(KEY));
+        crate::lease::Leftover { primitive: Arc::clone(&core.primitive), id, keep_until: Tick::ZERO, ends, core: None }
+    };
+    let later = rig.quorum.now().after(LEASE);
+    backlog.add(leftover(rig.quorum.now()));
+    backlog.add(leftover(later));
+    rig.proxies[0].wait_count("release", 1, SOON);
+    redlock_tests::eventually("no more is planned", SOON, || backlog.is_idle());
+    assert_eq!(rig.proxies[0].count("release"), 1, "both in one call, and one of them was over");
+    assert_eq!(backlog.close().len(), 0);
+    backlog.add(leftover(later));
+    assert!(backlog.is_idle());
+}

@@ -1,0 +1,45 @@
+-- Runs before the scripts that acquire. If it is asked to, it checks that this user may run the commands of all scripts, before anything is set:
+-- otherwise a lock could be taken that cannot be released.
+-- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
+-- ARGV: the last one is `check` if it is asked to, and is removed
+-- replies an error with the commands that the user may not run; if there are none, the script behind this continues
+if ARGV[#ARGV] == 'check' then
+  local missing = {}
+  local function need(command, ...)
+    local is_allowed
+    if redis.acl_check_cmd then
+      -- This runs nothing, and leaves no entry in the ACL LOG. The call has to be complete, since the server reads the keys in it. A command that
+      -- the server does not know raises an error.
+      local is_known, answer = pcall(redis.acl_check_cmd, command, ...)
+      is_allowed = is_known and answer
+    else
+      -- Redis 6 only tells when the command is run.
+      local reply = redis.pcall(command, ...)
+      is_allowed = type(reply) ~= 'table' or not reply.err or not string.find(reply.err, "can't run this command", 1, true)
+    end
+    if not is_allowed then missing[#missing + 1] = command end
+  end
+  -- None of these changes anything if it is run: it only reads, or its arguments are refused after the permissions have been checked.
+  need('SET', KEYS[1], '', 'NX', 'XX')
+  need('GET', KEYS[2])
+  need('PEXPIRE', KEYS[2], 'never')
+  need('PTTL', KEYS[1])
+  need('EXISTS', KEYS[4])
+  need('TIME')
+  need('LINDEX', KEYS[3], 0)
+  need('ZADD', KEYS[4], 'never', '')
+  need('ZREM', KEYS[4], '')
+  need('ZCARD', KEYS[4])
+  need('ZCOUNT', KEYS[4], 'never', 'never')
+  need('ZSCORE', KEYS[4], '')
+  need('ZREMRANGEBYSCORE', KEYS[4], 'never', 'never')
+  if redis.acl_check_cmd then
+    need('DEL', KEYS[1], KEYS[3])
+    need('RPUSH', KEYS[3], '')
+    need('EVALSHA', '', 4, KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+  else
+    need('DEL', KEYS[4] .. ':none')
+  end
+  ARGV[#ARGV] = nil
+  if #missing > 0 then return redis.error_reply('NOPERM this user may not run ' .. table.concat(missing, ', ')) end
+end

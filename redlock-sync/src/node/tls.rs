@@ -1,0 +1,92 @@
+//! What an error of TLS means: some stay until a certificate or a setting is changed, and trying again does not help.
+//!
+//! The `redis` crate passes rustls's errors on inside its own. Here they are taken out again.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use redis::RedisError;
+use rustls::{AlertDescription, CertificateError, Error};
+
+/// Why the server, or the certificates of this machine, have to be changed; nothing for an error that can pass.
+pub(super) fn refusal(error: &RedisError) -> Option<String> {
+    let cause: &(dyn StdError + 'static) = &**error.source()?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    match (cause.downcast_ref::<io::Error>(), cause.downcast_ref::<Error>()) {
+        (Some(io), _) => io.get_ref()?.downcast_ref().and_then(meaning),
+        (None, Some(tls)) => meaning(tls).or_else(|| Some(prepared(tls))),
+        // A name that cannot be in a certificate, or certificates that cannot be read: neither is sent to the server.
+        (None, None) => error.is_io_error().then(|| prepared(cause)),
+    }
+}
+
+/// What was wrong before anything was sent.
+fn prepared(error: &dyn StdError) -> String {
+    format!(
+        "TLS cannot be set up: {error} (certificates are read from SSL_CERT_FILE and SSL_CERT_DIR, else from the system)"
+    )
+}
+
+/// What an error in the talk with the server means, if it lasts.
+fn meaning(error: &Error) -> Option<String> {
+    use AlertDescription::{CertificateRequired, HandshakeFailure, InsufficientSecurity, ProtocolVersion};
+    let remedy = match error {
+        Error::InvalidCertificate(why) => certificate_remedy(why),
+        Error::AlertReceived(CertificateRequired) => {
+            "the server asks for a client certificate, which this library cannot give: set `tls-auth-clients no` there"
+        }
+        // What TLS 1.2 has for that, among other things.
+        Error::AlertReceived(HandshakeFailure) => {
+            "most likely the server asks for a client certificate, which this library cannot give: set `tls-auth-clients no` there"
+        }
+        Error::AlertReceived(ProtocolVersion | InsufficientSecurity) | Error::PeerIncompatible(_) => {
+            "let the server accept TLS 1.2 or 1.3"
+        }
+        Error::InvalidMessage(_) => "what listens on this port does not speak TLS: give `redis://`, or the port of TLS",
+        _ => return None,
+    };
+    Some(format!("TLS: {error} ({remedy})"))
+}
+
+fn certificate_remedy(why: &CertificateError) -> &'static str {
+    match why {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "give the URL a host name for which the server's certificate is valid"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "renew the server's certificate",
+        _ => {
+            "trust the authority that signed the server's certificate: name its file in SSL_CERT_FILE, or add it to the system's certificates"
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    fn of(error: Error) -> Option<String> {
+        refusal(&io::Error::new(io::ErrorKind::InvalidData, error).into())
+    }
+
+    #[test]
+    fn what_lasts_is_told_with_a_remedy() {
+        let says = |error: Error, words: &str| of(error).is_some_and(|why| why.contains(words));
+        assert!(says(CertificateError::UnknownIssuer.into(), "SSL_CERT_FILE"));
+        assert!(says(CertificateError::NotValidForName.into(), "host name"));
+        assert!(says(CertificateError::Expired.into(), "renew"));
+        assert!(says(Error::AlertReceived(AlertDescription::CertificateRequired), "tls-auth-clients no"));
+        assert!(says(Error::AlertReceived(AlertDescription::ProtocolVersion), "1.2"));
+        assert!(says(rustls::InvalidMessage::InvalidContentType.into(), "redis://"));
+        let odd: RedisError = rustls::pki_types::ServerName::try_from("a b").unwrap_err().into();
+        assert!(refusal(&odd).is_some_and(|why| why.contains("cannot be set up")));
+    }
+
+    #[test]
+    fn what_can_pass_is_none() {
+        assert_eq!(of(Error::AlertReceived(AlertDescription::InternalError)), None);
+        assert_eq!(of(Error::HandshakeNotComplete), None);
+        assert_eq!(refusal(&io::Error::from(io::ErrorKind::ConnectionReset).into()), None);
+        assert_eq!(refusal(&(redis::ErrorKind::Io, "could not resolve to any addresses").into()), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Servers in a mode that the library does not support: members of a cluster, and Sentinels.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_sync::Redlock;
+use redlock_tests::{Proxy, Server, eventually};
+
+use crate::faults::support::{LONG, NODE_TIMEOUT, Rig, SOON, assert_misuse, refused_at_once, within};
+use crate::kinds::{Kind, each_kind};
+
+each_kind!(
+    fault_20_a_member_of_a_cluster,
+    fault_20_a_member_of_a_cluster_that_hides_info,
+    fault_20_a_sentinel,
+    fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes,
+);
+
+/// A cluster of one server that has these slots.
+fn member(slots: Range<u32>) -> Server {
+    let server = Server::builder().arg("--cluster-enabled").arg("yes").start();
+    server.ask::<()>(cmd("CLUSTER").arg("ADDSLOTS").arg(slots.collect::<Vec<_>>()));
+    server
+}
+
+/// Also a member that has all slots, and so could serve every key for now.
+fn fault_20_a_member_of_a_cluster<K: Kind>() {
+    let server = member(0..16384);
+    let state = || server.ask::<String>(cmd("CLUSTER").arg("INFO"));
+    eventually("the cluster is up", SOON, || state().contains("cluster_state:ok"));
+    for database in ["", "1"] {
+        let locks = Redlock::open(server.url() + database).unwrap();
+        let error = refused_at_once::<K>(&locks);
+        assert_misuse(&error, &server.addr().to_string(), "belongs to a Redis Cluster");
+        assert!(error.to_string().contains("give the client servers that stand alone"), "{error}");
+        assert_misuse(&K::new(&locks, "a").inspect().unwrap_err(), &server.addr().to_string(), "Redis Cluster");
+    }
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+/// Such a member is only noticed by a key whose slot it does not have.
+fn fault_20_a_member_of_a_cluster_that_hides_info<K: Kind>() {
+    let server = member(0..8192);
+    server.ask::<()>(cmd("CONFIG").arg("SET").arg("cluster-require-full-coverage").arg("no"));
+    server.ask::<()>(cmd("ACL").arg(&["SETUSER", "shy", "on", ">pw", "~*", "+@all", "-info"]));
+    let url = format!("redis://shy:pw@{}/", server.addr());
+    let locks = Redlock::builder().node(url).unavailable_after(Duration::ZERO).build().unwrap();
+    // `b` has slot 3300, and `a` has 15495.
+    eventually("a key of the server's own slots can be locked", SOON, || K::new(&locks, "b").lock().is_ok());
+    let error = K::new(&locks, "a").lock().err().unwrap();
+    assert!(error.is_unavailable() && error.to_string().contains("CLUSTERDOWN"), "{error}");
+}
+
+fn fault_20_a_sentinel<K: Kind>() {
+    let sentinel = Server::builder().sentinel().start();
+    for database in ["", "1"] {
+        let locks = Redlock::open(sentinel.url() + database).unwrap();
+        let error = refused_at_once::<K>(&locks);
+        assert_misuse(&error, &sentinel.addr().to_string(), "is a Redis Sentinel");
+        assert!(error.to_string().contains("give the client the servers that it watches"), "{error}");
+    }
+}
+
+/// No votes, but no reason either to refuse what the others grant.
+fn fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes<K: Kind>() {
+    let rig = Rig::start(3);
+    let others = [member(0..16384), Server::builder().sentinel().start()];
+    let urls = rig.proxies.iter().map(Proxy::url).chain(others.iter().map(Server::url));
+    let builder = Redlock::builder().nodes(urls).restart_guard(false).lease(LONG).node_timeout(NODE_TIMEOUT);
+    let locks = builder.build().unwrap();
+    let guard = within(NODE_TIMEOUT, "lock()", || K::new(&locks, "a").lock().unwrap());
+    assert_eq!(rig.holding("a", guard.id().as_str()), 3);
+    guard.extend(LONG).unwrap();
+    guard.fencing_token().unwrap();
+    K::unlock(guard).unwrap();
+    assert!(rig.is_free("a"));
+}

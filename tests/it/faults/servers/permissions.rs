@@ -1,0 +1,256 @@
+//! Users without all permissions that a lock needs (21).
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::{Error, Redlock};
+use redlock_tests::{Server, eventually};
+
+use crate::faults::support::{LONG, NODE_TIMEOUT, SLACK, SOON, assert_misuse, refused_at_once, within};
+use crate::kinds::{Kind, each_kind};
+
+each_kind!(
+    fault_21_the_documented_permissions_are_enough,
+    fault_21_each_needed_permission_is_asked_for_before_anything_is_set,
+    fault_21_what_may_be_left_out_is_not_missed,
+    fault_21_keys_beside_the_lock_that_are_forbidden,
+    fault_21_a_permission_that_is_taken_away_and_given_back,
+    fault_21_a_command_that_the_server_does_not_have,
+);
+
+/// Of the documented permissions, those that may be left out.
+const OPTIONAL: [&str; 5] = ["+blpop", "+client|id", "+client|unblock", "+info", "+select"];
+
+/// The words of the line in the documentation, behind `ACL SETUSER`.
+fn documented() -> Vec<String> {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../redlock-sync/src/lib.rs");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let lines: Vec<&str> = docs.lines().filter_map(|line| line.strip_prefix("//! ACL SETUSER ")).collect();
+    let [line] = lines[..] else { panic!("one line for ACL SETUSER, but: {lines:?}") };
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Which knows fewer rules, and cannot be asked about all of them.
+fn is_redis_6(server: &Server) -> bool {
+    server.info("redis_version").is_some_and(|version| version.starts_with("6."))
+}
+
+fn needed() -> Vec<String> {
+    let is_needed = |rule: &String| rule.starts_with('+') && !OPTIONAL.contains(&rule.as_str());
+    documented().into_iter().filter(is_needed).collect()
+}
+
+/// A server with the documented user, but for one of the rules.
+fn without(rule: &str) -> (Server, Redlock) {
+    let server = Server::start();
+    let rules: Vec<String> = documented().into_iter().filter(|word| word != rule).collect();
+    server.ask::<()>(cmd("ACL").arg("SETUSER").arg(rules));
+    let locks = open(&server, "");
+    (server, locks)
+}
+
+fn open(server: &Server, database: &str) -> Redlock {
+    let url = format!("redis://locks:secret@{}/{database}", server.addr());
+    Redlock::builder().node(url).lease(LONG).node_timeout(NODE_TIMEOUT).build().unwrap()
+}
+
+/// All operations, also while another client waits.
+fn use_all<K: Kind>(server: &Server, database: &str) {
+    let (locks, others) = (open(server, database), open(server, database));
+    for key in ["order:42", "order:{7}:cart"] {
+        let lock = K::new(&locks, key);
+        let guard = lock.lock().unwrap();
+        guard.extend(LONG).unwrap();
+        guard.fencing_token().unwrap();
+        assert!(lock.is_locked().unwrap() && lock.inspect().unwrap().is_some());
+        hand_over::<K>(server, database, guard, &K::new(&others, key));
+        // With the fence raised in the same step, and a hold that a release cannot cut short.
+        let held = lock.clone().at_least(Duration::from_millis(50)).lock().unwrap();
+        hand_over::<K>(server, database, held, &K::new(&others, key));
+    }
+}
+
+/// A release for a client that waits; it has the lock after that.
+fn hand_over<K: Kind>(server: &Server, database: &str, guard: K::Guard, other: &K) {
+    thread::scope(|scope| {
+        let other = scope.spawn(|| K::unlock(other.lock().unwrap()).unwrap());
+        until_waiting(server, database);
+        K::unlock(guard).unwrap();
+        other.join().unwrap();
+    });
+}
+
+/// Until a client has marked itself as waiting.
+fn until_waiting(server: &Server, database: &str) {
+    let mut client = server.client();
+    cmd("SELECT").arg(database.parse().unwrap_or(0)).exec(&mut client).unwrap();
+    let mut marks = || cmd("KEYS").arg("*waiting").query::<Vec<String>>(&mut client).unwrap();
+    eventually("a client waits", SOON, || !marks().is_empty());
+}
+
+/// What the server has refused.
+fn refusals(server: &Server) -> Vec<String> {
+    let log: Vec<redis::Value> = server.ask(cmd("ACL").arg("LOG"));
+    log.iter().map(|entry| format!("{entry:?}")).collect()
+}
+
+fn fault_21_the_documented_permissions_are_enough<K: Kind>() {
+    let (server, _) = without("");
+    use_all::<K>(&server, "");
+    use_all::<K>(&server, "1");
+    let (held, waiting) = (open(&server, ""), open(&server, ""));
+    let guard = K::new(&held, "order:42").lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| K::new(&waiting, "order:42").lock().err().unwrap());
+        let blocked = || server.info("blocked_clients").as_deref() == Some("1");
+        eventually("the waiter is blocked", SOON, blocked);
+        within(Duration::from_secs(1), "close()", || waiting.close().unwrap());
+        assert_eq!(waiter.join().unwrap(), Error::Closed);
+    });
+    K::unlock(guard).unwrap();
+    assert_eq!(refusals(&server), Vec::<String>::new(), "asking what is allowed is no attempt to do it");
+}
+
+fn fault_21_each_needed_permission_is_asked_for_before_anything_is_set<K: Kind>() {
+    let needed = needed();
+    assert_eq!(needed.len(), 17, "{needed:?}");
+    for rule in &needed {
+        let (server, locks) = without(rule);
+        if rule == "+rpush" && is_redis_6(&server) {
+            continue; // As documented.
+        }
+        let name = rule.trim_start_matches('+');
+        for _ in 0..2 {
+            let lock = K::new(&locks, "order:42");
+            for error in [lock.lock(), lock.try_lock(), lock.try_lock_for(SOON)].map(|result| result.err().unwrap()) {
+                assert!(matches!(error, Error::Config { .. }), "without {rule}: {error}");
+                assert!(error.to_string().to_lowercase().contains(name), "without {rule}: {error}");
+                assert!(error.to_string().contains("Permissions"), "names the remedy: {error}");
+            }
+        }
+        assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind without {rule}");
+        server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule));
+        K::unlock(K::new(&locks, "order:42").lock().expect(rule)).expect(rule);
+    }
+}
+
+fn fault_21_what_may_be_left_out_is_not_missed<K: Kind>() {
+    for rule in OPTIONAL {
+        let (server, locks) = without(rule);
+        use_all::<K>(&server, "");
+        // Without CLIENT a wait ends by itself, after five seconds at most.
+        let guard = K::new(&open(&server, ""), "order:42").lock().unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| K::new(&locks, "order:42").lock().err().unwrap());
+            until_waiting(&server, "");
+            let start = Instant::now();
+            locks.close().unwrap();
+            assert_eq!(waiter.join().unwrap(), Error::Closed);
+            assert!(start.elapsed() < Duration::from_secs(5) + NODE_TIMEOUT + SLACK, "without {rule}");
+        });
+        K::unlock(guard).unwrap();
+        if rule == "+select" {
+            assert_misuse(&refused_at_once::<K>(&open(&server, "1")), &server.addr().to_string(), "select");
+        }
+    }
+}
+
+fn fault_21_keys_beside_the_lock_that_are_forbidden<K: Kind>() {
+    for rules in [
+        &["~order:*"][..],
+        &["~{order:*}:*"],
+        &["~order:*", "~{order:*}:wake", "~{order:*}:waiting"],
+        &["~order:*", "~{order:*}:fence", "~{order:*}:waiting"],
+        &["~order:*", "~{order:*}:fence", "~{order:*}:wake"],
+        &["~order:*", "%R~{order:*}:*"],
+        &["%R~*"],
+    ] {
+        let (server, locks) = without("");
+        if is_redis_6(&server) && rules.iter().any(|rule| rule.starts_with('%')) {
+            continue;
+        }
+        server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg("resetkeys").arg(rules));
+        for first in [true, false] {
+            let lock = K::new(&locks, "order:42");
+            let error = within(NODE_TIMEOUT, "lock()", || lock.lock().err().unwrap());
+            assert_misuse(&error, &server.addr().to_string(), "access one of the keys|access a key");
+            assert!(error.to_string().contains("Permissions"), "names the remedy: {error}");
+            assert_eq!(server.keys(), Vec::<String>::new(), "nothing is left behind with {rules:?}, first: {first}");
+        }
+    }
+    // Of one lock, that is no trouble for others.
+    let (server, locks) = without("");
+    assert_misuse(&K::new(&locks, "cart:1").lock().err().unwrap(), &server.addr().to_string(), "key");
+    K::unlock(K::new(&locks, "order:42").lock().unwrap()).unwrap();
+}
+
+/// What was refused once is asked again, on the connections that are there.
+fn fault_21_a_permission_that_is_taken_away_and_given_back<K: Kind>() {
+    let (server, locks) = without("");
+    let address = server.addr().to_string();
+    let rule = |rule: &str| server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule));
+    let guard = K::new(&locks, "order:42").lock().unwrap();
+    rule("-time");
+    assert_misuse(&guard.fencing_token().unwrap_err(), &address, "permission|user");
+    guard.check().unwrap();
+    assert_misuse(&K::new(&locks, "order:43").lock().err().unwrap(), &address, "may not run TIME");
+    assert_eq!(server.get("order:43"), None);
+    rule("+time");
+    guard.fencing_token().unwrap();
+    K::unlock(guard).unwrap();
+    K::unlock(K::new(&locks, "order:43").lock().unwrap()).unwrap();
+}
+
+/// Some administrators remove commands instead of forbidding them.
+fn fault_21_a_command_that_the_server_does_not_have<K: Kind>() {
+    let server = Server::builder().arg("--rename-command").arg("TIME").arg("").start();
+    if is_redis_6(&server) {
+        return; // It does not tell before the command is needed.
+    }
+    let error = refused_at_once::<K>(&Redlock::open(server.url()).unwrap());
+    assert_misuse(&error, &server.addr().to_string(), "may not run TIME");
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+/// What makes a server of today answer a script as Redis 6 does.
+const AS_REDIS_6: &str = "
+local today = redis
+local redis = { error_reply = today.error_reply }
+function redis.pcall(...)
+  local reply = today.pcall(...)
+  local is_forbidden = type(reply) == 'table' and reply.err and string.find(reply.err, 'no permissions to run the', 1, true)
+  return is_forbidden and { err = \"The user executing the script can't run this command or subcommand\" } or reply
+end
+";
+
+/// It has to be told to run what may not be changed by that.
+#[test]
+fn fault_21_redis_6_is_asked_by_trying() {
+    let check =
+        AS_REDIS_6.to_owned() + include_str!("../../../../redlock-sync/src/lua/permissions.lua") + "return #ARGV";
+    let keys = ["order:42", "{order:42}:fence", "{order:42}:wake", "{order:42}:waiting"];
+    let ask = |server: &Server| {
+        let client = redis::Client::open(format!("redis://locks:secret@{}/", server.addr())).unwrap();
+        let mut eval = cmd("EVAL");
+        eval.arg(&check).arg(keys.len()).arg(&keys).arg("token").arg("check");
+        eval.query::<usize>(&mut client.get_connection().unwrap())
+    };
+    for rule in needed().iter().filter(|rule| !["+eval", "+evalsha", "+rpush"].contains(&rule.as_str())) {
+        let (server, _) = without(rule);
+        let error = ask(&server).unwrap_err().to_string().to_lowercase();
+        assert!(error.ends_with(&format!("may not run {}", &rule[1..])), "without {rule}: {error}");
+        assert_eq!(server.keys(), Vec::<String>::new(), "without {rule}");
+    }
+    let (server, _) = without("");
+    assert_eq!(ask(&server).unwrap(), 1, "the word is no argument any more");
+    assert_eq!(server.keys(), Vec::<String>::new());
+    server.set(keys[0], "token");
+    server.set(keys[1], "7");
+    server.ask::<()>(cmd("RPUSH").arg(keys[2]).arg("0 0 0 "));
+    server.ask::<()>(cmd("ZADD").arg(keys[3]).arg(9).arg("waiter"));
+    let dump = || keys.map(|key| server.ask::<Vec<u8>>(cmd("DUMP").arg(key)));
+    let before = dump();
+    assert_eq!((ask(&server).unwrap(), dump()), (1, before), "nothing that is there was changed");
+    assert!(keys.iter().all(|key| server.pttl(key).is_none()));
+}

@@ -1,0 +1,22 @@
+use std::collections::HashSet;
+use std::process::Command;
+
+use crate::handover::rig::Rig;
+
+/// Each child tells the token of a lock that it took, the id under which it waited, and the token that it was granted.
+const TOLD_BY_A_CHILD: usize = 3;
+
+#[test]
+fn forked_workers_never_share_a_token_or_an_id() {
+    let rig = Rig::start(1);
+    for order in ["fork-open", "open-fork"] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_agent")).args(["workers", order]).args(rig.urls()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        let told: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        // The random part: what stands behind it names the process, the host or nothing.
+        let unique: HashSet<_> = told.iter().map(|words| words[1].split([':', '-']).next().unwrap()).collect();
+        assert_eq!((told.len(), unique.len()), (3 * TOLD_BY_A_CHILD, 3 * TOLD_BY_A_CHILD), "{order}: {told:#?}");
+    }
+}

@@ -1,0 +1,59 @@
+use std::thread;
+use std::time::Duration;
+
+use log::Level;
+use redlock_sync::Redlock;
+use redlock_tests::{Proxy, eventually};
+
+use crate::handover::rig::{Rig, SOON, brisk, ms};
+use crate::logged::{listen, said_of as said};
+
+fn count(key: &str, level: Level, words: &str) -> usize {
+    said(key).iter().filter(|(at, text)| *at == level && text.contains(words)).count()
+}
+
+#[test]
+fn trouble_with_a_renewal_and_a_loss_are_logged_once_each() {
+    listen();
+    let key = "logged:lease";
+    let rig = Rig::start(1);
+    let guard = brisk(&rig.proxy_urls(), ms(1500)).mutex(key).lock().unwrap();
+    rig.proxies.iter().for_each(Proxy::refuse);
+    eventually("it is suspended", SOON, || count(key, Level::Warn, "not confirmed") == 1);
+    rig.proxies.iter().for_each(Proxy::heal);
+    eventually("it is renewed again", SOON, || count(key, Level::Info, "renewed again") == 1);
+    rig.proxies.iter().for_each(Proxy::refuse);
+    eventually("it is lost", SOON, || count(key, Level::Warn, "was lost") == 1);
+    assert!(guard.check().is_err());
+    drop(guard);
+    let counts = ["not confirmed", "was lost"].map(|words| count(key, Level::Warn, words));
+    assert_eq!(counts, [2, 1], "{:#?}", said(key));
+}
+
+#[test]
+fn a_deleted_lock_that_only_the_release_finds_is_logged_once() {
+    listen();
+    let key = "logged:deleted";
+    let rig = Rig::start(1);
+    let guard = rig.client().mutex(key).lock().unwrap();
+    assert!(rig.servers[0].del(key));
+    drop(guard);
+    assert_eq!(count(key, Level::Warn, "was lost"), 1, "{:#?}", said(key));
+}
+
+#[test]
+fn an_outage_is_logged_at_once_and_once() {
+    listen();
+    let key = "logged:outage";
+    let rig = Rig::start(1);
+    rig.proxies.iter().for_each(Proxy::refuse);
+    let locks = Redlock::builder().nodes(rig.proxy_urls()).unavailable_after(Duration::from_secs(60)).build().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| locks.mutex(key).lock().map(drop));
+        eventually("it is logged", SOON, || count(key, Level::Warn, "no majority") == 1);
+        assert!(!waiter.is_finished(), "it was to be said while the call waits");
+        rig.proxies.iter().for_each(Proxy::heal);
+        waiter.join().unwrap().unwrap();
+    });
+    assert_eq!(count(key, Level::Warn, "no majority"), 1, "{:#?}", said(key));
+}

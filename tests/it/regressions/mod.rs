@@ -1,0 +1,19 @@
+//! What reviews of the library found and other tests had not: one test for each, seen to fail before the repair.
+//!
+//! 1. `names`: locks whose names look alike.
+//! 2. `forks`: tokens and ids of forked workers.
+//! 3. `grants`: a lock that was granted has the waiter's own settings.
+//! 4. `releases`: those that a partition swallowed, and those of many locks at once.
+//! 5. `fences`: counters are kept for those who ask.
+//! 6. `own`: a thread that wants what it holds itself.
+//! 7. `handlers`: what a handler of a loss may use.
+//! 8. `logs`: what is logged, and how often.
+
+mod fences;
+mod forks;
+mod grants;
+mod handlers;
+mod logs;
+mod names;
+mod own;
+mod releases;

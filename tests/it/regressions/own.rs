@@ -1,0 +1,51 @@
+use std::time::Instant;
+
+use redlock_sync::{Error, Mutex};
+
+use crate::handover::rig::{Rig, SLACK, brisk, ms};
+use crate::kinds::{Kind, each_kind};
+
+/// A hold of this thread that ends by itself in less than a second.
+fn ends_by_itself(lock: Mutex) -> [Mutex; 3] {
+    [lock.clone().renew(false), lock.clone().max_renewals(0), lock.lease(ms(5000)).max_hold(ms(900))]
+}
+
+fn a_thread_waits_for_its_own_hold_to_end<K: Kind>() {
+    let rig = Rig::start(1);
+    let locks = brisk(&rig.urls(), ms(900));
+    for own in ends_by_itself(locks.mutex("order:42")) {
+        let start = Instant::now();
+        let held = own.lock().unwrap();
+        let wanted = K::new(&locks, "order:42");
+        // Too short: it would end before the hold does.
+        match wanted.try_lock_for(ms(50)).err() {
+            Some(Error::Busy { by_this_thread: true, expires_in: Some(left), .. }) => assert!(left <= ms(900)),
+            other => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < ms(900), "that was to be said at once");
+        let guard = wanted.try_lock_for(ms(5000)).unwrap();
+        assert!(start.elapsed() < ms(900) + SLACK, "{:?}", start.elapsed());
+        assert!(held.check().is_err_and(|error| error.is_lost()));
+        guard.check().unwrap();
+        K::unlock(guard).unwrap();
+        drop(held);
+        let held = own.lock().unwrap();
+        K::unlock(wanted.lock().unwrap()).unwrap();
+        assert!(held.check().is_err_and(|error| error.is_lost()));
+    }
+}
+
+fn a_thread_is_told_that_it_is_the_holder<K: Kind>() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let _held = locks.mutex("order:42").lock().unwrap();
+    let wanted = K::new(&locks, "order:42");
+    for error in [wanted.try_lock().err().unwrap(), wanted.try_lock_for(ms(60_000)).err().unwrap()] {
+        assert!(error.is_busy() && error.to_string().contains("this thread"), "{error}");
+    }
+    assert!(matches!(wanted.lock().err(), Some(Error::WouldDeadlock { .. })));
+    let other = K::new(&rig.client(), "order:42").try_lock().err().unwrap();
+    assert!(other.to_string().contains("another holder"), "{other}");
+}
+
+each_kind!(a_thread_waits_for_its_own_hold_to_end, a_thread_is_told_that_it_is_the_holder);

@@ -1,0 +1,20 @@
+//! A client whose log is heard.
+
+use std::io::stdin;
+use std::time::Duration;
+
+use log::LevelFilter;
+use redlock_sync::{MutexGuard, Redlock};
+
+use crate::holders::listen;
+
+/// `journal URL…`: for each line on stdin takes the lock `a` ten times and prints how often it was taken. What the library logs is printed too.
+pub(crate) fn main(urls: &[String]) {
+    listen(LevelFilter::Info);
+    let builder = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_millis(300));
+    let locks = builder.unavailable_after(Duration::ZERO).build().unwrap();
+    for _ in stdin().lines() {
+        let taken = (0..10).filter(|_| locks.mutex("a").lock().and_then(MutexGuard::unlock).is_ok());
+        println!("taken {}", taken.count());
+    }
+}

@@ -1,0 +1,47 @@
+//! A client in a process that the system lets start no more threads.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Redlock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Room for what else is allocated, and too little for the stack of a thread.
+const ROOM: u64 = 1024 * 1024;
+
+/// `starved URL…`: takes a lock twice without room for a thread, and once with it. Prints a line for each.
+pub(crate) fn main(urls: &[String]) {
+    let builder = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO);
+    let locks = builder.build().unwrap();
+    let before = getrlimit(Resource::As);
+    limit(Rlimit { current: Some(used() + ROOM), ..before });
+    thread::Builder::new().spawn(|| ()).expect_err("a thread has no room");
+    tell(&lock_once(&locks));
+    tell(&lock_once(&locks));
+    limit(before);
+    tell(&lock_once(&locks));
+}
+
+fn lock_once(locks: &Redlock) -> Result<(), Error> {
+    locks.mutex("a").lock()?.unlock()
+}
+
+fn tell(result: &Result<(), Error>) {
+    match result {
+        Ok(()) => println!("ok"),
+        Err(error) if error.is_unavailable() => println!("unavailable {error}"),
+        Err(error) => println!("other {error}"),
+    }
+}
+
+fn limit(to: Rlimit) {
+    setrlimit(Resource::As, to).unwrap();
+}
+
+/// The address space that this process uses, in bytes.
+fn used() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix("kB")).unwrap();
+    size.trim().parse::<u64>().unwrap() * 1024
+}

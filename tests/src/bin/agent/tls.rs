@@ -1,0 +1,31 @@
+//! A client behind TLS, in a process with certificates of its own: which ones are trusted stands in the environment.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, Redlock};
+
+/// `tls URL`: takes the lock `a`, uses it, and hands it to a second client that waits. Prints how long that took, in ms, and how it ended.
+pub(crate) fn main(args: &[String]) {
+    let [url] = args else { panic!("tls URL") };
+    let start = Instant::now();
+    let end = match use_all(url) {
+        Ok(()) => "ok".to_owned(),
+        Err(Error::Config { message }) => format!("config {message}"),
+        Err(other) => format!("other {other}"),
+    };
+    println!("{} {end}", start.elapsed().as_millis());
+}
+
+fn use_all(url: &str) -> Result<(), Error> {
+    let open = || Redlock::builder().node(url).node_timeout(Duration::from_secs(1)).build();
+    let (locks, others) = (open()?, open()?);
+    let guard = locks.mutex("a").lock()?;
+    guard.extend(Duration::from_secs(60))?;
+    guard.fencing_token()?;
+    thread::scope(|scope| {
+        let other = scope.spawn(|| others.mutex("a").lock()?.unlock());
+        guard.unlock()?;
+        other.join().unwrap()
+    })
+}
