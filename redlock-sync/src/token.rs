@@ -93,7 +93,7 @@ pub(crate) struct Mint {
 
 impl Mint {
     pub(crate) fn new() -> Mint {
-        Mint { place: format!(":{}:{}:", host_name(), std::process::id()), home: Home::new() }
+        Mint { place: format!(":{}:{}:", host_name(), process_id()), home: Home::new() }
     }
 
     /// The process this client was made in.
@@ -141,11 +141,23 @@ fn push_random(text: &mut String) -> Result<(), Error> {
 
 /// The one source of tokens and ids.
 fn random() -> Result<[u8; 16], Error> {
+    #[cfg(test)]
+    if let Some(bytes) = crate::simulation::random() {
+        return Ok(bytes);
+    }
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| {
         Error::config(format!("failed to make a token: the operating system gave no random numbers: {e}"))
     })?;
     Ok(bytes)
+}
+
+fn process_id() -> u32 {
+    #[cfg(test)]
+    if let Some(id) = crate::simulation::process_id() {
+        return id;
+    }
+    std::process::id()
 }
 
 /// True if the token was made for whoever is granted the lock.

@@ -3,13 +3,14 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::plan::{chance, nanos};
+use super::plan::{Plan, Time, chance, nanos};
 use super::referee::{self, Claim, Holder};
+use super::settings;
 use super::wire::SimulatedNode;
 use super::world::{Event, VirtualClock, sleep, with};
 use crate::acquire::{Engine, Request, Wait};
 use crate::clock::Tick;
-use crate::config::{Limits, drift};
+use crate::config::{Limits, Terms, drift};
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, Next};
@@ -17,9 +18,6 @@ use crate::lock::plain::Plain;
 use crate::node::{Background, Lane, Node, NodeSettings, Nodes};
 use crate::quorum::Quorum;
 use crate::script::{self, Arg, Purpose, Script};
-
-/// No lease is longer than so many usual ones.
-pub(super) const LONGEST_EXTENSION: u32 = 2;
 
 /// A thread of a client.
 pub(super) struct Thread {
@@ -43,8 +41,16 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: Limits) -> Quorum {
     )
 }
 
-pub(super) fn key_name(key: usize) -> &'static str {
-    ["a", "b"][key]
+/// Runs what may make rounds. The end of the client and a round of another of its threads must not wait for each other: they are one thread to
+/// the system.
+pub(super) fn in_round<R>(client: usize, f: impl FnOnce() -> R) -> R {
+    while with(|world| world.clients[client].is_closing) {
+        sleep(client, Duration::from_millis(1));
+    }
+    with(|world| world.clients[client].in_rounds += 1);
+    let result = f();
+    with(|world| world.clients[client].in_rounds -= 1);
+    result
 }
 
 impl Thread {
@@ -65,13 +71,12 @@ impl Thread {
     pub(super) fn live(&self) {
         let plan = with(|world| world.plan.clone());
         for _ in 0..plan.turns {
-            self.rest(plan.lease / 2);
-            let key = fastrand::usize(0..plan.keys);
+            self.rest(plan.pace / 2);
+            let key = fastrand::usize(0..plan.names.len());
             let terms = plan.draw_terms();
-            let keep = terms.at_least;
-            let full = Key::new("", key_name(key), 100).unwrap();
+            let full = Key::new("", plan.names[key], 100).unwrap();
             let request = Request { key: full.clone(), primitive: Arc::new(Plain { key: full }), terms };
-            let patience = plan.lease.mul_f64(fastrand::f64() * 3.0);
+            let patience = plan.pace.mul_f64(fastrand::f64() * 3.0);
             let wait = match fastrand::u32(0..10) {
                 0..2 => Wait::No,
                 2..6 => Wait::Until(self.now().after(patience)),
@@ -79,9 +84,9 @@ impl Thread {
             };
             with(|world| {
                 let client = self.client;
-                world.log(|_| format!("client {client} wants key {key}, {wait:?}"));
+                world.log(|_| format!("client {client} wants key {key}, {wait:?}, {:?}", request.terms));
             });
-            referee::wants(key);
+            let asked = referee::wants(key, &request.terms);
             let began = self.now();
             let outcome = self.engine.acquire(&request, wait);
             referee::has_waited(key);
@@ -90,7 +95,7 @@ impl Thread {
             }
             self.note_time(wait, began, &plan);
             match outcome {
-                Ok(lease) => self.hold(key, lease, &plan, keep),
+                Ok(lease) => self.hold(key, lease, &plan, &request.terms, asked),
                 Err(error) if !self.note_error(&error) => return,
                 Err(_) => {}
             }
@@ -104,7 +109,7 @@ impl Thread {
     }
 
     /// A wait ends at its deadline, or one node timeout later if requests are under way then.
-    fn note_time(&self, wait: Wait, began: Tick, plan: &super::plan::Plan) {
+    fn note_time(&self, wait: Wait, began: Tick, plan: &Plan) {
         let until = match wait {
             Wait::No => began,
             Wait::Until(until) => until.max(began),
@@ -136,32 +141,15 @@ impl Thread {
         })
     }
 
-    fn hold(&self, key: usize, lease: Lease, plan: &super::plan::Plan, keep: Duration) {
-        let token = lease.id().as_str().to_owned();
-        let task = with(|world| world.current);
-        referee::begin(
-            key,
-            key_name(key),
-            Holder::new(self.client, task, &token, Claim::Lease(Arc::clone(lease.core()))),
-        );
-        let first = lease.core().first_due();
-        // A lock that was handed over is due when it was due before.
-        with(|world| {
-            let due = world.clients[self.client].due.entry(token.clone()).or_insert(first);
-            if *due == Tick::NEVER {
-                *due = first;
-            }
-        });
+    fn hold(&self, key: usize, lease: Lease, plan: &Plan, terms: &Terms, asked: Time) {
+        self.begin(key, &lease, plan, terms, asked);
         let renews = !chance(plan.careless);
-        if !renews && chance(600) {
-            // To the bitter end.
-            self.work(&lease, plan.lease * 2, false);
-        }
+        self.work_to_the_end(&lease, plan, renews);
         for _ in 0..fastrand::u32(0..5) {
             match fastrand::u32(0..10) {
-                0..5 => self.work(&lease, plan.lease.mul_f64(fastrand::f64().powi(4) * 1.5), renews),
+                0..5 => self.work(&lease, plan.pace.mul_f64(fastrand::f64().powi(4) * 1.5), renews),
                 5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000)), renews),
-                8 if chance(300) => drop(self.in_round(|| lease.extend(plan.lease * LONGEST_EXTENSION))),
+                8 if chance(300) => self.extend(&lease, plan.lease * 2),
                 _ => {}
             }
             if self.is_dead() {
@@ -173,7 +161,7 @@ impl Thread {
             }
             referee::act(key);
             if chance(plan.fences)
-                && let Ok(fence) = self.in_round(|| lease.fencing_token())
+                && let Ok(fence) = in_round(self.client, || lease.fencing_token())
                 && !self.is_dead()
             {
                 referee::fence(key, fence);
@@ -182,11 +170,11 @@ impl Thread {
         if lease.check().is_err() && !self.is_dead() {
             referee::ran_out(key);
         }
-        referee::end(key, keep);
+        referee::end(key, terms.at_least);
         let outcome = if chance(800) {
-            self.in_round(|| lease.finish())
+            in_round(self.client, || lease.finish())
         } else {
-            self.in_round(|| drop(lease));
+            in_round(self.client, || drop(lease));
             Ok(())
         };
         with(|world| {
@@ -195,15 +183,41 @@ impl Thread {
         });
     }
 
-    /// The end of the client and a round of this thread must not wait for each other: they are one thread to the system.
-    fn in_round<R>(&self, f: impl FnOnce() -> R) -> R {
-        while with(|world| world.clients[self.client].is_closing) {
-            sleep(self.client, Duration::from_millis(1));
+    /// The lock is this thread's from now on.
+    fn begin(&self, key: usize, lease: &Lease, plan: &Plan, terms: &Terms, asked: Time) {
+        let (name, token) = (plan.names[key], lease.id().as_str());
+        let task = with(|world| world.current);
+        let claim = Claim::Lease(Arc::clone(lease.core()));
+        referee::begin(key, name, Holder::new(self.client, task, token, claim));
+        settings::begin(name, lease, terms, asked);
+        let first = lease.core().first_due();
+        // A lock that was handed over is due when it was due before.
+        with(|world| {
+            let due = world.clients[self.client].due.entry(token.to_owned()).or_insert(first);
+            if *due == Tick::NEVER {
+                *due = first;
+            }
+        });
+    }
+
+    /// Works on at times until the lease has run out, for it is not renewed, or as its settings say.
+    fn work_to_the_end(&self, lease: &Lease, plan: &Plan, renews: bool) {
+        if !renews && chance(600) {
+            self.work(lease, plan.pace * 2, false);
+        } else if let Some(rest) = settings::rest(lease)
+            && rest < plan.pace * 8
+            && chance(400)
+        {
+            self.work(lease, rest, renews);
         }
-        with(|world| world.clients[self.client].in_rounds += 1);
-        let result = f();
-        with(|world| world.clients[self.client].in_rounds -= 1);
-        result
+    }
+
+    fn extend(&self, lease: &Lease, long: Duration) {
+        in_round(self.client, || {
+            settings::extend(lease, long);
+            drop(lease.extend(long));
+            settings::extend(lease, long);
+        });
     }
 
     /// Works for so long, while the lease is renewed when that is due.
@@ -211,6 +225,7 @@ impl Thread {
         let end = self.now().after(long);
         let token = lease.id().as_str();
         loop {
+            settings::observe(lease);
             let now = self.now();
             let due = with(|world| world.clients[self.client].due.get(token).copied()).filter(|_| renews);
             let due = due.unwrap_or(Tick::NEVER);
@@ -222,7 +237,7 @@ impl Thread {
                 continue;
             }
             with(|world| world.counts.renewals += 1);
-            let next = match self.in_round(|| lease.core().tick()) {
+            let next = match in_round(self.client, || lease.core().tick()) {
                 Next::At(at) => at,
                 Next::Done => Tick::NEVER,
             };
@@ -272,10 +287,10 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
     let is_dead = || with(|world| world.clients[client].is_dead);
     let mut got = 0;
     for attempt in 0..plan.turns * 6 {
-        sleep(client, plan.lease.mul_f64(fastrand::f64() / 3.0));
-        let key = fastrand::usize(0..plan.keys);
+        sleep(client, plan.pace.mul_f64(fastrand::f64() / 3.0));
+        let key = fastrand::usize(0..plan.names.len());
         let token = format!("foreign-{client}-{attempt}");
-        let keys = [key_name(key)];
+        let keys = [plan.names[key]];
         let (token_arg, ms) = (Arg::Text(&token), Arg::Number(nanos(plan.lease) / 1_000_000));
         let call = |script, args: &[Arg<'_>]| script::Call::new(script, Purpose::Other, None, plan.lease, &keys, args);
         let by = || now().after(plan.limits.node_timeout);
@@ -289,9 +304,9 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         }
         if ballot.tally().won() && now() < until {
             let task = with(|world| world.current);
-            referee::begin(key, key_name(key), Holder::new(client, task, &token, Claim::Until(until)));
+            referee::begin(key, plan.names[key], Holder::new(client, task, &token, Claim::Until(until)));
             with(|world| world.counts.foreign += 1);
-            sleep(client, plan.lease.mul_f64(fastrand::f64().powi(3)));
+            sleep(client, plan.pace.mul_f64(fastrand::f64().powi(3)));
             if now() < until && !is_dead() {
                 referee::act(key);
             }

@@ -24,6 +24,41 @@ pub(crate) enum Control {
     NoRestartGuard,
     /// A grant is over before its envelope says so.
     ShortGrant,
+    /// An attempt that failed leaves what it has set.
+    NoCleanUp,
+    /// Two locks can have helper keys of the same names.
+    SharedHelpers,
+    /// Clients draw the same tokens and ids: children of one process that copied its random generator.
+    RepeatedTokens,
+    /// A grant is held as it stands, whatever its holder's settings are.
+    GrantKeepsSettings,
+    /// A release that no majority confirmed is not tried again in the background.
+    ReleaseGivesUp,
+}
+
+const ALL: [Control; 14] = [
+    Control::HalfIsEnough,
+    Control::AnchoredAtReply,
+    Control::GrantIsHeld,
+    Control::ReleaseWithoutCompare,
+    Control::FenceNotStored,
+    Control::RepeatedGrant,
+    Control::ExtendCreates,
+    Control::NoRestartGuard,
+    Control::ShortGrant,
+    Control::NoCleanUp,
+    Control::SharedHelpers,
+    Control::RepeatedTokens,
+    Control::GrantKeepsSettings,
+    Control::ReleaseGivesUp,
+];
+
+impl Control {
+    /// The control of this name, as it stands here.
+    pub(super) fn named(name: &str) -> Control {
+        let found = ALL.into_iter().find(|control| format!("{control:?}") == name);
+        found.unwrap_or_else(|| panic!("`{name}` is none of {ALL:?}"))
+    }
 }
 
 thread_local!(static CURRENT: Cell<Option<Control>> = const { Cell::new(None) });
@@ -43,6 +78,11 @@ pub(crate) fn is_broken(name: &str) -> bool {
         Control::AnchoredAtReply => Some("deadline-at-reply"),
         Control::GrantIsHeld => Some("grant-as-token"),
         Control::NoRestartGuard => Some("young-votes"),
+        Control::NoCleanUp => Some("no-clean-up"),
+        Control::SharedHelpers => Some("shared-helpers"),
+        Control::RepeatedTokens => Some("forked-tokens"),
+        Control::GrantKeepsSettings => Some("grant-keeps-settings"),
+        Control::ReleaseGivesUp => Some("release-gives-up"),
         _ => None,
     });
     broken == Some(name)

@@ -1,9 +1,10 @@
 //! A simulation: the library's own code for rounds, leases, attempts and grants, against in-memory nodes that run its own scripts, in virtual
 //! time. Compiled for tests only.
 //!
-//! One schedule is made from a seed: so many nodes and clients, what their threads do, and what goes wrong. Messages are slow, stalled or lost
-//! before or after they were executed, connections are reset, and what they carried is executed out of order; calls are sent again;
-//! processes pause or die, clocks run at different rates and jump, nodes restart without their data. While it runs the [`referee`] checks:
+//! One schedule is made from a seed: so many nodes and clients, locks whose names look alike, what their threads do, with which settings, and
+//! what goes wrong. Messages are slow, stalled or lost before or after they were executed, connections are reset, and what they carried is
+//! executed out of order; calls are sent again; processes pause or die, clocks run at different rates and jump, nodes restart without their
+//! data. While it runs the [`referee`] checks:
 //!
 //! 1. Exclusion: whoever is given the lock, nobody else's `check` is `Ok` at that moment. So a loss is told before another holder begins.
 //! 2. No update of what the lock protects is lost.
@@ -13,6 +14,11 @@
 //! 6. Liveness: once all is well again, everybody gets through; and a wait with a deadline ends at its deadline.
 //! 7. Where nothing goes wrong, a lock that somebody wants is not without a holder for long.
 //! 8. Only those errors come which the faults can cause.
+//! 9. A client that is given a lock has its token on a majority of the nodes, and only its own calls take it from there (`support`).
+//! 10. A token is used for one attempt or one grant, an id for one wait (`ids`).
+//! 11. A hold is as its own settings have it, however it was got: neither longer nor shorter, on the nodes too (`settings`).
+//! 12. Once all is well again, no majority of the nodes has a token for long which a client that is alive has given up (`releases`), or which
+//!     comes from an attempt that failed (`attempts`).
 //!
 //! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
 //!
@@ -21,27 +27,44 @@
 //! REDLOCK_SIM_SEED=4711 REDLOCK_SIM_SCHEDULES=1 cargo test -p redlock-sync simulation::schedules -- --nocapture
 //! ```
 //!
-//! `REDLOCK_SIM_THREADS` sets on how many threads they run. A schedule that fails is printed, with the command that repeats it. [`controls`] has the library broken on purpose; each of them must be
-//! found out. [`contract`] has the same calls for an in-memory node and for a server, so that what is simulated is what servers do.
+//! A schedule that fails is printed, with the command that repeats it. Further settings:
+//!
+//! | variable | what |
+//! |---|---|
+//! | `REDLOCK_SIM_THREADS` | on how many threads they run |
+//! | `REDLOCK_SIM_NODES` | with so many nodes each |
+//! | `REDLOCK_SIM_CONTROL` | with the library broken by this control |
+//! | `REDLOCK_SIM_SURVEY` | go on after a failure, and tell how often what was violated |
+//! | `REDLOCK_SIM_WITHOUT` | leave out these rules, by the names above, with commas between: to see what the others find |
+//!
+//! [`controls`] has the library broken on purpose; each of them must be found out. [`contract`] has the same calls for an in-memory node and for a
+//! server, so that what is simulated is what servers do.
 //!
 //! From the bottom up:
 //!
-//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`wire`]: a node as a client sees it.
-//! - [`world`]: time and events. [`plan`]: what a seed stands for.
-//! - [`client`]: what the threads do. [`referee`]: what must hold.
+//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`network`]: what is between it and a client. [`wire`]: a node as a
+//!   client sees it.
+//! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
+//! - [`client`]: what the threads do. [`referee`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`rules`]: leaving some out.
 //! - [`run`]: one schedule from its beginning to its end.
 
 mod client;
 mod contract;
 mod controls;
+mod identity;
 mod lua;
+mod network;
 mod plan;
 mod referee;
+mod rules;
 mod run;
 mod schedules;
 mod server;
+mod settings;
 mod store;
+mod tokens;
 mod wire;
 mod world;
 
 pub(crate) use controls::is_broken;
+pub(crate) use identity::{process_id, random};

@@ -1,17 +1,18 @@
 //! What must hold, checked while it happens; and what happened, counted.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::plan::{MS, Time, nanos};
+use super::rules::Rule;
 use super::server::short;
-use super::wire::token;
+use super::settings::Allowances;
+use super::tokens::Tokens;
 use super::world::{World, with};
 use crate::clock::Tick;
+use crate::config::Terms;
 use crate::lease::Core;
-use crate::script::{self, Purpose};
 
 /// From one holder to the next where nothing goes wrong: a server can be a tenth of a second late with the end of a wait for a push, and
 /// a pause between attempts is as long.
@@ -20,8 +21,8 @@ const LONGEST_GAP: Time = 250 * MS;
 #[derive(Debug)]
 pub(super) struct Referee {
     keys: Vec<Key>,
-    /// Tokens for which a release was sent.
-    released: BTreeSet<String>,
+    pub(super) tokens: Tokens,
+    pub(super) allowances: Allowances,
 }
 
 /// The protected resource of one lock.
@@ -77,16 +78,29 @@ impl Holder {
 
 impl Referee {
     pub(super) fn new(keys: usize) -> Referee {
-        Referee { keys: (0..keys).map(|_| Key::default()).collect(), released: BTreeSet::new() }
+        Referee {
+            keys: (0..keys).map(|_| Key::default()).collect(),
+            tokens: Tokens::default(),
+            allowances: Allowances::new(),
+        }
+    }
+
+    /// True if a thread acts by this token, or did and has not let go of it.
+    pub(super) fn is_held(&self, token: &str) -> bool {
+        self.keys.iter().flat_map(|key| &key.holders).any(|holder| holder.token == token)
     }
 }
 
-/// The current task wants the lock.
-pub(super) fn wants(key: usize) {
+/// The current task wants the lock on these terms. The time.
+pub(super) fn wants(key: usize, terms: &Terms) -> Time {
     with(|world| {
         let waiter = (world.current, world.now);
+        let task = &mut world.tasks[world.current];
+        task.turn += 1;
+        task.terms = Some(terms.clone());
         world.referee.keys[key].waiting.push(waiter);
-    });
+        world.now
+    })
 }
 
 /// The current task waits no more.
@@ -98,7 +112,7 @@ pub(super) fn has_waited(key: usize) {
         waiting.retain(|(other, _)| *other != task);
         let is_free = holders.is_empty() && !*ran_out;
         let gap = world.now.saturating_sub(first);
-        if world.plan.is_calm && is_free && gap > LONGEST_GAP {
+        if world.plan.is_calm && is_free && gap > world.longest_gap() {
             world.violate(format!(
                 "nothing went wrong, and nobody had key {key} for {} ms while somebody waited",
                 gap / MS
@@ -134,6 +148,12 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
             );
             world.violate(what);
         }
+        if !lasts.is_zero() {
+            world.check_support(name, &new);
+        }
+        if let Claim::Lease(_) = new.claim {
+            world.note_holder(name, &new.token);
+        }
         let state = &mut world.referee.keys[key];
         if state.last_token == new.token {
             world.counts.handovers += 1;
@@ -164,11 +184,15 @@ pub(super) fn end(key: usize, keep: Duration) {
     with(|world| {
         let task = world.current;
         let state = &mut world.referee.keys[key];
+        let token = state.holders.iter().find(|holder| holder.task == task).map(|holder| holder.token.clone());
         state.holders.retain(|holder| holder.task != task);
         state.free_since = world.now + nanos(keep);
         // The end of a minimum hold is told to one of those who wait, and he may leave before it.
         state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
-        let client = world.client();
+        if let Some(token) = token {
+            world.note_end(&token, keep);
+        }
+        let client = world.client;
         world.log(|_| format!("client {client} gives up key {key}"));
     });
 }
@@ -209,22 +233,48 @@ pub(super) fn fence(key: usize, fence: u64) {
 }
 
 impl World {
-    /// Notes a call that is about to be written.
-    pub(super) fn note_call(&mut self, call: &script::Call) {
-        match call.purpose {
-            Purpose::Release => {
-                self.referee.released.insert(token(call).to_owned());
-            }
-            Purpose::Acquire if self.referee.released.contains(token(call)) => {
-                self.violate(format!("{} is asked for after its release was sent", short(token(call))));
-            }
-            _ => {}
+    /// Longer where clocks differ: a key that is not deleted ends by its node's clock.
+    fn longest_gap(&self) -> Time {
+        LONGEST_GAP + nanos(self.plan.longest()) / 1_000_000 * 2 * self.plan.rates as u64
+    }
+
+    /// A client that is given a lock has its token on a majority of the nodes. Those may be missing that have restarted, or whose clock has jumped.
+    fn check_support(&mut self, name: &str, new: &Holder) {
+        let (now, window, nodes) = (self.now, self.plan.window(), self.plan.nodes);
+        let has = self.supporters(name, &new.token);
+        let is_excused = |(i, s): &(usize, &super::server::Server)| {
+            let was_restarted = nodes > 1 && (!s.is_up || s.forgot_since(now, window));
+            !has.contains(i) && (was_restarted || s.jumped.is_some_and(|at| now - at < window))
+        };
+        let excused = self.servers.iter().enumerate().filter(is_excused).count();
+        if has.len() + excused <= nodes / 2 {
+            let what = format!(
+                "no lock: client {} was given `{name}` by {}, which {} of {nodes} nodes have",
+                new.client,
+                short(&new.token),
+                has.len()
+            );
+            self.breaks(Rule::Support, what);
+        }
+    }
+
+    /// A call of a client has taken the lock from this token.
+    pub(super) fn check_end(&mut self, client: usize, name: &str, token: &str, script: &str) {
+        let Some(key) = self.plan.names.iter().position(|known| *known == name) else { return };
+        let holder = self.referee.keys[key].holders.iter().find(|holder| holder.token == token);
+        let Some(other) = holder.map(|holder| holder.client).filter(|other| *other != client) else { return };
+        if !self.clients[other].is_dead {
+            let what = format!(
+                "a lock is taken away: {script}.lua of client {client} ends {} of client {other}",
+                short(token)
+            );
+            self.breaks(Rule::Support, what);
         }
     }
 
     /// The holder's majority was broken by a clock that jumped just now; such a thing is not promised to be survived.
     fn is_beyond_promise(&mut self, key: &str, token: &str) -> bool {
-        let window = 3 * nanos(self.plan.lease);
+        let window = self.plan.window();
         let now = self.now;
         let has = self.supporters(key, token);
         let jumped = self
@@ -279,6 +329,7 @@ counts!(
     lost,
     resets,
     closes,
+    jobs,
     excused,
     wakes,
     scripts,

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use generator::{Generator, Gn};
 
-use super::client::{LONGEST_EXTENSION, Thread, live_as_foreigner, quorum};
+use super::client::{Thread, in_round, live_as_foreigner, quorum};
 use super::controls::{self, Control};
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::referee::Counts;
@@ -38,6 +39,14 @@ pub(super) struct Outcome {
     pub(super) digest: u64,
 }
 
+/// What a schedule has beside its seed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Setup {
+    /// So many nodes, not as the seed has it.
+    pub(super) nodes: Option<usize>,
+    pub(super) control: Option<Control>,
+}
+
 /// The coroutines of a schedule, by the number of their task.
 struct Coroutines(Vec<Option<Coroutine>>);
 
@@ -53,7 +62,7 @@ impl Coroutines {
         };
         self.0.push(Some(coroutine));
         with(|world| {
-            world.tasks.push(Task { client, waits: 0, is_done: false });
+            world.tasks.push(Task::new(client));
             let waiter = (world.tasks.len() - 1, 0);
             world.plan_at(world.now, Event::Wake(waiter));
         });
@@ -61,7 +70,10 @@ impl Coroutines {
 
     fn resume(&mut self, task: usize) {
         let Some(mut coroutine) = self.0[task].take() else { return };
-        with(|world| world.current = task);
+        with(|world| {
+            world.current = task;
+            world.client = world.tasks[task].client;
+        });
         coroutine.resume();
         if coroutine.is_done() {
             with(|world| world.tasks[task].is_done = true);
@@ -73,39 +85,54 @@ impl Coroutines {
 }
 
 /// Runs the schedule of a seed.
-pub(super) fn schedule(seed: u64, nodes: Option<usize>, control: Option<Control>, is_logged: bool) -> Outcome {
-    controls::set(control);
-    let plan = Plan::draw(seed, nodes);
+pub(super) fn schedule(seed: u64, setup: Setup, is_logged: bool) -> Outcome {
+    controls::set(setup.control);
+    let plan = Plan::draw(seed, setup.nodes);
     enter(World::new(plan.clone(), is_logged));
     let mut coroutines = Coroutines(Vec::new());
     start_clients(&mut coroutines, &plan);
+    run_to_the_end(&mut coroutines, &plan);
+    finish(&plan);
+    let mut world = close(coroutines);
+    let log = world.take_log();
+    controls::set(None);
+    Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
+}
+
+/// Until nothing happens any more, or something has happened that must not.
+fn run_to_the_end(coroutines: &mut Coroutines, plan: &Plan) {
     while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
         with(|world| {
             world.counts.events += 1;
             if world.counts.events > MOST_EVENTS {
-                world.violate(format!("still not over after {MOST_EVENTS} events"));
+                world.violate(format!("no end: not over after {MOST_EVENTS} events"));
             }
         });
-        handle(event, &mut coroutines, &plan);
+        handle(event, coroutines, plan);
     }
-    finish(&plan);
-    let mut world = leave();
-    let log = world.take_log();
-    // What has not come to its end holds what is in the world no more: it must not run on.
-    std::mem::forget(coroutines);
-    controls::set(None);
-    Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
+}
+
+fn close(coroutines: Coroutines) -> World {
+    let (is_over, planned) = with(|world| (world.violation.is_none(), world.take_planned()));
+    if is_over {
+        drop((coroutines, planned));
+    } else {
+        // What has not come to its end must not run on.
+        std::mem::forget((coroutines, planned));
+    }
+    leave()
 }
 
 fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
     for client in 0..plan.clients {
         let quorum = quorum(client, plan.nodes, plan.limits.clone());
         // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
-        quorum.note_lease(plan.lease * LONGEST_EXTENSION);
+        quorum.note_lease(plan.longest());
         if client >= plan.clients - plan.foreign {
             coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
             continue;
         }
+        with(|world| world.client = client);
         let engine = Engine::new(quorum);
         for _ in 0..[1, 1, 1, 2, 3][fastrand::usize(0..5)] {
             let thread = Thread { client, engine: Arc::clone(&engine) };
@@ -134,8 +161,11 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 coroutines.resume(waiter.0);
             }
             with(|world| {
-                if world.now > plan.healed + PATIENCE {
-                    world.violate(format!("all has been well since {} ms, and somebody still waits", plan.healed / MS));
+                if world.now > plan.healed + PATIENCE + 20 * nanos(plan.longest()) {
+                    world.violate(format!(
+                        "no end: all has been well since {} ms, and a thread still waits",
+                        plan.healed / MS
+                    ));
                 }
             });
         }
@@ -144,7 +174,8 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
             if is_dead {
                 std::mem::forget(job);
             } else {
-                coroutines.start(client, job);
+                with(|world| world.counts.jobs += 1);
+                coroutines.start(client, Box::new(move || in_round(client, job)));
             }
         }
         Event::Fault(fault) => with(|world| world.strike(fault, plan)),
@@ -152,6 +183,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Ghost { message, epoch } => with(|world| {
             let server = &world.servers[message.node];
             if server.is_up && server.epoch == epoch && !matches!(message.body, super::server::Body::Pop { .. }) {
+                world.note_ghost(&message);
                 world.execute(&message, false);
             }
         }),
@@ -159,6 +191,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Unblock { node, call } => with(|world| world.unblock(node, call)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),
+        Event::Look => with(World::look),
     }
 }
 
@@ -167,9 +200,10 @@ fn finish(plan: &Plan) {
     with(|world| {
         let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();
         if world.violation.is_none() && !stuck.is_empty() {
-            world.violate(format!("nothing happens any more, and clients {stuck:?} wait"));
+            world.violate(format!("no end: nothing happens any more, and clients {stuck:?} wait"));
         }
-        world.now += nanos(grant_span(plan.lease).max(plan.lease * 3) + LONGEST_NAP * 2);
+        let set_back = world.servers.iter().map(|server| server.set_back).max().unwrap_or(0) * MS;
+        world.now += nanos(grant_span(plan.longest()) + plan.longest() + LONGEST_NAP * 2) + set_back;
         if world.violation.is_none()
             && let Some(what) = world.residue()
         {
@@ -188,7 +222,7 @@ impl World {
                 self.clients[client].is_dead = true;
                 let machine = chance(300);
                 // A process that dies has its connections closed at once; a machine does not.
-                let noticed = if machine { fastrand::u64(0..2 * nanos(plan.lease)) } else { fastrand::u64(0..5 * MS) };
+                let noticed = if machine { fastrand::u64(0..2 * nanos(plan.pace)) } else { fastrand::u64(0..5 * MS) };
                 self.plan_at(now + noticed, Event::Hangup { client });
                 for task in 0..self.tasks.len() {
                     if self.tasks[task].client == client && !self.tasks[task].is_done {
@@ -202,10 +236,11 @@ impl World {
                 self.counts.pauses += 1;
                 self.clients[client].paused_until = now + long;
             }
-            Fault::Partition { client, node, long } => {
+            Fault::Partition { client, node, long, loses } => {
                 self.counts.partitions += 1;
-                let end: Time = (now + long).min(plan.healed.max(now));
-                self.clients[client].links[node].partitioned_until = end;
+                let link = &mut self.clients[client].links[node];
+                link.partitioned_until = (now + long).min(plan.healed.max(now));
+                link.loses = loses;
             }
             Fault::Restart { node, long } => self.go_down(node, long),
             Fault::Jump { node, by } => self.jump(node, by),
@@ -223,5 +258,56 @@ impl World {
                 connection.is_lost = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::node::Background;
+    use crate::quorum::Quorum;
+
+    const MANY: u64 = 2000;
+
+    fn background(quorum: &Quorum) -> &Background {
+        quorum.nodes.background()
+    }
+
+    /// Notes when it runs, waits within a round, and leaves a further job behind.
+    fn job(quorum: &Arc<Quorum>, began: &Arc<Mutex<Vec<Time>>>) -> impl FnOnce() + Send + use<> {
+        let (quorum, began) = (Arc::clone(quorum), Arc::clone(began));
+        move || {
+            began.lock().push(with(|world| world.now));
+            quorum.clock.sleep(Duration::from_millis(3));
+            background(&quorum).after(Duration::from_secs(1), move || began.lock().push(with(|world| world.now)));
+        }
+    }
+
+    #[test]
+    fn many_jobs_run_when_they_are_due_unless_their_client_is_dead() {
+        let plan = Plan { faults: Vec::new(), rates: 0, ..Plan::draw(1, Some(1)) };
+        enter(World::new(plan.clone(), false));
+        let (alive, dead, paused) = (0, 1, MANY / 2 * MS);
+        let began = Arc::new(Mutex::new(Vec::new()));
+        for client in [alive, dead] {
+            let quorum = Arc::new(quorum(client, plan.nodes, plan.limits.clone()));
+            for i in 0..MANY {
+                background(&quorum).after(Duration::from_millis(i), job(&quorum, &began));
+            }
+        }
+        with(|world| {
+            world.clients[alive].paused_until = paused;
+            world.clients[dead].is_dead = true;
+        });
+        let mut coroutines = Coroutines(Vec::new());
+        run_to_the_end(&mut coroutines, &plan);
+        let world = close(coroutines);
+        assert_eq!((world.violation, world.counts.jobs), (None, 2 * MANY));
+        let began = began.lock();
+        assert_eq!(began.len() as u64, 2 * MANY);
+        assert!(began.is_sorted() && began[0] >= paused, "{:?}", began.first());
+        assert!(began.last().is_some_and(|last| *last / MS == MANY - 1 + 3 + 1000), "{:?}", began.last());
     }
 }

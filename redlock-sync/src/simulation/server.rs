@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::time::Duration;
 
-use super::client::key_name;
 use super::lua;
-use super::plan::{MS, Plan, Time, US, chance, nanos};
-use super::store::{Data, Item, Store};
-use super::wire::{End, Fate};
+use super::network::{End, Fate, Link};
+use super::plan::{MS, Plan, Time, US, chance};
+use super::store::{Data, Item, State, Store};
 use super::world::{Event, World};
 use crate::node::{Failure, Value};
 use crate::script::Script;
@@ -33,6 +33,8 @@ pub(super) struct Server {
     busy_until: Time,
     /// When its wall clock jumped last.
     pub(super) jumped: Option<Time>,
+    /// By so many ms its wall clock was set back in all: what it has lives for longer.
+    pub(super) set_back: u64,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,7 @@ impl Server {
             blocked: VecDeque::new(),
             busy_until: 0,
             jumped: None,
+            set_back: 0,
         }
     }
 
@@ -122,7 +125,12 @@ impl World {
         let Connection { client, node, epoch, .. } = self.connections[connection];
         let server = &self.servers[node];
         let is_broken = !server.is_up || server.epoch != epoch;
-        let heals = self.clients[client].links[node].partitioned_until;
+        let Link { partitioned_until: heals, loses, .. } = self.clients[client].links[node];
+        if heals > now && loses {
+            self.connections[connection].is_lost = true;
+            self.connections[connection].queue.pop_front();
+            return;
+        }
         if heals > now || !is_broken && server.busy_until > now {
             let later = heals.max(server.busy_until) + US;
             self.plan_at(later, Event::Arrival { connection });
@@ -136,11 +144,12 @@ impl World {
             }
             return;
         }
-        if let Some(message) = connection.queue.pop_front()
-            && !connection.is_lost
-        {
-            self.execute(&message, true);
+        let (is_lost, is_cut) = (connection.is_lost, connection.is_cut);
+        let Some(message) = connection.queue.pop_front().filter(|_| !is_lost) else { return };
+        if is_cut {
+            self.note_ghost(&message);
         }
+        self.execute(&message, true);
     }
 
     /// Runs what a message asks for.
@@ -189,33 +198,56 @@ impl World {
         let (now, creep) = (self.now, self.plan.creep);
         self.counts.scripts += 1;
         let Execution { script, keys, args } = execution;
+        let names = &self.plan.names;
         let server = &mut self.servers[node];
         let started = server.clock(now);
         let store = server.store(now);
         store.creep = creep;
-        let was_there = keys.first().is_some_and(|key| store.text(key).is_some());
+        let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
+        let before: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
         let reply = lua::run(store, script, keys, args);
-        let is_new = !was_there && keys.first().is_some_and(|key| store.text(key).is_some());
+        let after: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
         let took = store.clock - started;
         server.busy_until = now + took * US;
         self.log(|_| {
             let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
-            format!("node {node}: {} {} of client {client}: {}", lua::name(script), args.join(" "), shown(&reply))
+            let (name, key) = (lua::name(script), keys.first().map_or("", String::as_str));
+            format!("node {node}: {name} `{key}` {} of client {client}: {}", args.join(" "), shown(&reply))
         });
         if let Err(failure) = &reply {
-            self.violate(format!("{}.lua failed: {}", lua::name(script), failure.message));
+            self.violate(format!("a script failed: {}.lua: {}", lua::name(script), failure.message));
         }
-        if is_new && !TAKERS.contains(&lua::name(script)) {
-            self.violate(format!("{}.lua has set a lock that was free", lua::name(script)));
+        for (lock, change) in locks.into_iter().zip(before.into_iter().zip(after)) {
+            self.check_change(client, script, lock, change);
         }
         let endless =
             |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
         let found = self.servers[node].store.live().find_map(endless);
         if let Some(key) = found {
-            self.violate(format!("after {}.lua `{key}` has no time-to-live", lua::name(script)));
+            self.violate(format!("no time-to-live: `{key}` after {}.lua", lua::name(script)));
         }
         self.serve(node);
         reply
+    }
+
+    /// What a script may make of a lock.
+    fn check_change(&mut self, client: usize, script: &Script, lock: &str, change: (Option<State>, Option<State>)) {
+        let script = lua::name(script);
+        match change {
+            (None, Some(_)) if !TAKERS.contains(&script) => {
+                self.violate(format!("a lock that was free is set: by {script}.lua"));
+            }
+            // What ends while the script looks at it is not the script's doing.
+            (Some(before), None) if before.left < Duration::from_millis(10) => {}
+            (Some(before), after) if after.as_ref().is_none_or(|after| after.text != before.text) => {
+                self.check_end(client, lock, &before.text, script);
+            }
+            (Some(before), Some(after)) if after.expires != before.expires => {
+                self.note_late(script, &after.text);
+                self.check_length(script, &after.text, after.left);
+            }
+            _ => {}
+        }
     }
 
     /// Gives what was pushed to those who wait.
@@ -256,7 +288,7 @@ impl World {
     pub(super) fn go_down(&mut self, node: usize, long: Time) {
         let now = self.now;
         // Within what is promised: a minority at a time, until all that knew the lost keys have run out.
-        let window = 3 * nanos(self.plan.lease) + 2000 * MS;
+        let window = self.plan.window() + 2000 * MS;
         let others =
             self.servers.iter().enumerate().filter(|(i, s)| *i != node && (!s.is_up || s.forgot_since(now, window)));
         if self.plan.nodes > 1 && others.count() >= (self.plan.nodes - 1) / 2 || !self.servers[node].is_up {
@@ -287,18 +319,19 @@ impl World {
     /// The wall clock jumps, if the holders can spare the node: whatever it holds is held by all.
     pub(super) fn jump(&mut self, node: usize, by: i64) {
         let now = self.now;
-        let window = 3 * nanos(self.plan.lease);
+        let window = self.plan.window();
         let recent = self.servers.iter().filter(|s| s.jumped.is_some_and(|at| now - at < window)).count();
-        let spares = |world: &mut World, key| {
+        let spares = |world: &mut World, key: &str| {
             let Some(value) = world.servers[node].store(now).text(key).map(<[u8]>::to_vec) else { return true };
             world.supporters(key, &String::from_utf8_lossy(&value)).len() > world.plan.nodes / 2 + 1
         };
-        if by > 0 && (recent > 0 || !(0..self.plan.keys).all(|key| spares(self, key_name(key)))) {
+        if by > 0 && (recent > 0 || !self.plan.names.clone().into_iter().all(|key| spares(self, key))) {
             return;
         }
         if by > 0 {
             self.servers[node].jumped = Some(now);
         }
+        self.servers[node].set_back += by.min(0).unsigned_abs();
         self.servers[node].offset += by * 1000;
         self.counts.jumps += 1;
         self.log(|_| format!("the clock of node {node} jumps by {by} ms"));
@@ -326,7 +359,7 @@ impl World {
 }
 
 impl Server {
-    fn forgot_since(&self, now: Time, window: Time) -> bool {
+    pub(super) fn forgot_since(&self, now: Time, window: Time) -> bool {
         self.epoch > 0 && self.uptime_in_seconds(now) * 1000 * MS < window
     }
 }

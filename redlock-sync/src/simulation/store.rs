@@ -1,6 +1,7 @@
 //! What an in-memory node stores, and the commands that the scripts use. Keys expire by the node's own clock, when they are looked at.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// A reply in the terms of the protocol.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +29,15 @@ pub(super) struct Item {
     pub(super) data: Data,
     /// Milliseconds of the node's clock.
     pub(super) expires: Option<u64>,
+}
+
+/// A lock, as a node has it.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) text: String,
+    pub(super) expires: Option<u64>,
+    /// How long it lives.
+    pub(super) left: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +90,14 @@ impl Store {
             Some(Item { data: Data::Text(text), .. }) => Some(text),
             _ => None,
         }
+    }
+
+    /// What stands there, if it is a text.
+    pub(super) fn state(&mut self, key: &str) -> Option<State> {
+        let text = String::from_utf8_lossy(self.text(key)?).into_owned();
+        let expires = self.item(key.as_bytes())?.expires;
+        let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
+        Some(State { text, expires, left })
     }
 
     /// Takes the first element of a list.

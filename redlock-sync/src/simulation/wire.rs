@@ -1,14 +1,14 @@
 //! A node as a client sees it: the in-memory side of the contract of [`Node`]. As in the real one, a call has a connection to itself; what
 //! is late keeps its connection, on which a release can follow; after a reset there is no order.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::plan::{MS, Time, US, chance, nanos};
-use super::server::{Body, Connection, Execution, Message};
-use super::world::{Event, Waiter, World, sleep, wait, with};
+use super::network::{End, Late, Link};
+use super::plan::{MS, Time, US, chance};
+use super::server::{Body, Execution};
+use super::world::{Event, sleep, wait, with};
 use crate::clock::Tick;
 use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Patience, Pending, Popped, Trouble, Value};
 use crate::script::{self, Purpose};
@@ -17,166 +17,6 @@ use crate::token::LockId;
 /// At most so many late connections are kept for each node.
 const MOST_LATE: usize = 16;
 const FIRST_PROBE: Time = 20 * MS;
-
-/// What happens to a message that arrives.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Fate {
-    Good { back: Time },
-    LostReply,
-    CutAfter { back: Time },
-}
-
-/// How a call ends.
-#[derive(Debug, Clone)]
-pub(super) enum End {
-    Reply(Result<Value, Failure>),
-    Cut,
-}
-
-/// A call on its way.
-#[derive(Debug)]
-pub(super) struct Call {
-    pub(super) client: usize,
-    pub(super) node: usize,
-    end: Option<End>,
-    waiter: Option<Waiter>,
-}
-
-/// What one client knows of one node.
-#[derive(Debug, Default)]
-pub(super) struct Link {
-    pub(super) partitioned_until: Time,
-    /// Has a good connection, made in this epoch of the node.
-    warm: Option<u32>,
-    /// When the connection that is being made is there.
-    connecting: Option<Time>,
-    /// What the node said of its uptime, and when.
-    uptime: Option<(Duration, Tick)>,
-    /// Left out, until a probe at that time finds it well; with the pause between probes.
-    outage: Option<(Time, Time)>,
-    late: VecDeque<Late>,
-}
-
-#[derive(Debug)]
-struct Late {
-    token: String,
-    connection: usize,
-    keep_until: Tick,
-    has_release: bool,
-}
-
-impl World {
-    fn one_way(&self) -> Time {
-        let usual = fastrand::u64(20..300) * US;
-        let timeout = nanos(self.plan.limits.node_timeout);
-        if self.is_healed() {
-            usual
-        } else if chance(self.plan.stalled) {
-            fastrand::u64(0..2 * nanos(self.plan.lease))
-        } else if chance(self.plan.slow) {
-            fastrand::u64(0..3 * timeout)
-        } else {
-            usual
-        }
-    }
-
-    pub(super) fn draw_fate(&mut self) -> Fate {
-        let back = self.one_way();
-        if self.is_healed() {
-            Fate::Good { back }
-        } else if chance(self.plan.lost) {
-            self.counts.lost += 1;
-            Fate::LostReply
-        } else if chance(self.plan.reset) {
-            self.counts.resets += 1;
-            Fate::CutAfter { back }
-        } else {
-            Fate::Good { back }
-        }
-    }
-
-    fn new_call(&mut self, client: usize, node: usize) -> usize {
-        self.calls.push(Call { client, node, end: None, waiter: None });
-        self.calls.len() - 1
-    }
-
-    /// Writes a message on a connection: a new one if none is given.
-    fn write(&mut self, client: usize, node: usize, body: Body, connection: Option<usize>) -> (usize, usize) {
-        let call = self.new_call(client, node);
-        let epoch = self.clients[client].links[node].warm.unwrap_or(self.servers[node].epoch);
-        let connection = connection.unwrap_or_else(|| {
-            let new =
-                Connection { client, node, epoch, queue: VecDeque::new(), last: 0, is_lost: false, is_cut: false };
-            self.connections.push(new);
-            self.connections.len() - 1
-        });
-        let fate = self.draw_fate();
-        let at = (self.now + self.one_way()).max(self.connections[connection].last + 1);
-        let message = Message { client, node, call, body, fate };
-        if !self.is_healed() && chance(self.plan.lost) {
-            self.counts.lost += 1;
-            self.connections[connection].is_lost = true;
-        } else if !self.is_healed() && chance(self.plan.reset) {
-            self.counts.resets += 1;
-            self.connections[connection].is_cut = true;
-            self.plan_at(at, Event::End { call, how: End::Cut });
-            // The server may have it in its buffers, and come to it in its own time.
-            if fastrand::bool() {
-                let later = at + fastrand::u64(0..2 * nanos(self.plan.lease));
-                self.plan_at(later, Event::Ghost { message, epoch });
-            }
-            return (call, connection);
-        }
-        self.connections[connection].last = at;
-        self.connections[connection].queue.push_back(message);
-        self.plan_at(at, Event::Arrival { connection });
-        (call, connection)
-    }
-
-    /// The end of a call reaches its client.
-    pub(super) fn end(&mut self, call: usize, how: End) {
-        let Call { client, node, .. } = self.calls[call];
-        let heals = self.clients[client].links[node].partitioned_until;
-        if heals > self.now {
-            self.plan_at(heals + 50 * US, Event::End { call, how });
-            return;
-        }
-        self.calls[call].end.get_or_insert(how);
-        if let Some(waiter) = self.calls[call].waiter.take() {
-            self.plan_at(self.now, Event::Wake(waiter));
-        }
-    }
-
-    fn reaches(&self, client: usize, node: usize) -> bool {
-        self.servers[node].is_up && self.clients[client].links[node].partitioned_until <= self.now
-    }
-
-    /// A connection was made: the node says who it is.
-    fn greet(&mut self, client: usize, node: usize) {
-        let seconds = self.servers[node].uptime_in_seconds(self.now);
-        let at = self.tick(client);
-        let epoch = self.servers[node].epoch;
-        let link = &mut self.clients[client].links[node];
-        link.uptime = Some((Duration::from_secs(seconds.saturating_sub(1)), at));
-        link.warm = Some(epoch);
-        link.connecting = None;
-    }
-
-    fn is_out(&mut self, client: usize, node: usize) -> bool {
-        while let Some((probe, pause)) = self.clients[client].links[node].outage {
-            if self.now < probe {
-                return true;
-            }
-            let is_well = self.reaches(client, node);
-            self.clients[client].links[node].outage =
-                (!is_well).then_some((probe + pause * 2, (pause * 2).min(1000 * MS)));
-            if is_well {
-                self.greet(client, node);
-            }
-        }
-        false
-    }
-}
 
 /// Node `node` for client `client`.
 #[derive(Debug)]
@@ -459,7 +299,7 @@ impl Node for SimulatedNode {
         if self.is_dead() {
             return Begun::Failed(failure(Trouble::Unreachable, Executed::No, "the process is dead"));
         }
-        with(|world| world.note_call(call));
+        with(|world| world.note_call(call, patience == Patience::AtOnce));
         let behind = call.purpose == Purpose::Release && self.send_behind(call);
         if behind && self.outage().is_some() {
             return Begun::Failed(failure(Trouble::LeftOut, Executed::Maybe, "written behind the late call"));

@@ -7,17 +7,24 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::identity::Generator;
+use super::network::{Call, End, Link};
 use super::plan::{Fault, Plan, Time, nanos};
 use super::referee::{Counts, Referee};
 use super::server::{Connection, Message, Server};
-use super::wire::{Call, Link};
 use crate::clock::{Clock, Tick};
+use crate::config::Terms;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
 
 /// Does something with the world. Never across a point at which the coroutine gives way.
 pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| f(world.as_mut().unwrap()))
+}
+
+/// Does something with the world, if this thread of the system is in one.
+pub(super) fn try_with<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
+    WORLD.with_borrow_mut(|world| world.as_mut().map(|world| f(world)))
 }
 
 pub(super) fn enter(world: World) {
@@ -47,7 +54,7 @@ pub(super) enum Event {
     /// The end of a call, as its client sees it.
     End {
         call: usize,
-        how: super::wire::End,
+        how: End,
     },
     /// The server looks whether a blocked client's time is up, or has found it gone.
     Unblock {
@@ -66,6 +73,8 @@ pub(super) enum Event {
         client: usize,
         job: Job,
     },
+    /// The referee looks at what the nodes have.
+    Look,
 }
 
 struct Planned {
@@ -101,6 +110,15 @@ pub(super) struct Task {
     /// What it waits for now; older wake-ups are void.
     pub(super) waits: u64,
     pub(super) is_done: bool,
+    /// How many locks it has asked for, and the settings of the last one.
+    pub(super) turn: u32,
+    pub(super) terms: Option<Terms>,
+}
+
+impl Task {
+    pub(super) fn new(client: usize) -> Task {
+        Task { client, waits: 0, is_done: false, turn: 0, terms: None }
+    }
 }
 
 /// One process.
@@ -119,6 +137,7 @@ pub(super) struct Client {
     pub(super) due: BTreeMap<String, Tick>,
     /// How many of its threads are in a round of a lease.
     pub(super) in_rounds: u32,
+    pub(super) generator: Generator,
 }
 
 pub(super) struct World {
@@ -128,6 +147,8 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) tasks: Vec<Task>,
     pub(super) current: usize,
+    /// Whose code runs now.
+    pub(super) client: usize,
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
@@ -142,10 +163,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(plan: Plan, is_logged: bool) -> World {
-        let client = |_| Client {
+        let client = |client| Client {
             offset: fastrand::u64(1..1_000_000_000_000),
             rate: fastrand::i64(-plan.rates..=plan.rates),
             links: (0..plan.nodes).map(|_| Link::default()).collect(),
+            generator: Generator::new(client),
             ..Client::default()
         };
         let mut world = World {
@@ -154,11 +176,12 @@ impl World {
             planned: BinaryHeap::new(),
             tasks: Vec::new(),
             current: 0,
+            client: 0,
             clients: (0..plan.clients).map(client).collect(),
             servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
             calls: Vec::new(),
-            referee: Referee::new(plan.keys),
+            referee: Referee::new(plan.names.len()),
             counts: Counts { schedules: 1, ..Counts::default() },
             violation: None,
             log: is_logged.then(Vec::new),
@@ -167,6 +190,9 @@ impl World {
         };
         for (at, fault) in world.plan.faults.clone() {
             world.plan_at(at, Event::Fault(fault));
+        }
+        for at in world.looks() {
+            world.plan_at(at, Event::Look);
         }
         world
     }
@@ -198,6 +224,11 @@ impl World {
         self.log.take().unwrap_or_default()
     }
 
+    /// What was to happen. It is to be dropped before the world is, at whose clock it may look.
+    pub(super) fn take_planned(&mut self) -> impl Sized + use<> {
+        std::mem::take(&mut self.planned)
+    }
+
     /// Notes that something which must not be has happened; the first one counts.
     pub(super) fn violate(&mut self, what: String) {
         self.log(|_| format!("VIOLATION: {what}"));
@@ -220,10 +251,6 @@ impl World {
 
     // --- waiting ------------------------------------------------------------------------------------------------------
 
-    pub(super) fn client(&self) -> usize {
-        self.tasks[self.current].client
-    }
-
     /// The current task's next wait.
     pub(super) fn waiter(&mut self) -> Waiter {
         let task = &mut self.tasks[self.current];
@@ -242,7 +269,7 @@ pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
     with(|world| {
         let waiter = world.waiter();
         let until = until(world, waiter);
-        let is_dead = world.clients[world.client()].is_dead;
+        let is_dead = world.clients[world.client].is_dead;
         world.plan_at(if is_dead { world.now } else { until }, Event::Wake(waiter));
     });
     give_way();

@@ -36,7 +36,7 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 8] = [
+const EDGES: [(&str, &str); 9] = [
     ("key", "sabotage"),
     ("quorum", "gate"),
     ("quorum", "primitive"),
@@ -45,6 +45,7 @@ const EDGES: [(&str, &str); 8] = [
     ("token", "error"),
     ("sabotage", "simulation"),
     ("token", "fork"),
+    ("token", "simulation"),
 ];
 
 fn layer(module: &str) -> u8 {
