@@ -55,9 +55,13 @@ impl Heard {
                 *last = at.max(*last);
             }
             // The fifth argument of `acquire.lua`. A wait is that of one thread of one process.
-            "acquire" => self.note(IdOf::Wait, call.arg(4), format!("of {} for {}", owner(call.token()), call.key), at),
-            // The fourth of `release.lua`: under which the next one holds the lock.
-            "release" => self.note(IdOf::Grant, call.arg(3), format!("after {} on {}", call.token(), call.key), at),
+            "acquire" => {
+                self.note(IdOf::Wait, call.arg(4), format!("of {} for {}", owner(call.token()), call.key()), at);
+            }
+            // The fourth of `release.lua`: under which the next one holds the lock. `release_all.lua` has three keys for each lock, and grants nothing.
+            "release" if call.keys.len() == 4 => {
+                self.note(IdOf::Grant, call.arg(3), format!("after {} on {}", call.token(), call.key()), at);
+            }
             _ => {}
         }
     }
@@ -80,7 +84,7 @@ impl Heard {
 
 /// A call of a script.
 struct Call<'a> {
-    key: &'a str,
+    keys: &'a [String],
     args: &'a [String],
 }
 
@@ -89,7 +93,11 @@ impl Call<'_> {
         // The digest or the source, the number of keys, the keys, the arguments.
         let [_, keys, rest @ ..] = words else { return None };
         let (keys, args) = rest.split_at_checked(keys.parse().ok()?)?;
-        Some(Call { key: keys.first()?, args }).filter(|call| !call.args.is_empty())
+        Some(Call { keys, args }).filter(|call| !call.keys.is_empty() && !call.args.is_empty())
+    }
+
+    fn key(&self) -> &str {
+        &self.keys[0]
     }
 
     fn token(&self) -> &str {
@@ -123,8 +131,10 @@ mod tests {
     fn ids_of_their_own_are_good() {
         let waits = ("acquire", "sha 1 order ab-1:host:1:2 500 0 -1 w1 600");
         let again = ("acquire", "sha 1 order cd-1:host:1:2 500 0 -1 w1 600");
-        let grants = ("release", "sha 1 order ab-1:host:1:2 0 _ n1");
-        let heard = heard(&[waits, again, grants, grants, ("GET", "order")]);
+        let grants = ("release", "sha 4 order f w s ab-1:host:1:2 0 _ n1");
+        let all = ("release", "sha 6 order w s {order} w s ab 0 cd 0");
+        let more = ("release", "sha 6 order w s {order} w s ef 0 gh 0");
+        let heard = heard(&[waits, again, grants, grants, all, more, ("GET", "order")]);
         assert!(heard.reused.is_empty(), "{:?}", heard.reused);
         assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (1, 1));
     }
@@ -135,7 +145,7 @@ mod tests {
         for other in ["sha 1 order ab-3:host:3:2 500 0 -1 w1 600", "sha 1 {order} ab-1:host:1:2 500 0 -1 w1 600"] {
             assert_eq!(heard(&[one, ("acquire", other)]).reused.len(), 1, "{other}");
         }
-        let grants = [("release", "sha 1 order ab 0 _ n1"), ("release", "sha 1 order cd 0 _ n1")];
+        let grants = [("release", "sha 4 order f w s ab 0 _ n1"), ("release", "sha 4 order f w s cd 0 _ n1")];
         assert_eq!(heard(&grants).reused.len(), 1);
     }
 

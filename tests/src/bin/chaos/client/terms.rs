@@ -15,13 +15,14 @@ pub(super) struct Terms {
     max_hold: Option<Duration>,
     at_least: Duration,
     lock_id: Option<&'static str>,
+    fenced: bool,
     retry: Option<Retry>,
 }
 
 /// All kinds of lock have the same setters, but no trait.
 macro_rules! set {
     ($terms:ident, $lock:ident) => {{
-        let mut lock = $lock.lease($terms.lease).renew($terms.renew).at_least($terms.at_least);
+        let mut lock = $lock.lease($terms.lease).renew($terms.renew).at_least($terms.at_least).fenced($terms.fenced);
         if let Some(times) = $terms.max_renewals {
             lock = lock.max_renewals(times);
         }
@@ -47,6 +48,7 @@ impl Terms {
             max_hold: None,
             at_least: Duration::ZERO,
             lock_id: None,
+            fenced: false,
             retry: None,
         }
     }
@@ -67,6 +69,8 @@ impl Terms {
         if random.u8(..10) == 0 {
             terms.lock_id = Some("one-for-all");
         }
+        // A fence comes with the lock then, and with a grant.
+        terms.fenced = random.bool();
         if random.u8(..6) == 0 {
             terms.retry = Some(retry(random));
         }
