@@ -1,11 +1,13 @@
-//! Clients that are forked from one parent, as a server forks its workers before they serve: `chaos nursery HABIT`.
+//! The parents of the clients: `chaos nursery HABIT`. Some clients are forked, as a server forks its workers before they serve; others are
+//! programs that are started anew.
 //!
-//! The parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its children draw again,
-//! each of them. It does what the run tells it on stdin, one line each, and answers each by one line on stdout. When stdin ends, which it does
+//! A parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its children draw again,
+//! each of them. A parent does what the run tells it on stdin, one line each, and answers each by one line on stdout. When stdin ends, which it does
 //! however the run ends, it kills its children and ends.
 //!
 //! ```text
 //! fork WORDS…      forks a client with this order; answers its process id
+//! start WORDS…     starts one anew; answers its process id
 //! tell PID WORD…   tells it something
 //! end PID          tells it to end
 //! look PID         answers `-`, or the status with which it ended
@@ -15,8 +17,9 @@ use std::collections::HashMap;
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 
@@ -65,7 +68,11 @@ fn draw() {
 fn answer(habit: Habit, children: &mut Children, words: &[String]) -> String {
     let child = || Pid::from_raw(words[1].parse().expect("a process id")).expect("a process id is positive");
     match words[0].as_str() {
-        "fork" => return bear(habit, children, Order::read(&words[1..])).as_raw_pid().to_string(),
+        "fork" => {
+            let order = Order::read(&words[1..]);
+            return bear(children, |line| live_on(habit, order, line)).as_raw_pid().to_string();
+        }
+        "start" => return bear(children, |line| live_anew(&words[1..], line)).as_raw_pid().to_string(),
         "tell" => {
             // One that ended hears nothing.
             if let Some(Some(line)) = children.get_mut(&child()) {
@@ -83,24 +90,39 @@ fn answer(habit: Habit, children: &mut Children, words: &[String]) -> String {
     String::new()
 }
 
-fn bear(habit: Habit, children: &mut Children, order: Order) -> Pid {
+/// Forks a client that has this life, with the line on which it is told things.
+fn bear(children: &mut Children, life: impl FnOnce(UnixStream)) -> Pid {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets can be made");
     let mut ours = Some(ours);
     let child = fork(|| {
-        // The lines of its siblings, and those of its parent, would stay open with these copies.
+        // The lines of its siblings, and its parent's end of its own, would stay open with these copies.
         children.clear();
         ours = None;
-        let nothing = File::options().read(true).write(true).open("/dev/null").expect("/dev/null is there");
-        rustix::stdio::dup2_stdin(&nothing).expect("stdin can be replaced");
-        rustix::stdio::dup2_stdout(&nothing).expect("stdout can be replaced");
-        drop(nothing);
-        if habit == Habit::Fresh {
-            draw();
-        }
-        client::live(order, theirs);
+        life(theirs);
     });
     children.insert(child, ours);
     child
+}
+
+fn live_on(habit: Habit, order: Order, line: UnixStream) {
+    let nothing = File::options().read(true).write(true).open("/dev/null").expect("/dev/null is there");
+    rustix::stdio::dup2_stdin(&nothing).expect("stdin can be replaced");
+    rustix::stdio::dup2_stdout(&nothing).expect("stdout can be replaced");
+    drop(nothing);
+    if habit == Habit::Fresh {
+        draw();
+    }
+    client::live(order, line);
+}
+
+fn live_anew(words: &[String], line: UnixStream) {
+    let mut command = program();
+    command.arg("client").args(words).stdin(OwnedFd::from(line)).stdout(Stdio::null());
+    panic!("a client cannot be started: {}", command.exec());
+}
+
+fn program() -> Command {
+    Command::new(env::current_exe().expect("this program has a file"))
 }
 
 /// A parent as the run sees it.
@@ -111,8 +133,7 @@ pub(crate) struct Nursery {
 
 impl Nursery {
     pub(crate) fn start(habit: Habit) -> Self {
-        let this = env::current_exe().expect("this program has a file");
-        let mut command = Command::new(this);
+        let mut command = program();
         command.args(["nursery", habit.word()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("a nursery can be started");
         let (orders, answers) = (process.stdin.take(), process.stdout.take());
@@ -120,9 +141,18 @@ impl Nursery {
         Self { process, lines: Mutex::new(lines) }
     }
 
-    /// A new client.
+    /// A new client, forked from the parent.
     pub(crate) fn fork(&self, order: &Order) -> Pid {
-        let words: Vec<String> = ["fork".to_owned()].into_iter().chain(order.words()).collect();
+        self.bring_forth("fork", order)
+    }
+
+    /// A new client, which has nothing of the parent's.
+    pub(crate) fn start_anew(&self, order: &Order) -> Pid {
+        self.bring_forth("start", order)
+    }
+
+    fn bring_forth(&self, how: &str, order: &Order) -> Pid {
+        let words: Vec<String> = [how.to_owned()].into_iter().chain(order.words()).collect();
         let pid = self.ask(&words);
         pid.parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("the nursery answered `{pid}`"))
     }

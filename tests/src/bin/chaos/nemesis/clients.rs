@@ -1,10 +1,8 @@
 //! The client processes, and what is done to them.
 
-use std::env;
 use std::fs;
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,50 +24,62 @@ const GONE: Duration = Duration::from_secs(10);
 /// One client, which may live several times.
 struct Member {
     order: Order,
-    process: Process,
+    process: Pid,
     /// It ended before it was told to.
     is_fallen: bool,
-}
-
-/// A life of a client.
-enum Process {
-    Spawned(Child),
-    Forked(Pid, Habit),
-}
-
-/// The parents of those that are forked.
-struct Nurseries {
-    drawn: Nursery,
-    fresh: Nursery,
 }
 
 pub(crate) struct Clients {
     members: Vec<Mutex<Member>>,
     fallen: Mutex<Vec<Fallen>>,
-    nurseries: Nurseries,
+    /// Two parents: one has drawn random numbers, the other has not.
+    drawn: Nursery,
+    fresh: Nursery,
     forked: Forked,
 }
 
 impl Clients {
     pub(crate) fn start(orders: impl IntoIterator<Item = Order>, forked: Forked) -> Self {
-        let nurseries = Nurseries { drawn: Nursery::start(Habit::Drawn), fresh: Nursery::start(Habit::Fresh) };
-        let member = |order: Order| {
-            let process = start(&nurseries, forked, &order);
-            Mutex::new(Member { order, process, is_fallen: false })
+        let mut clients = Self {
+            members: Vec::new(),
+            fallen: Mutex::default(),
+            drawn: Nursery::start(Habit::Drawn),
+            fresh: Nursery::start(Habit::Fresh),
+            forked,
         };
-        let members = orders.into_iter().map(member).collect();
-        Self { members, fallen: Mutex::default(), nurseries, forked }
+        for order in orders {
+            let process = clients.bring_forth(&order);
+            clients.members.push(Mutex::new(Member { order, process, is_fallen: false }));
+        }
+        clients
+    }
+
+    fn bring_forth(&self, order: &Order) -> Pid {
+        match (self.forked, order.client % 4) {
+            (Forked::None, _) | (Forked::Some, 0) => self.fresh.start_anew(order),
+            _ => self.parent(order.client).fork(order),
+        }
+    }
+
+    /// The parent of this client.
+    fn parent(&self, client: u8) -> &Nursery {
+        let is_drawn = match self.forked {
+            Forked::None => false,
+            Forked::Some => matches!(client % 4, 1 | 2),
+            Forked::All => client % 4 != 3,
+        };
+        if is_drawn { &self.drawn } else { &self.fresh }
     }
 
     pub(super) fn strike(&self, client: usize, fault: &Fault, length: Duration) -> usize {
         let mut member = self.members[client].lock().unwrap();
         match fault.kind {
             Kind::Pause => {
-                signal(member.process.id(), Signal::STOP);
+                signal(member.process, Signal::STOP);
                 thread::sleep(length);
-                signal(member.process.id(), Signal::CONT);
+                signal(member.process, Signal::CONT);
             }
-            Kind::Crowd => member.process.tell(&self.nurseries, &format!("crowd {}", fault.amount)),
+            Kind::Crowd => self.parent(member.order.client).tell(member.process, &format!("crowd {}", fault.amount)),
             _ => self.murder(&mut member, length),
         }
         1
@@ -77,48 +87,53 @@ impl Clients {
 
     /// Ends it by force; another life follows.
     fn murder(&self, member: &mut Member, length: Duration) {
-        let status = self.kill(&mut member.process);
+        let status = self.kill(member);
         if status.signal() != Some(Signal::KILL.as_raw()) {
             self.fell(member, format!("ended by itself with {status}, before it was to be killed"));
         }
         thread::sleep(length);
         member.order.life += 1;
-        member.process = start(&self.nurseries, self.forked, &member.order);
+        member.process = self.bring_forth(&member.order);
     }
 
-    fn kill(&self, process: &mut Process) -> ExitStatus {
-        signal(process.id(), Signal::KILL);
-        poll(GONE, || process.ended(&self.nurseries)).expect("a process that was killed ends")
+    fn kill(&self, member: &Member) -> ExitStatus {
+        signal(member.process, Signal::KILL);
+        poll(GONE, || self.ended(member)).expect("a process that was killed ends")
+    }
+
+    /// How it ended, if it has; it is not asked again then.
+    fn ended(&self, member: &Member) -> Option<ExitStatus> {
+        self.parent(member.order.client).ended(member.process)
     }
 
     /// Tells all to end and waits for it; those that do not are killed. Whoever did not end as it must is written down.
     pub(crate) fn end(&self, deadline: Duration) {
         for member in &self.members {
             let member = &mut *member.lock().unwrap();
-            match member.process.ended(&self.nurseries) {
+            match self.ended(member) {
                 Some(status) => {
                     member.is_fallen = true;
                     self.fell(member, format!("ended by itself with {status}, before it was told to end"));
                 }
-                None => member.process.end(&self.nurseries),
+                None => self.parent(member.order.client).end(member.process),
             }
         }
         let by = Instant::now() + deadline;
         for member in self.members.iter().map(|member| member.lock().unwrap()) {
-            self.see_off(member, by, deadline);
+            self.see_off(&member, by, deadline);
         }
     }
 
-    fn see_off(&self, mut member: std::sync::MutexGuard<'_, Member>, by: Instant, deadline: Duration) {
+    fn see_off(&self, member: &Member, by: Instant, deadline: Duration) {
         if member.is_fallen {
             return;
         }
-        match poll(by.saturating_duration_since(Instant::now()), || member.process.ended(&self.nurseries)) {
+        match poll(by.saturating_duration_since(Instant::now()), || self.ended(member)) {
             Some(status) if status.success() => {}
-            Some(status) => self.fell(&member, format!("ended with {status}")),
+            Some(status) => self.fell(member, format!("ended with {status}")),
             None => {
-                self.fell(&member, format!("did not end within {} s and was killed", deadline.as_secs()));
-                self.kill(&mut member.process);
+                self.fell(member, format!("did not end within {} s and was killed", deadline.as_secs()));
+                self.kill(member);
             }
         }
     }
@@ -146,71 +161,6 @@ impl Clients {
         }
         events
     }
-}
-
-impl Nurseries {
-    fn of(&self, habit: Habit) -> &Nursery {
-        match habit {
-            Habit::Drawn => &self.drawn,
-            Habit::Fresh => &self.fresh,
-        }
-    }
-}
-
-impl Process {
-    fn id(&self) -> Pid {
-        match self {
-            Process::Spawned(child) => Pid::from_raw(child.id().cast_signed()).expect("a process id is positive"),
-            Process::Forked(pid, _) => *pid,
-        }
-    }
-
-    fn tell(&mut self, nurseries: &Nurseries, word: &str) {
-        match self {
-            // One that ended hears nothing.
-            Process::Spawned(child) => _ = child.stdin.as_mut().map(|line| writeln!(line, "{word}")),
-            Process::Forked(pid, habit) => nurseries.of(*habit).tell(*pid, word),
-        }
-    }
-
-    /// Tells it to end.
-    fn end(&mut self, nurseries: &Nurseries) {
-        match self {
-            Process::Spawned(child) => drop(child.stdin.take()),
-            Process::Forked(pid, habit) => nurseries.of(*habit).end(*pid),
-        }
-    }
-
-    /// How it ended, if it has; it is asked no more then.
-    fn ended(&mut self, nurseries: &Nurseries) -> Option<ExitStatus> {
-        match self {
-            Process::Spawned(child) => child.try_wait().expect("a child can be waited for"),
-            Process::Forked(pid, habit) => nurseries.of(*habit).ended(*pid),
-        }
-    }
-}
-
-fn start(nurseries: &Nurseries, forked: Forked, order: &Order) -> Process {
-    match habit(forked, order.client) {
-        None => Process::Spawned(spawn(order)),
-        Some(habit) => Process::Forked(nurseries.of(habit).fork(order), habit),
-    }
-}
-
-/// From which parent this client is forked, if it is.
-fn habit(forked: Forked, client: u8) -> Option<Habit> {
-    match (forked, client % 4) {
-        (Forked::None, _) | (Forked::Some, 0) => None,
-        (_, 3) => Some(Habit::Fresh),
-        _ => Some(Habit::Drawn),
-    }
-}
-
-fn spawn(order: &Order) -> Child {
-    let this = env::current_exe().expect("this program has a file");
-    let mut command = Command::new(this);
-    command.arg("client").args(order.words()).stdin(Stdio::piped()).stdout(Stdio::null());
-    command.spawn().expect("a client can be started")
 }
 
 fn signal(process: Pid, signal: Signal) {
