@@ -196,7 +196,7 @@ impl Plan {
     }
 }
 
-/// As long as what threads do; or so long that a grant lasts as long; or longer than that.
+/// As long as what threads do; or longer; or much longer.
 fn draw_lease(pace: Duration) -> Duration {
     match fastrand::u32(0..10) {
         0..5 => pace,
