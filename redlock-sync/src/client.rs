@@ -34,7 +34,7 @@ const MAX_CONNECTIONS: u32 = 10_000;
 /// ```
 ///
 /// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client of its own only if no
-/// client had been used before the fork: threads that exist in the parent alone would make it hang sooner or later.
+/// client had been used before the fork: threads that exist in the parent alone can make it hang or panic.
 #[derive(Clone)]
 pub struct Redlock {
     engine: Arc<Engine>,

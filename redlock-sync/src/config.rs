@@ -116,6 +116,12 @@ impl Terms {
         }
         if let Some(max) = self.max_hold {
             check_lease("max_hold", max, limits)?;
+            if self.at_least > max {
+                return Err(Error::config(format!(
+                    "at_least = {:?} is longer than max_hold = {max:?}; a minimum hold must fit into the longest one",
+                    self.at_least
+                )));
+            }
         }
         if let Some(id) = &self.lock_id {
             crate::token::check_owner(id)?;
@@ -335,5 +341,8 @@ mod tests {
         }
         let terms = Terms { at_least: Duration::from_secs(31), ..Terms::default() };
         assert!(terms.check(&limits).is_err());
+        let held = |at_least| Terms { at_least, max_hold: Some(600 * MS), ..Terms::default() };
+        assert!(held(601 * MS).check(&limits).unwrap_err().to_string().contains("max_hold"));
+        assert!(held(600 * MS).check(&limits).is_ok());
     }
 }

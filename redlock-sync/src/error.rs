@@ -33,10 +33,11 @@ pub enum Error {
     Busy {
         /// The lock's key, with prefix.
         key: String,
-        /// The smallest remaining time-to-live of the key on a node: when the lock ends if its holder neither renews nor releases it, such as
-        /// one that has died. Most holders release much earlier, so this is no estimate of the wait. `None` when unknown.
+        /// The smallest remaining time-to-live of the key on a node: on one node it is when the lock ends if its holder has died. On several
+        /// nodes the lock can last longer on the others. Most holders release much earlier, so this is no estimate of the wait. `None` when
+        /// unknown.
         expires_in: Option<Duration>,
-        /// The thread that asked is the holder, by another guard: waiting would not have helped.
+        /// The thread that asked is the holder, by another guard of the same client: waiting would not have helped.
         by_this_thread: bool,
     },
     /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to every node that may
@@ -61,8 +62,8 @@ pub enum Error {
         reason: LostReason,
     },
     /// A release was sent in time, but fewer than a majority of the nodes confirmed it. This guard does not hold the lock any more. The client
-    /// goes on releasing it in the background, until a majority has confirmed that, the lease has ended, or the client is
-    /// [closed](crate::Redlock::close). Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was
+    /// goes on releasing it in the background (up to 4096 locks at a time), until a majority has confirmed that, the lease has ended, or the
+    /// client is [closed](crate::Redlock::close). Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was
     /// done under the lock is not in doubt: only others may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::fork::Home;
+use crate::sabotage;
 
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
@@ -144,6 +145,11 @@ fn random() -> Result<[u8; 16], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
         return Ok(bytes);
+    }
+    if sabotage::is("forked-tokens") {
+        // As from a generator that a fork copies: each process counts the same numbers.
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        return Ok(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)).to_be_bytes());
     }
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|e| {

@@ -3,6 +3,7 @@
 //! 1. [`Server`]: one private `redis-server` (or Valkey) process, that never outlives its test process.
 //! 2. [`Proxy`]: a TCP proxy in front of one server that acts on whole commands and whole replies.
 //! 3. [`eventually`]: waits for a condition with a deadline; no test sleeps and hopes.
+//! 4. [`fork`](fork()): a forked child.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
 //! skips one.
@@ -17,10 +18,12 @@
     reason = "a fixture that cannot do its work fails the test at once, with a message; it also waits by the real clock"
 )]
 
+mod fork;
 mod proxy;
 mod server;
 mod wait;
 
+pub use fork::{ended, fork, wait_for};
 pub use proxy::{Act, Fault, Proxy, Seen};
 pub use server::{Builder, Server, find, servers};
 pub use wait::{eventually, poll};

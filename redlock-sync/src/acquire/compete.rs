@@ -223,7 +223,7 @@ impl<'a> Contender<'a> {
         // If the attempt saw another token, the grant was made after that attempt was sent, and lasts at least from then.
         let (token, since) = (ticket.id.as_str().as_bytes(), ballot.started);
         let is_new = seen.as_bytes() != token.get(..SEEN_BYTES).unwrap_or(token);
-        let fits = is_new && self.is_as_asked_for(span) && self.is_young(since);
+        let fits = is_new && self.is_as_asked_for(fence, span) && self.is_young(since);
         if is_shared || !(fits || sabotage::is("grant-keeps-settings")) {
             return Woken::Ticket(ticket);
         }
@@ -240,11 +240,12 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// A grant has the lease that the last holder chose, and a token without a readable part; and what is counted from the acquisition, such as
+    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a readable part; and what is counted from the acquisition, such as
     /// the longest hold, would begin before the wait.
-    fn is_as_asked_for(&self, span: Duration) -> bool {
+    fn is_as_asked_for(&self, fence: u64, span: Duration) -> bool {
         let terms = &self.request.terms;
-        terms.is_plain() && terms.lock_id.is_none() && terms.lease == span
+        let has_fence = fence > 0 || !terms.fenced;
+        terms.is_plain() && terms.lock_id.is_none() && terms.lease == span && has_fence
     }
 
     /// A lease that began then is not due for renewal yet: as much is left of it as any holder may find.

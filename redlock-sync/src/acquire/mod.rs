@@ -11,7 +11,7 @@ mod holder;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ pub(crate) struct Engine {
     mint: Mint,
     /// Since when attempts find no majority; one for all threads, or each in a line would wait out the patience of its own.
     outage: Mutex<Option<Outage>>,
+    has_outage: AtomicBool,
     /// How many threads are in an acquire.
     competing: AtomicUsize,
 }
@@ -110,6 +111,7 @@ impl Engine {
             registry: Registry::default(),
             mint: Mint::new(),
             outage: Mutex::new(None),
+            has_outage: AtomicBool::new(false),
             competing: AtomicUsize::new(0),
         })
     }
@@ -179,10 +181,21 @@ impl Engine {
             }
             outcome => outcome,
         };
+        match &outcome {
+            Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
+                self.outage_since(by.before(self.quorum.limits.node_timeout), &refusal.error);
+            }
+            _ => self.outage_is_over(),
+        }
         outcome.map_err(|refusal| refusal.error)
     }
 
     fn outage_is_over(&self) {
+        // Asked by every acquire, and there is hardly ever one.
+        if !self.has_outage.load(Ordering::Relaxed) {
+            return;
+        }
+        self.has_outage.store(false, Ordering::Relaxed);
         let outage = self.outage.lock().take();
         if outage.is_some() {
             log::info!("a majority of the nodes can be asked again");
@@ -197,6 +210,7 @@ impl Engine {
         }
         let since = outage.filter(|o| tried_at.since(o.last) < SAME_OUTAGE).map_or(tried_at, |o| o.since);
         *outage = Some(Outage { since, last: self.quorum.now() });
+        self.has_outage.store(true, Ordering::Relaxed);
         since
     }
 

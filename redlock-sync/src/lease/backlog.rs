@@ -3,6 +3,7 @@
 //! Only releases are sent from here, compared with a token that is never used again, so a late or doubled one does no harm. All that are due go
 //! out in one call, however many they are: a server that hung while everybody released gets them all when it is back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use crate::token::LockId;
 
 /// Most releases that are remembered; the one whose lease ends first makes room.
 const MOST: usize = 4096;
-/// Most locks in one call, so that the server is not kept from others for long.
-const MOST_IN_A_CALL: usize = 512;
+/// Most locks in one call: the server is kept from others for some 20 ms by as many.
+const MOST_IN_A_CALL: usize = MOST;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
@@ -70,6 +71,8 @@ struct State {
     list: Vec<Leftover>,
     /// A repetition is planned or under way.
     is_planned: bool,
+    /// The last one that was added made another one go.
+    is_overflowing: bool,
     is_closed: bool,
 }
 
@@ -117,12 +120,8 @@ impl Backlog {
         if state.is_closed {
             return;
         }
-        if state.list.len() >= MOST
-            && let Some(first) = (0..state.list.len()).min_by_key(|&i| state.list.get(i).map(|one| one.ends))
-        {
-            state.list.swap_remove(first);
-        }
         state.list.push(leftover);
+        state.make_room();
         if !std::mem::replace(&mut state.is_planned, true) {
             self.plan(FIRST_PAUSE);
         }
@@ -146,18 +145,37 @@ impl Backlog {
         self.quorum.nodes.background().after(pause, move || this.repeat(pause));
     }
 
+    /// What is being sent stays in the list meanwhile: `close` takes it all, and the list is bounded as a whole.
     fn repeat(self: &Arc<Self>, pause: Duration) {
-        let all = std::mem::take(&mut self.state.lock().list);
-        let now = self.quorum.now();
-        let due = all.into_iter().filter(|one| one.ends > now).collect();
-        let left = give_up(&self.quorum, due, self.quorum.round_deadline());
-        let mut state = self.state.lock();
-        if !state.is_closed {
-            state.list.extend(left.into_iter().map(|(one, _)| one));
+        let due = {
+            let mut state = self.state.lock();
+            let now = self.quorum.now();
+            state.list.retain(|one| one.ends > now);
+            state.list.clone()
+        };
+        let mut done: HashSet<LockId> = due.iter().map(|one| one.id.clone()).collect();
+        for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
+            done.remove(&one.id);
         }
+        let mut state = self.state.lock();
+        state.list.retain(|one| !done.contains(&one.id));
         state.is_planned = !state.list.is_empty();
         if state.is_planned {
             self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
         }
+    }
+}
+
+impl State {
+    /// The release whose lease ends first is given up: that one ends first by itself.
+    fn make_room(&mut self) {
+        let is_full = self.list.len() > MOST;
+        if is_full && let Some(first) = (0..self.list.len()).min_by_key(|&i| self.list.get(i).map(|one| one.ends)) {
+            self.list.swap_remove(first);
+        }
+        if is_full && !self.is_overflowing {
+            log::warn!("more than {MOST} releases wait to be confirmed: some locks stay taken until their lease ends");
+        }
+        self.is_overflowing = is_full;
     }
 }

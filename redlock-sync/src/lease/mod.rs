@@ -265,7 +265,7 @@ impl Lease {
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.haunted);
         }
-        if matches!(release.result, Err(Error::Unconfirmed { .. })) {
+        if !release.is_confirmed {
             self.core.keep_releasing();
         }
         release.result

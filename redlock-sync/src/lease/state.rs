@@ -31,7 +31,7 @@ pub enum LeaseState {
     Suspended,
     /// Lost; it never comes back.
     Lost(LostReason),
-    /// Given up by its guard.
+    /// Given up by its guard; also said of a forked child's copy of a guard, which holds nothing.
     Released,
 }
 

@@ -43,6 +43,7 @@ impl Mutex {
     ///
     /// # Errors
     /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already and that hold does not end by itself;
+    /// [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until those guards are gone;
     /// [`Busy`](Error::Busy) only if the
     /// [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
     /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
@@ -127,7 +128,8 @@ impl Mutex {
         match reentry::mine(self.handle.engine.id, self.handle.key()?.as_str()) {
             Mine::Nothing => {}
             Mine::Once(own) => self.handle.refuse_own(&own, wait)?,
-            Mine::Nested(own) => self.handle.refuse_own(own.core(), wait)?,
+            // The outer code believes to hold it, as with a nested lock.
+            Mine::Nested(own) => own.check().and_then(|()| self.handle.refuse_own(own.core(), wait))?,
         }
         let lease = self.handle.acquire(wait)?;
         let entry = Entry::new(self.handle.engine.id, lease.core());

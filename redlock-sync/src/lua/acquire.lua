@@ -10,6 +10,10 @@
 local key, token, waiter = KEYS[1], ARGV[1], ARGV[5]
 local least = tonumber(ARGV[4])
 local stored = least >= 0 and redis.call('GET', KEYS[2])
+-- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
+if stored and (tonumber(stored) or 0) >= 9007199254740991 then
+  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+end
 if not redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then
   local held = redis.pcall('GET', key)
   if type(held) == 'table' then return held end

@@ -7,6 +7,10 @@ local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
+-- 2^53 - 1: from there on numbers are not exact, and the counter could rise no more.
+if (tonumber(redis.call('GET', KEYS[2]) or 0) or 0) >= 9007199254740991 then
+  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+end
 local now = redis.call('TIME')
 local clock = now[1] * 1000000 + now[2]
 local stored = tonumber(redis.call('GET', KEYS[2]) or 0) or 0

@@ -70,7 +70,8 @@ end
 local fence, life = '0', 0
 if ARGV[6] ~= '0' then
   local stored = redis.pcall('GET', KEYS[2])
-  if type(stored) ~= 'table' then
+  -- At its end (acquire.lua) the next holder is told when it asks.
+  if type(stored) ~= 'table' and (tonumber(stored or 0) or 0) < 9007199254740991 then
     local clock = now[1] * 1000000 + now[2]
     fence = math.max(clock, (tonumber(stored or 0) or 0) + 1)
     life = ARGV[6] + math.floor((fence - clock) / 1000)

@@ -56,7 +56,7 @@ pub(super) fn failure(error: &ServerError) -> Failure {
 }
 
 /// Codes and what they mean, in the order in which they are looked for inside a longer text.
-const CODES: [(&str, Trouble); 19] = [
+const CODES: [(&str, Trouble); 20] = [
     ("WRONGTYPE", Trouble::WrongType),
     ("READONLY", Trouble::Misuse),
     ("NOPERM", Trouble::Misuse),
@@ -66,6 +66,8 @@ const CODES: [(&str, Trouble); 19] = [
     ("MOVED", Trouble::Misuse),
     ("ASK", Trouble::Misuse),
     ("CROSSSLOT", Trouble::Misuse),
+    // Of our own scripts: a fence counter that was set to a number from which it cannot rise.
+    ("FENCEEND", Trouble::Misuse),
     ("LOADING", Trouble::Transient),
     ("BUSY", Trouble::Transient),
     ("MASTERDOWN", Trouble::Transient),

@@ -69,7 +69,7 @@ impl RedisNode {
     pub(super) fn timed_out(&self, since: Tick, executed: Executed) -> Failure {
         let waited = self.host.clock.now().since(since);
         let failure = Failure::new(Trouble::TimedOut, executed, format!("timed out after {} ms", waited.as_millis()));
-        if waited >= self.host.settings.node_timeout / 2 {
+        if waited >= self.host.settings.node_timeout * 3 / 4 {
             self.host.note(&failure, During::Call);
         }
         failure

@@ -61,3 +61,26 @@ fn a_counter_ends_soon_after_the_clock_has_passed_it() {
         assert!(left > minutes(79) && left <= minutes(80) + Duration::from_secs(1), "{left:?}");
     });
 }
+
+/// Somebody set it by hand. A number that does not rise would be worse than none.
+#[test]
+fn a_counter_at_its_end_is_an_error() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    for end in ["9007199254740991", "1000000000000000000", "1e300", "inf"] {
+        rig.servers[0].set("{order:42}:fence", end);
+        let error = locks.mutex("order:42").fenced(true).try_lock().map(drop).unwrap_err();
+        assert!(matches!(error, redlock_sync::Error::Config { .. }), "{end}: {error}");
+        assert_eq!(rig.holding("order:42"), 0);
+        let guard = locks.mutex("order:42").lock().unwrap();
+        let error = guard.fencing_token().unwrap_err();
+        assert!(
+            matches!(error, redlock_sync::Error::Config { .. }) && error.to_string().contains("fence"),
+            "{end}: {error}"
+        );
+        guard.check().unwrap();
+        guard.unlock().unwrap();
+    }
+    rig.servers[0].set("{order:42}:fence", "not a number");
+    assert!(locks.mutex("order:42").fenced(true).lock().unwrap().fencing_token().unwrap() > 0);
+}

@@ -57,3 +57,33 @@ fn an_outage_is_logged_at_once_and_once() {
     });
     assert_eq!(count(key, Level::Warn, "no majority"), 1, "{:#?}", said(key));
 }
+
+/// What `try_lock` finds counts as well.
+#[test]
+fn each_outage_is_logged() {
+    listen();
+    let key = "logged:outages";
+    let rig = Rig::start(1);
+    let lock = brisk(&rig.proxy_urls(), ms(1500)).mutex(key);
+    for nth in 1..=3 {
+        rig.proxies.iter().for_each(Proxy::refuse);
+        for _ in 0..20 {
+            assert!(lock.try_lock().is_err_and(|error| error.is_unavailable()));
+        }
+        assert_eq!(count(key, Level::Warn, "no majority"), nth, "{:#?}", said(key));
+        rig.proxies.iter().for_each(Proxy::heal);
+        eventually("it is back", SOON, || lock.try_lock().is_ok());
+    }
+}
+
+#[test]
+fn a_deleted_lock_is_logged_once() {
+    listen();
+    let key = "logged:taken-away";
+    let rig = Rig::start(1);
+    let guard = brisk(&rig.urls(), ms(900)).mutex(key).lock().unwrap();
+    assert!(rig.servers[0].del(key));
+    eventually("it is lost", SOON, || guard.check().is_err());
+    drop(guard);
+    assert_eq!(said(key).len(), 1, "{:#?}", said(key));
+}

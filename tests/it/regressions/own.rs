@@ -1,8 +1,9 @@
 use std::time::Instant;
 
 use redlock_sync::{Error, Mutex};
+use redlock_tests::eventually;
 
-use crate::handover::rig::{Rig, SLACK, brisk, ms};
+use crate::handover::rig::{Rig, SLACK, SOON, brisk, ms};
 use crate::kinds::{Kind, each_kind};
 
 /// A hold of this thread that ends by itself in less than a second.
@@ -46,6 +47,22 @@ fn a_thread_is_told_that_it_is_the_holder<K: Kind>() {
     assert!(matches!(wanted.lock().err(), Some(Error::WouldDeadlock { .. })));
     let other = K::new(&rig.client(), "order:42").try_lock().err().unwrap();
     assert!(other.to_string().contains("another holder"), "{other}");
+}
+
+/// The outer code believes to hold it: that is said, and not that this thread would wait for itself.
+#[test]
+fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
+    let rig = Rig::start(1);
+    let locks = brisk(&rig.urls(), ms(900));
+    let outer = locks.reentrant_mutex("order:42").lock().unwrap();
+    assert!(rig.servers[0].del("order:42"));
+    eventually("it is lost", SOON, || outer.check().is_err());
+    let wanted = locks.mutex("order:42");
+    for outcome in [wanted.lock(), wanted.try_lock(), wanted.try_lock_for(ms(50))] {
+        assert!(outcome.err().is_some_and(|error| error.is_lost()));
+    }
+    drop(outer);
+    wanted.lock().unwrap().unlock().unwrap();
 }
 
 each_kind!(a_thread_waits_for_its_own_hold_to_end, a_thread_is_told_that_it_is_the_holder);

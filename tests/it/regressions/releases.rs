@@ -2,7 +2,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Redlock};
-use redlock_tests::{Proxy, eventually};
+use redlock_tests::{Act, Proxy, eventually};
 
 use crate::handover::rig::{Rig, SLACK, SOON, for_sizes, ms};
 
@@ -61,8 +61,8 @@ fn what_a_failed_attempt_set_is_taken_back_when_the_network_is_back() {
         let (locks, other) = (client(&rig.proxy_urls()), client(&rig.urls()));
         locks.mutex("warm-up").lock().unwrap().unlock().unwrap();
         for proxy in &rig.proxies {
-            proxy.on_each("acquire", redlock_tests::Act::ResetAfter);
-            proxy.on_each("release", redlock_tests::Act::ResetBefore);
+            proxy.on_each("acquire", Act::ResetAfter);
+            proxy.on_each("release", Act::ResetBefore);
         }
         let attempt = thread::scope(|scope| {
             let attempt = scope.spawn(|| locks.mutex("order:42").lease(DAY).try_lock().map(drop));
@@ -95,4 +95,69 @@ fn many_locks_are_given_up_together() {
             eventually("all are free", SOON, || names.iter().all(|name| rig.holding(name) == 0));
         });
     }
+}
+
+/// The lease is lost before its guard ends, but the key stays for as long as an extension whose reply never came.
+#[test]
+fn the_release_of_a_lost_lease_is_repeated_too() {
+    for_sizes(&[1, 3], |rig| {
+        let (locks, other) = (client(&rig.proxy_urls()), client(&rig.urls()));
+        let guard = locks.mutex("order:42").lease(ms(900)).renew(false).lock().unwrap();
+        let held: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("extend", Act::HoldReply)).collect();
+        guard.extend(Duration::from_secs(60 * 60)).unwrap_err();
+        eventually("it is lost", SOON, || guard.check().is_err());
+        rig.proxies.iter().for_each(Proxy::refuse);
+        drop(guard);
+        drop(held);
+        rig.proxies.iter().for_each(Proxy::heal);
+        eventually("it is released", SOON, || other.mutex("order:42").try_lock().is_ok_and(|g| g.unlock().is_ok()));
+    });
+}
+
+/// A drop has a whole node timeout for its release, so a slow line is no reason to leave the node out.
+#[test]
+fn a_drop_over_a_slow_line_is_a_release_like_any_other() {
+    for_sizes(&[1, 3], |rig| {
+        let locks =
+            Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).node_timeout(ms(1000)).build().unwrap();
+        for _ in 0..3 {
+            drop(locks.mutex("order:42").lock().unwrap());
+        }
+        rig.proxies.iter().for_each(|proxy| proxy.latency(ms(320)));
+        for _ in 0..5 {
+            drop(locks.mutex("order:42").try_lock().unwrap());
+            assert_eq!(rig.holding("order:42"), 0);
+        }
+    });
+}
+
+#[test]
+fn guards_of_locks_that_were_given_up_end_at_once() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = Redlock::builder().nodes(rig.urls()).restart_guard(false).build().unwrap();
+        let guards: Vec<_> = (0..50).map(|i| locks.mutex(format!("given-up:{i}")).lock().unwrap()).collect();
+        rig.servers.iter().for_each(redlock_tests::Server::stop);
+        assert!(matches!(locks.unlock_all(), Err(Error::Unconfirmed { .. })));
+        let start = Instant::now();
+        assert!(guards.into_iter().all(|guard| guard.unlock().is_err_and(|error| error.is_lost())));
+        let took = start.elapsed();
+        rig.servers.iter().for_each(redlock_tests::Server::cont);
+        assert!(took < SLACK, "took {took:?}");
+        eventually("all are free", SOON, || (0..50).all(|i| rig.holding(&format!("given-up:{i}")) == 0));
+    });
+}
+
+/// Each costs what one attempt costs, and the rest is left to the background.
+#[test]
+fn guards_dropped_while_servers_refuse_connections_end_soon() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).build().unwrap();
+        let guards: Vec<_> = (0..50).map(|i| locks.mutex(format!("dropped:{i}")).lock().unwrap()).collect();
+        rig.proxies.iter().for_each(Proxy::refuse);
+        let start = Instant::now();
+        drop(guards);
+        assert!(start.elapsed() < ms(3000), "took {:?}", start.elapsed());
+        rig.proxies.iter().for_each(Proxy::heal);
+        eventually("all are free", SOON, || (0..50).all(|i| rig.holding(&format!("dropped:{i}")) == 0));
+    });
 }

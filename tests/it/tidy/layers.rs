@@ -36,7 +36,8 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 9] = [
+const EDGES: [(&str, &str); 10] = [
+    ("token", "sabotage"),
     ("key", "sabotage"),
     ("quorum", "gate"),
     ("quorum", "primitive"),

@@ -36,6 +36,7 @@ from_library! {
     config "../../../redlock-sync/src/config.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
+    sabotage "../../../redlock-sync/src/sabotage.rs"
     token "../../../redlock-sync/src/token.rs"
     wait "../../../redlock-sync/src/wait.rs"
 }

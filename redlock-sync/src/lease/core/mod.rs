@@ -111,6 +111,8 @@ pub(crate) struct Release {
     pub(crate) result: Result<(), Error>,
     /// Our token may still stand on some node, though nobody holds it.
     pub(crate) haunted: bool,
+    /// A majority said that the token is not there.
+    pub(crate) is_confirmed: bool,
 }
 
 /// What the renewal thread does next.
@@ -209,6 +211,9 @@ impl Core {
     }
 
     pub(crate) fn state(&self) -> LeaseState {
+        if self.is_forked_copy() {
+            return LeaseState::Released;
+        }
         self.settle();
         self.tell_loss();
         self.state.lock().now
@@ -261,7 +266,7 @@ impl Core {
 
     pub(crate) fn remaining(&self) -> Duration {
         let state = *self.state.lock();
-        if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
+        if state.is_live() && !self.is_forked_copy() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
     }
 
     /// By when this hold has ended whatever its guard does, and others can have the lock; none if it is renewed without limit.
@@ -334,8 +339,10 @@ impl Core {
             let error = self.lost(reason);
             // A handler that panics must not take the renewal thread with it.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));
-            if outcome.is_err() {
+            if let Err(payload) = outcome {
                 log::error!("an on_lost handler of lock `{}` panicked", self.key);
+                // What it panicked with could panic when it is dropped.
+                std::mem::forget(payload);
             }
         }
     }
@@ -357,9 +364,10 @@ impl Core {
         let until = io.holding.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
         let (before, after) = self.state.lock().round_ended(confirmed, until);
-        self.log_change(before, after, until);
         if self.quorum.now() >= until {
             self.lose(self.reason_of(&ballot, until));
+        } else {
+            self.log_change(before, after, until);
         }
         ballot
     }

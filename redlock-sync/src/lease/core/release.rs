@@ -20,6 +20,10 @@ impl Core {
     /// the wait took.
     pub(crate) fn release(&self, patience: Duration) -> Release {
         self.settle();
+        if self.state.lock().now == LeaseState::Lost(LostReason::Revoked) {
+            // Released together with all others, and repeated if that was not confirmed.
+            return Release { result: Err(self.lost(LostReason::Revoked)), haunted: false, is_confirmed: true };
+        }
         let is_orderly = self.state.lock().release();
         let release = self.release_after(patience, is_orderly);
         self.leave_line();
@@ -35,13 +39,12 @@ impl Core {
     }
 
     fn release_after(&self, patience: Duration, is_orderly: bool) -> Release {
-        let timeout = self.quorum.limits.node_timeout;
-        // Who has little patience for the round under way has none to spare for this one: a drop ends within one node timeout.
-        let time = timeout.checked_sub(patience).filter(|left| !left.is_zero()).unwrap_or(timeout);
-        match self.io.try_lock_for(patience) {
-            Some(io) => self.release_rounds(&io, self.quorum.now().after(time), is_orderly),
-            None => self.unreleased(),
-        }
+        let (began, timeout) = (self.quorum.now(), self.quorum.limits.node_timeout);
+        let Some(io) = self.io.try_lock_for(patience) else { return self.unreleased() };
+        // A drop, which has little patience for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
+        let is_drop = patience < timeout;
+        let by = if is_drop { began.after(timeout) } else { self.quorum.now().after(timeout) };
+        self.release_rounds(&io, by, is_orderly, !is_drop)
     }
 
     /// What is left of the minimum hold.
@@ -60,24 +63,24 @@ impl Core {
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        Release { result: Err(error), haunted: self.keep().is_zero() }
+        Release { result: Err(error), haunted: self.keep().is_zero(), is_confirmed: false }
     }
 
     /// Compare and delete everywhere, or grant to the next waiter if this is an orderly release. Repeated in the time there is while
     /// connection errors leave it unconfirmed; a repetition grants nothing.
-    pub(super) fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool) -> Release {
+    fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool, may_repeat: bool) -> Release {
         let keep = self.keep();
         let mut ballot = self.release_once(keep, by, is_orderly);
         let pause = self.quorum.limits.node_timeout / 10;
         let plain = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant: None };
-        while !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
+        while may_repeat && !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
             self.quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
             let again = self.quorum.round(&self.primitive.release(&plain), Lane::Reserved, by, &missing);
             merge(&mut ballot, again);
         }
         let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
-        Release { result: self.judge_release(&ballot), haunted }
+        Release { result: self.judge_release(&ballot), haunted, is_confirmed: is_confirmed(&ballot) }
     }
 
     /// Who met nobody on the way in has most likely nobody behind him: the lean release. If somebody came, or was there, the lock is granted.
@@ -163,9 +166,19 @@ impl Core {
         self.io.try_lock().is_some()
     }
 
-    /// Has the release repeated in the background: no majority confirmed it.
+    /// Has the release repeated in the background, as no majority confirmed it; unless the token has ended by itself.
     pub(in crate::lease) fn keep_releasing(self: &Arc<Self>) {
-        self.backlog.add(self.leftover());
+        let leftover = self.leftover();
+        if leftover.ends > self.quorum.now() {
+            self.backlog.add(leftover);
+        }
+    }
+
+    /// No node keeps the token for longer. A lost lease can have been extended by calls whose replies never came.
+    fn token_ends(&self) -> Tick {
+        let state = *self.state.lock();
+        let is_over = matches!(state.now, LeaseState::Lost(reason) if reason != LostReason::Revoked);
+        if is_over { state.latest } else { self.latest_end() }
     }
 
     /// What is to be released once more, for a lease whose release no majority confirmed.
@@ -174,7 +187,7 @@ impl Core {
             primitive: Arc::clone(&self.primitive),
             id: self.id.clone(),
             keep_until: self.born.after(self.terms.at_least),
-            ends: self.latest_end(),
+            ends: self.token_ends(),
             core: Some(Arc::clone(self)),
         }
     }

@@ -3,10 +3,7 @@
 //! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard alive.
 //! 2. `fork KIND KEY URL…`: takes the lock, forks, and tells what the child's copy and the parent could do.
 //! 3. `hear URL…`: builds a client and tells what the library logs.
-#![allow(
-    unsafe_code,
-    reason = "a fork is what these tests are about; the child calls nothing that needs the parent's threads"
-)]
+#![allow(unsafe_code, reason = "a forked child drops its copies of what the parent keeps")]
 
 use std::io::{self, BufRead, Write};
 use std::ops::Deref;
@@ -14,13 +11,14 @@ use std::process::{abort, exit};
 use std::time::Duration;
 
 use redlock_sync::{Error, Lease, Redlock};
+use redlock_tests::{fork, wait_for};
 
 type Guard = Box<dyn Deref<Target = Lease>>;
 
 pub(crate) fn main(args: &[String]) {
     match args {
         [what, kind, key, lease, urls @ ..] if what == "hold" => hold(kind, key, lease.parse().unwrap(), urls),
-        [what, kind, key, urls @ ..] if what == "fork" => fork(kind, key, urls),
+        [what, kind, key, urls @ ..] if what == "fork" => copies(kind, key, urls),
         [what, urls @ ..] if what == "hear" => hear(urls),
         other => panic!("unknown arguments {other:?}"),
     }
@@ -58,7 +56,7 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
     }
 }
 
-fn fork(kind: &str, key: &str, urls: &[String]) {
+fn copies(kind: &str, key: &str, urls: &[String]) {
     let locks = client(urls, Duration::from_secs(10));
     // As long as no client of this process has been used, there are no threads, and a child can open a client of its own.
     in_a_child(|| {
@@ -94,17 +92,9 @@ fn fork(kind: &str, key: &str, urls: &[String]) {
 
 /// Runs the work in a forked child, waits for its end, and asserts that it went well.
 pub(crate) fn in_a_child(work: impl FnOnce()) {
-    // SAFETY: the child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "{}", io::Error::last_os_error());
-    if child == 0 {
-        work();
-        exit(0);
-    }
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child died");
+    // The child needs no lock that another thread could hold at this moment: they are asleep, if there are any.
+    let status = wait_for(fork(work));
+    assert!(status.success(), "the child died: {status}");
 }
 
 /// Writes every record of the library to stdout.

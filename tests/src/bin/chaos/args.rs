@@ -3,15 +3,21 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::plan::{COMMANDS, GAP, Kind};
+use crate::event::words;
+use crate::names::MOST;
+use crate::plan::{CALM, COMMANDS, GAP, Kind, STORM};
 
 pub(crate) const USAGE: &str = "\
 chaos [OPTIONS]
   --nodes N         servers, default 3
   --clients N       client processes, default 8
   --threads N       threads of each client, default 2
-  --keys N          locks they want, default 3
+  --crowd N         so many more that a client starts at once from time to time, default 48; 0 for none
+  --forked WHICH    some, all or none of the clients are forked from a common parent, default some
+  --keys N          locks they want, besides some with long leases; default 4
   --seconds N       length of the run, default 60
+  --storm MS        length of a storm of faults, default 20000
+  --calm MS         length of the calm after it, default 9000; a run that is shorter than both is one storm
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults; `--schedule` shows their names
   --commands A,B,…  faults of single commands strike these only, such as extend, take or BLPOP
@@ -28,8 +34,12 @@ pub(crate) struct Options {
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
     pub(crate) threads: usize,
+    pub(crate) crowd: usize,
+    pub(crate) forked: Forked,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
+    pub(crate) storm: u64,
+    pub(crate) calm: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) commands: Vec<&'static str>,
@@ -48,14 +58,23 @@ pub(crate) enum Todo {
     Help,
 }
 
+words! {
+    /// Which clients are forked from a parent, as pre-forked workers are; the others are started anew.
+    Forked { None = "none", Some = "some", All = "all" }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             nodes: 3,
             clients: 8,
             threads: 2,
-            keys: 3,
+            crowd: 48,
+            forked: Forked::Some,
+            keys: 4,
             seconds: 60,
+            storm: STORM,
+            calm: CALM,
             seed: fastrand::u64(..1_000_000),
             kinds: Kind::ALL.to_vec(),
             commands: COMMANDS.to_vec(),
@@ -78,8 +97,12 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--nodes" => options.nodes = number(&value()?, 1, 9)?,
             "--clients" => options.clients = number(&value()?, 1, 64)?,
             "--threads" => options.threads = number(&value()?, 1, 16)?,
-            "--keys" => options.keys = number(&value()?, 1, 16)?,
+            "--crowd" => options.crowd = number(&value()?, 0, 200)?,
+            "--forked" => options.forked = value()?.parse()?,
+            "--keys" => options.keys = number(&value()?, 1, MOST)?,
             "--seconds" => options.seconds = number(&value()?, 2, 86_400)?,
+            "--storm" => options.storm = number(&value()?, 1000, 3_600_000)?,
+            "--calm" => options.calm = number(&value()?, 1000, 3_600_000)?,
             "--seed" => options.seed = number(&value()?, 0, u64::MAX)?,
             "--faults" => options.kinds = value()?.split(',').map(Kind::from_str).collect::<Result<_, _>>()?,
             "--commands" => options.commands = value()?.split(',').map(command).collect::<Result<_, _>>()?,
@@ -123,7 +146,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        for wrong in ["--nodes 0", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
+        for wrong in ["--nodes 0", "--forked many", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
             words(wrong).unwrap_err();
         }
     }

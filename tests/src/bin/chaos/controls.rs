@@ -23,14 +23,16 @@ struct Control {
     gap: u64,
     beyond: bool,
     seconds: u64,
+    /// Further options.
+    more: &'static str,
 }
 
 const fn control(name: &'static str, about: &'static str, nodes: usize, faults: &'static str) -> Control {
-    Control { name, about, nodes, faults, commands: "", gap: GAP, beyond: false, seconds: SECONDS }
+    Control { name, about, nodes, faults, commands: "", gap: GAP, beyond: false, seconds: SECONDS, more: "" }
 }
 
 /// The first one is whole: nothing may be found in it.
-const CONTROLS: [Control; 17] = [
+const CONTROLS: [Control; 21] = [
     control("nothing", "the library as it is", 3, "pause,stop,hold,hold_reply,reset,empty,delete"),
     control("release-without-compare", "a release deletes whatever stands there", 1, "pause,hold"),
     Control {
@@ -70,6 +72,17 @@ const CONTROLS: [Control; 17] = [
         ..control("young-votes", "a node that restarted empty just now casts votes", 3, "amnesia")
     },
     control("acquire-steals", "an acquire takes the lock from its holder", 1, "reset"),
+    control("shared-helpers", "locks `order` and `{order}` have their helper keys in common", 1, "reset"),
+    Control {
+        more: "--forked all",
+        ..control("forked-tokens", "ids are drawn from a generator that a fork copies", 1, "reset")
+    },
+    control("grant-keeps-settings", "who is granted a lock has it on its last holder's settings", 1, "reset"),
+    Control {
+        // A storm of one partition, and a calm that is longer than a lock that was given up may stand.
+        more: "--storm 4500 --calm 5500",
+        ..control("release-gives-up", "a release that a partition swallowed is not repeated", 1, "partition,refuse")
+    },
 ];
 
 /// How long one run is if nothing else is said, and how many are made before a control counts as escaped.
@@ -136,7 +149,7 @@ fn catch(program: &Path, control: &Control, seed: u64) -> Option<(String, String
     command.args(["--nodes", &control.nodes.to_string(), "--clients", "4", "--keys", "2"]);
     command.args(["--seconds", &control.seconds.to_string(), "--seed", &seed.to_string(), "--faults", control.faults]);
     command.arg("--out").arg(&out).args(control.beyond.then_some("--beyond"));
-    command.args(["--gap", &control.gap.to_string()]);
+    command.args(["--gap", &control.gap.to_string()]).args(control.more.split_whitespace());
     if !control.commands.is_empty() {
         command.args(["--commands", control.commands]);
     }

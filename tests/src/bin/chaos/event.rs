@@ -44,12 +44,15 @@ macro_rules! words {
         pub(crate) enum $name { $($value),+ }
 
         impl $name {
+            #[allow(dead_code, reason = "few of them are listed")]
+            pub(crate) const ALL: &[Self] = &[$(Self::$value),+];
+
             pub(crate) const fn word(self) -> &'static str {
                 match self { $(Self::$value => $word),+ }
             }
         }
 
-        impl FromStr for $name {
+        impl ::std::str::FromStr for $name {
             type Err = String;
 
             fn from_str(word: &str) -> Result<Self, String> {
@@ -64,7 +67,7 @@ words! {
     /// A call of the library.
     Op {
         Lock = "lock", TryLock = "try_lock", TryLockFor = "try_lock_for", Nested = "nested", Unlock = "unlock", Extend = "extend",
-        Fence = "fence", Attribute = "attribute",
+        Fence = "fence", Attribute = "attribute", Drop = "drop",
     }
 }
 
@@ -76,13 +79,31 @@ words! {
     }
 }
 
+/// The settings with which a lock is asked for, in ns; `u64::MAX` where there is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wants {
+    pub(crate) lease: u64,
+    /// How often the lease may be renewed: not at all with `renew(false)`.
+    pub(crate) renewals: u64,
+    pub(crate) max_hold: u64,
+    pub(crate) at_least: u64,
+}
+
+impl Wants {
+    /// A lease that is renewed for as long as its guard lives.
+    pub(crate) const fn plain(lease: u64) -> Self {
+        Self { lease, renewals: u64::MAX, max_hold: u64::MAX, at_least: 0 }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A call begins that may take so many ns; `u64::MAX` has no limit. With the lease, in ns.
+    /// The settings of the lock that is asked for next.
+    Wants(Wants),
+    /// A call begins that may take so many ns; `u64::MAX` has no limit.
     Call {
         op: Op,
         limit: u64,
-        lease: u64,
     },
     Return {
         op: Op,
@@ -148,7 +169,10 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} ", self.at, self.session, self.key)?;
         match &self.what {
-            What::Call { op, limit, lease } => write!(f, "call {} {limit} {lease}", op.word()),
+            What::Wants(Wants { lease, renewals, max_hold, at_least }) => {
+                write!(f, "wants {lease} {renewals} {max_hold} {at_least}")
+            }
+            What::Call { op, limit } => write!(f, "call {} {limit}", op.word()),
             What::Return { op, outcome } => write!(f, "return {} {}", op.word(), outcome.word()),
             What::Held { token } => write!(f, "held {token}"),
             What::Check { until: Some(until) } => write!(f, "check ok {until}"),
@@ -173,7 +197,13 @@ impl FromStr for Event {
         let (at, session, key) = (next(words)?, next(words)?, next(words)?);
         let word: String = next(words)?;
         let what = match word.as_str() {
-            "call" => What::Call { op: next(words)?, limit: next(words)?, lease: next(words)? },
+            "wants" => What::Wants(Wants {
+                lease: next(words)?,
+                renewals: next(words)?,
+                max_hold: next(words)?,
+                at_least: next(words)?,
+            }),
+            "call" => What::Call { op: next(words)?, limit: next(words)? },
             "return" => What::Return { op: next(words)?, outcome: next(words)? },
             "held" => What::Held { token: next(words)? },
             "check" => {
@@ -215,7 +245,8 @@ mod tests {
     fn what_is_written_can_be_read() {
         let session = Session { client: 3, life: 1, thread: 2, number: 77 };
         let whats = [
-            What::Call { op: Op::TryLockFor, limit: u64::MAX, lease: 5 },
+            What::Wants(Wants { renewals: 2, ..Wants::plain(5) }),
+            What::Call { op: Op::TryLockFor, limit: u64::MAX },
             What::Return { op: Op::Unlock, outcome: Outcome::Unconfirmed },
             What::Held { token: "ab:host:1:2".into() },
             What::Check { until: Some(9) },

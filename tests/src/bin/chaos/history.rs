@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::event::{Event, Op, Outcome, Phase, Session, UNKNOWN, What};
+use crate::event::{Event, Op, Outcome, Phase, Session, UNKNOWN, Wants, What, words};
 use crate::plan::{self, Kind, Target};
 
 /// One call of the library.
@@ -27,11 +27,11 @@ pub(crate) struct Look {
 }
 
 /// A lock from its acquisition to the end of its guard.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Hold {
     pub(crate) session: Session,
     pub(crate) key: usize,
-    pub(crate) lease: u64,
+    pub(crate) wants: Wants,
     /// The moment at which the acquire returned.
     pub(crate) begin: u64,
     /// None if the holder could not ask.
@@ -42,13 +42,50 @@ pub(crate) struct Hold {
     pub(crate) fence: Option<u64>,
     /// When the handlers of a loss were called.
     pub(crate) told: Vec<u64>,
-    /// When the unlock was called.
+    /// When an `extend` ended, however it did.
+    pub(crate) extended: Vec<u64>,
+    /// When the unlock was called, or the guard was dropped.
     pub(crate) unlock: Option<u64>,
-    /// When it returned, and what.
+    /// When the unlock returned, and what.
     pub(crate) unlocked: Option<(u64, Outcome)>,
+    /// When the guard was gone, of which nobody was told how it went.
+    pub(crate) dropped: Option<u64>,
 }
 
 impl Hold {
+    fn new(session: Session, key: usize, wants: Wants, begin: u64, token: Option<String>) -> Self {
+        Self {
+            session,
+            key,
+            wants,
+            begin,
+            token,
+            is_fixed: false,
+            looks: Vec::new(),
+            fence: None,
+            told: Vec::new(),
+            extended: Vec::new(),
+            unlock: None,
+            unlocked: None,
+            dropped: None,
+        }
+    }
+
+    fn called(&mut self, op: Op, at: u64) {
+        if matches!(op, Op::Unlock | Op::Drop) {
+            self.unlock = Some(at);
+        }
+    }
+
+    fn returned(&mut self, op: Op, at: u64, outcome: Outcome) {
+        match op {
+            Op::Unlock | Op::Attribute => self.unlocked = Some((at, outcome)),
+            Op::Drop => self.dropped = Some(at),
+            Op::Extend => self.extended.push(at),
+            _ => {}
+        }
+    }
+
     /// The span in which it was certainly held: from its return to the end of what its looks promised, but not beyond a look that told of
     /// the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
@@ -123,6 +160,21 @@ pub(crate) struct Sighting {
     pub(crate) until: u64,
 }
 
+words! {
+    /// What an id stands for: a wait for a lock, or the next hold of one that is granted.
+    IdOf { Wait = "wait", Grant = "grant" }
+}
+
+/// An id that was sent for two different things.
+#[derive(Debug, Clone)]
+pub(crate) struct Reused {
+    pub(crate) at: u64,
+    pub(crate) what: IdOf,
+    pub(crate) id: String,
+    pub(crate) first: String,
+    pub(crate) second: String,
+}
+
 /// A key that was left when all was over.
 #[derive(Debug, Clone)]
 pub(crate) struct Left {
@@ -172,6 +224,10 @@ pub(crate) struct History {
     pub(crate) sightings: Vec<Sighting>,
     /// The last time at which a node was asked to extend the lease of a token.
     pub(crate) extended: HashMap<String, u64>,
+    /// How many waits and grants had an id, and which ids stood for two of them.
+    pub(crate) waits: usize,
+    pub(crate) grants: usize,
+    pub(crate) reused: Vec<Reused>,
     pub(crate) left: Vec<Left>,
     pub(crate) fallen: Vec<Fallen>,
 }
@@ -182,31 +238,33 @@ impl History {
         events.sort_by_key(|event| event.at);
         let mut holds: BTreeMap<Session, Hold> = BTreeMap::new();
         let mut open: HashMap<(Session, Op), usize> = HashMap::new();
-        let mut leases: HashMap<Session, u64> = HashMap::new();
+        let mut wants: HashMap<Session, Wants> = HashMap::new();
         for event in &events {
             let &Event { at, session, key, ref what } = event;
             let hold = holds.get_mut(&session);
             match (what, hold) {
-                (What::Call { op, limit, lease }, hold) => {
+                (What::Wants(wanted), _) => {
+                    wants.insert(session, *wanted);
+                }
+                (What::Call { op, limit }, hold) => {
                     open.insert((session, *op), self.calls.len());
                     self.calls.push(Call { session, key, op: *op, from: at, limit: *limit, end: None });
-                    leases.insert(session, *lease);
-                    if let (Op::Unlock, Some(hold)) = (op, hold) {
-                        hold.unlock = Some(at);
+                    if let Some(hold) = hold {
+                        hold.called(*op, at);
                     }
                 }
                 (What::Return { op, outcome }, hold) => {
                     if let Some(call) = open.remove(&(session, *op)) {
                         self.calls[call].end = Some((at, *outcome));
                     }
-                    if let (Op::Unlock | Op::Attribute, Some(hold)) = (op, hold) {
-                        hold.unlocked = Some((at, *outcome));
+                    if let Some(hold) = hold {
+                        hold.returned(*op, at, *outcome);
                     }
                 }
                 (What::Held { token }, _) => {
                     let token = (token != UNKNOWN).then(|| token.clone());
-                    let lease = leases.get(&session).copied().unwrap_or(0);
-                    holds.insert(session, Hold { session, key, lease, begin: at, token, ..Hold::default() });
+                    let wanted = wants.get(&session).copied().unwrap_or(Wants::plain(0));
+                    holds.insert(session, Hold::new(session, key, wanted, at, token));
                 }
                 (What::Fixed, Some(hold)) => hold.is_fixed = true,
                 (What::Check { until }, Some(hold)) => hold.looks.push(Look { at, until: *until }),

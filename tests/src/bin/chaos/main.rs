@@ -1,10 +1,10 @@
 //! The chaos run: client processes want a few locks, while a seeded nemesis injures servers, network and clients. Then checkers judge what
 //! everybody wrote down. How to run and read it: `tests/CHAOS.md`.
 //!
-//! 1. `args.rs`, `timing.rs`: what is asked for.
+//! 1. `args.rs`, `timing.rs`, `names.rs`: what is asked for, and on which locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
-//! 3. `client/`: the processes that use the locks. `event.rs`: what they write down. `store.rs`: the fenced store.
-//! 4. `nemesis/`: brings the faults about. `watch.rs`: looks at servers and traffic meanwhile.
+//! 3. `client/`: the processes that use the locks. `nursery.rs`: what some are forked from. `event.rs`: what they write down. `store.rs`: the fenced store.
+//! 4. `nemesis/`: brings the faults about. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile.
 //! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
 //! 6. `summary.rs`, `svg.rs`: for people.
 //! 7. `controls.rs`: shows that a broken library is noticed.
@@ -24,7 +24,9 @@ mod clock;
 mod controls;
 mod event;
 mod history;
+mod names;
 mod nemesis;
+mod nursery;
 mod plan;
 mod run;
 mod store;
@@ -32,6 +34,7 @@ mod summary;
 mod svg;
 mod timing;
 mod watch;
+mod wire;
 
 use std::env;
 use std::fs;
@@ -50,6 +53,10 @@ fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "client") {
         client::main(&words[1..]);
+        return ExitCode::SUCCESS;
+    }
+    if words.first().is_some_and(|word| word == "nursery") {
+        nursery::main(&words[1..]);
         return ExitCode::SUCCESS;
     }
     match args::parse(words) {

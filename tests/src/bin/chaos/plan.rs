@@ -7,10 +7,10 @@
 //! 2. A node that loses its data in another way (flush, role), or is the only one, is kept from all clients for longer than the longest
 //!    lease: when it is back, all that it forgot would have run out anyway.
 //! 3. The nodes that are out of reach during an amnesia are left to it alone: the end of another fault would bring them back too early.
-//! 4. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
+//! 4. At the end of a storm all nodes are out of reach for a moment: what is released then must be free in the calm.
+//! 5. A key is deleted by hand only where a majority keeps it for as long as its holder may count on it; see `nemesis/hand.rs`.
 
 use std::fmt;
-use std::str::FromStr;
 
 use crate::event::words;
 use crate::timing::LONGEST_LEASE;
@@ -22,49 +22,16 @@ words! {
         Scripts = "scripts", Full = "full", Password = "password", Role = "role", Flush = "flush", Hold = "hold",
         HoldReply = "hold_reply", ResetBefore = "reset_before", ResetAfter = "reset_after", Cut = "cut", Silence = "silence",
         Error = "error", Delay = "delay", Pause = "pause", Murder = "murder", Delete = "delete", Stall = "stall",
-        Amnesia = "amnesia",
+        Amnesia = "amnesia", Crowd = "crowd", Partition = "partition",
     }
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 25] = {
-        use Kind::{
-            Amnesia, Cut, Delay, Delete, Empty, Error, Flush, Full, Hold, HoldReply, Hole, Kill, Latency, Murder,
-            Password, Pause, Refuse, Reset, ResetAfter, ResetBefore, Role, Scripts, Silence, Stall, Stop,
-        };
-        [
-            Kill,
-            Empty,
-            Stop,
-            Reset,
-            Refuse,
-            Hole,
-            Latency,
-            Scripts,
-            Full,
-            Password,
-            Role,
-            Flush,
-            Hold,
-            HoldReply,
-            ResetBefore,
-            ResetAfter,
-            Cut,
-            Silence,
-            Error,
-            Delay,
-            Pause,
-            Murder,
-            Delete,
-            Stall,
-            Amnesia,
-        ]
-    };
-
     fn lane(self) -> Kin {
         match self {
-            Kind::Pause | Kind::Murder => Kin::Client,
+            Kind::Pause | Kind::Murder | Kind::Crowd => Kin::Client,
             Kind::Delete => Kin::Hand,
+            Kind::Partition => Kin::All,
             _ => Kin::Node,
         }
     }
@@ -86,6 +53,8 @@ enum Kin {
     Node,
     Client,
     Hand,
+    /// All nodes at once.
+    All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,15 +75,20 @@ pub(crate) struct Fault {
     pub(crate) command: &'static str,
     /// Each of them is struck, not only the next.
     pub(crate) each: bool,
-    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error.
+    /// A number that belongs to the kind: ms of a delay, bytes of a reply, which error, threads of a crowd.
     pub(crate) amount: u64,
 }
 
 impl Fault {
-    /// The nodes that it keeps from the clients besides its target: for an amnesia a minority, which follows the target.
+    /// The nodes that it keeps from the clients besides its target: for an amnesia a minority, which follows the target; for a partition all.
     pub(crate) fn away(&self, nodes: usize) -> Vec<usize> {
-        match (self.kind, self.target) {
-            (Kind::Amnesia, Target::Node(node)) => (1..=(nodes - 1) / 2).map(|next| (node + next) % nodes).collect(),
+        let others = match self.kind {
+            Kind::Amnesia => (nodes - 1) / 2,
+            Kind::Partition => nodes - 1,
+            _ => 0,
+        };
+        match self.target {
+            Target::Node(node) => (1..=others).map(|next| (node + next) % nodes).collect(),
             _ => Vec::new(),
         }
     }
@@ -142,6 +116,7 @@ impl fmt::Display for Fault {
         match self.kind {
             Kind::Latency | Kind::Delay => write!(f, ", by {} ms", self.amount),
             Kind::Cut => write!(f, ", after {} bytes", self.amount),
+            Kind::Crowd => write!(f, " of {}", self.amount),
             _ => Ok(()),
         }
     }
@@ -154,10 +129,15 @@ pub(crate) struct Terms<'a> {
     pub(crate) clients: usize,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
+    /// In ms, as the calm.
+    pub(crate) storm: u64,
+    pub(crate) calm: u64,
     pub(crate) seed: u64,
     pub(crate) kinds: &'a [Kind],
     pub(crate) commands: &'a [&'static str],
     pub(crate) beyond: bool,
+    /// Threads of a crowd; 0 for no crowds.
+    pub(crate) crowd: usize,
     /// The longest time in ms between two faults of a node.
     pub(crate) gap: u64,
 }
@@ -171,9 +151,9 @@ const LONG: u64 = LONGEST_LEASE + 700;
 pub(crate) const QUARANTINE: u64 = LONGEST_LEASE + 3000;
 /// Between the end of a fault and the absence of its node, and the other way round: on a busy machine an end is late.
 const APART: u64 = 300;
-/// Storms, and the calm after each, in which the locks must come back.
-const STORM: u64 = 20_000;
-const CALM: u64 = 9_000;
+/// How long a storm is, and the calm after it, in which the locks must come back.
+pub(crate) const STORM: u64 = 20_000;
+pub(crate) const CALM: u64 = 9_000;
 
 /// The commands that can be struck; the last one is any.
 pub(crate) const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", "free", "fence", "BLPOP", "INFO", "*"];
@@ -186,7 +166,9 @@ pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
         young: Vec::new(),
         taken: Vec::new(),
         away: Vec::new(),
+        partitions: Vec::new(),
     };
+    maker.plan_partitions();
     let targets = (0..terms.nodes).map(Target::Node).chain((0..terms.clients).map(Target::Client));
     let mut lanes: Vec<(u64, Target)> = targets.chain([Target::Key(0)]).map(|target| (0, target)).collect();
     for lane in &mut lanes {
@@ -200,14 +182,20 @@ pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {
             lane.0 = begin + maker.gap(target);
             continue;
         }
+        let last = maker.end_for(target, end);
+        if at >= last {
+            lane.0 = end;
+            continue;
+        }
         if let Some(back) = maker.back(target, at) {
             lane.0 = back + maker.gap(target);
             continue;
         }
-        let fault = maker.fault(at, end, target);
+        let fault = maker.fault(at, last, target);
         lane.0 = fault.as_ref().map_or(at, |fault| fault.at + fault.length) + maker.gap(target);
         faults.extend(fault);
     }
+    faults.append(&mut maker.partitions);
     faults.sort_by_key(|fault| (fault.at, fault.target));
     faults
 }
@@ -221,20 +209,41 @@ struct Maker<'a> {
     taken: Vec<(usize, u64, u64)>,
     /// From when to when nodes are kept free for the amnesia of another.
     away: Vec<(usize, u64, u64)>,
+    /// One at the end of each storm that a calm follows.
+    partitions: Vec<Fault>,
 }
 
 impl Maker<'_> {
     /// The storm at this moment, or the next one; none if the run is over by then.
     fn storm(&self, at: u64) -> Option<(u64, u64)> {
+        let &Terms { storm, calm, .. } = self.terms;
         let length = self.terms.seconds * 1000;
-        let (begin, end) = if length < STORM + CALM {
+        let (begin, end) = if length < storm + calm {
             (0, length.saturating_sub(500))
         } else {
-            let nth = if at % (STORM + CALM) < STORM { at / (STORM + CALM) } else { at / (STORM + CALM) + 1 };
-            let begin = nth * (STORM + CALM);
-            (begin, (begin + STORM).min(length.saturating_sub(CALM)))
+            let nth = at / (storm + calm) + u64::from(at % (storm + calm) >= storm);
+            let begin = nth * (storm + calm);
+            (begin, (begin + storm).min(length.saturating_sub(calm)))
         };
         (at < end && begin < end).then_some((begin, end))
+    }
+
+    fn plan_partitions(&mut self) {
+        let mut at = 0;
+        while let Some((begin, end)) = self.storm(at).filter(|_| self.terms.kinds.contains(&Kind::Partition)) {
+            let fault = self.of_kind(Kind::Partition, end, Target::Node(0));
+            let is_followed_by_calm = end + self.terms.calm <= self.terms.seconds * 1000;
+            if is_followed_by_calm && begin + 2 * APART + fault.length < end {
+                self.partitions.push(Fault { at: end - fault.length, ..fault });
+            }
+            at = end;
+        }
+    }
+
+    /// When faults of this target are to be over in a storm that ends then: nodes are well before the partition.
+    fn end_for(&self, target: Target, end: u64) -> u64 {
+        let last = self.partitions.iter().find(|fault| fault.at < end && fault.at + fault.length == end);
+        last.filter(|_| matches!(target, Target::Node(_))).map_or(end, |partition| partition.at - APART)
     }
 
     fn gap(&mut self, target: Target) -> u64 {
@@ -252,7 +261,8 @@ impl Maker<'_> {
             Target::Client(_) => Kin::Client,
             Target::Key(_) => Kin::Hand,
         };
-        let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(|kind| kind.lane() == kin).collect();
+        let is_here = |kind: &Kind| kind.lane() == kin && (*kind != Kind::Crowd || self.terms.crowd > 0);
+        let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(is_here).collect();
         (0..6).find_map(|_| {
             let kind = *self.random.choice(&kinds)?;
             // Starting a process anew takes most of a small machine; it is to be the rarer one.
@@ -294,8 +304,10 @@ impl Maker<'_> {
 
     fn of_kind(&mut self, kind: Kind, at: u64, target: Target) -> Fault {
         let length = match kind {
-            Kind::Reset | Kind::Scripts | Kind::Delete => 0,
+            Kind::Reset | Kind::Scripts | Kind::Delete | Kind::Crowd => 0,
             Kind::Murder => self.random.u64(50..1500),
+            // Shorter than most leases.
+            Kind::Partition => self.random.u64(500..1300),
             Kind::Role => LONG + 1500 + self.random.u64(..500),
             // Amnesia: until nobody holds anything on the nodes that are out of reach.
             Kind::Flush | Kind::Amnesia => LONG + self.random.u64(..500),
@@ -318,6 +330,7 @@ impl Maker<'_> {
             Kind::Latency => self.random.u64(1..60),
             Kind::Delay => self.random.u64(5..250),
             Kind::Cut | Kind::Error => self.random.u64(..6),
+            Kind::Crowd => self.terms.crowd as u64,
             _ => 0,
         };
         let target = if kind == Kind::Delete { Target::Key(self.random.usize(..self.terms.keys)) } else { target };
@@ -368,10 +381,13 @@ mod tests {
             clients: 8,
             keys: 3,
             seconds: 60,
+            storm: STORM,
+            calm: CALM,
             seed,
-            kinds: &Kind::ALL,
+            kinds: Kind::ALL,
             commands: &COMMANDS,
             beyond: false,
+            crowd: 32,
             gap: GAP,
         })
     }
@@ -387,7 +403,7 @@ mod tests {
     #[test]
     fn all_kinds_occur_and_none_is_forgotten() {
         let all: Vec<Fault> = (0..40).flat_map(|seed| made(3, seed)).collect();
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             assert!(all.iter().any(|fault| fault.kind == kind), "{}", kind.word());
             assert_eq!(kind.word().parse(), Ok(kind));
         }
@@ -435,6 +451,21 @@ mod tests {
             }
         }
         assert!(strikes > 100, "{strikes}");
+    }
+
+    #[test]
+    fn before_a_partition_all_nodes_are_well_and_behind_it_is_calm() {
+        for faults in (0..20).map(|seed| made(3, seed)) {
+            let partitions: Vec<&Fault> = faults.iter().filter(|fault| fault.kind == Kind::Partition).collect();
+            assert_eq!(partitions.len(), 2, "two storms in a minute");
+            for partition in partitions {
+                let end = |fault: &Fault| fault.at + fault.length;
+                assert_eq!(end(partition) % (STORM + CALM), STORM);
+                let at_nodes = |fault: &&Fault| matches!(fault.target, Target::Node(_)) && *fault != partition;
+                let near = |fault: &&Fault| end(fault) + APART > partition.at && fault.at < end(partition) + CALM;
+                assert_eq!(faults.iter().filter(at_nodes).find(near), None);
+            }
+        }
     }
 
     #[test]

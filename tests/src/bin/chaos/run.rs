@@ -13,12 +13,13 @@ use redlock_tests::{Proxy, Server};
 use crate::args::Options;
 use crate::client::Order;
 use crate::clock::{SEC, now};
-use crate::history::{History, Left};
-use crate::nemesis::{self, Crowd, Field};
+use crate::history::{History, IdOf, Left};
+use crate::nemesis::{self, Clients, Field};
 use crate::plan::{self, Terms};
 use crate::store::Store;
 use crate::timing::LONGEST_LEASE;
-use crate::watch::{Seen, sweep, watch};
+use crate::watch::watch;
+use crate::wire::{Heard, sweep};
 
 /// For how long clients may go on after they were told to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
     let store = Store::start();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let crowd = Crowd::start((0..options.clients).map(|client| Order {
+    let order = |client| Order {
         client: u8::try_from(client).expect("few clients"),
         life: 0,
         seed: options.seed,
@@ -43,15 +44,16 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         store: store.addr(),
         dir: dir.to_owned(),
         urls: urls.clone(),
-    }));
+    };
+    let clients = Clients::start((0..options.clients).map(order), options.forked);
     let begin = now();
     let deleted = Mutex::new(Vec::new());
-    let (seen, is_over) = (Mutex::new(Seen::default()), AtomicBool::new(false));
+    let (seen, heard, is_over) = (Mutex::default(), Mutex::new(Heard::default()), AtomicBool::new(false));
     let field = Field {
         servers: &servers,
         proxies: &proxies,
         other: &other,
-        crowd: &crowd,
+        clients: &clients,
         beyond: options.beyond,
         deleted: &deleted,
     };
@@ -60,18 +62,18 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
             let (is_over, seen) = (&is_over, &seen);
             scope.spawn(move || watch(node, server, options.keys, is_over, seen));
         }
-        scope.spawn(|| sweep(&proxies, &is_over, &seen));
+        scope.spawn(|| sweep(&proxies, &is_over, &heard));
         let struck = nemesis::run(&field, begin, &faults);
         nemesis::sleep_until(begin + options.seconds * SEC);
         let end = now();
-        crowd.end(LAST_WORDS);
+        clients.end(LAST_WORDS);
         // Locks of clients that were killed end with their leases.
         thread::sleep(Duration::from_millis(LONGEST_LEASE + 500));
         is_over.store(true, Ordering::SeqCst);
         (struck, end)
     });
     let left = servers.iter().enumerate().flat_map(|(node, server)| left(node, server)).collect();
-    let Seen { sightings, extended } = seen.into_inner().unwrap();
+    let heard = heard.into_inner().unwrap();
     let history = History {
         nodes: options.nodes,
         keys: options.keys,
@@ -80,20 +82,24 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         end,
         beyond: options.beyond,
         struck,
-        sightings,
-        extended,
+        sightings: seen.into_inner().unwrap(),
+        waits: heard.count(IdOf::Wait),
+        grants: heard.count(IdOf::Grant),
+        extended: heard.extended,
+        reused: heard.reused,
         left,
         stored: store.writes(),
         deleted: deleted.into_inner().unwrap(),
-        fallen: crowd.fallen(),
+        fallen: clients.fallen(),
         ..History::default()
     };
-    history.with_events(crowd.events())
+    history.with_events(clients.events())
 }
 
 pub(crate) fn terms(options: &Options) -> Terms<'_> {
-    let &Options { nodes, clients, keys, seconds, seed, beyond, gap, ref kinds, ref commands, .. } = options;
-    Terms { nodes, clients, keys, seconds, seed, kinds, commands, beyond, gap }
+    let &Options { nodes, clients, keys, seconds, storm, calm, seed, beyond, crowd, gap, .. } = options;
+    let (kinds, commands) = (&options.kinds, &options.commands);
+    Terms { nodes, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
 }
 
 /// Servers that keep their data when they are killed: what was answered was handed to the system before.

@@ -23,8 +23,11 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
     let (nodes, clients, seed) = (options.nodes, options.clients, options.seed);
     _ = writeln!(
         out,
-        "\n{nodes} nodes, {clients} clients with {} threads each, {} locks, {seconds} s, seed {seed}",
-        options.threads, options.keys
+        "\n{nodes} nodes, {clients} clients ({} of them forked) with {} threads each and crowds of {}, {} locks, {seconds} s, seed {seed}",
+        options.forked.word(),
+        options.threads,
+        options.crowd,
+        options.keys
     );
     _ = writeln!(out, "\n{}\n{}\n{}", holds(history), outcomes(history), faults(history));
     _ = writeln!(out, "Verdicts");

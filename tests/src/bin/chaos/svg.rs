@@ -9,12 +9,13 @@ use std::fmt::Write;
 use crate::clock::{MS, SEC};
 use crate::event::Outcome;
 use crate::history::{History, Hold, Struck};
+use crate::names;
 use crate::plan::{Kind, Target};
 use crate::summary::Verdicts;
 
 const STRIP: u64 = 10 * SEC;
 const WIDTH: f64 = 1500.0;
-const LEFT: f64 = 70.0;
+const LEFT: f64 = 96.0;
 const NODE: f64 = 18.0;
 const TRACK: f64 = 5.0;
 const GAP: f64 = 6.0;
@@ -50,7 +51,7 @@ pub(crate) fn draw(title: &str, history: &History, verdicts: &Verdicts) -> Strin
 impl Picture<'_> {
     fn height(&self) -> f64 {
         HEAD + float(self.history.nodes) * NODE
-            + float(self.history.keys) * (float(self.clients) * TRACK + GAP)
+            + float(self.history.keys + 1) * (float(self.clients) * TRACK + GAP)
             + 2.0 * GAP
     }
 
@@ -91,7 +92,7 @@ impl Picture<'_> {
             ));
             x += 130.0;
         }
-        let words = "grey: the client stands still or is dead; a red end: the lock was lost; hollow: by its own account no more";
+        let words = "grey: the client stands still or is dead; pink: a crowd; a red end: the lock was lost; hollow: by its own account no more";
         self.put(&format!("<text x=\"{x}\" y=\"53\" fill=\"#555\">{words}</text>"));
     }
 
@@ -116,11 +117,12 @@ impl Picture<'_> {
                 y + NODE - 1.0
             ));
         }
-        for key in 0..self.history.keys {
+        for key in 0..=self.history.keys {
             let y = self.key_row(top, key);
             let height = float(self.clients) * TRACK;
             self.put(&format!("<rect x=\"{LEFT}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{height}\" fill=\"#f6f6f6\"/>"));
-            self.put(&format!("<text x=\"8\" y=\"{}\">lock k{key}</text>", y + height / 2.0 + 4.0));
+            let name = if key < self.history.keys { names::of(key) } else { "slow ones".to_owned() };
+            self.put(&format!("<text x=\"8\" y=\"{}\">{}</text>", y + height / 2.0 + 4.0, escape(&name)));
         }
         for struck in &self.history.struck {
             self.fault(strip, struck);
@@ -130,8 +132,10 @@ impl Picture<'_> {
         }
     }
 
+    /// All slow locks have one row.
     fn key_row(&self, top: f64, key: usize) -> f64 {
-        top + HEAD + float(self.history.nodes) * NODE + GAP + float(key) * (float(self.clients) * TRACK + GAP)
+        let row = key.min(self.history.keys);
+        top + HEAD + float(self.history.nodes) * NODE + GAP + float(row) * (float(self.clients) * TRACK + GAP)
     }
 
     /// Left edge and width of a span on this strip, if it is on it.
@@ -164,8 +168,12 @@ impl Picture<'_> {
                 }
             }
             Target::Client(client) => {
-                let fill = if struck.fault.kind == Kind::Pause { "#c4c4c4" } else { "#777777" };
-                for key in 0..self.history.keys {
+                let fill = match struck.fault.kind {
+                    Kind::Pause => "#c4c4c4",
+                    Kind::Crowd => "#ff69b4",
+                    _ => "#777777",
+                };
+                for key in 0..=self.history.keys {
                     let y = self.key_row(top, key) + float(client) * TRACK;
                     self.bar((x, y, width, TRACK), &format!("fill=\"{fill}\""), &told);
                 }
@@ -187,13 +195,13 @@ impl Picture<'_> {
         let y = self.key_row(self.top(strip), hold.key) + float(usize::from(hold.session.client)) * TRACK;
         let fill = colour(usize::from(hold.session.client));
         let sure = hold.span().map_or(hold.begin, |span| span.1);
-        let over = hold.unlocked.map_or(sure, |(end, _)| end).max(sure);
-        let end = hold.unlocked.map_or("no end", |(_, outcome)| outcome.word());
+        let over = hold.unlocked.map(|(end, _)| end).or(hold.dropped).unwrap_or(sure).max(sure);
+        let end = end_of(hold);
         let told = format!(
-            "k{} held by {}, lease {} ms, from {} for {} ms; unlock: {end}{}",
-            hold.key,
+            "{} held by {}, lease {} ms, from {} for {} ms; unlock: {end}{}",
+            names::of(hold.key),
             hold.session,
-            hold.lease / MS,
+            hold.wants.lease / MS,
             self.at(hold.begin),
             (sure - hold.begin) / MS,
             hold.fence.map_or(String::new(), |fence| format!("; token {fence}"))
@@ -248,6 +256,10 @@ impl Picture<'_> {
     }
 }
 
+fn end_of(hold: &Hold) -> &'static str {
+    hold.unlocked.map_or(if hold.dropped.is_some() { "by drop" } else { "no end" }, |(_, outcome)| outcome.word())
+}
+
 fn node_row(top: f64, node: usize) -> f64 {
     top + HEAD + float(node) * NODE
 }
@@ -260,7 +272,7 @@ fn shade(kind: Kind) -> &'static str {
     match kind {
         Kind::Kill | Kind::Empty | Kind::Amnesia => "#e4605e",
         Kind::Stop => "#f2a7a5",
-        Kind::Reset | Kind::Refuse | Kind::Hole | Kind::Latency => "#f6b26b",
+        Kind::Reset | Kind::Refuse | Kind::Partition | Kind::Hole | Kind::Latency => "#f6b26b",
         Kind::Full | Kind::Password | Kind::Role | Kind::Flush | Kind::Scripts => "#b4a7d6",
         _ => "#ffe08a",
     }

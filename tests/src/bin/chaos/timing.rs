@@ -8,6 +8,8 @@ use crate::clock::MS;
 pub(crate) const LEASES: [u64; 4] = [300, 500, 800, 1500];
 /// The longest of them. Each client knows of it from the beginning, as the library's documentation asks for.
 pub(crate) const LONGEST_LEASE: u64 = 1500;
+/// Those of the slow locks: the longest outlasts a calm.
+pub(crate) const SLOW_LEASES: [u64; 4] = [400, 1500, 5000, 20_000];
 /// How long a client waits for a node.
 pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The same, in ns.
@@ -16,3 +18,5 @@ pub(crate) const TIMEOUT: u64 = 100 * MS;
 pub(crate) const CAP: u64 = 5000 * MS;
 /// What a busy machine may add to anything.
 pub(crate) const SLACK: u64 = 600 * MS;
+/// When all nodes are well again, a lock that was given up in a partition is gone from all of them after this.
+pub(crate) const GIVEN_UP: u64 = 3000 * MS;

@@ -71,3 +71,26 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     backlog.add(leftover(later));
     assert!(backlog.is_idle());
 }
+
+#[test]
+fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
+    let rig = Rig::start(1);
+    rig.proxies[0].refuse();
+    let backlog = Backlog::new(&rig.quorum);
+    let primitive = Arc::clone(&rig.start_for("many", terms()).primitive);
+    let later = rig.quorum.now().after(LEASE);
+    for i in 0..4106_u64 {
+        let id = LockId::from_server(&format!("{i}"));
+        let ends = later.after(Duration::from_millis(i));
+        backlog.add(crate::lease::Leftover {
+            primitive: Arc::clone(&primitive),
+            id,
+            keep_until: Tick::ZERO,
+            ends,
+            core: None,
+        });
+    }
+    let kept = backlog.close();
+    assert_eq!(kept.len(), 4096);
+    assert!(kept.iter().all(|one| one.ends >= later.after(Duration::from_millis(10))));
+}

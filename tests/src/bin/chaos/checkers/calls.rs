@@ -6,6 +6,7 @@ use super::{Verdict, Violation};
 use crate::clock::{MS, SEC};
 use crate::event::{Op, Outcome};
 use crate::history::{Call, History};
+use crate::names;
 use crate::plan::Kind;
 use crate::timing::SLACK;
 
@@ -29,7 +30,7 @@ pub(super) fn check(history: &History) -> Verdict {
             }
         };
         if let Some(what) = what {
-            let what = format!("k{}: {} of {} {what}", call.key, call.op.word(), call.session);
+            let what = format!("{}: {} of {} {what}", names::of(call.key), call.op.word(), call.session);
             let until = call.end.map(|end| end.0).or_else(|| killed(history, call)).unwrap_or(history.end);
             let slice = history.slice(&[call.session], call.from.saturating_sub(10 * MS), until + 10 * MS);
             verdict.violations.push(Violation { at: call.from, what, slice });
@@ -66,6 +67,7 @@ fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> 
         Op::Lock | Op::TryLock | Op::TryLockFor => matches!(outcome, Ok | Busy | Unavailable),
         Op::Nested => matches!(outcome, Ok | Lost),
         Op::Unlock => matches!(outcome, Ok | Lost | Unconfirmed),
+        Op::Drop => outcome == Ok,
         Op::Extend | Op::Fence => matches!(outcome, Ok | Lost | Unavailable),
         Op::Attribute => matches!(outcome, Ok | Skipped | Lost | Unavailable),
     }

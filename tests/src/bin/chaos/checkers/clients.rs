@@ -56,6 +56,6 @@ mod tests {
         story.history.fallen.push(Fallen { at: 500 * MS, client: 1, life: 0, how });
         let violations = check(&story.history()).violations;
         assert_eq!(violations.len(), 1);
-        assert!(violations[0].what.starts_with("client 1 in its life 0 ended") && violations[0].slice.len() == 4);
+        assert!(violations[0].what.starts_with("client 1 in its life 0 ended") && violations[0].slice.len() == 5);
     }
 }

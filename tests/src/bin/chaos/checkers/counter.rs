@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::{History, Write};
+use crate::names;
 
 pub(super) fn check(history: &History) -> Verdict {
     if history.beyond {
@@ -24,8 +25,11 @@ pub(super) fn check(history: &History) -> Verdict {
         judged += 1;
         if let Some(other) = followers.insert((write.key, write.parent), write) {
             let what = format!(
-                "k{}: {} and {} both read version {} and wrote over each other",
-                write.key, other.session, write.session, write.parent
+                "{}: {} and {} both read version {} and wrote over each other",
+                names::of(write.key),
+                other.session,
+                write.session,
+                write.parent
             );
             let (from, until) =
                 (other.begin.min(write.begin).saturating_sub(100 * MS), other.end.max(write.end) + 50 * MS);

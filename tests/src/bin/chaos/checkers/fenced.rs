@@ -7,6 +7,7 @@ use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::event::Session;
 use crate::history::{History, Hold, Stored};
+use crate::names;
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -20,8 +21,11 @@ pub(super) fn check(history: &History) -> Verdict {
             taken += 1;
             if let Some(later) = latest.get(&write.key).filter(|later| came_before(hold, later)) {
                 let what = format!(
-                    "k{}: the store took a write of {} with {} after one of {}, which got the lock later",
-                    write.key, write.session, write.fence, later.session
+                    "{}: the store took a write of {} with {} after one of {}, which got the lock later",
+                    names::of(write.key),
+                    write.session,
+                    write.fence,
+                    later.session
                 );
                 verdict.violations.push(violation(history, what, write, later));
             }
@@ -32,8 +36,10 @@ pub(super) fn check(history: &History) -> Verdict {
             refused += 1;
             if is_rightful(hold, write) && !is_disputed(history, hold, write.at) {
                 let what = format!(
-                    "k{}: the store refused a write of {} with {}, whose lock it was before and after",
-                    write.key, write.session, write.fence
+                    "{}: the store refused a write of {} with {}, whose lock it was before and after",
+                    names::of(write.key),
+                    write.session,
+                    write.fence
                 );
                 verdict.violations.push(violation(history, what, write, hold));
             }

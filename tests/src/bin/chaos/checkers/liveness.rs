@@ -4,6 +4,7 @@ use super::weather::calm;
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::History;
+use crate::names;
 use crate::timing::{CAP, LONGEST_LEASE, SLACK};
 
 const BOUND: u64 = LONGEST_LEASE * MS + CAP + SLACK;
@@ -27,8 +28,12 @@ pub(super) fn check(history: &History) -> Verdict {
                         longest = longest.max(gap);
                     }
                     if is_wanted {
-                        let what =
-                            format!("k{key}: nobody got it for {} ms, from {}", gap / MS, history.seconds(free).trim());
+                        let what = format!(
+                            "{}: nobody got it for {} ms, from {}",
+                            names::of(key),
+                            gap / MS,
+                            history.seconds(free).trim()
+                        );
                         let of_key = |call: &&crate::history::Call| {
                             call.key == key && call.from < begin && call.from + BOUND > free
                         };

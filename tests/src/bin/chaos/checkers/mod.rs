@@ -4,9 +4,12 @@ mod calls;
 mod clients;
 mod counter;
 mod fenced;
+mod ids;
+mod leaks;
 mod liveness;
 mod overlap;
 mod residue;
+mod settings;
 mod signals;
 mod silence;
 #[cfg(test)]
@@ -43,7 +46,7 @@ impl Verdict {
 type Checker = fn(&History) -> Verdict;
 
 /// All of them: name, what it looks for, and the function.
-pub(crate) const ALL: [(&str, &str, Checker); 10] = [
+pub(crate) const ALL: [(&str, &str, Checker); 13] = [
     ("overlap", "two hold one lock at once", overlap::check),
     ("counter", "an update of the unprotected counter is lost", counter::check),
     ("store", "the fenced store takes a stale write or refuses a rightful one", fenced::check),
@@ -51,6 +54,9 @@ pub(crate) const ALL: [(&str, &str, Checker); 10] = [
     ("signals", "a loss is not signalled, too late, or where there is none", signals::check),
     ("silence", "a lease is extended after its unlock returned", silence::check),
     ("liveness", "nobody gets a lock though a majority is up", liveness::check),
+    ("settings", "a hold does not keep to its own settings", settings::check),
+    ("ids", "what is to be unique is not", ids::check),
+    ("leaks", "a lock that was given up in a partition stands long after", leaks::check),
     ("residue", "keys, threads or files are left", residue::check),
     ("clients", "a client ends by itself, with a failure, or not at all", clients::check),
     ("calls", "a call takes too long or ends as documented nowhere", calls::check),

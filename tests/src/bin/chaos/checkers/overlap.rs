@@ -5,6 +5,7 @@
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::{History, Hold};
+use crate::names;
 
 pub(super) fn check(history: &History) -> Verdict {
     if history.beyond {
@@ -32,8 +33,8 @@ pub(super) fn check(history: &History) -> Verdict {
 fn violation(history: &History, a: (u64, u64, &Hold), b: (u64, u64, &Hold)) -> Violation {
     let both = a.1.min(b.1) - b.0;
     let what = format!(
-        "k{} was held by {} until {} and by {} from {}: {} us of both",
-        b.2.key,
+        "{} was held by {} until {} and by {} from {}: {} us of both",
+        names::of(b.2.key),
         a.2.session,
         history.seconds(a.1).trim(),
         b.2.session,

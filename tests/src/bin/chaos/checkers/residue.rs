@@ -7,6 +7,7 @@ use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::event::{Outcome, Phase};
 use crate::history::{History, Hold, Sighting};
+use crate::names;
 use crate::timing::{LONGEST_LEASE, SLACK, TIMEOUT};
 
 /// How long a token may stand on a node that no holder has: a call that takes it back, with a margin.
@@ -28,7 +29,7 @@ fn keys(history: &History, verdict: &mut Verdict) {
         let (node, key) = (left.node, &left.key);
         let what = match left.ttl {
             None => format!("node {node}: `{key}` has no time to live"),
-            Some(ttl) if !key.starts_with('{') => format!("node {node}: the lock `{key}` is left, for {ttl} ms more"),
+            Some(ttl) if names::is_short(key) => format!("node {node}: the lock `{key}` is left, for {ttl} ms more"),
             Some(_) => continue,
         };
         verdict.violations.push(Violation { at: history.end, what, slice: Vec::new() });
@@ -76,8 +77,8 @@ fn ghosts(history: &History, verdict: &mut Verdict) -> usize {
         };
         if until.saturating_sub(since) > CLEANED {
             let what = format!(
-                "k{}: a token {whose} stands on node {} from {} to {}: {}",
-                sighting.key,
+                "{}: a token {whose} stands on node {} from {} to {}: {}",
+                names::of(sighting.key),
                 sighting.node,
                 history.seconds(since).trim(),
                 history.seconds(until).trim(),
@@ -98,8 +99,8 @@ fn is_ours(sighting: &Sighting) -> bool {
 
 /// When it was released for good; none if it was not, or was lost.
 fn released(hold: &Hold) -> Option<u64> {
-    // A minimum hold is a quarter of the lease at most.
-    hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|(end, _)| end + hold.lease / 4)
+    let ended = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|(end, _)| end);
+    ended.map(|end| end.max(hold.begin + hold.wants.at_least))
 }
 
 fn unnamed(history: &History, sighting: &Sighting) -> bool {
@@ -126,7 +127,9 @@ mod tests {
 
     #[test]
     fn keys_have_an_end_and_locks_have_had_it() {
-        for (key, ttl, found) in [("{k0}:fence", Some(9), 0), ("{k0}:fence", None, 1), ("k0", Some(9), 1)] {
+        for (key, ttl, found) in
+            [("{order}:fence", Some(9), 0), ("{order}:fence", None, 1), ("{order}", Some(9), 1), ("slow0", Some(9), 0)]
+        {
             let mut story = Story::new();
             story.history.left.push(Left { node: 0, key: key.into(), ttl });
             assert_eq!(check(&story.history()).violations.len(), found, "{key}");

@@ -7,6 +7,7 @@ use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::event::Outcome;
 use crate::history::{History, Hold};
+use crate::names;
 use crate::timing::{SLACK, TIMEOUT};
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -25,16 +26,24 @@ pub(super) fn check(history: &History) -> Verdict {
                 let sessions: Vec<_> = [Some(hold), next.copied()].into_iter().flatten().map(|h| h.session).collect();
                 let at = hold.looks.last().map_or(hold.begin, |look| look.at);
                 let slice = history.slice(&sessions, hold.begin.saturating_sub(10 * MS), at + 2000 * MS);
-                verdict.violations.push(Violation { at, what: format!("k{key}: {} {what}", hold.session), slice });
+                verdict.violations.push(Violation {
+                    at,
+                    what: format!("{}: {} {what}", names::of(key), hold.session),
+                    slice,
+                });
             }
         }
     }
     for deleted in history.deleted.iter().filter(|deleted| deleted.nodes > history.nodes / 2) {
         let held = history.holds.iter().filter(|hold| hold.token.as_deref() == Some(&deleted.token));
         for hold in held {
-            let late = deleted.at + hold.lease + 2 * TIMEOUT + SLACK;
+            let late = deleted.at + hold.wants.lease + 2 * TIMEOUT + SLACK;
             if let Some(look) = hold.last_look().filter(|last| *last > late + stood(history, hold, deleted.at, *last)) {
-                let what = format!("k{}: {} believes to hold a lock that was deleted long ago", hold.key, hold.session);
+                let what = format!(
+                    "{}: {} believes to hold a lock that was deleted long ago",
+                    names::of(hold.key),
+                    hold.session
+                );
                 let slice = history.slice(&[hold.session], deleted.at.saturating_sub(500 * MS), look + 100 * MS);
                 verdict.violations.push(Violation { at: look, what, slice });
             }

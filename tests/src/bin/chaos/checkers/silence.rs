@@ -4,6 +4,7 @@ use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::event::Outcome;
 use crate::history::{History, Hold};
+use crate::names;
 use crate::timing::SLACK;
 
 pub(super) fn check(history: &History) -> Verdict {
@@ -23,8 +24,8 @@ pub(super) fn check(history: &History) -> Verdict {
         // What was sent before may still be on its way.
         let Some(&sent) = history.extended.get(token).filter(|sent| **sent > end + SLACK) else { continue };
         let what = format!(
-            "k{}: {} unlocked, and its lease was extended {} ms later",
-            hold.key,
+            "{}: {} unlocked, and its lease was extended {} ms later",
+            names::of(hold.key),
             hold.session,
             (sent - end) / MS
         );

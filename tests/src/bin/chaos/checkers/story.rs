@@ -1,7 +1,7 @@
-//! Small histories written by hand, in ms, on the key `k0`; holder `n` is a client of its own.
+//! Small histories written by hand, in ms, on one lock; holder `n` is a client of its own.
 
 use crate::clock::MS;
-use crate::event::{Event, Op, Outcome, Session, What};
+use crate::event::{Event, Op, Outcome, Session, Wants, What};
 use crate::history::{History, Stored, Struck};
 use crate::plan::{Fault, Kind, Target};
 
@@ -28,9 +28,19 @@ impl Story {
 
     /// Got at this moment, with a lease of 100 ms, and looks that promise it until some moment.
     pub(super) fn hold(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
-        let story = self.call(n, Op::Lock, at.saturating_sub(1), u64::MAX / MS).done(n, Op::Lock, at, Outcome::Ok);
+        self.hold_with(n, at, Wants::plain(100 * MS), looks)
+    }
+
+    /// As `hold`, with these settings.
+    pub(super) fn hold_with(self, n: u8, at: u64, wants: Wants, looks: &[(u64, u64)]) -> Self {
+        let story = self.event(at.saturating_sub(1), n, What::Wants(wants));
+        let story = story.call(n, Op::Lock, at.saturating_sub(1), u64::MAX / MS).done(n, Op::Lock, at, Outcome::Ok);
         let story = story.event(at, n, What::Held { token: format!("a:token{n}") });
-        looks.iter().fold(story, |story, &(at, until)| story.event(at, n, What::Check { until: Some(until * MS) }))
+        story.looks(n, looks)
+    }
+
+    pub(super) fn looks(self, n: u8, looks: &[(u64, u64)]) -> Self {
+        looks.iter().fold(self, |story, &(at, until)| story.event(at, n, What::Check { until: Some(until * MS) }))
     }
 
     pub(super) fn lost(self, n: u8, at: u64) -> Self {
@@ -42,7 +52,7 @@ impl Story {
     }
 
     pub(super) fn call(self, n: u8, op: Op, at: u64, limit: u64) -> Self {
-        self.event(at, n, What::Call { op, limit: limit.saturating_mul(MS), lease: 100 * MS })
+        self.event(at, n, What::Call { op, limit: limit.saturating_mul(MS) })
     }
 
     pub(super) fn done(self, n: u8, op: Op, at: u64, outcome: Outcome) -> Self {

@@ -3,6 +3,7 @@
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::{History, Hold};
+use crate::names;
 
 pub(super) fn check(history: &History) -> Verdict {
     if history.beyond {
@@ -17,8 +18,10 @@ pub(super) fn check(history: &History) -> Verdict {
             judged += 1;
             if let Some((before, other)) = highest.filter(|(before, _)| *before >= fence) {
                 let what = format!(
-                    "k{key}: {} has the token {fence}, and {}, which held the lock before, had {before}",
-                    hold.session, other.session
+                    "{}: {} has the token {fence}, and {}, which held the lock before, had {before}",
+                    names::of(key),
+                    hold.session,
+                    other.session
                 );
                 let slice = history.slice(
                     &[other.session, hold.session],

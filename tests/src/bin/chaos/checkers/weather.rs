@@ -9,7 +9,7 @@ pub(super) fn calm(history: &History, need: usize, after_death: u64) -> Vec<(u64
     let bad: Vec<(Target, u64, u64)> = history
         .struck
         .iter()
-        .filter(|s| s.fault.kind != Kind::Delete)
+        .filter(|s| !matches!(s.fault.kind, Kind::Delete | Kind::Crowd))
         .flat_map(|s| {
             let away = s.fault.away(history.nodes).into_iter().map(|node| (Target::Node(node), s.from, s.until));
             away.chain([(s.fault.target, s.from, s.until + after(history, s, after_death))])

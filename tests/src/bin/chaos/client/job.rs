@@ -10,7 +10,7 @@ use redlock_sync::{Error, Lease, Mutex, MutexGuard, ReentrantMutex, ReentrantMut
 use super::log::Log;
 use super::resource::{Counter, Store};
 use crate::clock::now;
-use crate::event::{Op, Outcome, Session, What};
+use crate::event::{Op, Outcome, Session, Wants, What};
 use crate::timing::TIMEOUT;
 
 /// How a thread asks for a lock.
@@ -86,7 +86,6 @@ pub(super) struct Job<'a> {
     pub(super) store: &'a mut Store,
     pub(super) session: Session,
     pub(super) key: usize,
-    pub(super) lease: Duration,
     pub(super) writes: u8,
 }
 
@@ -97,13 +96,14 @@ impl Job<'_> {
 
     /// Makes a call that may take so many ns.
     pub(super) fn call<T>(&self, op: Op, limit: u64, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        self.note(What::Call { op, limit, lease: nanos(self.lease) });
+        self.note(What::Call { op, limit });
         let result = work();
         self.note(What::Return { op, outcome: outcome(&result) });
         result
     }
 
-    pub(super) fn take(&self, lock: &Lock, wait: Wait) -> Result<Guard, Error> {
+    pub(super) fn take(&self, lock: &Lock, wants: Wants, wait: Wait) -> Result<Guard, Error> {
+        self.note(What::Wants(wants));
         let (op, limit) = match wait {
             Wait::Forever => (Op::Lock, u64::MAX),
             Wait::No => (Op::TryLock, TIMEOUT),
@@ -181,6 +181,15 @@ impl Job<'_> {
         _ = self.call(Op::Unlock, 3 * TIMEOUT, || guard.unlock());
         self.note(What::Over);
     }
+
+    /// Within one node timeout, and without a word of how it went.
+    pub(super) fn drop(&self, guard: Guard) {
+        _ = self.call(Op::Drop, TIMEOUT, || {
+            drop(guard);
+            Ok(())
+        });
+        self.note(What::Over);
+    }
 }
 
 pub(super) fn nanos(time: Duration) -> u64 {
@@ -191,5 +200,5 @@ pub(super) fn nanos(time: Duration) -> u64 {
 fn version(session: Session, write: u8) -> u64 {
     let Session { client, life, thread, number } = session;
     let [c, l, t] = [client, life, thread].map(u64::from);
-    c << 56 | (l & 0xff) << 48 | (t & 0xf) << 44 | (u64::from(number) & 0x0fff_ffff) << 16 | u64::from(write)
+    c << 56 | l << 48 | t << 40 | (u64::from(number) & 0xff_ffff) << 16 | u64::from(write)
 }

@@ -1,17 +1,23 @@
-//! A client process: `chaos client …`, started by the run. It works until its stdin ends.
+//! A client process. It works until the line on which the run tells it things ends: `crowd N` starts so many threads at once.
+//!
+//! Some are started anew (`chaos client …`), with stdin for that line. Others are forked, by a process of `nursery.rs`.
 //!
 //! 1. `log.rs`: what it writes down.
-//! 2. `job.rs`: one way to a lock and what is done under it.
-//! 3. `styles.rs`: the kinds of jobs.
-//! 4. `resource.rs`: what the locks protect.
+//! 2. `terms.rs`: the settings of one hold.
+//! 3. `job.rs`: one way to a lock and what is done under it.
+//! 4. `styles.rs`: the kinds of jobs.
+//! 5. `worker.rs`: its threads.
+//! 6. `resource.rs`: what the locks protect.
 
 mod job;
 mod log;
 mod resource;
 mod styles;
+mod terms;
+mod worker;
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +25,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::Redlock;
+use redlock_sync::{Builder, Redlock};
 use redlock_tests::poll;
 
 use crate::clock::{MS, now};
 use crate::event::{Phase, Session, What};
+use crate::names;
 use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
-use styles::Worker;
+use worker::{Clients, Worker};
 
 /// How long threads and files of a client that is gone may take to go too.
 const SETTLES: Duration = Duration::from_secs(15);
@@ -35,8 +42,8 @@ const SETTLES: Duration = Duration::from_secs(15);
 const BEAT: Duration = Duration::from_millis(20);
 const STALL: u64 = 60 * MS;
 
-/// What the run tells a client on its command line.
-#[derive(Debug, Clone)]
+/// What the run tells a client when it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) client: u8,
     pub(crate) life: u8,
@@ -50,15 +57,14 @@ pub(crate) struct Order {
 
 impl Order {
     pub(crate) fn words(&self) -> Vec<String> {
-        let mut words =
-            vec!["client".to_owned(), self.client.to_string(), self.life.to_string(), self.seed.to_string()];
+        let mut words = vec![self.client.to_string(), self.life.to_string(), self.seed.to_string()];
         words.extend([self.threads.to_string(), self.keys.to_string(), self.store.to_string()]);
         words.push(self.dir.to_str().expect("the directory's name is text").to_owned());
         words.extend(self.urls.iter().cloned());
         words
     }
 
-    fn read(words: &[String]) -> Order {
+    pub(crate) fn read(words: &[String]) -> Order {
         let [client, life, seed, threads, keys, store, dir, urls @ ..] = words else {
             panic!("too few words: {words:?}")
         };
@@ -79,34 +85,60 @@ impl Order {
     }
 }
 
+/// A process that was started for this.
 pub(crate) fn main(words: &[String]) {
-    let order = Order::read(words);
+    live(Order::read(words), io::stdin());
+}
+
+/// A client's whole life. The calling thread is one of its threads: in a forked child no other shares anything with the parent.
+pub(crate) fn live(order: Order, line: impl Read + Send + 'static) {
     let log = Arc::new(Log::create(&order.log_file()));
     let me = Session { client: order.client, life: order.life, ..Session::default() };
     let pulse = Arc::clone(&log);
     thread::spawn(move || beat(&pulse, me));
     let (threads, files) = used();
     log.note(me, 0, What::Uses { phase: Phase::Before, threads, files });
-    let locks = open(&order.urls);
-    // From here on this client knows the longest lease in use, which its judgement of restarted nodes depends on.
-    _ = locks.mutex(format!("own-{}-{}", order.client, order.life)).try_lock();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let workers: Vec<_> = (0..order.threads)
-        .map(|thread| {
-            let worker = Worker::new(&order, thread, locks.clone(), &log);
-            let is_over = Arc::clone(&is_over);
-            thread::spawn(move || worker.run(&is_over))
-        })
-        .collect();
-    _ = io::stdin().read_to_end(&mut Vec::new());
-    is_over.store(true, Ordering::SeqCst);
-    for worker in workers {
-        worker.join().expect("a thread of the client panicked");
-    }
-    drop(locks);
+    work(order, line, &log);
     let settled = poll(SETTLES, || Some(used()).filter(|now| now.0 <= threads && now.1 <= files));
     let (threads, files) = settled.unwrap_or_else(used);
     log.note(me, 0, What::Uses { phase: Phase::After, threads, files });
+}
+
+fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
+    let clients = open(&order);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut workers = (0..order.threads).map(|thread| Worker::new(&order, thread, clients.clone(), log));
+    let first = workers.next();
+    let mut threads = Vec::new();
+    for worker in workers {
+        let is_over = Arc::clone(&is_over);
+        threads.push(thread::spawn(move || worker.run(&is_over)));
+    }
+    let (slow, told) = (Worker::new(&order, order.threads, clients.clone(), log), Arc::clone(&is_over));
+    threads.push(thread::spawn(move || slow.run_slowly(&told)));
+    let (told, log) = (Arc::clone(&is_over), Arc::clone(log));
+    threads.push(thread::spawn(move || listen(&order, line, &clients, &told, &log)));
+    if let Some(worker) = first {
+        worker.run(&is_over);
+    }
+    for thread in threads {
+        thread.join().expect("a thread of the client panicked");
+    }
+}
+
+/// Does what the run says until it says no more.
+fn listen(order: &Order, line: impl Read, clients: &Clients, is_over: &AtomicBool, log: &Arc<Log>) {
+    let mut crowds = Vec::new();
+    for (said, number) in BufReader::new(line).lines().map_while(Result::ok).zip(1..) {
+        let size = said.strip_prefix("crowd ").and_then(|size| size.parse().ok());
+        let size = size.unwrap_or_else(|| panic!("a client cannot `{said}`"));
+        crowds.extend(Worker::crowd(order, clients, log, number, size));
+        crowds.retain(|thread| !thread.is_finished());
+    }
+    is_over.store(true, Ordering::SeqCst);
+    for thread in crowds {
+        thread.join().expect("a thread of a crowd panicked");
+    }
 }
 
 /// Notices when the process stands still.
@@ -120,15 +152,28 @@ fn beat(log: &Log, me: Session) {
     }
 }
 
-fn open(urls: &[String]) -> Redlock {
+fn open(order: &Order) -> Clients {
     assert!(LEASES.contains(&LONGEST_LEASE));
+    let both = [0, 1].map(|nth| {
+        let locks = build(settings(order));
+        // From here on this client knows the longest lease in use, which its judgement of restarted nodes depends on.
+        _ = locks.mutex(names::own(order.client, order.life, nth)).try_lock();
+        locks
+    });
+    // Slow locks have leases that are longer than nodes are kept from their clients: no guard could be right about them.
+    Clients { both, slow: build(settings(order).restart_guard(false)) }
+}
+
+fn settings(order: &Order) -> Builder {
     Redlock::builder()
-        .nodes(urls)
+        .nodes(&order.urls)
         .lease(Duration::from_millis(LONGEST_LEASE))
         .node_timeout(NODE_TIMEOUT)
         .unavailable_after(Duration::from_secs(2))
-        .build()
-        .expect("the settings are good")
+}
+
+fn build(settings: Builder) -> Redlock {
+    settings.build().expect("the settings are good")
 }
 
 /// Threads and open files of this process; none where the system does not tell.
@@ -136,4 +181,24 @@ fn used() -> (u64, u64) {
     let count =
         |what: &str| fs::read_dir(Path::new("/proc/self").join(what)).map_or(0, |entries| entries.count() as u64);
     (count("task"), count("fd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Order;
+
+    #[test]
+    fn an_order_that_is_told_can_be_read() {
+        let order = Order {
+            client: 3,
+            life: 1,
+            seed: 7,
+            threads: 2,
+            keys: 4,
+            store: "127.0.0.1:9".parse().unwrap(),
+            dir: "/a b".into(),
+            urls: vec!["redis://a".to_owned(), "redis://b".to_owned()],
+        };
+        assert_eq!(Order::read(&order.words()), order);
+    }
 }

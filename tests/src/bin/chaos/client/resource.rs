@@ -30,28 +30,34 @@ impl Counter {
     }
 }
 
-/// A connection to the store.
+/// A connection to the store, made with the first write.
 #[derive(Debug)]
 pub(super) struct Store {
-    lines: BufReader<TcpStream>,
+    addr: SocketAddr,
+    lines: Option<BufReader<TcpStream>>,
 }
 
 impl Store {
-    pub(super) fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).expect("the store is there");
-        _ = stream.set_nodelay(true);
-        Self { lines: BufReader::new(stream) }
+    pub(super) fn new(addr: SocketAddr) -> Self {
+        Self { addr, lines: None }
     }
 
     /// Whether the store took the write.
     pub(super) fn write(&mut self, session: Session, key: usize, fence: u64) -> bool {
+        let lines = self.lines.get_or_insert_with(|| connect(self.addr));
         let mut answer = String::new();
         let line = format!("{key} {fence} {session}\n");
-        let sent = self.lines.get_mut().write_all(line.as_bytes());
-        let heard = sent.and_then(|()| self.lines.read_line(&mut answer));
+        let sent = lines.get_mut().write_all(line.as_bytes());
+        let heard = sent.and_then(|()| lines.read_line(&mut answer));
         if heard.is_err() || answer.is_empty() {
             std::process::exit(0); // The run is over.
         }
         answer.trim() == "yes"
     }
+}
+
+fn connect(addr: SocketAddr) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(addr).expect("the store is there");
+    _ = stream.set_nodelay(true);
+    BufReader::new(stream)
 }

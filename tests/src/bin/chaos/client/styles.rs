@@ -1,19 +1,16 @@
 //! The kinds of jobs, drawn at random.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Error, Lease, Redlock, distributed_lock};
 
-use super::Order;
 use super::job::{Job, Lock, Wait, nanos, outcome};
-use super::log::Log;
-use super::resource::{Counter, Store};
+use super::terms::Terms;
 use crate::clock::now;
-use crate::event::{Op, Outcome, Session, UNKNOWN, What};
-use crate::timing::{LEASES, TIMEOUT};
+use crate::event::{Op, Outcome, UNKNOWN, Wants, What};
+use crate::names;
+use crate::timing::{LEASES, SLOW_LEASES, TIMEOUT};
 
 const MS: Duration = Duration::from_millis(1);
 /// That of the annotated function.
@@ -22,95 +19,99 @@ const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 /// For those who hold until the end of their lease.
 const SHORTEST: Duration = Duration::from_millis(LEASES[0]);
 
-/// One thread of a client.
-pub(super) struct Worker {
-    locks: Redlock,
-    log: Arc<Log>,
-    counter: Counter,
-    store: Store,
-    random: fastrand::Rng,
-    session: Session,
-    keys: usize,
+/// A job, and what it is drawn from.
+pub(super) struct Play<'a> {
+    pub(super) job: Job<'a>,
+    pub(super) random: &'a mut fastrand::Rng,
+    pub(super) locks: &'a Redlock,
 }
 
-impl Worker {
-    pub(super) fn new(order: &Order, thread: usize, locks: Redlock, log: &Arc<Log>) -> Self {
-        let thread = u8::try_from(thread).expect("few threads");
-        let session = Session { client: order.client, life: order.life, thread, number: 0 };
-        let seed = order.seed ^ u64::from(order.client) << 40 ^ u64::from(order.life) << 48 ^ u64::from(thread) << 56;
-        Worker {
-            locks,
-            log: Arc::clone(log),
-            counter: Counter::open(&order.dir),
-            store: Store::connect(order.store),
-            random: fastrand::Rng::with_seed(seed),
-            session,
-            keys: order.keys,
-        }
-    }
-
-    pub(super) fn run(mut self, is_over: &AtomicBool) {
-        while !is_over.load(Ordering::SeqCst) {
-            self.one();
-            let pause = self.random.u64(..15);
-            thread::sleep(Duration::from_millis(pause));
-        }
-    }
-
-    fn one(&mut self) {
-        self.session.number += 1;
-        let key = self.random.usize(..self.keys);
-        let lease = LEASES[self.random.usize(..LEASES.len()).min(self.random.usize(..LEASES.len()))];
-        let lease = Duration::from_millis(lease);
-        let name = format!("k{key}");
+impl Play<'_> {
+    /// One job on its lock.
+    pub(super) fn any(&mut self) {
+        let lease = self.lease();
         let style = self.random.u8(..100);
         let wait = match style % 10 {
             0 => Wait::No,
             1 => Wait::Forever,
-            _ => Wait::For(Duration::from_millis(self.random.u64(20..2500))),
+            _ => Wait::For(self.millis(20, 2500)),
         };
-        let mutex = self.locks.mutex(name.as_str()).lease(lease);
-        let mut play = Play {
-            job: Job {
-                log: &self.log,
-                counter: &self.counter,
-                store: &mut self.store,
-                session: self.session,
-                key,
-                lease,
-                writes: 0,
-            },
-            random: &mut self.random,
-        };
+        let terms = Terms::any(lease, self.random);
         match style {
-            0..60 => play.short(&Lock::Mutex(mutex), wait),
-            60..75 => play.nested(&self.locks, &name, wait),
-            75..85 => play.until_lost(&Lock::Mutex(mutex.lease(SHORTEST).renew(false)), wait),
-            85..88 => play.long(&Lock::Mutex(mutex), wait),
-            88..91 => play.sleepy(&Lock::Mutex(mutex.renew(false)), wait),
-            91..93 => play.short(&Lock::Mutex(mutex.at_least(lease / 4)), wait),
-            93..94 => play.long(&Lock::Mutex(mutex.max_hold(lease)), wait),
-            _ => play.attribute(&self.locks),
+            0..61 => self.short(&terms, wait),
+            61..74 => self.nested(&terms, wait),
+            74..81 => self.until_lost(&Terms::fixed(SHORTEST), wait),
+            81..84 => {
+                let terms = Terms::bounded(SHORTEST, self.random);
+                self.until_lost(&terms, wait);
+            }
+            84..88 => self.long(&terms, wait),
+            88..90 => self.sleepy(&Terms::fixed(lease), wait),
+            _ => self.attribute(),
         }
     }
-}
 
-/// A job, and what it is drawn from.
-struct Play<'a> {
-    job: Job<'a>,
-    random: &'a mut fastrand::Rng,
-}
+    /// One of many threads that want locks at once, with a deadline; most of them on the same terms.
+    pub(super) fn in_a_crowd(&mut self, deadline: Duration) {
+        let terms = match self.random.u8(..4) {
+            0 => Terms::any(self.lease(), self.random),
+            _ => Terms::plain(Duration::from_millis(LEASES[1])),
+        };
+        let Ok(guard) = self.take(&terms, Wait::For(deadline)) else { return };
+        let work = self.millis(0, 3);
+        self.job.count(&guard, work);
+        self.job.check(&guard);
+        self.give_up(guard);
+    }
 
-impl Play<'_> {
+    /// A short hold of a slow lock, with any lease: some are longer than whole storms.
+    pub(super) fn slow(&mut self) {
+        // Most of them long ones.
+        let lease = (0..3).map(|_| self.random.usize(..SLOW_LEASES.len())).max().unwrap_or(0);
+        let lease = Duration::from_millis(SLOW_LEASES[lease]);
+        let terms = Terms::any(lease, self.random);
+        let wait = if self.random.u8(..4) == 0 { Wait::No } else { Wait::For(self.millis(20, 1500)) };
+        let Ok(guard) = self.take(&terms, wait) else { return };
+        self.job.check(&guard);
+        let (renewals, most) = (terms.wants().renewals, 4 * nanos(SHORTEST));
+        // Until its settings end it, if that is soon; else for a moment.
+        let is_to_end = renewals == 0 && nanos(lease) < most && self.random.bool();
+        let end = now() + if is_to_end { most } else { self.random.u64(..200) * nanos(MS) };
+        while self.job.check(&guard) && now() < end {
+            let pause = self.millis(5, 40);
+            thread::sleep(pause);
+        }
+        self.give_up(guard);
+    }
+
+    fn lease(&mut self) -> Duration {
+        let lease = self.random.usize(..LEASES.len()).min(self.random.usize(..LEASES.len()));
+        Duration::from_millis(LEASES[lease])
+    }
+
     fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.random.u64(least..most))
     }
 
+    fn take(&self, terms: &Terms, wait: Wait) -> Result<super::job::Guard, Error> {
+        let mutex = terms.mutex(self.locks.mutex(names::of(self.job.key)));
+        self.job.take(&Lock::Mutex(mutex), terms.wants(), wait)
+    }
+
+    /// By `unlock()`, or by dropping the guard.
+    fn give_up(&mut self, guard: super::job::Guard) {
+        if self.random.u8(..3) == 0 {
+            self.job.drop(guard);
+        } else {
+            self.job.unlock(guard);
+        }
+    }
+
     /// In and out.
-    fn short(&mut self, lock: &Lock, wait: Wait) {
-        let Ok(guard) = self.job.take(lock, wait) else { return };
+    fn short(&mut self, terms: &Terms, wait: Wait) {
+        let Ok(guard) = self.take(terms, wait) else { return };
         self.work(&guard);
-        self.job.unlock(guard);
+        self.give_up(guard);
     }
 
     /// The counter, and most times the store.
@@ -130,24 +131,26 @@ impl Play<'_> {
     }
 
     /// A hold within a hold.
-    fn nested(&mut self, locks: &Redlock, name: &str, wait: Wait) {
-        let lock = locks.reentrant_mutex(name).lease(self.job.lease);
-        let Ok(outer) = self.job.take(&Lock::Reentrant(lock.clone()), wait) else { return };
+    fn nested(&mut self, terms: &Terms, wait: Wait) {
+        let lock = terms.reentrant(self.locks.reentrant_mutex(names::of(self.job.key)));
+        let Ok(outer) = self.job.take(&Lock::Reentrant(lock.clone()), terms.wants(), wait) else { return };
         self.job.check(&outer);
         if let Ok(inner) = self.job.call(Op::Nested, TIMEOUT / 2, || lock.lock()) {
             self.work(&inner);
         }
         self.job.check(&outer);
-        self.job.unlock(outer);
+        self.give_up(outer);
     }
 
-    /// Holds without renewal until the lease has run out, or an extension of it.
-    fn until_lost(&mut self, lock: &Lock, wait: Wait) {
-        self.job.lease = SHORTEST;
-        let Ok(guard) = self.job.take(lock, wait) else { return };
-        self.job.note(What::Fixed);
+    /// Holds until the settings of the hold end it.
+    fn until_lost(&mut self, terms: &Terms, wait: Wait) {
+        let Ok(guard) = self.take(terms, wait) else { return };
+        let is_fixed = terms.wants().renewals == 0;
+        if is_fixed {
+            self.job.note(What::Fixed);
+        }
         let fence = if self.random.bool() { self.job.fence(&guard) } else { None };
-        if self.random.u8(..4) == 0 {
+        if is_fixed && self.random.u8(..4) == 0 {
             self.job.extend(&guard, SHORTEST);
         }
         // A lock that is not lost in time is a finding; it must not keep this thread for ever.
@@ -163,11 +166,11 @@ impl Play<'_> {
         self.job.unlock(guard);
     }
 
-    /// Holds for longer than the lease, which is renewed meanwhile.
-    fn long(&mut self, lock: &Lock, wait: Wait) {
-        let Ok(guard) = self.job.take(lock, wait) else { return };
+    /// Holds for longer than the lease, which is renewed meanwhile if the settings allow it.
+    fn long(&mut self, terms: &Terms, wait: Wait) {
+        let Ok(guard) = self.take(terms, wait) else { return };
         let fence = self.job.fence(&guard);
-        let end = now() + nanos(self.job.lease.mul_f64(0.3 + 1.5 * self.random.f64()));
+        let end = now() + nanos(terms.lease.mul_f64(0.3 + 1.5 * self.random.f64()));
         while now() < end && self.job.check(&guard) {
             self.job.count(&guard, MS);
             if let Some(fence) = fence
@@ -176,23 +179,23 @@ impl Play<'_> {
                 self.job.put(fence);
             }
             if self.random.u8(..30) == 0 {
-                self.job.extend(&guard, self.job.lease);
+                self.job.extend(&guard, terms.lease);
             }
             let pause = self.millis(2, 25);
             thread::sleep(pause);
         }
         self.job.check(&guard);
-        self.job.unlock(guard);
+        self.give_up(guard);
     }
 
     /// Looks, falls asleep, and writes without looking again: only the store's fence keeps it out.
-    fn sleepy(&mut self, lock: &Lock, wait: Wait) {
-        let Ok(guard) = self.job.take(lock, wait) else { return };
+    fn sleepy(&mut self, terms: &Terms, wait: Wait) {
+        let Ok(guard) = self.take(terms, wait) else { return };
         self.job.note(What::Fixed);
         if let Some(fence) = self.job.fence(&guard)
             && self.job.check(&guard)
         {
-            thread::sleep(self.job.lease.mul_f64(self.random.f64() * 1.6));
+            thread::sleep(terms.lease.mul_f64(self.random.f64() * 1.6));
             self.job.put(fence);
             self.job.check(&guard);
         }
@@ -200,15 +203,15 @@ impl Play<'_> {
     }
 
     /// An annotated function. If it returns `Ok`, the library says that it was alone in there all the time.
-    fn attribute(&mut self, locks: &Redlock) {
+    fn attribute(&mut self) {
         let work = self.millis(0, 8);
-        self.job.lease = ATTRIBUTE_LEASE;
+        self.job.note(What::Wants(Wants::plain(nanos(ATTRIBUTE_LEASE))));
         // It waits, takes the lock, does its work, and gives the lock up.
         let limit = nanos(200 * MS + work) + 5 * TIMEOUT;
-        self.job.note(What::Call { op: Op::Attribute, limit, lease: nanos(ATTRIBUTE_LEASE) });
+        self.job.note(What::Call { op: Op::Attribute, limit });
         let mut inside = None;
         let key = self.job.key;
-        let result = annotated(locks, key, &mut || {
+        let result = annotated(self.locks, &names::of(key), &mut || {
             self.job.note(What::Held { token: UNKNOWN.to_owned() });
             let entered = now();
             let wrote = self.job.count_bare(work);
@@ -224,8 +227,8 @@ impl Play<'_> {
     }
 }
 
-#[distributed_lock("k<key>", client = locks, lease = "1500ms", wait = "200ms", busy = skip, kind = mutex)]
-fn annotated(locks: &Redlock, key: usize, body: &mut dyn FnMut()) -> Result<(), Error> {
+#[distributed_lock("<name>", client = locks, lease = "1500ms", wait = "200ms", busy = skip, kind = mutex)]
+fn annotated(locks: &Redlock, name: &str, body: &mut dyn FnMut()) -> Result<(), Error> {
     body();
     Ok(())
 }

@@ -8,6 +8,7 @@ use redis::{Connection, Script};
 use super::Field;
 use crate::clock::now;
 use crate::history::Deleted;
+use crate::names;
 use crate::timing::NODE_TIMEOUT;
 
 /// Deletes the key unless it is another's or lasts longer by now.
@@ -19,7 +20,7 @@ const LOOK: &str = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[
 
 /// How often the key was deleted.
 pub(super) fn delete(field: &Field<'_>, key: usize) -> usize {
-    let name = format!("k{key}");
+    let name = names::of(key);
     let mut nodes: Vec<Connection> = field.servers.iter().filter_map(|server| connect(&server.url())).collect();
     let stands: Vec<Option<(String, u64)>> = nodes.iter_mut().map(|node| look(node, &name)).collect();
     let Some(token) = stands.iter().flatten().map(|stand| stand.0.clone()).next() else { return 0 };

@@ -1,10 +1,10 @@
 //! Brings the faults about, each at its time, and writes down when it began and ended.
 //!
 //! 1. `node.rs`: what is done to a server and to its proxy.
-//! 2. `crowd.rs`: the client processes, and what is done to them.
+//! 2. `clients.rs`: the client processes, and what is done to them.
 //! 3. `hand.rs`: keys deleted by hand.
 
-mod crowd;
+mod clients;
 mod hand;
 mod node;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use redlock_tests::{Proxy, Server};
 
-pub(crate) use crowd::Crowd;
+pub(crate) use clients::Clients;
 
 use crate::clock::{MS, now};
 use crate::history::{Deleted, Struck};
@@ -26,7 +26,7 @@ pub(crate) struct Field<'a> {
     pub(crate) proxies: &'a [Proxy],
     /// The server whose replica a node becomes.
     pub(crate) other: &'a Server,
-    pub(crate) crowd: &'a Crowd,
+    pub(crate) clients: &'a Clients,
     pub(crate) beyond: bool,
     pub(crate) deleted: &'a Mutex<Vec<Deleted>>,
 }
@@ -72,7 +72,7 @@ fn strike(field: &Field<'_>, fault: &Fault) -> usize {
     let length = Duration::from_millis(fault.length);
     match fault.target {
         Target::Node(node) => node::strike(field, node, fault, length),
-        Target::Client(client) => field.crowd.strike(client, fault, length),
+        Target::Client(client) => field.clients.strike(client, fault, length),
         Target::Key(key) => hand::delete(field, key),
     }
 }

@@ -37,6 +37,11 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
         }
         Kind::Amnesia => forget(field, node, fault, length),
         Kind::Reset => proxy.drop_connections(),
+        Kind::Partition => {
+            field.proxies.iter().for_each(Proxy::refuse);
+            thread::sleep(length);
+            field.proxies.iter().for_each(Proxy::heal);
+        }
         Kind::Refuse => {
             proxy.refuse();
             thread::sleep(length);

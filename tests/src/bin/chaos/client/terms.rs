@@ -1,0 +1,118 @@
+//! The settings of one hold, drawn at random. All clients use them on the same locks: what one asked for must not bind another.
+
+use std::time::Duration;
+
+use redlock_sync::{Mutex, ReentrantMutex, Retry};
+
+use super::job::nanos;
+use crate::event::Wants;
+
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) lease: Duration,
+    renew: bool,
+    max_renewals: Option<u32>,
+    max_hold: Option<Duration>,
+    at_least: Duration,
+    lock_id: Option<&'static str>,
+    fenced: bool,
+    retry: Option<Retry>,
+}
+
+/// All kinds of lock have the same setters, but no trait.
+macro_rules! set {
+    ($terms:ident, $lock:ident) => {{
+        let mut lock = $lock.lease($terms.lease).renew($terms.renew).at_least($terms.at_least).fenced($terms.fenced);
+        if let Some(times) = $terms.max_renewals {
+            lock = lock.max_renewals(times);
+        }
+        if let Some(hold) = $terms.max_hold {
+            lock = lock.max_hold(hold);
+        }
+        if let Some(owner) = $terms.lock_id {
+            lock = lock.lock_id(owner);
+        }
+        if let Some(retry) = &$terms.retry {
+            lock = lock.retry(retry.clone());
+        }
+        lock
+    }};
+}
+
+impl Terms {
+    pub(super) fn plain(lease: Duration) -> Self {
+        Terms {
+            lease,
+            renew: true,
+            max_renewals: None,
+            max_hold: None,
+            at_least: Duration::ZERO,
+            lock_id: None,
+            fenced: false,
+            retry: None,
+        }
+    }
+
+    /// Ends with the lease.
+    pub(super) fn fixed(lease: Duration) -> Self {
+        Terms { renew: false, ..Terms::plain(lease) }
+    }
+
+    /// Mostly plain ones.
+    pub(super) fn any(lease: Duration, random: &mut fastrand::Rng) -> Self {
+        let mut terms = match random.u8(..100) {
+            0..64 => Terms::plain(lease),
+            64..94 => Terms::bounded(lease, random),
+            94..98 => Terms { at_least: lease / 4, ..Terms::plain(lease) },
+            _ => Terms { at_least: lease, ..Terms::plain(lease) },
+        };
+        if random.u8(..10) == 0 {
+            terms.lock_id = Some("one-for-all");
+        }
+        // A fence comes with the lock then, and with a grant.
+        terms.fenced = random.bool();
+        if random.u8(..6) == 0 {
+            terms.retry = Some(retry(random));
+        }
+        terms
+    }
+
+    /// Ends by itself after a time.
+    pub(super) fn bounded(lease: Duration, random: &mut fastrand::Rng) -> Self {
+        let plain = Terms::plain(lease);
+        match random.u8(..3) {
+            0 => Terms { renew: false, ..plain },
+            1 => Terms { max_renewals: Some(random.u32(..3)), ..plain },
+            // Shorter than the lease, or longer.
+            _ => Terms { max_hold: Some(lease.mul_f64(0.7 + random.f64() * 1.5)), ..plain },
+        }
+    }
+
+    pub(super) fn mutex(&self, lock: Mutex) -> Mutex {
+        set!(self, lock)
+    }
+
+    pub(super) fn reentrant(&self, lock: ReentrantMutex) -> ReentrantMutex {
+        set!(self, lock)
+    }
+
+    pub(super) fn wants(&self) -> Wants {
+        let most = self.max_renewals.map_or(u64::MAX, u64::from);
+        Wants {
+            lease: nanos(self.lease),
+            renewals: if self.renew { most } else { 0 },
+            max_hold: self.max_hold.map_or(u64::MAX, nanos),
+            at_least: nanos(self.at_least),
+        }
+    }
+}
+
+fn retry(random: &mut fastrand::Rng) -> Retry {
+    let millis = Duration::from_millis;
+    match random.u8(..4) {
+        0 => Retry::every(millis(5)),
+        1 => Retry::growing(millis(1), millis(50)).jitter(1.0),
+        2 => Retry::every(millis(20)).jitter(0.0),
+        _ => Retry::every(millis(10)).max_attempts(random.u32(1..40)),
+    }
+}

@@ -1,0 +1,113 @@
+//! The threads of a client: those that do one job after the other, and crowds of which each thread does one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use redlock_sync::Redlock;
+
+use super::Order;
+use super::job::Job;
+use super::log::Log;
+use super::resource::{Counter, Store};
+use super::styles::Play;
+use crate::event::Session;
+use crate::names::{BUSY_SLOWS, SLOW, SLOWS};
+
+/// The first of a crowd; the ordinary threads come before, and the one for the slow locks.
+const FIRST_OF_CROWD: usize = 17;
+
+/// The clients of the library that one process has, on the same locks.
+#[derive(Debug, Clone)]
+pub(super) struct Clients {
+    pub(super) both: [Redlock; 2],
+    /// Of the slow locks.
+    pub(super) slow: Redlock,
+}
+
+/// One thread of a client.
+pub(super) struct Worker {
+    clients: Clients,
+    log: Arc<Log>,
+    counter: Counter,
+    store: Store,
+    random: fastrand::Rng,
+    session: Session,
+    keys: usize,
+}
+
+impl Worker {
+    pub(super) fn new(order: &Order, thread: usize, clients: Clients, log: &Arc<Log>) -> Self {
+        let thread = u8::try_from(thread).expect("few threads");
+        let session = Session { client: order.client, life: order.life, thread, number: 0 };
+        let seed = order.seed ^ u64::from(order.client) << 40 ^ u64::from(order.life) << 48 ^ u64::from(thread) << 56;
+        Worker {
+            clients,
+            log: Arc::clone(log),
+            counter: Counter::open(&order.dir),
+            store: Store::new(order.store),
+            random: fastrand::Rng::with_seed(seed),
+            session,
+            keys: order.keys,
+        }
+    }
+
+    pub(super) fn run(mut self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            self.session.number += 1;
+            let key = self.random.usize(..self.keys);
+            self.play(key).any();
+            let pause = self.random.u64(..15);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    /// The thread for the slow locks. It holds one for most of the time, so that a partition finds a lock to be given up.
+    pub(super) fn run_slowly(mut self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            self.session.number += 1;
+            // Those that few want show what a lost release leaves behind; the others are granted from one to the next.
+            let most = if self.random.u8(..4) > 0 { SLOWS } else { BUSY_SLOWS };
+            let nth = self.random.usize(..most);
+            self.play(SLOW + nth).slow();
+            let pause = self.random.u64(..60);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    fn play(&mut self, key: usize) -> Play<'_> {
+        let nth = self.random.usize(..2);
+        let locks = if key >= SLOW { &self.clients.slow } else { &self.clients.both[nth] };
+        let job = Job {
+            log: &self.log,
+            counter: &self.counter,
+            store: &mut self.store,
+            session: self.session,
+            key,
+            writes: 0,
+        };
+        Play { job, random: &mut self.random, locks }
+    }
+
+    /// Starts a crowd: so many threads, most of which want the same lock. Each client numbers its crowds.
+    pub(super) fn crowd(
+        order: &Order,
+        clients: &Clients,
+        log: &Arc<Log>,
+        number: u32,
+        size: usize,
+    ) -> Vec<JoinHandle<()>> {
+        let mut random = fastrand::Rng::with_seed(order.seed ^ u64::from(order.client) << 40 ^ u64::from(number));
+        let wanted = random.usize(..order.keys);
+        let deadline = Duration::from_millis(random.u64(300..2000));
+        let mut start = |nth| {
+            let mut worker = Worker::new(order, FIRST_OF_CROWD + nth, clients.clone(), log);
+            worker.session.number = number;
+            worker.random.seed(random.u64(..));
+            let key = if worker.random.u8(..4) == 0 { worker.random.usize(..order.keys) } else { wanted };
+            thread::spawn(move || worker.play(key).in_a_crowd(deadline))
+        };
+        (0..size).map(&mut start).collect()
+    }
+}

@@ -1,0 +1,161 @@
+//! Clients that are forked from one parent, as a server forks its workers before they serve: `chaos nursery HABIT`.
+//!
+//! The parent never opens a client of the library, and stays single-threaded. What it drew from random generators, its children draw again,
+//! each of them. It does what the run tells it on stdin, one line each, and answers each by one line on stdout. When stdin ends, which it does
+//! however the run ends, it kills its children and ends.
+//!
+//! ```text
+//! fork WORDS…      forks a client with this order; answers its process id
+//! tell PID WORD…   tells it something
+//! end PID          tells it to end
+//! look PID         answers `-`, or the status with which it ended
+//! ```
+
+use std::collections::HashMap;
+use std::env;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+
+use redlock_tests::{ended, fork, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::client::{self, Order};
+use crate::event::words;
+
+words! {
+    /// What a parent does: it draws random numbers and then forks, or it draws none, and its children do as soon as they are there.
+    Habit { Drawn = "drawn", Fresh = "fresh" }
+}
+
+/// Between the words of a line: a path may have spaces.
+const SEPARATOR: char = '\t';
+
+/// Whom the parent has forked, and the line to each.
+type Children = HashMap<Pid, Option<UnixStream>>;
+
+/// The parent.
+pub(crate) fn main(words: &[String]) {
+    let habit: Habit = words[0].parse().unwrap();
+    if habit == Habit::Drawn {
+        draw();
+    }
+    let mut children = Children::new();
+    for line in io::stdin().lines().map_while(Result::ok) {
+        let words: Vec<String> = line.split(SEPARATOR).map(str::to_owned).collect();
+        println!("{}", answer(habit, &mut children, &words));
+    }
+    for &child in children.keys() {
+        _ = kill_process(child, Signal::KILL);
+        wait_for(child);
+    }
+}
+
+/// As an application does before it opens its locks.
+fn draw() {
+    for _ in 0..3 {
+        _ = uuid::Uuid::new_v4();
+        _ = fastrand::u64(..);
+    }
+}
+
+fn answer(habit: Habit, children: &mut Children, words: &[String]) -> String {
+    let child = || Pid::from_raw(words[1].parse().expect("a process id")).expect("a process id is positive");
+    match words[0].as_str() {
+        "fork" => return bear(habit, children, Order::read(&words[1..])).as_raw_pid().to_string(),
+        "tell" => {
+            // One that ended hears nothing.
+            if let Some(Some(line)) = children.get_mut(&child()) {
+                _ = writeln!(line, "{}", words[2]);
+            }
+        }
+        "end" => _ = children.entry(child()).and_modify(|line| *line = None),
+        "look" => {
+            let Some(status) = ended(child()) else { return "-".to_owned() };
+            children.remove(&child());
+            return status.into_raw().to_string();
+        }
+        other => panic!("a nursery cannot `{other}`"),
+    }
+    String::new()
+}
+
+fn bear(habit: Habit, children: &mut Children, order: Order) -> Pid {
+    let (ours, theirs) = UnixStream::pair().expect("a pair of sockets can be made");
+    let mut ours = Some(ours);
+    let child = fork(|| {
+        // The lines of its siblings, and those of its parent, would stay open with these copies.
+        children.clear();
+        ours = None;
+        let nothing = File::options().read(true).write(true).open("/dev/null").expect("/dev/null is there");
+        rustix::stdio::dup2_stdin(&nothing).expect("stdin can be replaced");
+        rustix::stdio::dup2_stdout(&nothing).expect("stdout can be replaced");
+        drop(nothing);
+        if habit == Habit::Fresh {
+            draw();
+        }
+        client::live(order, theirs);
+    });
+    children.insert(child, ours);
+    child
+}
+
+/// A parent as the run sees it.
+pub(crate) struct Nursery {
+    process: Child,
+    lines: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
+}
+
+impl Nursery {
+    pub(crate) fn start(habit: Habit) -> Self {
+        let this = env::current_exe().expect("this program has a file");
+        let mut command = Command::new(this);
+        command.args(["nursery", habit.word()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("a nursery can be started");
+        let (orders, answers) = (process.stdin.take(), process.stdout.take());
+        let lines = orders.zip(answers).map(|(orders, answers)| (orders, BufReader::new(answers)));
+        Self { process, lines: Mutex::new(lines) }
+    }
+
+    /// A new client.
+    pub(crate) fn fork(&self, order: &Order) -> Pid {
+        let words: Vec<String> = ["fork".to_owned()].into_iter().chain(order.words()).collect();
+        let pid = self.ask(&words);
+        pid.parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("the nursery answered `{pid}`"))
+    }
+
+    pub(crate) fn tell(&self, child: Pid, word: &str) {
+        self.ask(&["tell".to_owned(), child.as_raw_pid().to_string(), word.to_owned()]);
+    }
+
+    /// Tells a child to end.
+    pub(crate) fn end(&self, child: Pid) {
+        self.ask(&["end".to_owned(), child.as_raw_pid().to_string()]);
+    }
+
+    /// How it ended, if it has; it can be asked once.
+    pub(crate) fn ended(&self, child: Pid) -> Option<ExitStatus> {
+        let status = self.ask(&["look".to_owned(), child.as_raw_pid().to_string()]);
+        status.parse().ok().map(ExitStatus::from_raw)
+    }
+
+    fn ask(&self, words: &[String]) -> String {
+        let mut lines = self.lines.lock().unwrap();
+        let (orders, answers) = lines.as_mut().expect("the nursery has pipes");
+        let mut answer = String::new();
+        let sent = writeln!(orders, "{}", words.join(&SEPARATOR.to_string()));
+        let heard = sent.and_then(|()| answers.read_line(&mut answer));
+        assert!(heard.is_ok_and(|length| length > 0), "the nursery is gone: {words:?}");
+        answer.trim_end().to_owned()
+    }
+}
+
+impl Drop for Nursery {
+    fn drop(&mut self) {
+        *self.lines.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        _ = self.process.wait();
+    }
+}

@@ -1,0 +1,157 @@
+//! What clients ask the servers for, as the proxies saw it: which leases are to be extended, and whether ids are unique.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_tests::Proxy;
+
+use crate::clock::now;
+use crate::history::{IdOf, Reused};
+
+/// Between two looks at what went through a proxy.
+const SWEEP: Duration = Duration::from_millis(200);
+
+/// What was heard so far.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// The last time at which a node was asked to extend the lease of a token.
+    pub(crate) extended: HashMap<String, u64>,
+    /// For what each id stands, or that it is known to stand for two.
+    ids: HashMap<(IdOf, String), Option<String>>,
+    pub(crate) reused: Vec<Reused>,
+}
+
+/// Listens until the run is over, and forgets everything else that went through.
+pub(crate) fn sweep(proxies: &[Proxy], is_over: &AtomicBool, heard: &Mutex<Heard>) {
+    loop {
+        let is_last = is_over.load(Ordering::SeqCst);
+        let (at, instant) = (now(), Instant::now());
+        for command in proxies.iter().flat_map(Proxy::take_log) {
+            let ago = instant.saturating_duration_since(command.at).as_nanos();
+            let when = at.saturating_sub(u64::try_from(ago).unwrap_or(0));
+            heard.lock().unwrap().hear(&command.name, &command.args, when);
+        }
+        if is_last {
+            return;
+        }
+        thread::sleep(SWEEP);
+    }
+}
+
+impl Heard {
+    pub(crate) fn count(&self, what: IdOf) -> usize {
+        self.ids.keys().filter(|id| id.0 == what).count()
+    }
+
+    fn hear(&mut self, name: &str, words: &[String], at: u64) {
+        let Some(call) = Call::read(words) else { return };
+        match name {
+            "extend" => {
+                let last = self.extended.entry(call.token().to_owned()).or_default();
+                *last = at.max(*last);
+            }
+            // The fifth argument of `acquire.lua`. A wait is that of one thread of one process.
+            "acquire" => {
+                self.note(IdOf::Wait, call.arg(4), format!("of {} for {}", owner(call.token()), call.key()), at);
+            }
+            // The fourth of `release.lua`: under which the next one holds the lock. `release_all.lua` has three keys for each lock, and grants nothing.
+            "release" if call.keys.len() == 4 => {
+                self.note(IdOf::Grant, call.arg(3), format!("after {} on {}", call.token(), call.key()), at);
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, what: IdOf, id: &str, stands_for: String, at: u64) {
+        if id.is_empty() {
+            return;
+        }
+        match self.ids.entry((what, id.to_owned())) {
+            Entry::Vacant(new) => _ = new.insert(Some(stands_for)),
+            Entry::Occupied(mut known) => {
+                // Told once is enough.
+                if let Some(first) = known.get_mut().take_if(|first| *first != stands_for) {
+                    self.reused.push(Reused { at, what, id: id.to_owned(), first, second: stands_for });
+                }
+            }
+        }
+    }
+}
+
+/// A call of a script.
+struct Call<'a> {
+    keys: &'a [String],
+    args: &'a [String],
+}
+
+impl Call<'_> {
+    fn read(words: &[String]) -> Option<Call<'_>> {
+        // The digest or the source, the number of keys, the keys, the arguments.
+        let [_, keys, rest @ ..] = words else { return None };
+        let (keys, args) = rest.split_at_checked(keys.parse().ok()?)?;
+        Some(Call { keys, args }).filter(|call| !call.keys.is_empty() && !call.args.is_empty())
+    }
+
+    fn key(&self) -> &str {
+        &self.keys[0]
+    }
+
+    fn token(&self) -> &str {
+        &self.args[0]
+    }
+
+    fn arg(&self, nth: usize) -> &str {
+        self.args.get(nth).map_or("", String::as_str)
+    }
+}
+
+/// The part of a token that is the same for all tokens of a thread.
+fn owner(token: &str) -> &str {
+    token.find(['-', ':']).map_or(token, |end| &token[end + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(commands: &[(&str, &str)]) -> Heard {
+        let mut heard = Heard::default();
+        for (name, words) in commands {
+            let words: Vec<String> = words.split_whitespace().map(|word| word.replace('_', "")).collect();
+            heard.hear(name, &words, 7);
+        }
+        heard
+    }
+
+    #[test]
+    fn ids_of_their_own_are_good() {
+        let waits = ("acquire", "sha 1 order ab-1:host:1:2 500 0 -1 w1 600");
+        let again = ("acquire", "sha 1 order cd-1:host:1:2 500 0 -1 w1 600");
+        let grants = ("release", "sha 4 order f w s ab-1:host:1:2 0 _ n1");
+        let all = ("release", "sha 6 order w s {order} w s ab 0 cd 0");
+        let more = ("release", "sha 6 order w s {order} w s ef 0 gh 0");
+        let heard = heard(&[waits, again, grants, grants, all, more, ("GET", "order")]);
+        assert!(heard.reused.is_empty(), "{:?}", heard.reused);
+        assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (1, 1));
+    }
+
+    #[test]
+    fn an_id_of_two_is_found() {
+        let one = ("acquire", "sha 1 order ab-1:host:1:2 500 0 -1 w1 600");
+        for other in ["sha 1 order ab-3:host:3:2 500 0 -1 w1 600", "sha 1 {order} ab-1:host:1:2 500 0 -1 w1 600"] {
+            assert_eq!(heard(&[one, ("acquire", other)]).reused.len(), 1, "{other}");
+        }
+        let grants = [("release", "sha 4 order f w s ab 0 _ n1"), ("release", "sha 4 order f w s cd 0 _ n1")];
+        assert_eq!(heard(&grants).reused.len(), 1);
+    }
+
+    #[test]
+    fn the_last_extension_of_a_token_is_known() {
+        let heard = heard(&[("extend", "sha 1 order ab 500")]);
+        assert_eq!(heard.extended.get("ab"), Some(&7));
+    }
+}
