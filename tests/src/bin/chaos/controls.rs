@@ -47,7 +47,11 @@ const CONTROLS: [Control; 21] = [
         "hole,refuse,silence",
     ),
     control("fence-without-end", "the fence counter is stored without a time to live", 1, "reset"),
-    Control { beyond: true, ..control("extend-creates", "an extension sets the key if it is gone", 1, "delete") },
+    Control {
+        beyond: true,
+        more: "--keys 1",
+        ..control("extend-creates", "an extension sets the key if it is gone", 1, "delete")
+    },
     Control {
         commands: "extend",
         ..control("failed-extend-deletes", "an extension that finds another holder deletes the key", 1, "hold")

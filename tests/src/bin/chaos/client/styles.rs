@@ -170,7 +170,9 @@ impl Play<'_> {
     fn long(&mut self, terms: &Terms, wait: Wait) {
         let Ok(guard) = self.take(terms, wait) else { return };
         let fence = self.job.fence(&guard);
-        let end = now() + nanos(terms.lease.mul_f64(0.3 + 1.5 * self.random.f64()));
+        // Some for so long that a lock which is gone from the servers must have been found out.
+        let more = if self.random.u8(..4) == 0 { nanos(1500 * MS) } else { 0 };
+        let end = now() + nanos(terms.lease.mul_f64(0.3 + 1.5 * self.random.f64())) + more;
         while now() < end && self.job.check(&guard) {
             self.job.count(&guard, MS);
             if let Some(fence) = fence
