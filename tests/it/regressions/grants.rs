@@ -106,8 +106,8 @@ fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
     let lock = locks.mutex("order:42").lease(ms(4000));
     let held = lock.lock().unwrap();
     held.extend(Duration::from_secs(60)).unwrap();
+    let (say, said) = mpsc::channel();
     thread::scope(|scope| {
-        let (say, said) = mpsc::channel();
         let next = scope.spawn(|| {
             say.send(this_thread()).unwrap();
             let guard = lock.lock().unwrap();
