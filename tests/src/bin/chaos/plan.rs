@@ -250,7 +250,7 @@ impl Maker<'_> {
         match target {
             Target::Node(_) => self.random.u64(self.terms.gap / 12..=self.terms.gap),
             Target::Client(_) => self.random.u64(1000..9000),
-            Target::Key(_) => self.random.u64(300..1500),
+            Target::Key(_) => self.random.u64(self.terms.gap / 4..=self.terms.gap / 4 * 5),
         }
     }
 
