@@ -83,13 +83,12 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
 /// How long a release stays behind a late call at least.
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 
-/// One call that gives up many locks: each with its token, and the time for which its key has to stay all the same. The reply has a number for
-/// each.
-pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Primitive, &'a LockId, Duration)>) -> Call {
+/// One call that gives up many locks, none of which is granted. The reply has a number for each.
+pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Primitive, GiveUp<'a>)>) -> Call {
     let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
-    for (primitive, id, keep) in locks {
+    for (primitive, GiveUp { id, keep, waiter, .. }) in locks {
         keys.extend(primitive.release_keys());
-        args.extend([Arg::Text(id.as_str()), Arg::Number(millis(keep))]);
+        args.extend([Arg::Text(id.as_str()), Arg::Number(millis(keep)), Arg::Text(waiter.unwrap_or(""))]);
         longest = longest.max(keep);
     }
     Call::new(&RELEASE_ALL, Purpose::Release, None, longest.max(BEHIND), &keys, &args)

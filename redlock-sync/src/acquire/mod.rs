@@ -299,7 +299,8 @@ impl Engine {
             let ends = quorum.now().after(lease);
             self.lines.add_ticket(request.key.name(), id.clone(), ends);
             let primitive = Arc::clone(&request.primitive);
-            self.backlog.add(Leftover { primitive, id: id.clone(), keep_until: Tick::ZERO, ends, core: None });
+            let id = id.clone();
+            self.backlog.add(Leftover { primitive, id, waiter: None, keep_until: Tick::ZERO, ends, core: None });
         }
     }
 

@@ -13,7 +13,7 @@ use super::Core;
 use super::giving_up::is_confirmed;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::primitive::{Primitive, release_all};
+use crate::primitive::{GiveUp, Primitive, release_all};
 use crate::quorum::{Ballot, Quorum};
 use crate::sabotage;
 use crate::token::LockId;
@@ -31,6 +31,8 @@ const LAST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Leftover {
     pub(crate) primitive: Arc<dyn Primitive>,
     pub(crate) id: LockId,
+    /// The id under which its holder waited for it, if it did.
+    pub(crate) waiter: Option<Arc<str>>,
     /// From a minimum hold: the key has to stay until then.
     pub(crate) keep_until: Tick,
     /// No node keeps the token for longer.
@@ -40,6 +42,10 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
+    fn give_up(&self, now: Tick) -> GiveUp<'_> {
+        GiveUp { id: &self.id, keep: self.keep_until.since(now), waiter: self.waiter.as_deref(), grant: None }
+    }
+
     fn is_idle(&self) -> bool {
         self.core.as_ref().is_none_or(|core| core.is_idle())
     }
@@ -51,7 +57,7 @@ fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<(Leftover, Opti
     let (idle, mut left): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one, None)).partition(|(one, _)| one.is_idle());
     for batch in idle.chunks(MOST_IN_A_CALL) {
         let now = quorum.now();
-        let locks = batch.iter().map(|(one, _)| (&*one.primitive, &one.id, one.keep_until.since(now)));
+        let locks = batch.iter().map(|(one, _)| (&*one.primitive, one.give_up(now)));
         let ballots = quorum.round_about_many(&release_all(locks), batch.len(), by);
         let unconfirmed = batch.iter().zip(ballots).filter(|(_, ballot)| !is_confirmed(ballot));
         left.extend(unconfirmed.map(|((one, _), ballot)| (one.clone(), Some(ballot))));

@@ -32,8 +32,8 @@ pub(super) enum Fault {
     Crash { client: usize },
     /// The process is stopped for so long.
     Pause { client: usize, long: Time },
-    /// A client and a node cannot talk for so long; what was sent arrives later, or never.
-    Partition { client: usize, node: usize, long: Time, loses: bool },
+    /// A client cannot talk to a node, or to none, for so long; what was sent arrives later, or never.
+    Partition { client: usize, node: Option<usize>, long: Time, loses: bool },
     /// A node is down for so long. With several nodes it loses its data, else it has kept them.
     Restart { node: usize, long: Time },
     /// The wall clock of a node jumps, in ms.
@@ -95,7 +95,7 @@ impl Plan {
         // Calm, bad, very bad.
         let level = fastrand::u32(0..3);
         let some = |most: u32| if level > 0 && fastrand::bool() { fastrand::u32(0..=most * level) } else { 0 };
-        let (slow, stalled, lost, reset, cold) = (some(60), some(15), some(20), some(20), some(60));
+        let (slow, stalled, lost, reset, cold) = (some(60), some(15), some(20), some(30), some(60));
         let rates = if fastrand::bool() { 3000 } else { 0 };
         let offsets = if fastrand::bool() { 1 + nanos(pace) as i64 / MS as i64 / 4 } else { 0 };
         let foreign = usize::from(chance(300));
@@ -113,7 +113,7 @@ impl Plan {
                 unavailable_after: Duration::from_secs(2),
                 ..Limits::default()
             },
-            mixed: [0, 60, 60, 400][fastrand::usize(0..4)],
+            mixed: [0, 0, 60, 400][fastrand::usize(0..4)],
             slow,
             stalled,
             lost,
@@ -157,7 +157,7 @@ impl Plan {
         some(3, &|| Fault::Pause { client: any(of_ours), long: fastrand::u64(0..pace * 2) });
         some(3, &|| Fault::Partition {
             client: any(self.clients),
-            node: any(self.nodes),
+            node: fastrand::bool().then(|| any(self.nodes)),
             long: fastrand::u64(0..pace * 2),
             loses: fastrand::bool(),
         });

@@ -8,6 +8,7 @@ use generator::{Generator, Gn};
 
 use super::client::{Thread, in_round, live_as_foreigner, quorum};
 use super::controls::{self, Control};
+use super::network::Link;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::referee::Counts;
 use super::world::{Event, Job, Task, World, enter, leave, with};
@@ -238,9 +239,11 @@ impl World {
             }
             Fault::Partition { client, node, long, loses } => {
                 self.counts.partitions += 1;
-                let link = &mut self.clients[client].links[node];
-                link.partitioned_until = (now + long).min(plan.healed.max(now));
-                link.loses = loses;
+                let is_cut = |(i, _): &(usize, &mut Link)| node.is_none_or(|node| node == *i);
+                for (_, link) in self.clients[client].links.iter_mut().enumerate().filter(is_cut) {
+                    link.partitioned_until = (now + long).min(plan.healed.max(now));
+                    link.loses = loses;
+                }
             }
             Fault::Restart { node, long } => self.go_down(node, long),
             Fault::Jump { node, by } => self.jump(node, by),

@@ -35,12 +35,11 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    fn new(terms: &Terms, nodes: usize, now: Tick) -> Allowance {
+    fn new(terms: &Terms, now: Tick) -> Allowance {
         let longest = Core::first_lease(terms);
         let hold_end = terms.max_hold.map_or(Tick::NEVER, |max| now.after(max));
         let renewals = if terms.renew { terms.max_renewals } else { Some(0) };
-        // On several nodes two renewals that each reached another node lengthen the lease together, and neither is counted.
-        let renewals = renewals.filter(|n| *n == 0 || nodes == 1).map(|n| terms.lease * n);
+        let renewals = renewals.map(|n| terms.lease * n);
         let end = renewals.map_or(Tick::NEVER, |more| now.after(longest + more)).min(hold_end);
         Allowance { longest, end, hold_end, renewals, keep: terms.at_least }
     }
@@ -67,17 +66,18 @@ fn milliseconds(text: &str) -> Duration {
 pub(super) fn begin(name: &str, lease: &Lease, terms: &Terms, asked: Time) {
     let (token, remaining) = (lease.id().as_str(), lease.remaining());
     with(|world| {
-        let mut allowance = Allowance::new(terms, world.plan.nodes, world.tick(world.client));
+        let mut allowance = Allowance::new(terms, world.tick(world.client));
         let former = world.referee.allowances.get(token);
-        // It was handed over, perhaps after its former holder had lengthened it.
+        let own = allowance.longest;
+        // It was handed over, perhaps after its former holder had tried to lengthen it: some node may keep the key for that long.
         allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
         let floor = if former.is_none() { world.floor(token, terms, asked) } else { Duration::ZERO };
-        if remaining > allowance.longest || remaining < floor {
+        if remaining > own || remaining < floor {
             let what = format!(
                 "settings not kept: {} of client {} has {remaining:?} left of a lease between {floor:?} and {:?}",
                 short(token),
                 world.client,
-                allowance.longest
+                own
             );
             world.breaks(Rule::Settings, what);
         }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use super::lua;
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
-use super::server::{Body, Message, Server, short};
+use super::server::{Body, Execution, Message, Server, short};
 use super::world::World;
-use crate::script;
 
 /// How long after all is well again, or after it was given up, a token may stand on a majority of the nodes; and some node timeouts.
 const GRACE: Duration = Duration::from_secs(2);
@@ -48,9 +47,9 @@ struct Wait {
 
 impl World {
     /// Notes a call that is about to be written, perhaps on a further node or once more.
-    pub(super) fn note_call(&mut self, call: &script::Call, is_first: bool) {
-        let (keys, args) = (call.keys(), call.args(false));
-        let script = lua::name(call.script);
+    pub(super) fn note_call(&mut self, call: &Execution, is_first: bool) {
+        let Execution { script, keys, args } = call;
+        let script = lua::name(script);
         match (script, &args[..]) {
             ("take", [token, ms]) => {
                 self.note_attempt(&keys[0], token);

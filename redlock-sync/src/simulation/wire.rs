@@ -29,8 +29,8 @@ fn failure(trouble: Trouble, executed: Executed, message: &str) -> Failure {
     Failure { trouble, executed, message: message.to_owned() }
 }
 
-fn script_of(call: &script::Call, is_again: bool) -> Body {
-    Body::Script(Rc::new(Execution { script: call.script, keys: call.keys(), args: call.args(is_again) }))
+fn execution_of(call: &script::Call, is_again: bool) -> Rc<Execution> {
+    Rc::new(Execution { script: call.script, keys: call.keys(), args: call.args(is_again) })
 }
 
 /// What the call is about; empty for a question.
@@ -93,8 +93,8 @@ impl SimulatedNode {
         }
     }
 
-    fn send(&self, call: &script::Call, again: bool) -> InFlightParts {
-        let body = script_of(call, again);
+    fn send(&self, execution: Rc<Execution>) -> InFlightParts {
+        let body = Body::Script(execution);
         let (call, connection) = with(|world| world.write(self.client, self.node, body, None));
         InFlightParts { call, connection, sent: self.now() }
     }
@@ -117,7 +117,7 @@ impl SimulatedNode {
         });
         let mut any = false;
         for connection in connections {
-            let body = script_of(call, true);
+            let body = Body::Script(execution_of(call, true));
             with(|world| {
                 if !world.connections[connection].is_cut {
                     any = true;
@@ -214,7 +214,7 @@ impl InFlight<'_> {
             }
             Err(failure) => return Err(Failure { executed, ..failure }),
         }
-        let parts = self.node.send(self.call, true);
+        let parts = self.node.send(execution_of(self.call, true));
         self.read(&parts, by).unwrap_or_else(|| {
             self.node.note();
             Err(unreachable(Executed::Maybe))
@@ -299,7 +299,8 @@ impl Node for SimulatedNode {
         if self.is_dead() {
             return Begun::Failed(failure(Trouble::Unreachable, Executed::No, "the process is dead"));
         }
-        with(|world| world.note_call(call, patience == Patience::AtOnce));
+        let execution = execution_of(call, false);
+        with(|world| world.note_call(&execution, patience == Patience::AtOnce));
         let behind = call.purpose == Purpose::Release && self.send_behind(call);
         if behind && self.outage().is_some() {
             return Begun::Failed(failure(Trouble::LeftOut, Executed::Maybe, "written behind the late call"));
@@ -324,7 +325,7 @@ impl Node for SimulatedNode {
             self.link(|link| link.warm = None);
             None
         } else {
-            Some(self.send(call, false))
+            Some(self.send(execution))
         };
         Begun::Sent(Box::new(InFlight { node: self, call, parts }))
     }

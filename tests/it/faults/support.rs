@@ -78,6 +78,12 @@ impl Rig {
         self.proxies.iter().map(|proxy| proxy.count(name)).sum()
     }
 
+    /// How many releases of this token came to all nodes. Others can come at any time: what went unconfirmed is repeated.
+    pub(crate) fn releases_of(&self, token: &str) -> usize {
+        let all = self.proxies.iter().flat_map(Proxy::seen);
+        all.filter(|seen| seen.name == "release" && seen.args.iter().any(|arg| arg == token)).count()
+    }
+
     /// How many nodes have this token at the key.
     pub(crate) fn holding(&self, key: &str, token: &str) -> usize {
         self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()

@@ -1,10 +1,11 @@
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{MutexGuard, Redlock, Sendable};
 use redlock_tests::{eventually, poll};
 
-use crate::handover::rig::{Rig, SLACK, SOON, ms};
+use crate::handover::rig::{Rig, SLACK, SOON, ms, this_thread, until_asleep};
 
 /// The settings of a waiter.
 #[derive(Debug, Clone, Copy)]
@@ -95,4 +96,27 @@ fn a_granted_lock_has_the_settings_of_the_waiter_in_every_combination() {
             }
         });
     }
+}
+
+/// Threads of one client hand a lock on among themselves, but not one that its holder made longer than the next one asked for.
+#[test]
+fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let lock = locks.mutex("order:42").lease(ms(4000));
+    let held = lock.lock().unwrap();
+    held.extend(Duration::from_secs(60)).unwrap();
+    let (say, said) = mpsc::channel();
+    thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            say.send(this_thread()).unwrap();
+            let guard = lock.lock().unwrap();
+            (guard.remaining(), guard.id().clone())
+        });
+        until_asleep(&said.recv().unwrap());
+        let id = held.id().clone();
+        held.unlock().unwrap();
+        let (left, next_id) = next.join().unwrap();
+        assert!(left <= ms(4000) && next_id != id, "{left:?} are left");
+    });
 }

@@ -36,7 +36,9 @@ impl Core {
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
     fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
         let call = self.primitive.fence(&self.id, fence);
-        let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
+        let mut ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
+        // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
+        self.quorum.disqualify_restarted(&mut ballot.votes);
         io.holding.clear(&ballot.votes);
         let until = io.holding.deadline().min(self.hold_end);
         self.state.lock().end_earlier(until);

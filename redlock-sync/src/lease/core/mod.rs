@@ -400,12 +400,14 @@ impl Core {
         if !self.may_renew() || lease < MIN_LEASE {
             return Next::At(state.until);
         }
+        let before = state.until;
         let ballot = self.extend_round(&mut io, lease);
         let confirmed = ballot.tally().won();
-        if confirmed {
+        let state = *self.state.lock();
+        // Two rounds without a majority that each reached another node can lengthen the lease together.
+        if confirmed || state.until > before {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
-        let state = *self.state.lock();
         if !state.is_live() {
             return Next::Done;
         }

@@ -25,8 +25,9 @@ impl Core {
         // A round under way would report to the wrong lease; then it is released for real.
         let io = self.io.try_lock()?;
         let mut state = self.state.lock();
-        let enough = self.terms.lease / RENEW_DIVISOR;
-        if state.now != LeaseState::Held || state.until.since(self.quorum.now()) < enough {
+        let (lease, left) = (self.terms.lease, state.until.since(self.quorum.now()));
+        // One that was extended is longer than the next thread has asked for.
+        if state.now != LeaseState::Held || left < lease / RENEW_DIVISOR || left > lease {
             return None;
         }
         let mut turn = self.turn.lock();

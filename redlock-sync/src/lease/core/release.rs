@@ -186,6 +186,7 @@ impl Core {
         Leftover {
             primitive: Arc::clone(&self.primitive),
             id: self.id.clone(),
+            waiter: self.origin.waiter.clone(),
             keep_until: self.born.after(self.terms.at_least),
             ends: self.token_ends(),
             core: Some(Arc::clone(self)),

@@ -59,7 +59,14 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
         let id = rig.mint.fresh(None).unwrap();
         let core = rig.lease(terms());
         assert!(rig.servers[0].del(KEY));
-        crate::lease::Leftover { primitive: Arc::clone(&core.primitive), id, keep_until: Tick::ZERO, ends, core: None }
+        crate::lease::Leftover {
+            primitive: Arc::clone(&core.primitive),
+            id,
+            waiter: None,
+            keep_until: Tick::ZERO,
+            ends,
+            core: None,
+        }
     };
     let later = rig.quorum.now().after(LEASE);
     backlog.add(leftover(rig.quorum.now()));
@@ -85,6 +92,7 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
         backlog.add(crate::lease::Leftover {
             primitive: Arc::clone(&primitive),
             id,
+            waiter: None,
             keep_until: Tick::ZERO,
             ends,
             core: None,
@@ -93,4 +101,16 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     let kept = backlog.close();
     assert_eq!(kept.len(), 4096);
     assert!(kept.iter().all(|one| one.ends >= later.after(Duration::from_millis(10))));
+}
+
+/// The mark under which a holder waited goes with the lock: else a later release would grant it to a waiter that is gone.
+#[test]
+fn a_revoked_holder_is_marked_as_waiting_no_more() {
+    let rig = Rig::start(1);
+    let waiting = "{k}:waiting";
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(waiting).arg(1_u64 << 50).arg("mine"));
+    let origin = Origin { waiter: Some("mine".into()), chain: 0 };
+    let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, terms()) }));
+    assert_eq!(revoke(&rig, &core), Ok(1));
+    assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
 }
