@@ -265,8 +265,8 @@ impl Maker<'_> {
         let kinds: Vec<Kind> = self.terms.kinds.iter().copied().filter(is_here).collect();
         (0..6).find_map(|_| {
             let kind = *self.random.choice(&kinds)?;
-            // Starting a process anew takes most of a small machine; it is to be the rarer one.
-            if kind == Kind::Murder && kinds.len() > 1 && self.random.bool() {
+            // Starting a process or a crowd takes most of a small machine; these are to be the rarer ones.
+            if matches!(kind, Kind::Murder | Kind::Crowd) && kinds.len() > 1 && self.random.bool() {
                 return None;
             }
             let mut fault = self.of_kind(kind, at, target);

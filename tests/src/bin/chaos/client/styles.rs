@@ -16,6 +16,9 @@ const MS: Duration = Duration::from_millis(1);
 /// That of the annotated function.
 const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 
+/// That of those who want a lock alike.
+const COMMON: Duration = Duration::from_millis(LEASES[1]);
+
 /// For those who hold until the end of their lease.
 const SHORTEST: Duration = Duration::from_millis(LEASES[0]);
 
@@ -55,7 +58,7 @@ impl Play<'_> {
     pub(super) fn in_a_crowd(&mut self, deadline: Duration) {
         let terms = match self.random.u8(..4) {
             0 => Terms::any(self.lease(), self.random),
-            _ => Terms::plain(Duration::from_millis(LEASES[1])),
+            _ => Terms::plain(COMMON),
         };
         let Ok(guard) = self.take(&terms, Wait::For(deadline)) else { return };
         let work = self.millis(0, 3);
@@ -84,7 +87,11 @@ impl Play<'_> {
         self.give_up(guard);
     }
 
+    /// Often the same: a lock is granted as it stands between those that want it alike.
     fn lease(&mut self) -> Duration {
+        if self.random.u8(..5) < 2 {
+            return COMMON;
+        }
         let lease = self.random.usize(..LEASES.len()).min(self.random.usize(..LEASES.len()));
         Duration::from_millis(LEASES[lease])
     }

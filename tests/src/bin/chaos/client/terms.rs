@@ -61,8 +61,8 @@ impl Terms {
     /// Mostly plain ones.
     pub(super) fn any(lease: Duration, random: &mut fastrand::Rng) -> Self {
         let mut terms = match random.u8(..100) {
-            0..64 => Terms::plain(lease),
-            64..94 => Terms::bounded(lease, random),
+            0..70 => Terms::plain(lease),
+            70..94 => Terms::bounded(lease, random),
             94..98 => Terms { at_least: lease / 4, ..Terms::plain(lease) },
             _ => Terms { at_least: lease, ..Terms::plain(lease) },
         };
