@@ -124,7 +124,7 @@ fn a_drop_over_a_slow_line_is_a_release_like_any_other() {
             drop(locks.mutex("order:42").lock().unwrap());
         }
         rig.proxies.iter().for_each(|proxy| proxy.latency(ms(320)));
-        for _ in 0..5 {
+        for _ in 0..2 {
             drop(locks.mutex("order:42").try_lock().unwrap());
             assert_eq!(rig.holding("order:42"), 0);
         }
