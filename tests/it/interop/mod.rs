@@ -90,7 +90,8 @@ fn mixed_processes_lose_no_update() {
     fs::write(&file, [0; 40]).unwrap();
     let ours = || {
         let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
-        agent.arg("contend").arg(&file).args([&ROUNDS.to_string(), "2", "yes", "1000", &server.url()]);
+        // With two threads the lock would stay in the process for most of the time.
+        agent.arg("contend").arg(&file).args([&ROUNDS.to_string(), "1", "yes", "1000", &server.url()]);
         agent.stdin(Stdio::null()).spawn().unwrap()
     };
     let theirs = || python::counter(&file, ROUNDS, &server.url());
@@ -101,7 +102,7 @@ fn mixed_processes_lose_no_update() {
     let record = fs::read(&file).unwrap();
     let number = |i: usize| u64::from_le_bytes(record[8 * i..8 * i + 8].try_into().unwrap());
     println!("counted {}, process changed {} times", number(0), number(2));
-    assert_eq!(number(0), 6 * ROUNDS);
+    assert_eq!(number(0), 4 * ROUNDS);
     assert!(number(2) >= 20, "they hardly met: the process changed {} times", number(2));
     assert_eq!(number(4), 0, "two were inside at once");
 }
