@@ -213,7 +213,7 @@ impl Default for Builder {
             prefix: String::new(),
             limits: Limits::default(),
             terms: Terms::default(),
-            connections: 16,
+            connections: NodeSettings::default().connections,
         }
     }
 }
@@ -409,8 +409,7 @@ impl Builder {
         if urls.len().is_multiple_of(2) {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
-        let settings =
-            NodeSettings { node_timeout: self.limits.node_timeout, pool_size: self.connections, reserved_size: 4 };
+        let settings = NodeSettings { node_timeout: self.limits.node_timeout, connections: self.connections };
         let nodes = Nodes::new(&urls, settings, &clock)?;
         let engine = Engine::new(Quorum::new(nodes, clock, self.limits));
         Ok(Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) })

@@ -196,7 +196,6 @@ mod config;
 mod default_client;
 mod error;
 mod fork;
-mod gate;
 mod key;
 mod lease;
 mod lock;

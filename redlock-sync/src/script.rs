@@ -73,7 +73,7 @@ pub(crate) enum Note {
 }
 
 /// One script call: the same for every node of a round, and packed once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) purpose: Purpose,
@@ -133,29 +133,28 @@ impl Call {
         self
     }
 
-    /// The bytes to send.
-    pub(crate) fn packed(&self) -> &[u8] {
-        &self.packed
+    /// Appends the call by its digest.
+    pub(crate) fn write_to(&self, bytes: &mut Vec<u8>, note: Note) {
+        match self.word(note) {
+            None => bytes.extend_from_slice(&self.packed),
+            Some(word) => {
+                push_head(bytes, self.words + 1);
+                bytes.extend_from_slice(self.packed.get(self.head..).unwrap_or_default());
+                push(bytes, word);
+            }
+        }
     }
 
-    /// The bytes to send with a note.
-    pub(crate) fn packed_with(&self, note: Note) -> Vec<u8> {
+    /// Appends the call with its source, for a server that does not know the digest.
+    pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, note: Note) {
         let word = self.word(note);
-        let mut bytes = Vec::with_capacity(self.packed.len() + 2 * AGAIN.len());
-        push_head(&mut bytes, self.words + usize::from(word.is_some()));
-        bytes.extend(self.packed.iter().skip(self.head));
-        end(bytes, word)
-    }
-
-    /// The bytes with the source, for a server that does not know the digest.
-    pub(crate) fn packed_with_source(&self, note: Note) -> Vec<u8> {
-        let word = self.word(note);
-        let mut bytes = Vec::with_capacity(self.packed.len() + self.script.source.len());
-        push_head(&mut bytes, self.words + usize::from(word.is_some()));
-        push(&mut bytes, "EVAL");
-        push(&mut bytes, self.script.source);
-        bytes.extend(self.packed.iter().skip(self.tail));
-        end(bytes, word)
+        push_head(bytes, self.words + usize::from(word.is_some()));
+        push(bytes, "EVAL");
+        push(bytes, self.script.source);
+        bytes.extend_from_slice(self.packed.get(self.tail..).unwrap_or_default());
+        if let Some(word) = word {
+            push(bytes, word);
+        }
     }
 
     fn word(&self, note: Note) -> Option<&'static str> {
@@ -165,13 +164,6 @@ impl Call {
             _ => None,
         }
     }
-}
-
-fn end(mut bytes: Vec<u8>, word: Option<&str>) -> Vec<u8> {
-    if let Some(word) = word {
-        push(&mut bytes, word);
-    }
-    bytes
 }
 
 fn push_head(bytes: &mut Vec<u8>, words: usize) {
@@ -239,8 +231,16 @@ mod tests {
         command
     }
 
-    fn text(bytes: &[u8]) -> String {
-        String::from_utf8_lossy(bytes).into_owned()
+    fn by_digest(call: &Call, note: Note) -> String {
+        let mut bytes = Vec::new();
+        call.write_to(&mut bytes, note);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn with_source(call: &Call, note: Note) -> String {
+        let mut bytes = Vec::new();
+        call.write_source_to(&mut bytes, note);
+        String::from_utf8(bytes).unwrap()
     }
 
     #[test]
@@ -251,17 +251,14 @@ mod tests {
         let tail = ["2", "k", "{k}:fence", "é \r\n", "", "0", "18446744073709551615"];
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());
-        assert_eq!(text(call.packed()), first);
-        assert_eq!(text(&call.packed_with(Note::Again)), first, "does not tell");
+        assert_eq!(by_digest(&call, Note::Nothing), first);
+        assert_eq!(by_digest(&call, Note::Again), first, "does not tell");
         let call = call.telling_again();
-        assert_eq!(text(call.packed()), first);
-        assert_eq!(text(&call.packed_with(Note::Again)), packed_by_redis(&[&sha[..], &tail, &["again"]].concat()));
+        assert_eq!(by_digest(&call, Note::Nothing), first);
+        assert_eq!(by_digest(&call, Note::Again), packed_by_redis(&[&sha[..], &tail, &["again"]].concat()));
         let source = ["EVAL", RELEASE.source];
-        assert_eq!(text(&call.packed_with_source(Note::Nothing)), packed_by_redis(&[&source[..], &tail].concat()));
-        assert_eq!(
-            text(&call.packed_with_source(Note::Again)),
-            packed_by_redis(&[&source[..], &tail, &["again"]].concat())
-        );
+        assert_eq!(with_source(&call, Note::Nothing), packed_by_redis(&[&source[..], &tail].concat()));
+        assert_eq!(with_source(&call, Note::Again), packed_by_redis(&[&source[..], &tail, &["again"]].concat()));
         assert_eq!(call.keys(), ["k", "{k}:fence"]);
         assert_eq!(call.args(true).len(), 5);
     }
@@ -269,12 +266,12 @@ mod tests {
     #[test]
     fn only_an_acquire_asks_for_a_check() {
         let call = |purpose| Call::new(&TAKE, purpose, None, Duration::ZERO, &["k"], &[Arg::Text("t")]).telling_again();
-        let checked = text(&call(Purpose::Acquire).packed_with(Note::Check));
+        let checked = by_digest(&call(Purpose::Acquire), Note::Check);
         assert_eq!(checked, packed_by_redis(&["EVALSHA", &TAKE.sha, "1", "k", "t", "check"]));
-        let checked = text(&call(Purpose::Acquire).packed_with_source(Note::Check));
+        let checked = with_source(&call(Purpose::Acquire), Note::Check);
         assert_eq!(checked, packed_by_redis(&["EVAL", TAKE.source, "1", "k", "t", "check"]));
         for other in [Purpose::Release, Purpose::Other] {
-            assert_eq!(call(other).packed_with(Note::Check), call(other).packed());
+            assert_eq!(by_digest(&call(other), Note::Check), by_digest(&call(other), Note::Nothing));
         }
     }
 }

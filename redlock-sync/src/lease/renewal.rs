@@ -244,7 +244,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let limits = Limits::default();
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
-        let settings = NodeSettings { node_timeout: limits.node_timeout, pool_size: 1, reserved_size: 1 };
+        let settings = NodeSettings { node_timeout: limits.node_timeout, connections: 1 };
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
         let mint = Mint::new();

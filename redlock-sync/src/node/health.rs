@@ -10,7 +10,7 @@ use super::{Failure, Trouble};
 
 /// When the first probe goes out after a failure.
 pub(super) const FIRST_PROBE: Duration = Duration::from_millis(20);
-const LAST_PROBE: Duration = Duration::from_secs(1);
+const LAST_PROBE: Duration = Duration::from_millis(250);
 
 /// The pause after a probe that failed.
 pub(super) fn next_pause(pause: Duration) -> Duration {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_a_second() {
+    fn pauses_double_up_to_a_bound() {
         assert_eq!(next_pause(FIRST_PROBE), 2 * FIRST_PROBE);
         assert_eq!(next_pause(LAST_PROBE), LAST_PROBE);
     }

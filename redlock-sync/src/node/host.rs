@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
+use super::cable::Posts;
 use super::condition::{Condition, During, News, Success};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
 use super::link::{self, Broken, Link, SHORTEST};
@@ -15,7 +17,7 @@ use super::resolve::Resolver;
 use super::roster::Roster;
 use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
-use crate::script::{Call, Note, Purpose};
+use crate::script::{Call, Purpose};
 
 /// One server as a member of a client.
 pub(super) struct Host {
@@ -33,28 +35,23 @@ pub(super) struct Host {
     generation: AtomicU64,
     /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
     permissions: AtomicU64,
-    connecting: AtomicUsize,
+    links_made: AtomicU64,
     /// The last attempt to connect succeeded.
     proven: AtomicBool,
+    orders: Mutex<Orders>,
     this: Weak<Host>,
 }
 
-/// Whether an attempt to connect may start now.
-pub(super) enum Admission<'a> {
-    Go(Slot<'a>),
-    /// Ask again in a few milliseconds.
-    Later,
-    LeftOut(Failure),
+/// The lines that wait for a connection to this server.
+#[derive(Default)]
+struct Orders {
+    waiting: Vec<Weak<Posts>>,
+    /// Attempts to connect that are under way.
+    dialling: usize,
 }
 
-/// One attempt to connect that is under way.
-pub(super) struct Slot<'a>(&'a AtomicUsize);
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
+/// How long a probe waits for the answer of a server that accepts connections: one that hangs is found again at the moment at which it goes on.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Host {
     pub(super) fn new(
@@ -83,8 +80,9 @@ impl Host {
             resolver,
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
-            connecting: AtomicUsize::new(0),
+            links_made: AtomicU64::new(0),
             proven: AtomicBool::new(false),
+            orders: Mutex::default(),
             this: this.clone(),
         })
     }
@@ -105,14 +103,9 @@ impl Host {
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What the next transmission of a call on this link tells the script. The first acquire on a link has the user's permissions checked: the
-    /// link counts as checked from then on, and [`was_refused`](Host::was_refused) takes that back.
-    pub(super) fn note_for(&self, call: &Call, link: &mut Link, is_again: bool) -> Note {
-        if call.purpose == Purpose::Acquire {
-            let now = Some(self.permissions.load(Ordering::Acquire));
-            return if std::mem::replace(&mut link.permitted, now) == now { Note::Nothing } else { Note::Check };
-        }
-        if is_again { Note::Again } else { Note::Nothing }
+    /// How often a refusal has made earlier checks void.
+    pub(super) fn permissions(&self) -> u64 {
+        self.permissions.load(Ordering::Acquire)
     }
 
     /// What the server's refusal of a call says of its link, and of all links.
@@ -166,44 +159,79 @@ impl Host {
         }
     }
 
-    /// A server that has not answered yet, or no more, gets one attempt at a time: the shared threads must stay free for the others.
-    pub(super) fn admit(&self) -> Admission<'_> {
-        if self.proven.load(Ordering::Acquire) {
-            self.connecting.fetch_add(1, Ordering::AcqRel);
-            return Admission::Go(Slot(&self.connecting));
+    /// Orders a connection for a line, unless one is ordered. It comes to the line's post, or the reason why there is none.
+    pub(super) fn order(&self, posts: &Arc<Posts>) {
+        if !posts.order(self.member) {
+            return;
         }
-        match (self.only_slot(), self.breaker.outage()) {
-            (Some(slot), _) => Admission::Go(slot),
-            (None, Some(outage)) => Admission::LeftOut(outage),
-            (None, None) => Admission::Later,
+        self.orders.lock().waiting.push(Arc::downgrade(posts));
+        match self.background.threads() {
+            Ok(_) => self.dial_for_orders(),
+            Err(failure) => self.deliver(Err(failure)),
         }
     }
 
-    /// An attempt to connect is under way.
-    pub(super) fn is_connecting(&self) -> bool {
-        self.connecting.load(Ordering::Acquire) > 0
+    /// Starts as many attempts as lines wait. A server that has not answered yet, or no more, gets one at a time: the threads must stay free for
+    /// the others.
+    fn dial_for_orders(&self) {
+        while self.may_dial() {
+            let this = self.this.clone();
+            self.background.after(Duration::ZERO, move || {
+                if let Some(host) = this.upgrade() {
+                    let result = host.connect(host.settings.node_timeout);
+                    host.dialled(result);
+                }
+            });
+        }
     }
 
-    fn only_slot(&self) -> Option<Slot<'_>> {
-        let taken = self.connecting.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
-        taken.is_ok().then(|| Slot(&self.connecting)) // Lazily: dropping a slot gives it back.
+    /// True if the caller has to make one attempt now.
+    fn may_dial(&self) -> bool {
+        let mut orders = self.orders.lock();
+        orders.waiting.retain(|posts| posts.strong_count() > 0);
+        let most = if self.proven.load(Ordering::Acquire) { orders.waiting.len() } else { orders.waiting.len().min(1) };
+        let may = orders.dialling < most;
+        orders.dialling += usize::from(may);
+        may
     }
 
-    /// Connects within the node timeout. A failure comes back as a link that is dead on arrival.
-    pub(super) fn connect(&self) -> Link {
-        let by = self.clock.now().after(self.settings.node_timeout);
-        match self.open_or_fail(by) {
+    /// An attempt has ended.
+    fn dialled(&self, result: Result<Link, Failure>) {
+        self.deliver(result);
+        self.orders.lock().dialling -= 1;
+        self.dial_for_orders();
+    }
+
+    /// A connection goes to one line; a failure to all that wait.
+    fn deliver(&self, result: Result<Link, Failure>) {
+        match result {
             Ok(link) => {
+                let next = self.orders.lock().waiting.pop().and_then(|posts| posts.upgrade());
+                if let Some(posts) = next {
+                    posts.deliver(self.member, Ok(link));
+                }
+            }
+            Err(failure) => {
+                let all = std::mem::take(&mut self.orders.lock().waiting);
+                for posts in all.iter().filter_map(Weak::upgrade) {
+                    posts.deliver(self.member, Err(failure.clone()));
+                }
+            }
+        }
+    }
+
+    /// Connects: a node timeout to reach the server, and `patience` for its answers.
+    pub(super) fn connect(&self, patience: Duration) -> Result<Link, Failure> {
+        let opened = self.open_or_fail(patience);
+        match &opened {
+            Ok(_) => {
                 self.proven.store(true, Ordering::Release);
                 self.breaker.recover();
                 self.succeeded(Success::Connected);
-                link
             }
-            Err(failure) => {
-                self.refused(&failure);
-                Link::dead(failure, self.clock.now())
-            }
+            Err(failure) => self.refused(failure),
         }
+        opened
     }
 
     /// A server that answers, and be it with a refusal, is not left out: the next call shall hear the refusal.
@@ -217,23 +245,28 @@ impl Host {
         }
     }
 
-    /// A panic must not pass: r2d2 would count the attempt as under way for ever. rustls panics if it has no crypto provider.
-    fn open_or_fail(&self, by: Tick) -> Result<Link, Failure> {
-        catch_unwind(AssertUnwindSafe(|| self.open(by))).unwrap_or_else(|_| {
+    /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto provider.
+    fn open_or_fail(&self, patience: Duration) -> Result<Link, Failure> {
+        catch_unwind(AssertUnwindSafe(|| self.open(patience))).unwrap_or_else(|_| {
             Err(Failure::unsent(Trouble::Misuse, "connecting panicked; see the panic's own message"))
         })
     }
 
-    fn open(&self, by: Tick) -> Result<Link, Failure> {
+    fn open(&self, patience: Duration) -> Result<Link, Failure> {
+        let timeout = self.settings.node_timeout;
+        let now = self.clock.now();
+        let by = now.after(patience);
         // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
         let generation = self.generation.load(Ordering::Acquire);
-        let wire = self.dial(by)?;
-        let timeout = self.settings.node_timeout;
-        let set = wire.set_write_timeout(Some(timeout)).and_then(|()| wire.set_read_timeout(Some(timeout)));
+        let wire = self.dial(now.after(timeout))?;
+        let set =
+            wire.set_write_timeout(Some(timeout)).and_then(|()| wire.set_read_timeout(Some(timeout.max(patience))));
         set.map_err(|e| failed(&e))?;
-        let mut link = Link::live(wire, self.clock.now(), generation, timeout);
+        let id = self.links_made.fetch_add(1, Ordering::Relaxed);
+        let mut link = Link::live(wire, id, generation, timeout.max(patience));
         let login = self.url.info().redis_settings();
         let identity = handshake::greet(&mut link, login, by, &*self.clock)?;
+        link.set_longest(timeout);
         let master = identity.master.clone();
         self.roster.report(self.member, identity);
         master.map_or(Ok(link), |m| Err(Failure::unsent(Trouble::Misuse, format!("is a replica of {m}"))))
@@ -291,17 +324,22 @@ impl Host {
         if self.breaker.probe_is_done() {
             return;
         }
-        // While a call's own attempt to connect is under way it does the probing.
-        let pause = match self.only_slot() {
-            Some(slot) => {
-                drop(self.connect());
-                drop(slot);
-                next_pause(pause)
-            }
-            None => pause,
+        // While a line's own attempt to connect is under way it does the probing.
+        let is_idle = {
+            let mut orders = self.orders.lock();
+            let is_idle = orders.dialling == 0;
+            orders.dialling += usize::from(is_idle);
+            is_idle
         };
+        let began = self.clock.now();
+        if is_idle {
+            let result = self.connect(self.settings.node_timeout.max(PROBE_PATIENCE));
+            self.dialled(result);
+        }
         if !self.breaker.probe_is_done() {
-            self.probe_after(pause);
+            // One that waited all its time for an answer is followed at once by the next.
+            let pause = if is_idle { next_pause(pause) } else { pause };
+            self.probe_after(pause.saturating_sub(self.clock.now().since(began)).max(FIRST_PROBE / 4));
         }
     }
 }

@@ -1,7 +1,11 @@
-//! Sockets whose reply did not come in time. The server may still execute what was written on them; a release that is written behind
-//! on the same connection is executed after it, whatever happens on other connections. Such a socket is never used for anything else.
+//! Calls whose reply did not come in time, and the sockets on which they were written. The server may still execute such a call; a release that is
+//! written behind it on the same connection is executed after it, whatever happens on other connections.
+//!
+//! A socket whose replies did not come is kept here, and is never used for anything else. A call that its thread has left while a leader still reads
+//! the replies of that connection is *out*: what shall go behind it is written by the leader when all replies have come, or here if they have not.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,8 +13,9 @@ use parking_lot::Mutex;
 use redis::Connection;
 
 use super::Background;
+use super::link::Link;
 use crate::clock::{Clock, Tick};
-use crate::script::{Call, Note};
+use crate::script::{Call, Note, Purpose};
 use crate::token::LockId;
 
 /// At most this many sockets per node; the oldest are closed first.
@@ -21,9 +26,11 @@ const LAST_POLL: Duration = Duration::from_secs(1);
 /// Longest wait for a reply, and for room to write; such a server has most likely stopped reading.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// The late sockets of one node.
+/// The late calls of one node.
 pub(super) struct Shelf {
     entries: Mutex<Entries>,
+    /// How many calls are out. Nearly always none, and then a leader does not lock.
+    out: AtomicUsize,
     clock: Arc<dyn Clock>,
     background: Background,
     this: Weak<Shelf>,
@@ -32,81 +39,142 @@ pub(super) struct Shelf {
 #[derive(Default)]
 struct Entries {
     list: Vec<Entry>,
-    /// When the janitor comes next, if he is ordered.
+    out: Vec<Out>,
+    /// When the janitor comes next, if one is ordered.
     janitor: Option<Tick>,
 }
 
 /// One late socket.
 struct Entry {
-    token: String,
+    /// Which link it was.
+    link: u64,
+    calls: Vec<Filed>,
     wire: Box<Connection>,
-    /// From then on a late execution can do no harm.
-    keep_until: Tick,
     /// Replies due for which no read was made yet; the reads that timed out are counted by the crate.
     owed: usize,
-    /// The releases written behind. While there is none, the socket waits for one.
+    /// The releases written behind.
     behind: Vec<Vec<u8>>,
-    /// Nothing more will be written behind: what is late is itself a release.
-    is_release: bool,
     pause: Duration,
     next_poll: Tick,
 }
 
-/// What a late socket is kept for.
-pub(super) struct Late<'a> {
-    pub(super) token: &'a str,
-    pub(super) lifetime: Duration,
-    pub(super) is_release: bool,
-    /// Replies due for which no read was made.
-    pub(super) owed: usize,
+/// A call that was written and not answered.
+struct Filed {
+    token: String,
+    /// From then on a late execution can do no harm.
+    keep_until: Tick,
+    /// Nothing more has to be written behind: it is a release, or has one behind it.
+    is_settled: bool,
+}
+
+/// A call that its thread has left while a leader reads on that link.
+struct Out {
+    link: u64,
+    filed: Filed,
+    behind: Vec<Vec<u8>>,
 }
 
 impl Shelf {
     pub(super) fn new(clock: Arc<dyn Clock>, background: Background) -> Arc<Shelf> {
-        Arc::new_cyclic(|this| Shelf { entries: Mutex::default(), clock, background, this: this.clone() })
+        let (entries, out) = (Mutex::default(), AtomicUsize::new(0));
+        Arc::new_cyclic(|this| Shelf { entries, out, clock, background, this: this.clone() })
     }
 
-    /// Keeps a socket. The oldest one makes room.
-    pub(super) fn keep(&self, wire: Box<Connection>, late: &Late<'_>) {
-        if wire.set_write_timeout(Some(GLANCE)).and_then(|()| wire.set_read_timeout(Some(GLANCE))).is_err() {
+    /// Keeps the socket of a link for calls that were not answered, unless none of them matters. `owed` replies have not been read for.
+    pub(super) fn keep<'a>(&self, link: &mut Link, calls: impl Iterator<Item = &'a Call>, owed: usize) {
+        let now = self.clock.now();
+        let Some(wire) = link.take() else { return };
+        let filed: Vec<_> = calls.filter_map(|call| Filed::new(call, now)).collect();
+        let mut entries = self.entries.lock();
+        let outs = self.take_out(&mut entries, link.id());
+        if filed.is_empty() || wire.set_write_timeout(Some(GLANCE)).and(wire.set_read_timeout(Some(GLANCE))).is_err() {
             return;
         }
-        let now = self.clock.now();
-        let entry = Entry {
-            token: late.token.to_owned(),
+        let mut entry = Entry {
+            link: link.id(),
+            calls: filed,
             wire,
-            keep_until: now.after(late.lifetime),
-            owed: late.owed,
+            owed,
             behind: Vec::new(),
-            is_release: late.is_release,
             pause: FIRST_POLL,
             next_poll: now.after(FIRST_POLL),
         };
-        let mut entries = self.entries.lock();
+        for out in outs {
+            for release in &out.behind {
+                match entry.with_behind(&out.filed.token, release, now) {
+                    Some(written) => entry = written,
+                    None => return,
+                }
+            }
+        }
         let oldest = (entries.list.len() >= MOST).then(|| entries.list.remove(0));
         entries.list.push(entry);
+        entries.list.sort_by_key(Entry::keep_until);
         self.order_janitor(&mut entries);
         drop(entries);
         drop(oldest);
     }
 
-    /// Writes a release behind every late call for its token. True if it stands behind at least one. It carries its
-    /// source: nobody would be there to answer a NOSCRIPT.
+    /// Files a call as out on a link whose replies a leader still reads. The caller keeps the leader from reading this call's own reply meanwhile.
+    pub(super) fn file_out(&self, link: u64, call: &Call) {
+        let now = self.clock.now();
+        let Some(filed) = Filed::new(call, now) else { return };
+        let mut entries = self.entries.lock();
+        entries.out.retain(|out| out.filed.keep_until > now);
+        // Else the leader has given up on that link, and has filed this call itself.
+        if entries.list.iter().all(|entry| entry.link != link) {
+            entries.out.push(Out { link, filed, behind: Vec::new() });
+        }
+        self.out.store(entries.out.len(), Ordering::SeqCst);
+    }
+
+    /// A leader has read all replies of this link: what shall go behind calls that are out is written now. Their replies are owed.
+    pub(super) fn settle(&self, link: &mut Link) {
+        if self.out.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut entries = self.entries.lock();
+        for out in self.take_out(&mut entries, link.id()) {
+            for release in out.behind {
+                // A link that breaks here is found broken by whoever uses it next.
+                if link.send(&release).is_ok() {
+                    link.owed += 1;
+                }
+            }
+        }
+    }
+
+    fn take_out(&self, entries: &mut Entries, link: u64) -> Vec<Out> {
+        let (mine, others) = entries.out.drain(..).partition(|out| out.link == link);
+        entries.out = others;
+        self.out.store(entries.out.len(), Ordering::SeqCst);
+        mine
+    }
+
+    /// Writes a release behind every late call for its token, or has that done. True if it stands behind at least one. It carries its source:
+    /// there will be nobody to answer a NOSCRIPT.
     pub(super) fn send_behind(&self, release: &Call) -> bool {
         let mut entries = self.entries.lock();
-        if entries.list.is_empty() {
+        if entries.list.is_empty() && entries.out.is_empty() {
             return false;
         }
         let (now, token) = (self.clock.now(), release.token.as_ref().map_or("", LockId::as_str));
-        let bytes = release.packed_with_source(Note::Again);
-        // Written under the lock, so that the janitor cannot have the socket in his hands meanwhile. A write waits only when the
+        let mut bytes = Vec::new();
+        release.write_source_to(&mut bytes, Note::Again);
+        // Written under the lock, so that the janitor cannot have the socket in its hands meanwhile. A write waits only when the
         // socket's buffer is full.
-        let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == token);
-        let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(&bytes, now)).collect();
-        let any = !written.is_empty();
+        let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.is_about(token));
+        let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(token, &bytes, now)).collect();
+        let mut any = !written.is_empty();
         entries.list.extend(others);
         entries.list.extend(written);
-        entries.list.sort_by_key(|entry| entry.keep_until);
+        entries.list.sort_by_key(Entry::keep_until);
+        for out in entries.out.iter_mut().filter(|out| out.filed.token == token) {
+            any = true;
+            if !out.behind.contains(&bytes) {
+                out.behind.push(bytes.clone());
+            }
+        }
         self.order_janitor(&mut entries);
         any
     }
@@ -135,7 +203,7 @@ impl Shelf {
     fn clean(&self, due: Tick) {
         let mut entries = self.entries.lock();
         if entries.janitor != Some(due) {
-            return; // He was ordered anew for an earlier time.
+            return; // Ordered anew for an earlier time.
         }
         entries.janitor = None;
         let now = self.clock.now();
@@ -146,38 +214,53 @@ impl Shelf {
         let kept: Vec<_> = ready.into_iter().filter_map(|entry| entry.polled(now, &*self.clock)).collect();
         let mut entries = self.entries.lock();
         entries.list.extend(kept);
-        entries.list.sort_by_key(|entry| entry.keep_until);
+        entries.list.sort_by_key(Entry::keep_until);
         self.order_janitor(&mut entries);
     }
 }
 
+impl Filed {
+    /// Nothing for a call whose late execution does no harm.
+    fn new(call: &Call, now: Tick) -> Option<Filed> {
+        let token = call.token.as_ref().map_or("", LockId::as_str).to_owned();
+        let is_settled = call.purpose == Purpose::Release;
+        (call.purpose != Purpose::Other).then(|| Filed { token, keep_until: now.after(call.lifetime), is_settled })
+    }
+}
+
 impl Entry {
-    /// A socket that waits for a release is looked at when its time has passed, the others when their replies may have come.
-    fn due(&self) -> Tick {
-        if self.is_settled() { self.next_poll.min(self.keep_until) } else { self.keep_until }
+    /// From then on no late execution on this socket can do harm.
+    fn keep_until(&self) -> Tick {
+        self.calls.iter().map(|filed| filed.keep_until).max().unwrap_or(Tick::ZERO)
     }
 
-    fn is_settled(&self) -> bool {
-        self.is_release || !self.behind.is_empty()
+    fn is_about(&self, token: &str) -> bool {
+        self.calls.iter().any(|filed| filed.token == token)
+    }
+
+    /// A socket that waits for a release is looked at when its time has passed, the others when their replies may have come.
+    fn due(&self) -> Tick {
+        let is_settled = self.calls.iter().all(|filed| filed.is_settled);
+        if is_settled { self.next_poll.min(self.keep_until()) } else { self.keep_until() }
     }
 
     /// The entry with the release behind it, or nothing if the connection is gone. A release that was written once is not repeated.
-    fn with_behind(mut self, release: &[u8], now: Tick) -> Option<Entry> {
-        if self.behind.iter().any(|written| written == release) {
-            return Some(self);
+    fn with_behind(mut self, token: &str, release: &[u8], now: Tick) -> Option<Entry> {
+        if !self.behind.iter().any(|written| written == release) {
+            self.wire.send_packed_command(release).ok()?;
+            self.owed += 1;
+            self.behind.push(release.to_vec());
+            self.pause = FIRST_POLL;
+            self.next_poll = now.after(FIRST_POLL);
         }
-        self.wire.send_packed_command(release).ok()?;
-        self.owed += 1;
-        self.behind.push(release.to_vec());
-        self.pause = FIRST_POLL;
-        self.next_poll = now.after(FIRST_POLL);
+        self.calls.iter_mut().filter(|filed| filed.token == token).for_each(|filed| filed.is_settled = true);
         Some(self)
     }
 
     /// Asks whether all replies have come; nothing if the entry is done. Exactly one read for each command sent: a read that times
     /// out makes the crate skip its reply later, so the reply to this PING can only come after all others.
     fn polled(mut self, now: Tick, clock: &dyn Clock) -> Option<Entry> {
-        if self.keep_until <= now {
+        if self.keep_until() <= now {
             return None;
         }
         self.wire.send_packed_command(b"*1\r\n$4\r\nPING\r\n").ok()?;
@@ -201,6 +284,7 @@ impl Entry {
 
 impl fmt::Debug for Shelf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} late", self.entries.lock().list.len())
+        let entries = self.entries.lock();
+        write!(f, "{} late, {} out", entries.list.len(), entries.out.len())
     }
 }

@@ -5,10 +5,6 @@ use std::time::Duration;
 
 use redis::{Connection, RedisError};
 
-use super::Failure;
-use crate::clock::Tick;
-use crate::script::{Call, Note};
-
 /// A read waits at least this long, so that a reply which has come already is seen.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -22,13 +18,12 @@ pub(super) enum Broken {
     Distrusted(String),
 }
 
-/// A connection in the pool, or the reason why there is none.
+/// A connection to a server.
 pub(super) struct Link {
-    /// Boxed, since links are moved about.
+    /// Boxed, since links are moved about. None once it was taken out.
     wire: Option<Box<Connection>>,
-    failure: Option<Failure>,
-    /// When the attempt to connect ended.
-    made: Tick,
+    /// Tells the links of a node apart.
+    id: u64,
     /// Links of an earlier generation than their host's are stale.
     generation: u64,
     /// The longest a read may wait: what the socket is set to most of the time.
@@ -38,50 +33,24 @@ pub(super) struct Link {
     poisoned: bool,
     /// When the user's permissions were found to be enough, as the host counts (`Host::permissions`).
     pub(super) permitted: Option<u64>,
-    /// The server's id of this connection, once somebody asked.
-    pub(super) client_id: Option<i64>,
+    /// Replies that nobody wants come first: to so many commands.
+    pub(super) owed: usize,
 }
 
 impl Link {
     /// The socket must have `longest` as its read timeout.
-    pub(super) fn live(wire: Connection, made: Tick, generation: u64, longest: Duration) -> Link {
-        let read_timeout = longest;
-        Link {
-            wire: Some(Box::new(wire)),
-            failure: None,
-            made,
-            generation,
-            longest,
-            read_timeout,
-            poisoned: false,
-            permitted: None,
-            client_id: None,
-        }
+    pub(super) fn live(wire: Connection, id: u64, generation: u64, longest: Duration) -> Link {
+        let (wire, read_timeout) = (Some(Box::new(wire)), longest);
+        Link { wire, id, generation, longest, read_timeout, poisoned: false, permitted: None, owed: 0 }
     }
 
-    /// A link that was dead on arrival: it brings the reason to whoever waits for a connection.
-    pub(super) fn dead(failure: Failure, made: Tick) -> Link {
-        let zero = Duration::ZERO;
-        let failure = Some(failure);
-        Link {
-            wire: None,
-            failure,
-            made,
-            generation: 0,
-            longest: zero,
-            read_timeout: zero,
-            poisoned: true,
-            permitted: None,
-            client_id: None,
-        }
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
-    pub(super) fn failure(&self) -> Option<&Failure> {
-        self.failure.as_ref()
-    }
-
-    pub(super) fn made(&self) -> Tick {
-        self.made
+    /// From now on no read waits for longer.
+    pub(super) fn set_longest(&mut self, longest: Duration) {
+        self.longest = longest;
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -109,30 +78,11 @@ impl Link {
         self.checked(sent)
     }
 
-    /// Writes a call, as [`send`](Link::send) does.
-    pub(super) fn send_call(&mut self, call: &Call, note: Note) -> Result<(), Broken> {
-        match note {
-            Note::Nothing => self.send(call.packed()),
-            Note::Again | Note::Check => self.send(&call.packed_with(note)),
-        }
-    }
-
     /// Reads one reply, waiting for about `left`. To be called exactly once for each command sent: after a time-out the connection
     /// counts a reply to skip.
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
         let set = self.set_read_timeout(left);
         self.checked(set)?;
-        let received = self.wire()?.recv_response();
-        self.checked(received)
-    }
-
-    /// As [`receive`](Link::receive), for a command that blocks: waits for all of `left`.
-    pub(super) fn receive_blocking(&mut self, left: Duration) -> Result<redis::Value, Broken> {
-        if let Some(wire) = &self.wire {
-            let set = wire.set_read_timeout(Some(left.max(SHORTEST)));
-            self.read_timeout = left;
-            self.checked(set)?;
-        }
         let received = self.wire()?.recv_response();
         self.checked(received)
     }
@@ -194,7 +144,7 @@ pub(super) fn io_text(text: &str) -> String {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("failure", &self.failure).field("poisoned", &self.poisoned).finish_non_exhaustive()
+        f.debug_struct("Link").field("id", &self.id).field("poisoned", &self.poisoned).finish_non_exhaustive()
     }
 }
 

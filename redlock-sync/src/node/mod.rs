@@ -2,7 +2,8 @@
 //!
 //! What a [`Node`] promises to the layers above:
 //!
-//! - Writing a call does not wait for its reply, so that one thread can ask all nodes at the same time.
+//! - A round asks all nodes at the same time, and shares connections with the rounds of other threads: a client has a few lines, however many threads
+//!   it has.
 //! - Every wait has a bound.
 //! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]); it is never reported as a "no".
 //! - An acquire that was given up keeps its connection for a while, and a release for the same token is written behind it there: the server
@@ -18,28 +19,31 @@
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
-//! 9. `manager.rs`: how r2d2 gets its connections.
-//! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
-//! 11. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
-//! 12. `wake.rs`: waiting for a push.
-//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
-//! 14. `set.rs`: all nodes of a client.
+//! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
+//! 10. `server.rs`: [`Node`] for a Redis server.
+//! 11. `cable.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
+//! 12. `depot.rs`: which thread uses a line, and whose rounds travel along. `round.rs` is what is noted of a round.
+//! 13. `batch.rs`: rounds on their way, led by one thread over one line.
+//! 14. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
 mod background;
-mod call;
+mod batch;
+mod cable;
 mod condition;
+mod depot;
 mod handshake;
 mod health;
 mod host;
 mod late;
 mod link;
-mod manager;
-mod pool;
 mod reply;
 mod resolve;
 mod roster;
+mod round;
 mod server;
 mod set;
+#[cfg(test)]
+mod simulated;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
@@ -47,15 +51,17 @@ mod tests;
 mod tls;
 mod url;
 mod wake;
+mod wire;
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::script::Call;
 
 pub(crate) use background::Background;
 pub(crate) use set::{NodeSettings, Nodes};
+#[cfg(test)]
+pub(crate) use simulated::{Answer, Begun, Patience, Pending, Simulated};
 pub(crate) use url::NodeUrl;
 
 /// What a server replied to a script, without the types of any crate.
@@ -88,8 +94,10 @@ pub(crate) enum Executed {
 pub(crate) enum Trouble {
     /// Refused, reset, unresolvable.
     Unreachable,
-    /// No answer, or no free connection, in time.
+    /// No answer, or no connection, in time.
     TimedOut,
+    /// Not sent in time: the client had more calls than its connections could carry. Says nothing of the node.
+    Overloaded,
     /// Left out for a short while because it failed just now.
     LeftOut,
     /// Restarted so recently that it may have forgotten locks; casts no vote.
@@ -128,22 +136,15 @@ impl Failure {
     }
 }
 
-/// The end of a call on one node.
+/// What the nodes said to a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) result: Result<Value, Failure>,
-    /// An earlier transmission of this call broke off and was repeated: its copy could still be executed, out of order.
+pub(crate) struct Answers {
+    /// One for each node.
+    pub(crate) results: Vec<Result<Value, Failure>>,
+    /// The moment before the first byte.
+    pub(crate) started: Tick,
+    /// A transmission of this call broke off and was repeated: its copy could still be executed, out of order.
     pub(crate) ghost: bool,
-}
-
-/// What became of an attempt to send.
-pub(crate) enum Begun<'a> {
-    /// On its way; the reply is read by [`Pending::finish`].
-    Sent(Box<dyn Pending + 'a>),
-    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Slice`].
-    Cold,
-    /// Not sent, or not worth waiting for.
-    Failed(Failure),
 }
 
 /// How a wait for a push ended.
@@ -153,26 +154,6 @@ pub(crate) enum Popped {
     Nothing,
     /// All connections for waiting are in use, or the node cannot be reached: wait in another way.
     Unavailable,
-}
-
-/// Whether [`Node::begin`] may wait for a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
-    AtOnce,
-    /// At most this long; a connection that is still being made then is [`Begun::Cold`] until `by` has passed, or [`Begun::Failed`] where the node
-    /// is left out.
-    Slice(Duration),
-    /// Until `by`.
-    Wait,
-}
-
-/// A call that was written and whose reply is due. Dropping it without `finish` counts as a time-out.
-pub(crate) trait Pending {
-    /// Reads the reply, until `by` or, if that has passed, for about a millisecond.
-    ///
-    /// A reply that does not come leaves its connection out of the pool: for an acquire or a release the socket is kept, so that a release can be
-    /// written behind it; for anything else it is closed.
-    fn finish(self: Box<Self>, by: Tick) -> Answer;
 }
 
 /// One server, or what acts as one.
@@ -192,7 +173,4 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
 
     /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
     fn end_pops(&self);
-
-    /// Writes the call on a connection. A release is first written behind every late call for the same token.
-    fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a>;
 }

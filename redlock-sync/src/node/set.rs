@@ -7,34 +7,35 @@ use std::time::Duration;
 use super::host::Host;
 use super::roster::Roster;
 use super::server::RedisNode;
-use super::{Background, Node, NodeUrl};
-use crate::clock::Clock;
+#[cfg(test)]
+use super::simulated::{self, Simulated};
+use super::wire::Wire;
+use super::{Answers, Background, Lane, Node, NodeUrl};
+use crate::clock::{Clock, Tick};
 use crate::error::Error;
+use crate::script::Call;
 
 /// What concerns the connections to every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeSettings {
     /// Longest wait for one node: to connect, to write, to read.
     pub(crate) node_timeout: Duration,
-    /// Connections per node for attempts to take a lock.
-    pub(crate) pool_size: u32,
-    /// Connections per node set aside for renewals and releases.
-    pub(crate) reserved_size: u32,
+    /// Lines for ordinary rounds. There is one more, so that releases find one.
+    pub(crate) connections: u32,
 }
 
 impl Default for NodeSettings {
     fn default() -> NodeSettings {
-        NodeSettings { node_timeout: Duration::from_millis(250), pool_size: 16, reserved_size: 4 }
+        NodeSettings { node_timeout: Duration::from_millis(250), connections: 2 }
     }
 }
 
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
-    list: Vec<RedisNode>,
+    wire: Wire,
     /// Nodes of a simulation, which has no others.
     #[cfg(test)]
-    simulated: Vec<Box<dyn Node>>,
-    settings: NodeSettings,
+    simulated: Vec<Box<dyn Simulated>>,
     roster: Arc<Roster>,
     background: Background,
 }
@@ -43,55 +44,66 @@ impl Nodes {
     /// Checks the list. Does no I/O and starts no thread: connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
         check(urls, settings)?;
-        let background = Background::new(urls.len());
+        // Apart: a server that hangs keeps the one busy, and must not keep releases from going out.
+        let (connecting, background) = (Background::new(urls.len()), Background::new(1));
         let roster = Arc::new(Roster::new(urls.iter().map(|url| url.address().to_owned()).collect()));
         let node = |(member, url): (usize, &NodeUrl)| {
             let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
-            RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, background.clone()))
+            RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, connecting.clone()))
         };
+        let nodes = urls.iter().enumerate().map(node).collect();
         Ok(Nodes {
-            list: urls.iter().enumerate().map(node).collect(),
+            wire: Wire::new(nodes, settings, Arc::clone(clock), connecting.clone()),
             #[cfg(test)]
             simulated: Vec::new(),
-            settings,
             roster,
             background,
         })
     }
 
     #[cfg(test)]
-    pub(crate) fn simulated(nodes: Vec<Box<dyn Node>>, settings: NodeSettings, background: Background) -> Nodes {
-        Nodes { list: Vec::new(), simulated: nodes, settings, roster: Arc::new(Roster::new(Vec::new())), background }
+    pub(crate) fn simulated(
+        nodes: Vec<Box<dyn Simulated>>,
+        settings: NodeSettings,
+        clock: Arc<dyn Clock>,
+        background: Background,
+    ) -> Nodes {
+        let wire = Wire::new(Vec::new(), settings, clock, background.clone());
+        Nodes { wire, simulated: nodes, roster: Arc::new(Roster::new(Vec::new())), background }
     }
 
-    /// Connections to each node: for attempts, and set aside for renewals and releases.
-    pub(crate) fn connections(&self) -> (u32, u32) {
-        (self.settings.pool_size, self.settings.reserved_size)
+    /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
+    pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
+        #[cfg(test)]
+        if !self.simulated.is_empty() {
+            return simulated::round(&self.simulated, &*self.wire.clock, call, by, asks, need);
+        }
+        self.wire.round(call, lane, by, asks, need)
     }
 
     pub(crate) fn len(&self) -> usize {
         #[cfg(test)]
-        return self.list.len() + self.simulated.len();
+        return self.wire.nodes.len() + self.simulated.len();
         #[cfg(not(test))]
-        self.list.len()
+        self.wire.nodes.len()
     }
 
     /// All that a round knows of them is the trait.
     pub(crate) fn members(&self) -> impl Iterator<Item = &dyn Node> {
-        let members = self.list.iter().map(|node| node as &dyn Node);
+        let members = self.wire.nodes.iter().map(|node| node as &dyn Node);
         #[cfg(test)]
-        let members = members.chain(self.simulated.iter().map(|node| &**node));
+        let members = members.chain(self.simulated.iter().map(|node| node.as_node()));
         members
     }
 
     #[cfg(test)]
     pub(super) fn get(&self, i: usize) -> Option<&RedisNode> {
-        self.list.get(i)
+        self.wire.nodes.get(i)
     }
 
     #[cfg(test)]
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, RedisNode> {
-        self.list.iter()
+    pub(super) fn waiting(&self) -> String {
+        self.wire.waiting()
     }
 
     /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
@@ -112,8 +124,8 @@ fn check(urls: &[NodeUrl], settings: NodeSettings) -> Result<(), Error> {
     if settings.node_timeout < Duration::from_millis(1) {
         return Err(Error::config(format!("node_timeout = {:?} is shorter than 1 ms", settings.node_timeout)));
     }
-    if settings.pool_size == 0 || settings.reserved_size == 0 {
-        return Err(Error::config("a node needs at least one connection of each kind, ordinary and reserved"));
+    if settings.connections == 0 {
+        return Err(Error::config("a node needs at least one connection"));
     }
     let twice = urls.iter().enumerate().find_map(|(j, b)| {
         let i = urls.iter().take(j).position(|a| a.address() == b.address())?;
@@ -130,6 +142,6 @@ fn check(urls: &[NodeUrl], settings: NodeSettings) -> Result<(), Error> {
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.list).finish()
+        self.wire.fmt(f)
     }
 }

@@ -4,119 +4,100 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Popped;
 use super::host::Host;
 use super::link::{Broken, Link};
-use super::manager::{self, LinkPool, PooledLink};
-use super::pool::{Pools, Taken};
-use super::{Lane, Patience, Popped};
 use crate::clock::Tick;
+
+/// Most connections of one node on which threads wait.
+const MOST: usize = 16;
 
 /// The connections of one node on which threads wait.
 pub(super) struct Wakes {
     host: Arc<Host>,
-    pool: OnceLock<LinkPool>,
+    idle: Mutex<(usize, Vec<(Link, i64)>)>,
     /// The server's ids of the connections that are blocked now.
     blocked: Mutex<HashSet<i64>>,
 }
 
-/// When a wait ends.
-#[derive(Debug, Clone, Copy)]
-struct Times {
-    /// By the server's doing.
-    wait: Tick,
-    /// By ours, if the server does not answer.
-    patience: Tick,
-}
-
 impl Wakes {
     pub(super) fn new(host: Arc<Host>) -> Wakes {
-        Wakes { host, pool: OnceLock::new(), blocked: Mutex::default() }
+        Wakes { host, idle: Mutex::default(), blocked: Mutex::default() }
     }
 
-    /// Waits until something is pushed on the list. Making a connection is a part of the wait.
     pub(super) fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
         let now = self.host.clock.now();
-        let times = Times { wait: now.after(wait), patience: now.after(patience) };
-        let Some(mut link) = self.take(times.patience) else { return Popped::Unavailable };
-        let popped = self.pop_on(&mut link, list, times);
-        popped.unwrap_or_else(|_| {
-            self.host.put_out_of_use(&mut link);
-            Popped::Unavailable
-        })
-    }
-
-    fn pop_on(&self, link: &mut Link, list: &str, times: Times) -> Result<Popped, Broken> {
-        let id = self.client_id(link, times.patience)?;
+        let (wait, patience) = (now.after(wait), now.after(patience));
+        let Some((mut link, id)) = self.take() else { return Popped::Unavailable };
         self.blocked.lock().insert(id);
-        let reply = self.blpop(link, list, times);
+        let reply = self.blpop(&mut link, list, wait, patience);
         self.blocked.lock().remove(&id);
-        Ok(envelope(reply?))
-    }
-
-    fn blpop(&self, link: &mut Link, list: &str, times: Times) -> Result<redis::Value, Broken> {
-        // Zero would block for ever.
-        let seconds = format!("{:.3}", self.host.time_left(times.wait).as_secs_f64().max(0.001));
-        link.send(&redis::cmd("BLPOP").arg(list).arg(seconds).get_packed_command())?;
-        link.receive_blocking(self.host.time_left(times.patience))
-    }
-
-    /// What is left until then, and never more than a node timeout.
-    fn round_left(&self, until: Tick) -> Duration {
-        self.host.time_left(until).min(self.host.settings.node_timeout)
-    }
-
-    /// Asked once per connection.
-    fn client_id(&self, link: &mut Link, until: Tick) -> Result<i64, Broken> {
-        if let Some(id) = link.client_id {
-            return Ok(id);
+        let mut idle = self.idle.lock();
+        idle.0 -= 1;
+        match reply {
+            Ok(reply) => {
+                idle.1.push((link, id));
+                envelope(reply)
+            }
+            Err(_) => Popped::Unavailable,
         }
-        link.send(&redis::cmd("CLIENT").arg("ID").get_packed_command())?;
-        let reply = link.receive(self.round_left(until))?;
-        let id = if let redis::Value::Int(id) = reply { id } else { 0 };
-        link.client_id = Some(id);
-        Ok(id)
     }
 
-    /// An idle connection, or a new one if there may be one more; no waiting for those of others.
-    fn take(&self, until: Tick) -> Option<PooledLink> {
-        let pool = self.own()?;
-        while let Some(link) = pool.try_get() {
-            if !self.host.is_stale(&link) {
-                return Some(link);
+    fn blpop(&self, link: &mut Link, list: &str, wait: Tick, patience: Tick) -> Result<redis::Value, Broken> {
+        // Zero would block for ever.
+        let seconds = format!("{:.3}", self.host.time_left(wait).as_secs_f64().max(0.001));
+        link.send(&redis::cmd("BLPOP").arg(list).arg(seconds).get_packed_command())?;
+        link.set_longest(Duration::from_secs(3600));
+        link.receive(self.host.time_left(patience))
+    }
+
+    fn take(&self) -> Option<(Link, i64)> {
+        {
+            let mut idle = self.idle.lock();
+            if idle.0 >= MOST {
+                return None;
+            }
+            idle.0 += 1;
+            while let Some((link, id)) = idle.1.pop() {
+                if !self.host.is_stale(&link) {
+                    return Some((link, id));
+                }
             }
         }
-        if pool.state().connections >= pool.max_size() || self.host.breaker.outage().is_some() {
-            return None;
+        let made = self.connect();
+        if made.is_none() {
+            self.idle.lock().0 -= 1;
         }
-        let link = pool.get_timeout(self.round_left(until)).ok()?;
-        (!self.host.is_stale(&link)).then_some(link)
+        made
     }
 
-    /// Their pool; none where the system starts no thread for it.
-    fn own(&self) -> Option<&LinkPool> {
-        if let Some(pool) = self.pool.get() {
-            return Some(pool);
+    fn connect(&self) -> Option<(Link, i64)> {
+        if self.host.breaker.outage().is_some() {
+            return None;
         }
-        let pool = manager::pool(&self.host, self.host.settings.pool_size).ok()?;
-        Some(self.pool.get_or_init(|| pool))
+        let mut link = self.host.connect(self.host.settings.node_timeout).ok()?;
+        link.send(&redis::cmd("CLIENT").arg("ID").get_packed_command()).ok()?;
+        let reply = link.receive(self.host.settings.node_timeout).ok()?;
+        let id = if let redis::Value::Int(id) = reply { id } else { 0 };
+        Some((link, id))
     }
 
     /// Has the server end the waits that are blocked now.
-    pub(super) fn end(&self, pools: &Pools) {
+    pub(super) fn end(&self) {
         let blocked: Vec<i64> = self.blocked.lock().iter().copied().collect();
-        let by = self.host.clock.now().after(self.host.settings.node_timeout);
+        if blocked.is_empty() {
+            return;
+        }
+        let Ok(mut link) = self.host.connect(self.host.settings.node_timeout) else { return };
         for id in blocked {
-            if let Taken::Link(mut link) = pools.take(Lane::Reserved, by, Patience::Wait) {
-                let unblock = redis::cmd("CLIENT").arg("UNBLOCK").arg(id).get_packed_command();
-                let ended = link.send(&unblock).and_then(|()| link.receive(self.host.time_left(by)));
-                if ended.is_err() {
-                    self.host.put_out_of_use(&mut link);
-                }
+            let unblock = redis::cmd("CLIENT").arg("UNBLOCK").arg(id).get_packed_command();
+            if link.send(&unblock).and_then(|()| link.receive(self.host.settings.node_timeout)).is_err() {
+                return;
             }
         }
     }

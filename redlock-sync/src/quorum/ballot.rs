@@ -72,8 +72,8 @@ impl Vote {
 
     /// Nothing of the call has got through, which can be otherwise in a moment.
     pub(super) fn is_unsent(&self) -> bool {
-        use Trouble::{LeftOut, TimedOut, Transient, Unreachable};
-        let passes = |trouble| matches!(trouble, Unreachable | TimedOut | LeftOut | Transient);
+        use Trouble::{LeftOut, Overloaded, TimedOut, Transient, Unreachable};
+        let passes = |trouble| matches!(trouble, Unreachable | TimedOut | Overloaded | LeftOut | Transient);
         matches!(self, Vote::Failed(failure) if failure.executed == Executed::No && passes(failure.trouble))
     }
 

@@ -9,7 +9,6 @@ mod ballot;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,13 +17,9 @@ pub(crate) use self::ballot::{Ballot, Tally, Vote};
 use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
-use crate::gate::Gates;
-use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Nodes, Patience, Pending, Trouble, Value};
+use crate::node::{Answers, Executed, Failure, Lane, Node, Nodes, Trouble, Value};
 use crate::sabotage;
-use crate::script::{Call, Purpose};
-
-/// While connections are being made, how long to wait for one node before looking at the next.
-const COLD_SLICE: Duration = Duration::from_millis(2);
+use crate::script::Call;
 
 /// The nodes, and the one function that asks them.
 #[derive(Debug)]
@@ -34,7 +29,6 @@ pub(crate) struct Quorum {
     pub(crate) limits: Limits,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
-    gates: Gates,
 }
 
 /// Which nodes a round asks.
@@ -42,9 +36,7 @@ pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
-        let (ordinary, reserved) = nodes.connections();
-        let gates = Gates::new(nodes.len(), ordinary, reserved);
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), gates }
+        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -87,16 +79,15 @@ impl Quorum {
         self.members().for_each(Node::end_pops);
     }
 
-    /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.
-    /// One thread, no waiting before all that can be written at once is written: it costs the slowest round trip, not the sum.
+    /// **The round.** Asks every node that `ask` names, all at the same time.
     pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
-        let Said { results, started, ghost } = self.say(call, lane, by, ask);
+        let Answers { results, started, ghost } = self.say(call, lane, by, ask);
         Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, ghost }
     }
 
     /// A round about so many locks: a ballot for each of them.
     pub(crate) fn round_about_many(&self, call: &Call, locks: usize, by: Tick) -> Vec<Ballot> {
-        let Said { results, started, ghost } = self.say(call, Lane::Reserved, by, &|_| true);
+        let Answers { results, started, ghost } = self.say(call, Lane::Reserved, by, &|_| true);
         let vote = |lock: usize, result: &Result<Value, Failure>| {
             Vote::from_result(match result {
                 Ok(Value::List(each)) => Ok(each.get(lock).cloned().unwrap_or(Value::Nil)),
@@ -107,61 +98,11 @@ impl Quorum {
         (0..locks).map(|lock| Ballot { votes: votes(lock), started, ghost }).collect()
     }
 
-    fn say(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Said {
-        let pass = self.gates.enter(lane, by, &*self.clock);
-        if pass.is_none() && call.purpose == Purpose::Acquire {
-            return Said { results: vec![Err(crowded()); self.len()], started: self.now(), ghost: false };
-        }
-        // Without a pass the time is up: what can be written at once still is, and nothing is waited for.
-        let lane = pass.as_ref().map_or(lane, |pass| pass.lane);
-        let started = self.now();
-        let mut seats = self.scatter(call, lane, by, ask);
-        self.warm_up(&mut seats, call, lane, by);
-        let mut ghost = false;
-        let results = seats
-            .into_iter()
-            .map(|seat| match seat {
-                Seat::Sent(pending) => {
-                    let Answer { result, ghost: copied } = pending.finish(by);
-                    ghost |= copied;
-                    result
-                }
-                Seat::Cold => Err(no_connection()),
-                Seat::Failed(failure) => Err(failure),
-            })
-            .collect();
-        let started = if sabotage::is("deadline-at-reply") { self.now() } else { started };
-        Said { results, started, ghost }
-    }
-
-    fn scatter<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Vec<Seat<'a>> {
-        let heed_outages = self.can_spare_the_failed();
-        let begin = |(i, node): (usize, &'a dyn Node)| {
-            if !ask(i) {
-                return Seat::Failed(not_asked());
-            }
-            match node.outage().filter(|_| heed_outages) {
-                Some(failure) => Seat::Failed(left_out(node, call, lane, by, failure)),
-                None => Seat::from(node.begin(call, lane, by, Patience::AtOnce)),
-            }
-        };
-        self.members().enumerate().map(begin).collect()
-    }
-
-    /// Nodes without a connection at hand get one now; each in small slices, so that a hanging one does not use up the others' time.
-    fn warm_up<'a>(&'a self, seats: &mut [Seat<'a>], call: &'a Call, lane: Lane, by: Tick) {
-        while seats.iter().any(|seat| matches!(seat, Seat::Cold)) && self.now() < by {
-            for (node, seat) in self.members().zip(seats.iter_mut()) {
-                if matches!(seat, Seat::Cold) {
-                    *seat = Seat::from(node.begin(call, lane, by, Patience::Slice(COLD_SLICE)));
-                }
-            }
-        }
-    }
-
-    /// Nodes that failed just now are left out as long as the others make a majority; else asking them is the only chance.
-    fn can_spare_the_failed(&self) -> bool {
-        self.members().filter(|node| node.outage().is_none()).count() >= self.need()
+    fn say(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
+        let asks: Vec<bool> = (0..self.len()).map(ask).collect();
+        let answers = self.nodes.round(call, lane, by, &asks, self.need());
+        let started = if sabotage::is("deadline-at-reply") { self.now() } else { answers.started };
+        Answers { started, ..answers }
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
@@ -260,63 +201,4 @@ impl Trouble {
     fn is_lasting(self) -> bool {
         matches!(self, Trouble::WrongType | Trouble::Misuse)
     }
-}
-
-/// What a node that is left out says. A release is written all the same where that takes no time: it may have to go behind something late.
-fn left_out(node: &dyn Node, call: &Call, lane: Lane, by: Tick, outage: Failure) -> Failure {
-    if call.purpose != Purpose::Release {
-        return outage;
-    }
-    match node.begin(call, lane, by, Patience::AtOnce) {
-        Begun::Sent(_) => Failure { executed: Executed::Maybe, ..outage },
-        Begun::Failed(failure) => failure,
-        Begun::Cold => outage,
-    }
-}
-
-/// One node's place in a round.
-enum Seat<'a> {
-    Sent(Box<dyn Pending + 'a>),
-    Cold,
-    Failed(Failure),
-}
-
-/// What the nodes said to a call.
-struct Said {
-    results: Vec<Result<Value, Failure>>,
-    started: Tick,
-    ghost: bool,
-}
-
-impl<'a> From<Begun<'a>> for Seat<'a> {
-    fn from(begun: Begun<'a>) -> Seat<'a> {
-        match begun {
-            Begun::Sent(pending) => Seat::Sent(pending),
-            Begun::Cold => Seat::Cold,
-            Begun::Failed(failure) => Seat::Failed(failure),
-        }
-    }
-}
-
-impl fmt::Debug for Seat<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Seat::Sent(_) => f.write_str("Sent"),
-            Seat::Cold => f.write_str("Cold"),
-            Seat::Failed(failure) => write!(f, "{failure:?}"),
-        }
-    }
-}
-
-fn not_asked() -> Failure {
-    Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() }
-}
-
-fn crowded() -> Failure {
-    let message = "no free connection in time: all are in use";
-    Failure { trouble: Trouble::TimedOut, executed: Executed::No, message: message.into() }
-}
-
-fn no_connection() -> Failure {
-    Failure { trouble: Trouble::TimedOut, executed: Executed::No, message: "no connection in time".into() }
 }

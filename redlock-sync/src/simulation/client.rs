@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, Next};
 use crate::lock::plain::Plain;
-use crate::node::{Background, Lane, Node, NodeSettings, Nodes};
+use crate::node::{Background, Lane, NodeSettings, Nodes, Simulated};
 use crate::quorum::Quorum;
 use crate::script::{self, Arg, Purpose, Script};
 
@@ -26,8 +26,8 @@ pub(super) struct Thread {
 }
 
 pub(super) fn quorum(client: usize, nodes: usize, limits: Limits) -> Quorum {
-    let node = |node| Box::new(SimulatedNode { client, node }) as Box<dyn Node>;
-    let settings = NodeSettings { node_timeout: limits.node_timeout, pool_size: 16, reserved_size: 4 };
+    let node = |node| Box::new(SimulatedNode { client, node }) as Box<dyn Simulated>;
+    let settings = NodeSettings { node_timeout: limits.node_timeout, ..NodeSettings::default() };
     let background = Background::given_to(Box::new(move |delay, job| {
         with(|world| {
             let at = world.true_time(client, delay);
@@ -35,7 +35,7 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: Limits) -> Quorum {
         });
     }));
     Quorum::new(
-        Nodes::simulated((0..nodes).map(node).collect(), settings, background),
+        Nodes::simulated((0..nodes).map(node).collect(), settings, VirtualClock::shared(client), background),
         VirtualClock::shared(client),
         limits,
     )

@@ -10,7 +10,7 @@ use super::store::Store;
 use crate::clock::{Clock, SystemClock};
 use crate::key::Key;
 use crate::lock::plain::Plain;
-use crate::node::{Begun, Executed, Failure, Lane, NodeSettings, NodeUrl, Nodes, Patience, Popped, Trouble, Value};
+use crate::node::{Executed, Failure, Lane, NodeSettings, NodeUrl, Nodes, Popped, Trouble, Value};
 use crate::primitive::{Attempt, GiveUp, Grant, Primitive, Waiter};
 use crate::script::{Arg, Call, Purpose, Script};
 use crate::token::LockId;
@@ -59,12 +59,7 @@ impl Remote {
 impl Side for Remote {
     fn call(&mut self, call: &Call) -> Result<Value, Failure> {
         let by = SystemClock.now().after(PATIENCE);
-        let node = self.nodes.members().next().unwrap();
-        match node.begin(call, Lane::Ordinary, by, Patience::Wait) {
-            Begun::Sent(pending) => pending.finish(by).result,
-            Begun::Failed(failure) => Err(failure),
-            Begun::Cold => panic!("cold in spite of patience"),
-        }
+        self.nodes.round(call, Lane::Ordinary, by, &[true], 1).results.remove(0)
     }
 
     fn pop(&mut self, list: &str) -> Option<Vec<u8>> {

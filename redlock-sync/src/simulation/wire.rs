@@ -10,7 +10,7 @@ use super::plan::{MS, Time, US, chance};
 use super::server::{Body, Execution};
 use super::world::{Event, sleep, wait, with};
 use crate::clock::Tick;
-use crate::node::{Answer, Begun, Executed, Failure, Lane, Node, Patience, Pending, Popped, Trouble, Value};
+use crate::node::{Answer, Begun, Executed, Failure, Node, Patience, Pending, Popped, Simulated, Trouble, Value};
 use crate::script::{self, Purpose};
 use crate::token::LockId;
 
@@ -294,8 +294,14 @@ impl Node for SimulatedNode {
             self.await_end(call, by);
         }
     }
+}
 
-    fn begin<'a>(&'a self, call: &'a script::Call, _: Lane, by: Tick, patience: Patience) -> Begun<'a> {
+impl Simulated for SimulatedNode {
+    fn as_node(&self) -> &dyn Node {
+        self
+    }
+
+    fn begin<'a>(&'a self, call: &'a script::Call, by: Tick, patience: Patience) -> Begun<'a> {
         if self.is_dead() {
             return Begun::Failed(failure(Trouble::Unreachable, Executed::No, "the process is dead"));
         }
@@ -308,7 +314,6 @@ impl Node for SimulatedNode {
         let until = match patience {
             Patience::AtOnce => None,
             Patience::Slice(slice) => Some(self.now().after(slice).min(by)),
-            Patience::Wait => Some(by),
         };
         match self.connect(until) {
             Ok(true) => {}

@@ -29,20 +29,6 @@ fn a_server_that_forgot_the_script_is_sent_the_source() {
 }
 
 #[test]
-fn without_patience_a_cold_node_says_so_and_connects_meanwhile() {
-    let server = Server::start();
-    let nodes = patient(&[server.url()]);
-    let (call, by) = (acquire("k", "a"), now().after(SOON));
-    assert!(matches!(first(&nodes).begin(&call, Lane::Ordinary, by, Patience::AtOnce), Begun::Cold));
-    redlock_tests::eventually("a connection is at hand", SOON, || {
-        match first(&nodes).begin(&call, Lane::Ordinary, by, Patience::AtOnce) {
-            Begun::Sent(pending) => is_yes(&pending.finish(by)),
-            _ => false,
-        }
-    });
-}
-
-#[test]
 fn errors_of_the_server_keep_their_kind() {
     let server = Server::start();
     let nodes = patient(&[server.url()]);

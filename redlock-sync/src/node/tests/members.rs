@@ -9,7 +9,7 @@ fn one_server_under_two_addresses_is_found_out() {
     let nodes = patient(&[server.url(), proxy.url()]);
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     assert_eq!(nodes.conflict(), None);
-    assert!(is_yes(&ask(nodes.get(1).unwrap(), &acquire("k", "a"))));
+    assert!(is_yes(&ask(at(&nodes, 1), &acquire("k", "a"))));
     let conflict = nodes.conflict().unwrap();
     assert!(conflict.starts_with("node 1 (") && conflict.contains("is the same server as node 2 ("), "{conflict}");
 }
@@ -19,13 +19,13 @@ fn a_replica_is_refused_by_name() {
     let servers = servers(2);
     servers[1].replica_of(&servers[0]);
     let nodes = patient(&[servers[0].url(), servers[1].url()]);
-    let refused = failure(ask(nodes.get(1).unwrap(), &acquire("k", "a")));
+    let refused = failure(ask(at(&nodes, 1), &acquire("k", "a")));
     assert_eq!((refused.trouble, refused.executed), (Trouble::Misuse, Executed::No));
     assert_eq!(refused.message, format!("is a replica of 127.0.0.1:{}", servers[0].port()));
     assert!(nodes.conflict().unwrap().contains("is a replica of node 1"));
-    assert_eq!(nodes.get(1).unwrap().outage(), None);
+    assert_eq!(at(&nodes, 1).outage(), None);
     servers[1].promote();
-    eventually("the promoted server serves", SOON, || is_yes(&ask(nodes.get(1).unwrap(), &acquire("k", "a"))));
+    eventually("the promoted server serves", SOON, || is_yes(&ask(at(&nodes, 1), &acquire("k", "a"))));
     assert_eq!(nodes.conflict(), None);
 }
 

@@ -1,16 +1,16 @@
 //! The node layer against real servers.
 //!
 //! 1. `calls.rs`: what comes back from a server that works.
-//! 2. `pools.rs`: connections: none, not enough, stale.
+//! 2. `lines.rs`: connections: none, not enough, stale; and rounds that share them.
 //! 3. `late.rs`: replies that do not come in time.
 //! 4. `outage.rs`: servers that are gone, and come back.
 //! 5. `members.rs`: who the servers are.
 
 mod calls;
 mod late;
+mod lines;
 mod members;
 mod outage;
-mod pools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::lock::plain::Plain;
 use crate::primitive::{Attempt, GiveUp, Primitive};
-use crate::script::Purpose;
+use crate::script::{Call, Purpose};
 use crate::token::LockId;
 
 /// Longer than anything takes, shorter than a test run's patience.
@@ -52,8 +52,27 @@ fn patient(urls: &[String]) -> Nodes {
     nodes_with(urls, settings(SOON))
 }
 
-fn first(nodes: &Nodes) -> &RedisNode {
-    nodes.get(0).unwrap()
+/// A node of a client, to be asked alone.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    nodes: &'a Nodes,
+    place: usize,
+}
+
+impl std::ops::Deref for At<'_> {
+    type Target = RedisNode;
+
+    fn deref(&self) -> &RedisNode {
+        self.nodes.get(self.place).unwrap()
+    }
+}
+
+fn at(nodes: &Nodes, place: usize) -> At<'_> {
+    At { nodes, place }
+}
+
+fn first(nodes: &Nodes) -> At<'_> {
+    at(nodes, 0)
 }
 
 fn plain(key: &str) -> Plain {
@@ -70,17 +89,27 @@ fn release(key: &str, token: &str) -> Call {
     plain(key).release(&GiveUp { id: &id, keep: Duration::ZERO, waiter: None, grant: None })
 }
 
-/// A whole call, with the node's timeout as its time.
-fn ask_on(node: &RedisNode, call: &Call, lane: Lane) -> Answer {
-    let by = now().after(node.host.settings.node_timeout);
-    match node.begin(call, lane, by, Patience::Wait) {
-        Begun::Sent(pending) => pending.finish(by),
-        Begun::Failed(failure) => Answer { result: Err(failure), ghost: false },
-        Begun::Cold => panic!("cold in spite of patience"),
-    }
+/// What one node said.
+#[derive(Debug)]
+struct Answer {
+    result: Result<Value, Failure>,
+    ghost: bool,
 }
 
-fn ask(node: &RedisNode, call: &Call) -> Answer {
+/// A round about one node, which has until then.
+fn ask_until(node: At<'_>, call: &Call, lane: Lane, by: Tick) -> Answer {
+    let nodes = node.nodes;
+    let asks: Vec<bool> = (0..nodes.len()).map(|i| i == node.place).collect();
+    // All nodes are needed: none can be left out.
+    let Answers { mut results, ghost, .. } = nodes.round(call, lane, by, &asks, nodes.len());
+    Answer { result: results.swap_remove(node.place), ghost }
+}
+
+fn ask_on(node: At<'_>, call: &Call, lane: Lane) -> Answer {
+    ask_until(node, call, lane, now().after(node.host.settings.node_timeout))
+}
+
+fn ask(node: At<'_>, call: &Call) -> Answer {
     ask_on(node, call, Lane::Ordinary)
 }
 

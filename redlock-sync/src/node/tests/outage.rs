@@ -51,17 +51,13 @@ fn a_black_hole_costs_one_timeout_and_not_the_other_nodes() {
     proxy.black_hole();
     let nodes = nodes(&[proxy.url(), servers[1].url(), servers[2].url()]);
     let (call, start) = (acquire("k", "a"), now());
-    let by = start.after(TIMEOUT);
-    let cold = |node: &RedisNode| matches!(node.begin(&call, Lane::Ordinary, by, Patience::AtOnce), Begun::Cold);
-    assert!(nodes.iter().all(cold));
-    let hole = failure(ask(first(&nodes), &call));
-    assert_eq!((hole.trouble, hole.executed), (Trouble::TimedOut, Executed::No));
+    let Answers { results, .. } = nodes.round(&call, Lane::Ordinary, start.after(TIMEOUT), &[true; 3], 2);
     assert!(now().since(start) < 2 * TIMEOUT);
+    let mut answers = results.into_iter().map(|result| Answer { result, ghost: false });
+    let hole = failure(answers.next().unwrap());
+    assert_eq!((hole.trouble, hole.executed), (Trouble::TimedOut, Executed::No));
+    assert!(answers.all(|answer| is_yes(&answer)));
     assert!(first(&nodes).outage().is_some());
-    for node in nodes.iter().skip(1) {
-        let Begun::Sent(pending) = node.begin(&call, Lane::Ordinary, by, Patience::AtOnce) else { panic!() };
-        assert!(is_yes(&pending.finish(by)));
-    }
     proxy.heal();
     eventually("the probe finds it back", SOON, || first(&nodes).outage().is_none());
 }
@@ -72,16 +68,16 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
     let proxy = Proxy::start(&servers[0]);
     proxy.black_hole();
     let nodes = nodes(&[proxy.url(), servers[1].url()]);
-    let second = nodes.get(1).unwrap();
     std::thread::scope(|scope| {
         for i in 0..12 {
             let nodes = &nodes;
-            scope.spawn(move || ask(first(nodes), &acquire("k", &format!("t{i}"))).result.unwrap_err());
+            scope.spawn(move || {
+                let call = acquire(&format!("k{i}"), "t");
+                let mut results = nodes.round(&call, Lane::Ordinary, now().after(3 * TIMEOUT), &[true; 2], 2).results;
+                let other = Answer { result: results.pop().unwrap(), ghost: false };
+                assert!(results.pop().unwrap().is_err() && is_yes(&other), "{other:?}");
+            });
         }
-        let start = now();
-        let answer = ask(second, &acquire("k", "a"));
-        assert!(is_yes(&answer), "{answer:?}");
-        assert!(now().since(start) < TIMEOUT);
     });
 }
 

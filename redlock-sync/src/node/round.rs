@@ -1,0 +1,122 @@
+//! One thread's round, as the depot and the batches know it.
+
+use std::sync::Arc;
+
+use super::cable::PooledCable;
+use super::depot::{Depot, Op};
+use super::{Answers, Executed, Failure, Trouble, Value};
+use crate::clock::Tick;
+use crate::script::Call;
+
+pub(super) type Rounds = Depot<PooledCable, Round>;
+pub(super) type RoundOp = Arc<Op<PooledCable, Round>>;
+
+/// What is noted of a round: a seat for each node.
+pub(super) struct Round {
+    /// Shared with the batches, which write it without the round's lock.
+    call: Arc<Call>,
+    seats: Vec<Seat>,
+    /// Seats without an answer.
+    open: usize,
+    started: Tick,
+    ghost: bool,
+}
+
+/// How far the call has come at one node.
+enum Seat {
+    /// Not written.
+    Open,
+    /// Written on the link of that id.
+    Written(u64),
+    Answered(Result<Value, Failure>),
+}
+
+/// A call that its thread left at one node after it had been written.
+pub(super) struct LeftBehind {
+    pub(super) node: usize,
+    pub(super) link: u64,
+}
+
+impl Round {
+    /// Asks the nodes for which `asks` is true.
+    pub(super) fn new(call: &Call, asks: &[bool], now: Tick) -> Round {
+        let seat = |&asks: &bool| if asks { Seat::Open } else { Seat::Answered(Err(not_asked())) };
+        let open = asks.iter().filter(|&&asks| asks).count();
+        let seats = asks.iter().map(seat).collect();
+        Round { call: Arc::new(call.clone()), seats, open, started: now, ghost: false }
+    }
+
+    pub(super) fn call(&self) -> Arc<Call> {
+        Arc::clone(&self.call)
+    }
+
+    pub(super) fn start(&mut self, started: Tick) {
+        self.started = started;
+    }
+
+    pub(super) fn is_open(&self, node: usize) -> bool {
+        matches!(self.seats.get(node), Some(Seat::Open))
+    }
+
+    /// To be called before the call is written on a link, or written again.
+    pub(super) fn write_on(&mut self, node: usize, link: u64) {
+        if let Some(seat @ (Seat::Open | Seat::Written(_))) = self.seats.get_mut(node) {
+            *seat = Seat::Written(link);
+        }
+    }
+
+    /// A copy of the call may be executed besides.
+    pub(super) fn haunt(&mut self) {
+        self.ghost = true;
+    }
+
+    /// True if it was the last answer.
+    pub(super) fn answer(&mut self, node: usize, result: Result<Value, Failure>) -> bool {
+        if let Some(seat @ (Seat::Open | Seat::Written(_))) = self.seats.get_mut(node) {
+            *seat = Seat::Answered(result);
+            self.open -= 1;
+        }
+        self.open == 0
+    }
+
+    /// The thread's time is up, in a batch or in the queue. Returns where the call may still be executed.
+    pub(super) fn leave(&mut self, in_batch: bool) -> Vec<LeftBehind> {
+        let mut left = Vec::new();
+        for (node, seat) in self.seats.iter_mut().enumerate() {
+            let failure = match *seat {
+                Seat::Answered(_) => continue,
+                Seat::Open if in_batch => Failure::unsent(Trouble::TimedOut, "no connection in time"),
+                Seat::Open => overloaded(),
+                Seat::Written(link) => {
+                    left.push(LeftBehind { node, link });
+                    Failure::new(Trouble::TimedOut, Executed::Maybe, "timed out")
+                }
+            };
+            *seat = Seat::Answered(Err(failure));
+        }
+        self.open = 0;
+        left
+    }
+
+    pub(super) fn take_answers(&mut self) -> Answers {
+        let result = |seat| match seat {
+            Seat::Answered(result) => result,
+            // A leader that panicked has left it so.
+            Seat::Open | Seat::Written(_) => Err(Failure::new(Trouble::TimedOut, Executed::Maybe, "was not answered")),
+        };
+        let results = std::mem::take(&mut self.seats).into_iter().map(result).collect();
+        Answers { results, started: self.started, ghost: self.ghost }
+    }
+}
+
+pub(super) fn not_asked() -> Failure {
+    Failure::unsent(Trouble::LeftOut, "not asked")
+}
+
+/// The thread's time passed before the call was written.
+fn overloaded() -> Failure {
+    Failure::unsent(
+        Trouble::Overloaded,
+        "not sent: this client had more calls than its connections could carry in the time (`Builder::connections`)",
+    )
+}

@@ -1,0 +1,174 @@
+use std::sync::Barrier;
+use std::thread;
+
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use super::*;
+
+fn with_lines(url: String, connections: u32, node_timeout: Duration) -> Nodes {
+    nodes_with(&[url], NodeSettings { connections, node_timeout })
+}
+
+#[test]
+fn a_cold_node_is_connected_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    proxy.latency(Duration::from_millis(50));
+    let nodes = patient(&[proxy.url()]);
+    assert!(ask(first(&nodes), &acquire("k", "a")).result.is_ok());
+    assert_eq!(proxy.connections(), 1);
+}
+
+#[test]
+fn releases_use_the_connection_of_the_attempts() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
+    let before = server.info("total_connections_received");
+    assert!(ask_on(first(&nodes), &release("k", "a"), Lane::Reserved).result.is_ok());
+    assert_eq!(server.info("total_connections_received"), before);
+}
+
+#[test]
+fn a_crowd_shares_a_few_connections() {
+    const CROWD: usize = 200;
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    proxy.latency(Duration::from_millis(5));
+    let nodes = patient(&[proxy.url()]);
+    let together = Barrier::new(CROWD);
+    thread::scope(|scope| {
+        for i in 0..CROWD {
+            let (nodes, together) = (&nodes, &together);
+            scope.spawn(move || {
+                let (key, token) = (format!("k{i}"), format!("t{i}"));
+                together.wait();
+                for _ in 0..3 {
+                    let taken = ask(first(nodes), &acquire(&key, &token));
+                    assert!(is_yes(&taken) && !taken.ghost, "{taken:?}");
+                    let freed = ask_on(first(nodes), &release(&key, &token), Lane::Reserved);
+                    assert_eq!((freed.result, freed.ghost), (Ok(Value::Int(1)), false));
+                }
+            });
+        }
+    });
+    assert!(proxy.connections() <= 3, "{}", proxy.connections());
+}
+
+#[test]
+fn releases_do_not_wait_behind_attempts() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let nodes = with_lines(proxy.url(), 1, SOON);
+    let node = first(&nodes);
+    assert!(is_yes(&ask(node, &acquire("warm", "a"))));
+    let held = proxy.on("acquire", Act::Hold);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| ask(node, &acquire("k", "a")));
+        eventually("the attempt is on its way", SOON, || held.hits() == 1);
+        assert_eq!(ask_on(node, &release("warm", "a"), Lane::Reserved).result, Ok(Value::Int(1)));
+        // Another attempt finds no line: one that has no time is told so, and nothing is said of the node.
+        let hurry = now().after(Duration::from_millis(20));
+        let crowded = failure(ask_until(node, &acquire("k2", "b"), Lane::Ordinary, hurry));
+        assert_eq!((crowded.trouble, crowded.executed), (Trouble::Overloaded, Executed::No));
+        assert_eq!(node.outage(), None);
+        held.release();
+        assert!(is_yes(&slow.join().unwrap()));
+    });
+    assert_eq!(server.get("k2"), None);
+    assert!(is_yes(&ask(node, &acquire("k2", "b"))));
+}
+
+/// The thread of a round that travels in the batch of another gives up before its leader does.
+#[test]
+fn what_a_follower_leaves_is_released_behind_it() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let nodes = with_lines(proxy.url(), 1, SOON);
+    let node = first(&nodes);
+    assert!(is_yes(&ask(node, &acquire("warm", "a"))));
+    let first_one = proxy.on("acquire", Act::Hold);
+    thread::scope(|scope| {
+        let leader = scope.spawn(|| ask(node, &acquire("k", "a")));
+        eventually("a leader is on its way", SOON, || first_one.hits() == 1);
+        let second_one = proxy.on("acquire", Act::Hold);
+        // Both wait for the line; the first gets it and takes the second along.
+        let patient = scope.spawn(|| ask(node, &acquire("k2", "b")));
+        eventually("it waits", SOON, || nodes.waiting() == "0 urgent, 1 ordinary rounds wait");
+        let hasty = scope.spawn(|| ask_until(node, &acquire("k3", "c"), Lane::Ordinary, now().after(2 * TIMEOUT)));
+        eventually("both wait", SOON, || nodes.waiting() == "0 urgent, 2 ordinary rounds wait");
+        first_one.release();
+        assert!(is_yes(&leader.join().unwrap()));
+        eventually("the batch is on its way", SOON, || second_one.hits() == 1);
+        let left = failure(hasty.join().unwrap());
+        assert_eq!((left.trouble, left.executed), (Trouble::TimedOut, Executed::Maybe));
+        ask_on(node, &release("k3", "c"), Lane::Reserved).result.unwrap();
+        second_one.release();
+        assert!(is_yes(&patient.join().unwrap()));
+    });
+    assert!(is_yes(&ask(node, &acquire("k4", "d"))));
+    assert_eq!(server.get("k3"), None);
+    assert!(format!("{:?}", node.late).contains("0 out"));
+}
+
+#[test]
+fn one_retry_absorbs_a_restart_whatever_the_number_of_stale_connections() {
+    let server = Server::start();
+    let nodes = patient(&[server.url()]);
+    let node = first(&nodes);
+    let together = Barrier::new(6);
+    thread::scope(|scope| {
+        for i in 0..6 {
+            let (together, node) = (&together, node);
+            scope.spawn(move || {
+                together.wait();
+                assert!(is_yes(&ask(node, &acquire(&format!("k{i}"), "a"))));
+            });
+        }
+    });
+    server.restart();
+    let answer = ask(node, &acquire("k", "a"));
+    assert!(is_yes(&answer), "{answer:?}");
+    assert!(answer.ghost);
+    for i in 0..6 {
+        let answer = ask(node, &acquire(&format!("k{i}"), "a"));
+        assert!(is_yes(&answer) && !answer.ghost, "{answer:?}");
+    }
+    assert!(node.uptime().unwrap() < SOON);
+}
+
+#[test]
+fn a_reset_is_retried_once_and_tells_of_the_ghost() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let nodes = patient(&[proxy.url()]);
+    let node = first(&nodes);
+    assert!(is_yes(&ask(node, &acquire("warm", "a"))));
+    for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(3)] {
+        let fault = proxy.on("acquire", act);
+        let answer = ask(node, &acquire("k", "a"));
+        assert!(is_yes(&answer) && answer.ghost, "{answer:?}");
+        assert_eq!(fault.hits(), 1);
+    }
+    proxy.on_each("acquire", Act::ResetAfter);
+    let failure = failure(ask(node, &acquire("k2", "a")));
+    assert_eq!((failure.trouble, failure.executed), (Trouble::Unreachable, Executed::Maybe));
+    proxy.heal();
+    eventually("the probe ends the outage", SOON, || node.outage().is_none());
+}
+
+#[test]
+fn construction_does_no_io_and_a_server_twice_is_refused() {
+    let server = Server::start();
+    let before = server.info("total_connections_received");
+    drop(patient(&[server.url()]));
+    assert_eq!(server.info("total_connections_received"), before);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let of = |urls: &[&str]| {
+        let urls: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
+        Nodes::new(&urls, NodeSettings::default(), &clock).map(|nodes| nodes.len()).map_err(|e| e.to_string())
+    };
+    assert_eq!(of(&["redis://a", "redis://b"]), Ok(2));
+    assert!(of(&["redis://a", "redis://b", "redis://A:6379/1"]).unwrap_err().starts_with("nodes 1 and 3 are the same"));
+    assert!(of(&[]).is_err());
+}

@@ -1,0 +1,120 @@
+//! The way from the threads to the nodes: rounds travel together on a few lines.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use super::batch::Batch;
+use super::cable::{CablePool, cables};
+use super::depot::{Followed, Op};
+use super::round::{Round, Rounds};
+use super::server::RedisNode;
+use super::{Answers, Background, Executed, Failure, Lane, NodeSettings};
+use crate::clock::{Clock, Tick};
+use crate::script::{Call, Purpose};
+
+/// All nodes of a client with the lines to them.
+pub(super) struct Wire {
+    pub(super) nodes: Vec<RedisNode>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) settings: NodeSettings,
+    rounds: Rounds,
+    cables: OnceLock<CablePool>,
+    /// Held while they are made.
+    making: Mutex<()>,
+    background: Background,
+}
+
+impl Wire {
+    pub(super) fn new(
+        nodes: Vec<RedisNode>,
+        settings: NodeSettings,
+        clock: Arc<dyn Clock>,
+        background: Background,
+    ) -> Wire {
+        let most = usize::try_from(settings.connections).unwrap_or(usize::MAX);
+        let rounds = Rounds::new(Arc::clone(&clock), most);
+        Wire { nodes, clock, settings, rounds, cables: OnceLock::new(), making: Mutex::new(()), background }
+    }
+
+    /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
+    pub(super) fn round(&self, call: &Call, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
+        let now = self.clock.now();
+        let cables = match self.cables() {
+            Ok(cables) => cables,
+            Err(failure) => {
+                return Answers { results: vec![Err(failure); self.nodes.len()], started: now, ghost: false };
+            }
+        };
+        // First of all: behind a late call there is order, on another connection there is none.
+        let behind = self.send_behind(call, asks);
+        let op = Op::new(Round::new(call, asks, now), lane == Lane::Reserved, by);
+        let led = self.rounds.enter(&op, || cables.try_get()).or_else(|| {
+            match self.rounds.follow(&op, |round, in_batch| self.leave(round, in_batch)) {
+                Followed::Leads(led) => Some(led),
+                Followed::Over => None,
+            }
+        });
+        if let Some(mut led) = led {
+            let mut ops = self.rounds.collect();
+            ops.insert(0, Arc::clone(&op));
+            if let Some(cable) = led.line() {
+                Batch::new(self, cable, ops, need).run();
+            }
+        }
+        let mut answers = op.read(Round::take_answers);
+        for node in behind {
+            if let Some(Err(failure)) = answers.results.get_mut(node)
+                && failure.executed == Executed::No
+            {
+                failure.executed = Executed::Maybe;
+                failure.message.push_str("; the release was written behind the late call");
+            }
+        }
+        answers
+    }
+
+    /// Writes a release behind the late calls for its token; returns the nodes where there were any.
+    fn send_behind(&self, call: &Call, asks: &[bool]) -> Vec<usize> {
+        if call.purpose != Purpose::Release {
+            return Vec::new();
+        }
+        let is_behind = |&(_, (node, asks)): &(usize, (&RedisNode, &bool))| *asks && node.late.send_behind(call);
+        self.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
+    }
+
+    /// Files what its thread leaves behind, before the thread knows: under the round's lock, so that no leader has read the reply yet.
+    fn leave(&self, round: &mut Round, in_batch: bool) {
+        let call = round.call();
+        for left in round.leave(in_batch) {
+            if let Some(node) = self.nodes.get(left.node) {
+                node.late.file_out(left.link, &call);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> String {
+        format!("{:?}", self.rounds)
+    }
+
+    fn cables(&self) -> Result<&CablePool, Failure> {
+        if let Some(cables) = self.cables.get() {
+            return Ok(cables);
+        }
+        let _making = self.making.lock();
+        if let Some(cables) = self.cables.get() {
+            return Ok(cables);
+        }
+        // One in reserve: releases find a line although attempts fill the others.
+        let made = cables(self.nodes.len(), self.settings.connections.saturating_add(1), &self.background)?;
+        Ok(self.cables.get_or_init(|| made))
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.nodes).finish()
+    }
+}
