@@ -64,7 +64,8 @@ struct Cut {
 impl<'a> Batch<'a> {
     pub(super) fn new(wire: &'a Wire, cable: &'a mut Cable, ops: Vec<RoundOp>, need: usize) -> Batch<'a> {
         let started = wire.clock.now();
-        let latest = ops.iter().map(|op| op.by).max().unwrap_or(started);
+        // No rider's time ends later than the leader's.
+        let latest = ops.first().map_or(started, |op| op.by);
         let ride = |op: RoundOp| {
             let call = op.note(|round| {
                 round.start(started);

@@ -3,6 +3,9 @@
 //! A thread that finds a line leads: it takes the rounds of those that found none into its batch, and gives the line to the next of them when it is
 //! done. The others follow: they sleep until their round was answered, until they are given a line, or until their time is up.
 //!
+//! A leader reads replies for all until its own time is up, so it is the round with the most time left that leads, and it takes along those that have
+//! no more than itself: no thread works for others after its own time.
+//!
 //! No line is idle while a round waits that may lead. A thread that finds no line queues in the same critical section in which it looked, and a line
 //! is given on, or put back, in one critical section with the look at the queue. At the limit for ordinary leaders a round stays in the queue only
 //! while an ordinary leader is at work, which will look.
@@ -185,20 +188,17 @@ impl<L, R> Depot<L, R> {
         }
     }
 
-    /// The rounds that travel with the leader's own, urgent ones first.
-    pub(super) fn collect(&self) -> Vec<Arc<Op<L, R>>> {
+    /// The rounds that travel with the leader's own, urgent ones first: those whose time ends with the leader's, or before.
+    pub(super) fn collect(&self, leader: &Op<L, R>) -> Vec<Arc<Op<L, R>>> {
         let mut queues = self.queues.lock();
-        if queues.urgent.is_empty() && queues.ordinary.is_empty() {
-            return Vec::new();
-        }
         let kept = FOR_ORDINARY.min(queues.ordinary.len());
-        let mut batch = Vec::with_capacity(MOST);
-        queues.urgent.take_into(&mut batch, MOST - 1 - kept);
-        queues.ordinary.take_into(&mut batch, MOST - 1);
+        let mut batch = Vec::new();
+        take_along(&mut queues.urgent, leader.by, MOST - 1 - kept, &mut batch);
+        take_along(&mut queues.ordinary, leader.by, MOST - 1, &mut batch);
         batch
     }
 
-    /// Gives the line to the first round that may lead. If there is none, the line becomes idle before anybody else can look.
+    /// Gives the line to a round that may lead. If there is none, the line becomes idle before anybody else can look.
     fn pass_on(&self, mut line: L, was_urgent: bool) {
         let mut queues = self.queues.lock();
         if !was_urgent {
@@ -228,26 +228,33 @@ impl<L, R> Queues<L, R> {
     }
 
     fn next_leader(&mut self, most_ordinary: usize) -> Option<Arc<Op<L, R>>> {
-        if let Some(op) = self.urgent.pop_front() {
-            return Some(op);
+        if !self.urgent.is_empty() {
+            return take_latest(&mut self.urgent);
         }
-        if self.may_lead(false, most_ordinary) { self.ordinary.pop_front() } else { None }
+        if self.may_lead(false, most_ordinary) { take_latest(&mut self.ordinary) } else { None }
     }
 }
 
-trait TakeInto<L, R> {
-    fn take_into(&mut self, batch: &mut Vec<Arc<Op<L, R>>>, up_to: usize);
+/// Takes the round that has the most time left out of a queue.
+fn take_latest<L, R>(queue: &mut VecDeque<Arc<Op<L, R>>>) -> Option<Arc<Op<L, R>>> {
+    let (latest, _) = queue.iter().enumerate().max_by_key(|(_, op)| op.by)?;
+    queue.remove(latest)
 }
 
-impl<L, R> TakeInto<L, R> for VecDeque<Arc<Op<L, R>>> {
-    fn take_into(&mut self, batch: &mut Vec<Arc<Op<L, R>>>, up_to: usize) {
-        while batch.len() < up_to
-            && let Some(op) = self.pop_front()
-        {
-            if op.take() {
-                batch.push(op);
-            }
+/// Moves rounds from the front of a queue into a batch, until it has so many; those that end after `by` stay.
+fn take_along<L, R>(queue: &mut VecDeque<Arc<Op<L, R>>>, by: Tick, up_to: usize, batch: &mut Vec<Arc<Op<L, R>>>) {
+    let mut stay = VecDeque::new();
+    while batch.len() < up_to
+        && let Some(op) = queue.pop_front()
+    {
+        if op.by > by {
+            stay.push_back(op);
+        } else if op.take() {
+            batch.push(op);
         }
+    }
+    while let Some(op) = stay.pop_back() {
+        queue.push_front(op);
     }
 }
 

@@ -57,7 +57,7 @@ impl Wire {
             }
         });
         if let Some(mut led) = led {
-            let mut ops = self.rounds.collect();
+            let mut ops = self.rounds.collect(&op);
             ops.insert(0, Arc::clone(&op));
             if let Some(cable) = led.line() {
                 Batch::new(self, cable, ops, need).run();

@@ -40,21 +40,16 @@ fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
         let guard = K::new(&locks, KEY).lock().unwrap();
         rig.proxies.iter().for_each(|proxy| proxy.latency(ms(40)));
         let enough = AtomicBool::new(false);
-        let refused = AtomicUsize::new(0);
+        let served = AtomicUsize::new(0);
         thread::scope(|scope| {
             for i in 0..16 {
                 let lock = K::new(&locks, &format!("crowd:{i}"));
-                let (enough, refused) = (&enough, &refused);
+                let (enough, served) = (&enough, &served);
                 scope.spawn(move || {
-                    // More than the one connection can serve: each attempt keeps it for 80 ms.
+                    // Each round keeps the one connection for 80 ms: the crowd has to travel together.
                     while !enough.load(Ordering::Relaxed) {
-                        match lock.try_lock() {
-                            Ok(guard) => drop(guard),
-                            Err(error) => {
-                                assert!(error.is_unavailable(), "{error}");
-                                refused.fetch_add(1, Ordering::Relaxed);
-                            }
-                        }
+                        drop(lock.try_lock().unwrap());
+                        served.fetch_add(1, Ordering::Relaxed);
                     }
                 });
             }
@@ -65,7 +60,7 @@ fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
             unlocked.unwrap();
             assert!(took < ms(500), "{took:?}");
         });
-        assert!(refused.load(Ordering::Relaxed) > 16, "there was no crowd");
+        assert!(served.load(Ordering::Relaxed) > 16, "there was no crowd");
         assert_eq!(rig.holding(KEY), 0);
         rig.heal();
         eventually("nothing is left of the crowd", SOON, || (0..16).all(|i| rig.holding(&format!("crowd:{i}")) == 0));
