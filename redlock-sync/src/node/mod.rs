@@ -22,8 +22,9 @@
 //! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
 //! 11. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
 //! 12. `wake.rs`: waiting for a push.
-//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
-//! 14. `set.rs`: all nodes of a client.
+//! 13. `push.rs`: the push connection, which is subscribed to a channel.
+//! 14. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
+//! 15. `set.rs`: all nodes of a client.
 
 mod background;
 mod call;
@@ -35,6 +36,7 @@ mod late;
 mod link;
 mod manager;
 mod pool;
+mod push;
 mod reply;
 mod resolve;
 mod roster;
@@ -166,6 +168,21 @@ pub(crate) enum Patience {
     Wait,
 }
 
+/// A connection on which a channel is subscribed.
+pub(crate) trait Push: Send + fmt::Debug {
+    /// Waits for a message for `patience` at most.
+    fn receive(&mut self, patience: Duration) -> Heard;
+}
+
+/// How a wait for a message ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Message(Vec<u8>),
+    Nothing,
+    /// The connection is of no more use; with a message.
+    Broken(String),
+}
+
 /// A call that was written and whose reply is due. Dropping it without `finish` counts as a time-out.
 pub(crate) trait Pending {
     /// Reads the reply, until `by` or, if that has passed, for about a millisecond.
@@ -192,6 +209,13 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
 
     /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
     fn end_pops(&self);
+
+    /// The id that the server gave itself when it started; `None` if it never said.
+    fn run_id(&self) -> Option<String>;
+
+    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
+    /// subscribe is [`Trouble::Refused`].
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure>;
 
     /// Writes the call on a connection. A release is first written behind every late call for the same token.
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a>;

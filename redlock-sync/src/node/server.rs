@@ -12,7 +12,7 @@ use super::link::{Broken, Link};
 use super::manager::PooledLink;
 use super::pool::{Pools, Taken};
 use super::wake::Wakes;
-use super::{Begun, Executed, Failure, Lane, Node, Patience, Popped, Trouble};
+use super::{Begun, Executed, Failure, Lane, Node, Patience, Popped, Push, Trouble, push};
 use crate::clock::Tick;
 use crate::script::{Call, Purpose};
 use crate::token::LockId;
@@ -95,6 +95,14 @@ impl Node for RedisNode {
 
     fn end_pops(&self) {
         self.wakes.end(&self.pools);
+    }
+
+    fn run_id(&self) -> Option<String> {
+        self.host.roster.run_id(self.host.member)
+    }
+
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+        push::subscribe(&self.host, channel, by)
     }
 
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a> {
