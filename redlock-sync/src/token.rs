@@ -135,8 +135,7 @@ pub(crate) fn waiter_id() -> Result<Arc<str>, Error> {
 
 /// The channel on which a client is told of locks that were handed to it.
 pub(crate) fn channel() -> Result<Arc<str>, Error> {
-    let [a, b, c, d, e, f, g, h, ..] = random()?;
-    let random = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+    let random = u128::from_be_bytes(random()?) >> 64;
     Ok(format!("redlock-sync:{random:016x}").into())
 }
 

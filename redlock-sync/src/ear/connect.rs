@@ -59,8 +59,10 @@ impl Ear {
     }
 
     fn connect(&self) {
-        let Some(channel) = self.turns.attempt() else { return };
-        match self.listen(channel) {
+        if !self.turns.attempt() {
+            return;
+        }
+        match self.listen() {
             Ok(Listening { node, channel, arrived }) => self.turns.install(node, &channel, arrived),
             Err(Deaf::Failed { is_left_out }) => self.turns.failed(is_left_out),
             Err(Deaf::Refused(cause, why)) => {
@@ -71,9 +73,9 @@ impl Ear {
     }
 
     /// Subscribes, publishes on the channel, and hears what was published: only then a push finds its way.
-    fn listen(&self, channel: Option<Arc<str>>) -> Result<Listening, Deaf> {
+    fn listen(&self) -> Result<Listening, Deaf> {
         let Some((node, member)) = self.quorum.wake_node() else { return Err(Deaf::Failed { is_left_out: true }) };
-        let channel = channel.map_or_else(|| self.new_channel(), Ok)?;
+        let channel = self.turns.channel().map_or_else(|| self.new_channel(), Ok)?;
         let timeout = self.quorum.limits.node_timeout;
         // To connect, and then to subscribe.
         let by = self.quorum.now().after(2 * timeout);
@@ -86,10 +88,11 @@ impl Ear {
                 let looks_around = self.quorum.len() > 1;
                 Ok(Listening { node, channel, arrived: Arrived { conn, first, looks_around } })
             }
+            Heard::Message(_) | Heard::Nothing if receivers == 0 => {
+                Err(Deaf::Refused(Cause::Lost, member.address().to_owned()))
+            }
             // It broke, or the server has stopped in between.
-            Heard::Broken(_) => Err(Deaf::Failed { is_left_out: false }),
-            Heard::Nothing if receivers > 0 => Err(Deaf::Failed { is_left_out: false }),
-            _ => Err(Deaf::Refused(Cause::Lost, member.address().to_owned())),
+            _ => Err(Deaf::Failed { is_left_out: false }),
         }
     }
 
@@ -137,8 +140,7 @@ impl Ear {
         let polls = "until that works, threads that wait for a lock ask for it again and again";
         let rule = "allow it: `ACL SETUSER <user> &redlock-sync:* +subscribe +publish`";
         match cause {
-            Cause::Subscribe => log::warn!("{why}; {polls}; {rule}"),
-            Cause::Publish => log::warn!("{why}; {polls}; {rule}"),
+            Cause::Subscribe | Cause::Publish => log::warn!("{why}; {polls}; {rule}"),
             Cause::Lost => log::warn!(
                 "node {why}: what is published on a channel of the form redlock-sync:* does not arrive at the connection that is subscribed to it, as \
                  with a proxy that sends the two to different servers; {polls}"

@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ghosts::{Ghost, Ghosts};
 use super::line::{Line, Place, Pulse, Up};
 use super::pushed::Pushed;
 use crate::clock::Tick;
@@ -39,10 +40,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Pushes that one wait has not taken. There are one or two: a wait has one entry in the queue, and hints are rare.
 const MOST_KEPT: usize = 16;
-const MOST_GHOSTS: usize = 64;
-
-/// What becomes of a grant to a wait that is over.
-pub(crate) type Ghost = Box<dyn Fn(Pushed) + Send + Sync>;
 
 /// How a sleep ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +102,7 @@ pub(super) struct Desk {
     pub(super) line: Line,
     /// Subscribed, or to be subscribed.
     channel: Option<Arc<str>>,
-    ghosts: VecDeque<(u64, Arc<Ghost>)>,
+    ghosts: Ghosts,
     /// Subscriptions that were confirmed.
     generation: u64,
     /// Raised with each subscription that was confirmed or refused.
@@ -129,7 +126,7 @@ impl Desk {
             marked: None,
             line: Line::Down,
             channel: None,
-            ghosts: VecDeque::new(),
+            ghosts: Ghosts::default(),
             generation: 0,
             news: 0,
             is_refused: false,
@@ -284,7 +281,7 @@ impl Desk {
             }
             Heard::Nothing => up.conn = Some(conn),
             Heard::Message(text) => {
-                up.heard = now;
+                up.hears(now);
                 up.conn = Some(conn);
                 self.deliver(&text);
             }
@@ -308,7 +305,7 @@ impl Desk {
     fn deliver(&mut self, text: &[u8]) {
         let Some(channel) = self.channel.as_deref() else { return };
         let Some((number, pushed)) = Pushed::read(text, channel) else { return };
-        if let Some(ghost) = self.ghost(number) {
+        if let Some(ghost) = self.ghosts.of(number) {
             return self.after.haunted.push((ghost, pushed));
         }
         let Some(spot) = self.spots.get_mut(&number) else { return };
@@ -343,17 +340,18 @@ impl Desk {
         }
     }
 
-    /// An attempt begins: with this channel, or a new one. None if it is not needed any more.
-    pub(super) fn attempt(&mut self) -> Option<Option<Arc<str>>> {
+    /// An attempt begins. False if it is not needed any more.
+    pub(super) fn attempt(&mut self) -> bool {
         if matches!(self.line, Line::Up(_)) {
-            return None;
+            return false;
         }
-        if self.is_closed || self.spots.is_empty() {
-            self.line = Line::Down;
-            return None;
-        }
-        self.line = Line::Coming;
-        Some(self.channel.clone())
+        let is_needed = !self.is_closed && !self.spots.is_empty();
+        self.line = if is_needed { Line::Coming } else { Line::Down };
+        is_needed
+    }
+
+    pub(super) fn channel(&self) -> Option<Arc<str>> {
+        self.channel.clone()
     }
 
     /// The attempt goes on with this channel.
@@ -414,7 +412,7 @@ impl Desk {
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ghosts.is_empty() {
-            self.after.forgotten.extend(self.ghosts.drain(..).map(|(_, ghost)| ghost));
+            self.after.forgotten.extend(self.ghosts.clear());
             self.channel = None;
             self.hang_up();
         }
@@ -454,7 +452,7 @@ impl Desk {
     pub(super) fn close(&mut self) -> Option<Place> {
         self.is_closed = true;
         self.wake_all();
-        self.after.forgotten.extend(self.ghosts.drain(..).map(|(_, ghost)| ghost));
+        self.after.forgotten.extend(self.ghosts.clear());
         self.hang_up();
         self.line.place().cloned()
     }
@@ -462,23 +460,19 @@ impl Desk {
     // --- ghosts ---
 
     pub(super) fn haunt(&mut self, number: u64, ghost: Ghost, now: Tick) {
-        self.ghosts.push_back((number, Arc::new(ghost)));
-        if self.ghosts.len() > MOST_GHOSTS {
-            self.after.forgotten.extend(self.ghosts.pop_front().map(|(_, ghost)| ghost));
+        if self.is_closed {
+            return self.after.forgotten.push(Arc::new(ghost));
         }
+        self.after.forgotten.extend(self.ghosts.add(number, ghost));
         self.give_to_ghost(number);
         if self.spots.is_empty() {
             self.last_has_gone(now);
         }
     }
 
-    fn ghost(&self, number: u64) -> Option<Arc<Ghost>> {
-        self.ghosts.iter().find(|(of, _)| *of == number).map(|(_, ghost)| Arc::clone(ghost))
-    }
-
     /// What came for a wait that is over, and was not taken.
     fn give_to_ghost(&mut self, number: u64) {
-        let Some(ghost) = self.ghost(number) else { return };
+        let Some(ghost) = self.ghosts.of(number) else { return };
         let kept = self.spots.get_mut(&number).map(|spot| std::mem::take(&mut spot.kept));
         self.after.haunted.extend(kept.into_iter().flatten().map(|pushed| (Arc::clone(&ghost), pushed)));
     }

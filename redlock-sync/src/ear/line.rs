@@ -60,7 +60,7 @@ pub(super) struct Up {
     /// When it was made.
     pub(super) since: Tick,
     /// When the last message came.
-    pub(super) heard: Tick,
+    heard: Tick,
     /// When the read under way, or the last one, began.
     pub(super) reads_since: Tick,
     /// When the last beat was asked for.
@@ -90,9 +90,6 @@ impl Up {
     /// A read begins now: whether a beat has to be asked for, and after what time to look again.
     pub(super) fn tend(&mut self, now: Tick, timeout: Duration) -> (bool, Duration) {
         self.reads_since = now;
-        if self.heard > self.asked {
-            self.pulse = Pulse::Quiet;
-        }
         match self.pulse {
             Pulse::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, BEAT)),
             Pulse::Asked if now.since(self.asked) < LOST_BEAT => (false, timeout.min(BEAT)),
@@ -108,6 +105,14 @@ impl Up {
         }
         (self.pulse, self.asked) = (Pulse::Asked, now);
         (true, timeout.min(BEAT))
+    }
+
+    /// A read brought a message.
+    pub(super) fn hears(&mut self, now: Tick) {
+        self.heard = now;
+        if !self.is_deaf() {
+            self.pulse = Pulse::Quiet;
+        }
     }
 
     /// A read ended without a message. True if it began when a beat was overdue: a message that came in time was there by then.

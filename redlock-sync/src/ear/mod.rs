@@ -6,14 +6,16 @@
 //!
 //! 1. `pushed.rs`: what a push says.
 //! 2. `line.rs`: how the connection is, and the beat that tells whether it is alive.
-//! 3. `desk.rs`: who waits and who reads: all that is under one lock, with what holds there.
-//! 4. `turns.rs`: that lock, and the loop of a thread that waits.
-//! 5. `connect.rs`: subscribing, in the background.
+//! 3. `ghosts.rs`: waits that are over, and may still have an entry in a queue.
+//! 4. `desk.rs`: who waits and who reads: all that is under one lock, with what holds there.
+//! 5. `turns.rs`: that lock, and the loop of a thread that waits.
+//! 6. `connect.rs`: subscribing, in the background.
 //!
-//! `tests/models` runs the middle three under a scheduler that tries many orders of threads.
+//! `tests/models` runs the first five under a scheduler that tries many orders of threads.
 
 mod connect;
 mod desk;
+mod ghosts;
 mod line;
 mod pushed;
 #[cfg(test)]
@@ -25,7 +27,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use self::connect::Warnings;
-pub(crate) use self::desk::{Ghost, Woken};
+pub(crate) use self::desk::Woken;
+pub(crate) use self::ghosts::Ghost;
 pub(crate) use self::line::Place;
 pub(crate) use self::pushed::Pushed;
 use self::turns::Turns;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::{Arrived, Desk, Errand, Ghost, Step, Woken};
+use super::desk::{After, Arrived, Desk, Errand, Step, Woken};
+use super::ghosts::Ghost;
 use super::line::{Place, Pulse};
 use super::pushed::Pushed;
 use crate::clock::{Clock, Tick};
@@ -28,9 +29,8 @@ impl Turns {
 
     /// One step at the desk, and what follows from it.
     fn with<R>(&self, step: impl FnOnce(&mut Desk, Tick) -> R) -> R {
-        let now = self.clock.now();
         let mut desk = self.desk.lock();
-        let result = step(&mut desk, now);
+        let result = step(&mut desk, self.clock.now());
         debug_assert!(desk.is_sound());
         let after = std::mem::take(&mut desk.after);
         drop(desk);
@@ -38,7 +38,7 @@ impl Turns {
         result
     }
 
-    fn follow_up(&self, mut after: super::desk::After) {
+    fn follow_up(&self, mut after: After) {
         after.errands.drain(..).for_each(|errand| (self.errands)(errand));
         after.haunted.drain(..).for_each(|(ghost, pushed)| ghost(pushed));
     }
@@ -72,8 +72,12 @@ impl Turns {
         self.with(|desk, _| desk.close())
     }
 
-    pub(crate) fn attempt(&self) -> Option<Option<Arc<str>>> {
+    pub(crate) fn attempt(&self) -> bool {
         self.with(|desk, _| desk.attempt())
+    }
+
+    pub(crate) fn channel(&self) -> Option<Arc<str>> {
+        self.with(|desk, _| desk.channel())
     }
 
     pub(crate) fn name_channel(&self, channel: Arc<str>) {
@@ -102,15 +106,15 @@ impl Turns {
     }
 
     pub(crate) fn rest(&self) {
-        self.with(|desk, now| desk.rest(now));
+        self.with(Desk::rest);
     }
 
     /// Sleeps until then, or until something is there for this wait. Reads meanwhile, if no other thread does.
     pub(crate) fn sleep(&self, number: u64, until: Tick) -> Woken {
         let mut brought: Option<(Box<dyn Push>, Heard)> = None;
         loop {
-            let now = self.clock.now();
             let mut desk = self.desk.lock();
+            let now = self.clock.now();
             if let Some((conn, heard)) = brought.take() {
                 desk.heard(conn, heard, now, self.timeout);
             }
