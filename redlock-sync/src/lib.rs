@@ -194,6 +194,8 @@ mod client;
 mod clock;
 mod config;
 mod default_client;
+#[allow(dead_code, reason = "until waits are published grants")]
+mod ear;
 mod error;
 mod fork;
 mod key;

@@ -42,6 +42,7 @@ scripts! {
     RELEASE_ALL = "release_all" for "release",
     INSPECT = "inspect" for "inspect",
     WAITERS = "waiters" for "waiters",
+    PUBLISH = "publish" for "listen",
 }
 
 /// What a node needs to know of a call beyond its bytes.

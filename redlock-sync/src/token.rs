@@ -133,6 +133,12 @@ pub(crate) fn waiter_id() -> Result<Arc<str>, Error> {
     Ok(text.into())
 }
 
+/// The channel on which a client is told of locks that were handed to it.
+pub(crate) fn channel() -> Result<Arc<str>, Error> {
+    let random = u128::from_be_bytes(random()?) >> 64;
+    Ok(format!("redlock-sync:{random:016x}").into())
+}
+
 /// 32 hexadecimal digits of a random UUID.
 fn push_random(text: &mut String) -> Result<(), Error> {
     let uuid = uuid::Builder::from_random_bytes(random()?).into_uuid();

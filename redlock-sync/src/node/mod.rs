@@ -20,7 +20,7 @@
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
-//! 10. `server.rs`: [`Node`] for a Redis server.
+//! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: [`Node`] for a Redis server.
 //! 11. `cable.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
 //! 12. `depot.rs`: which thread uses a line, and whose rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line.
@@ -36,6 +36,7 @@ mod health;
 mod host;
 mod late;
 mod link;
+mod push;
 mod reply;
 mod resolve;
 mod roster;
@@ -156,6 +157,21 @@ pub(crate) enum Popped {
     Unavailable,
 }
 
+/// A connection on which a channel is subscribed.
+pub(crate) trait Push: Send + fmt::Debug {
+    /// Waits for a message for `patience` at most.
+    fn receive(&mut self, patience: Duration) -> Heard;
+}
+
+/// How a wait for a message ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Message(Vec<u8>),
+    Nothing,
+    /// The connection is of no more use; with a message.
+    Broken(String),
+}
+
 /// One server, or what acts as one.
 pub(crate) trait Node: Send + Sync + fmt::Debug {
     /// Host and port, or the path of the socket; never a password.
@@ -173,4 +189,11 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
 
     /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
     fn end_pops(&self);
+
+    /// The id that the server gave itself when it started; `None` if it never said.
+    fn run_id(&self) -> Option<String>;
+
+    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
+    /// subscribe is [`Trouble::Refused`].
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure>;
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::host::Host;
 use super::late::Shelf;
 use super::wake::Wakes;
-use super::{Failure, Node, Popped};
+use super::{Failure, Node, Popped, Push, push};
+use crate::clock::Tick;
 
 /// One Redis server, with what is late there.
 pub(crate) struct RedisNode {
@@ -42,6 +43,14 @@ impl Node for RedisNode {
 
     fn end_pops(&self) {
         self.wakes.end();
+    }
+
+    fn run_id(&self) -> Option<String> {
+        self.host.roster.run_id(self.host.member)
+    }
+
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+        push::subscribe(&self.host, channel, by)
     }
 }
 

@@ -10,7 +10,7 @@ use super::plan::{MS, Time, US, chance};
 use super::server::{Body, Execution};
 use super::world::{Event, sleep, wait, with};
 use crate::clock::Tick;
-use crate::node::{Answer, Begun, Executed, Failure, Node, Patience, Pending, Popped, Simulated, Trouble, Value};
+use crate::node::{Answer, Begun, Executed, Failure, Node, Patience, Pending, Popped, Push, Simulated, Trouble, Value};
 use crate::script::{self, Purpose};
 use crate::token::LockId;
 
@@ -293,6 +293,14 @@ impl Node for SimulatedNode {
             let (call, _) = with(|world| world.write(self.client, self.node, Body::EndPops, None));
             self.await_end(call, by);
         }
+    }
+
+    fn run_id(&self) -> Option<String> {
+        None
+    }
+
+    fn subscribe(&self, _: &str, _: Tick) -> Result<Box<dyn Push>, Failure> {
+        Err(failure(Trouble::Refused, Executed::No, "not simulated"))
     }
 }
 

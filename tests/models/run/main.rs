@@ -37,4 +37,20 @@ models! {
         from_hand_to_hand
         from_hand_to_hand_in_time
     }
+    rounds {
+        one_line
+        several_lines
+        urgent_rounds_find_a_line
+        some_leave
+    }
+    turns {
+        each_hears_its_own
+        readers_whose_time_is_up
+        a_push_at_the_last_moment
+        a_connection_that_breaks
+        a_connection_that_falls_silent
+        the_client_ends
+        ghosts
+        a_connection_that_rests
+    }
 }

@@ -1,0 +1,15 @@
+//! In place of the library's `node`: what a push connection is.
+
+use std::fmt;
+use std::time::Duration;
+
+pub(crate) trait Push: Send + fmt::Debug {
+    fn receive(&mut self, patience: Duration) -> Heard;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Message(Vec<u8>),
+    Nothing,
+    Broken(String),
+}
