@@ -12,7 +12,7 @@ use redlock_tests::Server;
 use redlock_tests::bench::Outcome;
 
 /// How often the connections are counted.
-const LOOK: Duration = Duration::from_millis(25);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How the names of the users begin.
 const USER: &str = "ours";

@@ -1,4 +1,4 @@
-//! The two sides of a load: bare connections on servers of their own, and threads of one client on others.
+//! The two sides of a load: bare connections, and threads of one client.
 
 use std::time::Duration;
 
@@ -11,19 +11,23 @@ use redlock_tests::{Server, servers};
 use crate::census::{Census, as_user, register};
 use crate::crew::{Pace, Tally, run, start_of};
 
-/// Both sides, each with servers of its own, so that neither is in the other's way when it rests.
+/// Both sides, on the same servers.
 pub(crate) struct Sides {
     pub(crate) raw: Vec<RawLock>,
     pub(crate) ours: Ours,
-    _servers: Place,
+    /// Behind a delay each side has servers of its own: the connections that rest would make a proxy slower for the other side.
+    _aside: Option<Place>,
 }
 
 impl Sides {
     /// So many threads, each with a key of its own, on so many nodes, which may be far away.
     pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
-        let place = Place::start(nodes, delay)?;
-        let raw = (0..threads).map(|i| RawLock::open(&place.urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
-        Ok(Self { raw, ours: Ours::start(nodes, threads, delay)?, _servers: place })
+        let ours = Ours::start(nodes, threads, delay)?;
+        let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
+        let plain = || ours.place.servers.iter().map(Server::url).collect();
+        let urls = aside.as_ref().map_or_else(plain, |place| place.urls.clone());
+        let raw = (0..threads).map(|i| RawLock::open(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
+        Ok(Self { raw, ours, _aside: aside })
     }
 
     /// Pairs per second of bare connections.

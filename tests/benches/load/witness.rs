@@ -6,15 +6,14 @@ use redlock_sync::{MutexGuard, Redlock};
 use redlock_tests::bench::Outcome;
 
 const WITNESSES: usize = 10;
-/// A third of it is between two renewals, so two thirds are time enough.
-const LEASE: Duration = Duration::from_secs(10);
 
 /// Locks that are held while a load is on, and renewed by its client.
 pub(crate) struct Witnesses(Vec<MutexGuard>);
 
 impl Witnesses {
-    pub(crate) fn take(locks: &Redlock) -> Outcome<Self> {
-        let take = |i| locks.mutex(format!("witness:{i}")).lease(LEASE).lock();
+    /// A third of the lease is between two renewals, so two thirds are time enough for each.
+    pub(crate) fn take(locks: &Redlock, lease: Duration) -> Outcome<Self> {
+        let take = |i| locks.mutex(format!("witness:{i}")).lease(lease).lock();
         Ok(Self((0..WITNESSES).map(take).collect::<Result<_, _>>()?))
     }
 

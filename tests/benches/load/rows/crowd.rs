@@ -13,7 +13,9 @@ use crate::witness::Witnesses;
 
 const ROUNDS: usize = 3;
 const RAW: Duration = Duration::from_millis(800);
-const OURS: Duration = Duration::from_secs(2);
+const OURS: Duration = Duration::from_millis(2500);
+/// Of locks that are held beside it: not longer, so that a client that starves its renewals for one block is found out.
+const LEASE: Duration = Duration::from_secs(3);
 /// How each of them works: hold and pause let a thread have 25 locks per second.
 pub(super) const WORK: Pace = Pace { hold: Duration::from_millis(20), pause: Duration::from_millis(20) };
 
@@ -27,7 +29,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 
 fn crowd(plan: Plan, threads: usize) -> Outcome<Vec<Line>> {
     let mut sides = Sides::start(1, threads, None)?;
-    let witnesses = Witnesses::take(&sides.ours.locks)?;
+    let witnesses = Witnesses::take(&sides.ours.locks, LEASE)?;
     let (mut rate, mut sum) = (Rounds::default(), Tally::default());
     for _ in 0..ROUNDS {
         let (of_raw, _) = sides.raw(WORK, plan.span(RAW))?;

@@ -45,7 +45,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 
 /// How long after the server's return, in milliseconds.
 struct After {
-    /// A lock could be taken and given up.
+    /// Each of as many threads could take a lock and give it up.
     usable_ms: f64,
     /// None of the dropped locks stood there.
     gone_ms: f64,
@@ -78,12 +78,15 @@ fn drop_all(place: &Place, hang: Duration, name: &str) -> Outcome<After> {
     })
 }
 
-/// Milliseconds until a pair went well.
+/// Milliseconds until as many threads as dropped a guard have had a lock again.
 fn until_usable(locks: &Redlock, back: u64) -> f64 {
-    let mutex = locks.mutex("drops:probe");
-    let pair = || -> Result<(), Error> { mutex.try_lock_for(PATIENCE)?.unlock() };
-    let done = poll(PATIENCE, || pair().is_ok().then(clock::now));
-    done.map_or(f64::INFINITY, |at| float(at - back) / 1e6)
+    let pair = |i: usize| -> Result<(), Error> { locks.mutex(format!("next:{i}")).try_lock_for(PATIENCE)?.unlock() };
+    let first = |i| poll(PATIENCE, || pair(i).is_ok().then(clock::now));
+    let took = |i| first(i).map_or(f64::INFINITY, |at| float(at - back) / 1e6);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..GUARDS).map(|i| scope.spawn(move || took(i))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or(f64::INFINITY)).fold(0.0, f64::max)
+    })
 }
 
 /// Milliseconds until the server has none of the dropped locks.

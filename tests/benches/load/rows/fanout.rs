@@ -3,7 +3,7 @@
 use redlock_tests::bench::table::{Bar, Line};
 use redlock_tests::bench::{Outcome, Plan};
 
-use super::threads::Figures;
+use super::threads::{Figures, OF_MANY};
 use super::{connections, none};
 use crate::crew::Tally;
 use crate::sides::Sides;
@@ -14,7 +14,7 @@ const NODES: usize = 5;
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let mut sides = Sides::start(NODES, THREADS, None)?;
     let mut failed = Tally::default();
-    let figures = Figures::measure(&mut sides, plan, &mut failed)?;
+    let figures = Figures::measure(&mut sides, OF_MANY, plan, &mut failed)?;
     connections::note("fanout", sides.ours.census.most()?);
     failed.tell("fanout");
     Ok(vec![

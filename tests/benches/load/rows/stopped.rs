@@ -16,6 +16,8 @@ use crate::witness::Witnesses;
 const THREADS: usize = 200;
 const BEFORE: Duration = Duration::from_millis(1500);
 const STOPPED: Duration = Duration::from_secs(3);
+/// Of locks that are held meanwhile: they have the time to be renewed afterwards.
+const LEASE: Duration = Duration::from_secs(10);
 const AFTER: Duration = Duration::from_millis(2200);
 /// By when the rate has to be back.
 const GRACE: u64 = 1_000_000_000;
@@ -23,7 +25,7 @@ const ENOUGH: f64 = 0.8;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let mut ours = Ours::start(1, THREADS, None)?;
-    let witnesses = Witnesses::take(&ours.locks)?;
+    let witnesses = Witnesses::take(&ours.locks, LEASE)?;
     let (mut rate, mut back, mut sum) = (Rounds::default(), Vec::new(), Tally::default());
     for _ in 0..if plan.quick { 1 } else { 2 } {
         let storm = storm(&mut ours)?;
