@@ -4,6 +4,7 @@
 //! 2. [`Proxy`]: a TCP proxy in front of one server that acts on whole commands and whole replies.
 //! 3. [`eventually`]: waits for a condition with a deadline; no test sleeps and hopes.
 //! 4. [`fork`](fork()): a forked child.
+//! 5. [`bench`]: what the benches share.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
 //! skips one.
@@ -18,6 +19,7 @@
     reason = "a fixture that cannot do its work fails the test at once, with a message; it also waits by the real clock"
 )]
 
+pub mod bench;
 mod fork;
 mod proxy;
 mod server;

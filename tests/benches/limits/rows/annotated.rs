@@ -2,11 +2,9 @@
 
 use redlock_sync::{Error, Redlock, distributed_lock};
 use redlock_tests::Server;
-
-use super::Plan;
-use crate::stats::p50_in_turns;
-use crate::table::{Bar, Line};
-use crate::{Outcome, client, clock};
+use redlock_tests::bench::stats::p50_in_turns;
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan, client, clock};
 
 const BLOCK: usize = 50;
 

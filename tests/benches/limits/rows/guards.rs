@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use redlock_tests::Server;
+use redlock_tests::bench::raw::extending_cpu;
+use redlock_tests::bench::stats::Rounds;
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan};
 
-use super::Plan;
-use crate::Outcome;
-use crate::raw::extending_cpu;
-use crate::stats::Rounds;
-use crate::table::{Bar, Line};
 use crate::worker::guards::hold;
 
 const GUARDS: u32 = 1000;

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use redis::cmd;
 use redlock_tests::Server;
+use redlock_tests::bench::counts::requests;
+use redlock_tests::bench::ring::{Field, Use};
+use redlock_tests::bench::stats::{Rounds, float};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::worker::Worker;
+use redlock_tests::bench::{Outcome, Plan};
 
-use super::{LONG_ROUNDS, Plan, requests};
-use crate::Outcome;
-use crate::stats::{Rounds, float};
-use crate::table::{Bar, Line};
-use crate::worker::ring::{Block, Ring, Use, list_of};
+use super::LONG_ROUNDS;
 
 pub(super) const PROCESSES: usize = 4;
 const KEY: &str = "handed";
@@ -24,7 +25,7 @@ pub(super) fn without_pause(plan: Plan) -> Outcome<Vec<Line>> {
 
 fn lines(plan: Plan, pause: Duration) -> Outcome<Vec<Line>> {
     let wanted = Use { block: plan.span(Duration::from_secs(2)), hold: Duration::from_millis(1), pause };
-    let mut field = Field::start()?;
+    let mut field = field()?;
     field.raw(wanted.warm_up())?;
     field.ours(wanted.warm_up())?;
     let [mut rate, mut gap, mut jain, mut wait, mut asked] =
@@ -49,36 +50,8 @@ fn lines(plan: Plan, pause: Duration) -> Outcome<Vec<Line>> {
     ])
 }
 
-impl Use {
-    /// A short block that does not count.
-    pub(super) fn warm_up(self) -> Self {
-        Self { block: Duration::from_millis(300), ..self }
-    }
-}
-
-/// A server and the processes that contend on it.
-pub(super) struct Field {
-    pub(super) server: Server,
-    ring: Ring,
-}
-
-impl Field {
-    pub(super) fn start() -> Outcome<Self> {
-        let server = Server::start();
-        let ring = Ring::start(PROCESSES, KEY, &[server.url()])?;
-        Ok(Self { server, ring })
-    }
-
-    pub(super) fn raw(&mut self, wanted: Use) -> Outcome<Block> {
-        let list = list_of(KEY);
-        self.server.del(&list);
-        self.server.ask::<()>(cmd("LPUSH").arg(&list).arg("token"));
-        let block = self.ring.block("raw", wanted);
-        self.server.del(&list);
-        block
-    }
-
-    pub(super) fn ours(&mut self, wanted: Use) -> Outcome<Block> {
-        self.ring.block("ours", wanted)
-    }
+/// Four processes on a server of their own.
+pub(super) fn field() -> Outcome<Field> {
+    let one = |server: &Server, _| Worker::start("ring", &[KEY.to_owned(), server.url()]);
+    Field::start(Server::start(), PROCESSES, KEY, one)
 }

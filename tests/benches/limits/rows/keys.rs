@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use redlock_tests::Server;
+use redlock_tests::bench::raw::Wire;
+use redlock_tests::bench::ring::Use;
+use redlock_tests::bench::stats::{Rounds, blocks_in_turns, p50_in_turns};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan};
 
-use super::handover::Field;
+use super::handover::field;
 use super::threads::OurThreads;
-use super::{BLOCK, LONG_ROUNDS, Plan, mutex, pairs};
-use crate::Outcome;
-use crate::raw::Wire;
-use crate::stats::{Rounds, blocks_in_turns, p50_in_turns};
-use crate::table::{Bar, Line};
-use crate::worker::ring::Use;
+use super::{BLOCK, LONG_ROUNDS, mutex, pairs};
 
 const KEYS: usize = 100_000;
 /// Keys in one pipeline.
@@ -40,7 +40,7 @@ fn pair(plan: Plan) -> Outcome<Vec<Line>> {
 }
 
 fn handover(plan: Plan) -> Outcome<Vec<Line>> {
-    let (mut empty, mut full) = (Field::start()?, Field::start()?);
+    let (mut empty, mut full) = (field()?, field()?);
     fill(&full.server)?;
     let block = plan.span(Duration::from_secs(2));
     let wanted = Use { block, hold: Duration::from_millis(1), pause: Duration::ZERO };

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use redlock_tests::Server;
+use redlock_tests::bench::raw::RawLock;
+use redlock_tests::bench::stats::{Rounds, blocks_in_turns, float};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::worker::{Worker, ask_all};
+use redlock_tests::bench::{Outcome, Plan, clock};
 
-use super::{BLOCK, LONG_ROUNDS, Plan, mutex};
-use crate::raw::RawLock;
-use crate::stats::{Rounds, blocks_in_turns, float};
-use crate::table::{Bar, Line};
-use crate::worker::{Worker, ask_all, crowd};
-use crate::{Outcome, clock};
+use super::{BLOCK, LONG_ROUNDS, mutex};
+use crate::worker::crowd;
 
 const THREADS: usize = 8;
 const KEY: &str = "local";

@@ -11,59 +11,17 @@ mod pair;
 mod takeover;
 mod threads;
 
-use std::process::Command;
 use std::time::Duration;
 
 use redlock_sync::Mutex;
-use redlock_tests::{Server, find};
-
-use crate::table::Line;
-use crate::{Outcome, client, clock};
+use redlock_tests::Server;
+use redlock_tests::bench::{Outcome, Row, client, clock, row};
 
 /// A block of those rows that count what is done in it: short, so that raw and ours see the same machine.
 const BLOCK: Duration = Duration::from_millis(60);
 
 /// Rounds of a row whose blocks take seconds.
 const LONG_ROUNDS: usize = 5;
-
-/// How long to measure.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
-    pub(crate) quick: bool,
-}
-
-impl Plan {
-    /// Rounds of a row: at least three, and the median is what counts.
-    fn rounds(self) -> usize {
-        if self.quick { 3 } else { 5 }
-    }
-
-    /// Blocks in a round of a row whose blocks take [`BLOCK`].
-    fn blocks(self) -> usize {
-        if self.quick { 3 } else { 15 }
-    }
-
-    /// The length of a block.
-    fn span(self, full: Duration) -> Duration {
-        if self.quick { full / 5 } else { full }
-    }
-
-    /// The size of a block.
-    fn count(self, full: usize) -> usize {
-        if self.quick { full / 5 } else { full }
-    }
-}
-
-/// A row: what is measured, in one or several lines.
-pub(crate) struct Row {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) run: fn(Plan) -> Outcome<Vec<Line>>,
-}
-
-const fn row(name: &'static str, about: &'static str, run: fn(Plan) -> Outcome<Vec<Line>>) -> Row {
-    Row { name, about, run }
-}
 
 pub(crate) const ROWS: &[Row] = &[
     row("uncontended", "lock + unlock, one node, renewal on", pair::uncontended),
@@ -86,13 +44,6 @@ pub(crate) const ROWS: &[Row] = &[
     row("keys100k", "100 000 other keys on the server, against none", keys::run),
 ];
 
-/// What server all of this runs on.
-pub(crate) fn server_version() -> String {
-    let said = Command::new(find::server()).arg("--version").output();
-    let text = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.split(" sha=").next().unwrap_or_default().trim().to_owned()
-}
-
 fn urls(servers: &[Server]) -> Vec<String> {
     servers.iter().map(Server::url).collect()
 }
@@ -110,42 +61,4 @@ fn pairs(mutex: &Mutex, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
         samples.push(clock::now() - start);
     }
     Ok(())
-}
-
-/// How many requests clients have sent to a server: scripts, blocking commands, and what a connection begins with. Commands inside
-/// scripts are no requests; INFO is left out, since the asking itself is one.
-fn requests(server: &Server) -> u64 {
-    const REQUESTS: &[&str] = &[
-        "evalsha",
-        "eval",
-        "script|load",
-        "fcall",
-        "blpop",
-        "brpop",
-        "blmove",
-        "bzpopmin",
-        "bzpopmax",
-        "xread",
-        "subscribe",
-        "unsubscribe",
-        "ssubscribe",
-        "psubscribe",
-        "wait",
-        "ping",
-        "hello",
-        "auth",
-        "select",
-        "client|setinfo",
-        "client|setname",
-        "client|id",
-        "client|unblock",
-        "multi",
-        "exec",
-    ];
-    let info: String = server.ask(redis::cmd("INFO").arg("commandstats"));
-    let calls = info.lines().filter_map(|line| {
-        let (name, numbers) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        REQUESTS.contains(&name).then(|| numbers.split(',').next()?.parse::<u64>().ok())?
-    });
-    calls.sum()
 }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use redlock_tests::bench::counts::requests;
+use redlock_tests::bench::delay::Delay;
+use redlock_tests::bench::raw::RawLock;
+use redlock_tests::bench::ring::{Ring, Use};
+use redlock_tests::bench::stats::{Rounds, float, p50_in_turns};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan};
 use redlock_tests::{Server, servers};
 
 use super::handover::PROCESSES;
-use super::{Plan, mutex, pairs, urls};
-use crate::Outcome;
-use crate::delay::Delay;
-use crate::raw::RawLock;
-use crate::stats::{Rounds, float, p50_in_turns};
-use crate::table::{Bar, Line};
-use crate::worker::ring::{Ring, Use};
+use super::{mutex, pairs, urls};
 
 pub(super) const NODES: usize = 5;
 
@@ -45,9 +46,9 @@ pub(super) fn contended(plan: Plan) -> Outcome<Vec<Line>> {
     let block = if plan.quick { Duration::from_secs(4) } else { Duration::from_secs(30) };
     let wanted = Use { block, hold: Duration::from_millis(1), pause: Duration::ZERO };
     ring.block("ours", wanted.warm_up())?;
-    let before = super::requests(&servers[0]);
+    let before = requests(&servers[0]);
     let done = ring.block("ours", wanted)?;
-    let sent = float(super::requests(&servers[0]) - before) / float(done.acquisitions as u64);
+    let sent = float(requests(&servers[0]) - before) / float(done.acquisitions as u64);
     let alone = |value| Rounds::alone(vec![value]);
     Ok(vec![
         Line::new("longest time without a new holder", "ms", alone(done.stall_ms), Bar::AtMost(500.0)),

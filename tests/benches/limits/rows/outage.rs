@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use redlock_sync::{Mutex, Redlock};
+use redlock_tests::bench::counts::requests;
+use redlock_tests::bench::stats::{Rounds, float, p50_us};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan, clock};
 use redlock_tests::{Server, poll, servers};
 
 use super::nodes::NODES;
-use super::{LONG_ROUNDS, Plan, pairs, requests, urls};
-use crate::stats::{Rounds, float, p50_us};
-use crate::table::{Bar, Line};
-use crate::{Outcome, clock};
+use super::{LONG_ROUNDS, pairs, urls};
 
 /// The default of the client.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);

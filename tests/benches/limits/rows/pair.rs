@@ -1,13 +1,14 @@
 //! One thread, one node, nobody else.
 
 use redis::cmd;
+use redlock_tests::bench::counts::requests;
+use redlock_tests::bench::raw::{RawLock, Wire, packed};
+use redlock_tests::bench::stats::{Rounds, float, p50_in_turns, p50_us};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan, client, clock};
 use redlock_tests::{Proxy, Server};
 
-use super::{Plan, mutex, pairs, requests};
-use crate::raw::{RawLock, Wire, packed};
-use crate::stats::{Rounds, float, p50_in_turns, p50_us};
-use crate::table::{Bar, Line};
-use crate::{Outcome, client, clock};
+use super::{mutex, pairs};
 
 /// Pairs in a block: short, so that raw and ours see the same machine.
 const BLOCK: usize = 50;

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use redis::pipe;
 use redlock_sync::{Mutex, Redlock};
+use redlock_tests::bench::stats::{Rounds, p99};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::worker::Worker;
+use redlock_tests::bench::{Outcome, Plan, clock};
 use redlock_tests::{Server, servers};
 
 use super::nodes::NODES;
-use super::{LONG_ROUNDS, Plan, urls};
-use crate::stats::{Rounds, p99};
-use crate::table::{Bar, Line};
-use crate::worker::Worker;
+use super::{LONG_ROUNDS, urls};
 use crate::worker::holder::key;
-use crate::{Outcome, clock};
 
 const KEYS: usize = 100;
 const LEASE: Duration = Duration::from_millis(1500);

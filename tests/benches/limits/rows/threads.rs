@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use redlock_sync::Mutex;
 use redlock_tests::Server;
+use redlock_tests::bench::counts::requests;
+use redlock_tests::bench::raw::RawLock;
+use redlock_tests::bench::stats::{Rounds, blocks_in_turns, float};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan, client, clock};
 
-use super::{BLOCK, Plan, mutex, requests};
-use crate::raw::RawLock;
-use crate::stats::{Rounds, blocks_in_turns, float};
-use crate::table::{Bar, Line};
-use crate::{Outcome, client, clock};
+use super::{BLOCK, mutex};
 
 const THREADS: usize = 8;
 

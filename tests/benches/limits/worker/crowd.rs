@@ -5,9 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::Mutex;
-
-use super::child;
-use crate::{Outcome, client, clock};
+use redlock_tests::bench::worker::answer_orders;
+use redlock_tests::bench::{Outcome, client, clock};
 
 /// How much longer than its block a thread may wait for the lock, which is an error then.
 const GRACE: Duration = Duration::from_secs(15);
@@ -59,7 +58,7 @@ pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [threads, key, urls @ ..] = args else { return Err("a crowd needs threads and a key".into()) };
     let mutex = client(urls).build()?.mutex(key);
     let threads = threads.parse()?;
-    child::answer_orders(|words| {
+    answer_orders(|words| {
         let done = run(&mutex, threads, words[0].parse()?, words[1].parse()?)?;
         Ok(vec![done.acquisitions, done.longest_wait])
     })

@@ -4,10 +4,9 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use redlock_sync::MutexGuard;
-
-use super::{Worker, child};
-use crate::stats::float;
-use crate::{Outcome, client, clock};
+use redlock_tests::bench::stats::float;
+use redlock_tests::bench::worker::{Worker, answer_orders};
+use redlock_tests::bench::{Outcome, client, clock};
 
 /// How often the guards are looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -47,7 +46,7 @@ pub(super) fn child(args: &[String]) -> Outcome<()> {
     let [count, lease, urls @ ..] = args else { return Err("guards need a number and a lease".into()) };
     let (count, lease) = (count.parse()?, Duration::from_nanos(lease.parse()?));
     let locks = client(urls).lease(lease).build()?;
-    child::answer_orders(|words| {
+    answer_orders(|words| {
         let take = |i: usize| locks.mutex(format!("guard:{i}")).lock();
         let guards = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;
         let answer = watch(&guards, lease, Duration::from_nanos(words[0].parse()?))?;

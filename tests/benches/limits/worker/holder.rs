@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use redlock_sync::Redlock;
-
-use super::child;
-use crate::Outcome;
+use redlock_tests::bench::Outcome;
+use redlock_tests::bench::worker::answer_orders;
 
 /// The name of the nth lock.
 pub(crate) fn key(nth: usize) -> String {
@@ -18,7 +17,7 @@ pub(super) fn child(args: &[String]) -> Outcome<()> {
     let (count, lease): (usize, _) = (count.parse()?, Duration::from_nanos(lease.parse()?));
     let locks = Redlock::builder().nodes(urls).lease(lease).build()?;
     let mut guards = Vec::new();
-    child::answer_orders(|_| {
+    answer_orders(|_| {
         for nth in 0..count {
             guards.push(locks.mutex(key(nth)).lock()?);
         }

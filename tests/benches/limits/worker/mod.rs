@@ -1,95 +1,43 @@
-//! Other processes: this binary, started again with a hidden argument. One line of order, one line of answer.
+//! Other processes: this binary, started again with a hidden argument. Its kinds:
 //!
-//! A worker lives until its stdin ends, so it never outlives this process. Its kinds:
-//!
-//! 1. `ring.rs`: contends for one lock with other workers, with a hold and a pause.
+//! 1. `ring`, shared with other benches: contends for one lock with other workers, with a hold and a pause.
 //! 2. `crowd.rs`: threads of one process that want one lock.
 //! 3. `guards.rs`: holds many guards.
 //! 4. `holder.rs`: holds locks until it is killed.
-//! 5. `child.rs`: the worker's own main function.
+//! 5. `pairs` and `raw-pairs`: for `strace` and `perf`.
 
-pub(crate) mod child;
 pub(crate) mod crowd;
 pub(crate) mod guards;
 pub(crate) mod holder;
-pub(crate) mod ring;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
-use std::{env, thread};
+use redlock_tests::bench::raw::RawLock;
+use redlock_tests::bench::{Outcome, client, ring};
 
-use crate::Outcome;
-
-/// The argument that makes a worker of this binary.
-pub(crate) const HIDDEN: &str = "--worker";
-
-/// A worker process, as its parent sees it.
-pub(crate) struct Worker {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: Receiver<String>,
-}
-
-impl Worker {
-    pub(crate) fn start(kind: &str, args: &[String]) -> Outcome<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .args([HIDDEN, kind])
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let orders = child.stdin.take();
-        let stdout = child.stdout.take().ok_or("stdout is piped")?;
-        let (tell, answers) = channel();
-        // Ends with the child's stdout.
-        thread::spawn(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
-        });
-        Ok(Self { child, orders, answers })
-    }
-
-    pub(crate) fn order(&mut self, order: &str) -> Outcome<()> {
-        let orders = self.orders.as_mut().ok_or("the worker takes no orders")?;
-        Ok(writeln!(orders, "{order}")?)
-    }
-
-    /// Ends it by SIGKILL.
-    pub(crate) fn kill(&mut self) -> Outcome<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
-    /// The answer to the last order.
-    pub(crate) fn answer(&mut self, within: Duration) -> Outcome<Vec<u64>> {
-        let line = self.answers.recv_timeout(within).map_err(|_| format!("a worker did not answer in {within:?}"))?;
-        match line.split_once(' ') {
-            Some(("ok", numbers)) => numbers.split(' ').map(|number| Ok(number.parse()?)).collect(),
-            _ => Err(line.into()),
-        }
+/// The main function of a worker.
+pub(crate) fn serve(kind: &str, args: &[String]) -> Outcome<()> {
+    match kind {
+        "ring" => ring::child(args),
+        "crowd" => crowd::child(args),
+        "guards" => guards::child(args),
+        "holder" => holder::child(args),
+        "pairs" => pairs(args),
+        "raw-pairs" => raw_pairs(args),
+        other => Err(format!("no such worker: {other}").into()),
     }
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.orders = None;
-        for _ in 0..200 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        _ = self.child.kill();
-        _ = self.child.wait();
+/// For `strace -c` and `perf`, by hand: `limits --worker pairs N URL…` locks and unlocks N times.
+fn pairs(args: &[String]) -> Outcome<()> {
+    let (count, urls) = args.split_first().ok_or("how many?")?;
+    let mutex = client(urls).build()?.mutex("pairs");
+    for _ in 0..count.parse()? {
+        mutex.lock()?.unlock()?;
     }
+    Ok(())
 }
 
-/// Gives all workers an order, then gathers the answers.
-pub(crate) fn ask_all(workers: &mut [Worker], order: &str, within: Duration) -> Outcome<Vec<Vec<u64>>> {
-    for worker in &mut *workers {
-        worker.order(order)?;
-    }
-    workers.iter_mut().map(|worker| worker.answer(within)).collect()
+/// The same of the raw limit.
+fn raw_pairs(args: &[String]) -> Outcome<()> {
+    let (count, urls) = args.split_first().ok_or("how many?")?;
+    RawLock::open(urls, "raw-pairs")?.pairs(count.parse()?, &mut Vec::new())
 }

@@ -7,17 +7,17 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{Outcome, clock};
+use super::{Outcome, clock};
 
 /// Delays the way to several servers, until it is dropped.
-pub(crate) struct Delay {
+#[derive(Debug)]
+pub struct Delay {
     addrs: Vec<SocketAddr>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -32,7 +32,8 @@ struct Link {
 }
 
 impl Delay {
-    pub(crate) fn start(servers: &[SocketAddr], delay: Duration) -> Outcome<Self> {
+    /// Each of these servers gets an address at which its requests are late by so much.
+    pub fn start(servers: &[SocketAddr], delay: Duration) -> Outcome<Self> {
         let mut doors = Vec::new();
         for server in servers {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -46,7 +47,8 @@ impl Delay {
         Ok(Self { addrs, stop: Some(stop), thread: Some(thread) })
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
+    /// The addresses, in the order of the servers.
+    pub fn urls(&self) -> Vec<String> {
         self.addrs.iter().map(|addr| format!("redis://{addr}/")).collect()
     }
 }
@@ -62,7 +64,8 @@ impl Drop for Delay {
 
 fn run(doors: &[(TcpListener, SocketAddr)], delay: u64, stopped: &UnixStream) {
     // The default slack of timers would add 50 us to each delay.
-    _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     let mut links: Vec<Link> = Vec::new();
     loop {
         let due = links.iter().filter_map(|link| Some(link.lane.front()?.0)).min();

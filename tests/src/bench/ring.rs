@@ -3,12 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis::cmd;
 use redlock_sync::Mutex;
 
-use super::{Worker, ask_all, child};
-use crate::raw::RawRing;
-use crate::stats::{float, jain, p50_us};
-use crate::{Outcome, client, clock};
+use super::raw::RawRing;
+use super::stats::{float, jain, p50_us};
+use super::worker::{Worker, answer_orders, ask_all};
+use super::{Outcome, client, clock};
+use crate::Server;
 
 /// How much longer than its block a worker may wait for the lock, which is an error then.
 const GRACE: Duration = Duration::from_secs(15);
@@ -17,37 +19,58 @@ const LEAD: Duration = Duration::from_millis(50);
 
 /// How a lock is used in a block.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Use {
-    pub(crate) block: Duration,
-    pub(crate) hold: Duration,
-    pub(crate) pause: Duration,
+pub struct Use {
+    /// How long it is used at all.
+    pub block: Duration,
+    /// How long a holder keeps it.
+    pub hold: Duration,
+    /// How long a holder does without it afterwards.
+    pub pause: Duration,
+}
+
+impl Use {
+    /// A short block that does not count.
+    #[must_use]
+    pub fn warm_up(self) -> Self {
+        Self { block: Duration::from_millis(300), ..self }
+    }
 }
 
 /// What came out of a block.
 #[derive(Debug)]
-pub(crate) struct Block {
-    pub(crate) per_second: f64,
+pub struct Block {
+    /// How many acquisitions.
+    pub per_second: f64,
     /// From the moment before a release to the moment at which the next holder knows, p50 in microseconds.
-    pub(crate) gap_us: f64,
-    pub(crate) jain: f64,
-    /// The longest that anybody waited, in milliseconds; those count that still waited at the end.
-    pub(crate) longest_wait_ms: f64,
-    /// The longest time in which nobody got the lock, in milliseconds.
-    pub(crate) stall_ms: f64,
-    pub(crate) acquisitions: usize,
+    pub gap_us: f64,
+    /// Jain's index over the acquisitions of each process.
+    pub jain: f64,
+    /// The longest wait of any process, in milliseconds; those count that still waited at the end.
+    pub longest_wait_ms: f64,
+    /// The longest time without a new holder, in milliseconds.
+    pub stall_ms: f64,
+    /// How many there were.
+    pub acquisitions: usize,
 }
 
 /// The processes.
-pub(crate) struct Ring(Vec<Worker>);
+#[derive(Debug)]
+pub struct Ring(Vec<Worker>);
 
 impl Ring {
-    pub(crate) fn start(processes: usize, key: &str, urls: &[String]) -> Outcome<Self> {
+    /// Workers of the kind `ring`, of which [`child`] is the main function.
+    pub fn start(processes: usize, key: &str, urls: &[String]) -> Outcome<Self> {
         let args = [&[key.to_owned()], urls].concat();
         (0..processes).map(|_| Worker::start("ring", &args)).collect::<Outcome<_>>().map(Self)
     }
 
+    /// Of workers that [`contend`] on the same key.
+    pub fn of(workers: Vec<Worker>) -> Self {
+        Self(workers)
+    }
+
     /// Runs a block with the library (`ours`) or with the token (`raw`), which has to lie in its list.
-    pub(crate) fn block(&mut self, kind: &str, wanted: Use) -> Outcome<Block> {
+    pub fn block(&mut self, kind: &str, wanted: Use) -> Outcome<Block> {
         let start = clock::now() + clock::nanos(LEAD);
         let end = start + clock::nanos(wanted.block);
         let order = format!("{kind} {start} {end} {} {}", clock::nanos(wanted.hold), clock::nanos(wanted.pause));
@@ -118,25 +141,30 @@ impl Contended for Ours {
     }
 }
 
-/// The contender's own main function.
-pub(super) fn child(args: &[String]) -> Outcome<()> {
+/// The contender's own main function: `KEY URL…`.
+pub fn child(args: &[String]) -> Outcome<()> {
     let (key, urls) = args.split_first().ok_or("a ring needs a key")?;
-    let mut raw = RawRing::open(&urls[0], &list_of(key))?;
-    let mut ours = Ours { mutex: client(urls).build()?.mutex(key), guard: None };
-    child::answer_orders(|words| {
-        let contended: &mut dyn Contended = if words[0] == "raw" { &mut raw } else { &mut ours };
+    contend(&client(urls).build()?.mutex(key), key, &urls[0])
+}
+
+/// Contends for this lock, or for the token beside it, as orders say.
+pub fn contend(mutex: &Mutex, key: &str, url: &str) -> Outcome<()> {
+    answer_orders(|words| {
         let numbers = words[1..].iter().map(|word| Ok(word.parse()?)).collect::<Outcome<Vec<u64>>>()?;
-        contend(contended, &numbers)
+        match words[0] {
+            "raw" => take_turns(&mut RawRing::open(url, &list_of(key))?, &numbers),
+            _ => take_turns(&mut Ours { mutex: mutex.clone(), guard: None }, &numbers),
+        }
     })
 }
 
 /// The list that the token of a raw ring lies in.
-pub(crate) fn list_of(key: &str) -> String {
+fn list_of(key: &str) -> String {
     format!("{key}:raw")
 }
 
 /// Answers how long the last wait was that the end of the block cut, then three moments for each turn: wanted, got, given up.
-fn contend(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64>> {
+fn take_turns(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64>> {
     let &[start, end, hold, pause] = numbers else { return Err("four numbers".into()) };
     let (hold, pause) = (Duration::from_nanos(hold), Duration::from_nanos(pause));
     let mut turns = vec![0];
@@ -162,5 +190,42 @@ fn contend(contended: &mut dyn Contended, numbers: &[u64]) -> Outcome<Vec<u64>> 
         if !pause.is_zero() {
             thread::sleep(pause);
         }
+    }
+}
+
+/// A server and the processes that contend on it.
+#[derive(Debug)]
+pub struct Field {
+    /// On which they meet.
+    pub server: Server,
+    key: String,
+    ring: Ring,
+}
+
+impl Field {
+    /// So many processes, started as `start` says: by the key, and the number of the process.
+    pub fn start(
+        server: Server,
+        processes: usize,
+        key: &str,
+        start: impl Fn(&Server, usize) -> Outcome<Worker>,
+    ) -> Outcome<Self> {
+        let workers = (0..processes).map(|i| start(&server, i)).collect::<Outcome<_>>()?;
+        Ok(Self { server, key: key.to_owned(), ring: Ring::of(workers) })
+    }
+
+    /// A block with a token in a list.
+    pub fn raw(&mut self, wanted: Use) -> Outcome<Block> {
+        let list = list_of(&self.key);
+        self.server.del(&list);
+        self.server.ask::<()>(cmd("LPUSH").arg(&list).arg("token"));
+        let block = self.ring.block("raw", wanted);
+        self.server.del(&list);
+        block
+    }
+
+    /// A block with the library's lock.
+    pub fn ours(&mut self, wanted: Use) -> Outcome<Block> {
+        self.ring.block("ours", wanted)
     }
 }

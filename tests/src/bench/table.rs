@@ -2,33 +2,40 @@
 
 use std::fmt::Write;
 
-use crate::stats::{Rounds, median, spread};
+use super::stats::{Rounds, median, spread};
 
 /// What has to be reached.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Bar {
+pub enum Bar {
     /// Nothing: the line is there to explain another one.
     None,
     /// Ours over raw.
     RatioAtMost(f64),
+    /// Ours over raw.
     RatioAtLeast(f64),
     /// Ours.
     AtMost(f64),
+    /// Ours.
     AtLeast(f64),
 }
 
 /// One line: one figure of a row.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
-    pub(crate) measure: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) rounds: Rounds,
-    pub(crate) bar: Bar,
+pub struct Line {
+    /// What is measured.
+    pub measure: String,
+    /// In what.
+    pub unit: &'static str,
+    /// What came out.
+    pub rounds: Rounds,
+    /// What has to come out.
+    pub bar: Bar,
 }
 
 impl Line {
-    pub(crate) fn new(measure: &'static str, unit: &'static str, rounds: Rounds, bar: Bar) -> Self {
-        Self { measure, unit, rounds, bar }
+    /// A line.
+    pub fn new(measure: impl Into<String>, unit: &'static str, rounds: Rounds, bar: Bar) -> Self {
+        Self { measure: measure.into(), unit, rounds, bar }
     }
 
     /// What is held against the bar, in each round.
@@ -41,7 +48,7 @@ impl Line {
     }
 
     /// Whether the median reaches the bar; none where there is no bar.
-    pub(crate) fn met(&self) -> Option<bool> {
+    pub fn met(&self) -> Option<bool> {
         let value = median(&self.judged());
         match self.bar {
             Bar::None => None,
@@ -73,12 +80,12 @@ impl Line {
     }
 
     /// The line as text, in columns.
-    pub(crate) fn text(&self, row: &str) -> String {
+    pub fn text(&self, row: &str) -> String {
         let (low, high) = spread(&self.judged());
         let met = self.met().map_or("", |met| if met { "met" } else { "NOT MET" });
         format_row([
             row,
-            self.measure,
+            &self.measure,
             &self.with_unit(median(&self.rounds.ours)),
             &self.raw().map_or(String::new(), |raw| self.with_unit(raw)),
             &self.ratio().map_or(String::new(), short),
@@ -89,14 +96,14 @@ impl Line {
     }
 
     /// The line as a JSON object.
-    pub(crate) fn json(&self, row: &str) -> String {
+    pub fn json(&self, row: &str) -> String {
         let (low, high) = spread(&self.judged());
         let met = self.met().map_or("null".to_owned(), |met| met.to_string());
         format!(
             "{{\"row\":{},\"measure\":{},\"unit\":{},\"value\":{},\"raw\":{},\"ratio\":{},\"low\":{},\"high\":{},\
              \"bar\":{},\"met\":{met}}}",
             quoted(row),
-            quoted(self.measure),
+            quoted(&self.measure),
             quoted(self.unit),
             number(median(&self.rounds.ours)),
             self.raw().map_or("null".to_owned(), number),
@@ -109,7 +116,7 @@ impl Line {
 }
 
 /// The names of the columns.
-pub(crate) fn head() -> String {
+pub fn head() -> String {
     let names = ["row", "measure", "ours", "raw", "ours/raw", "spread", "bar", "met"];
     format!("{}\n{}", format_row(names), format_row(["---"; 8]))
 }
@@ -145,7 +152,7 @@ fn number(value: f64) -> String {
 }
 
 /// A JSON string.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut result = String::from("\"");
     for letter in text.chars() {
         match letter {

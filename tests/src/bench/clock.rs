@@ -6,17 +6,17 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     read(ClockId::Monotonic)
 }
 
 /// Nanoseconds of processor time that this process has used.
-pub(crate) fn process_cpu() -> u64 {
+pub fn process_cpu() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
 /// Nanoseconds of processor time that this thread has used.
-pub(crate) fn thread_cpu() -> u64 {
+pub fn thread_cpu() -> u64 {
     read(ClockId::ThreadCPUTime)
 }
 
@@ -27,12 +27,12 @@ fn read(clock: ClockId) -> u64 {
 }
 
 /// `duration` in nanoseconds.
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a run is shorter than 500 years")
 }
 
 /// Sleeps until this moment of [`now`].
-pub(crate) fn sleep_until(moment: u64) {
+pub fn sleep_until(moment: u64) {
     let now = now();
     if moment > now {
         thread::sleep(Duration::from_nanos(moment - now));

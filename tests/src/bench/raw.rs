@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, Connection, IntoConnectionInfo, ProtocolVersion, Value, cmd};
 
-use crate::{Outcome, clock};
+use super::{Outcome, clock};
 
 const ACQUIRE: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])";
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
@@ -23,10 +23,11 @@ const LEASE_MS: u64 = 30_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One bare connection.
-pub(crate) struct Wire(Connection);
+pub struct Wire(Connection);
 
 impl Wire {
-    pub(crate) fn open(url: &str) -> Outcome<Self> {
+    /// Connects.
+    pub fn open(url: &str) -> Outcome<Self> {
         let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2).set_skip_set_lib_name();
         let connection = Client::open(info.set_redis_settings(settings))?.get_connection_with_timeout(PATIENCE)?;
@@ -35,15 +36,18 @@ impl Wire {
         Ok(Self(connection))
     }
 
-    pub(crate) fn send(&mut self, packed: &[u8]) -> Outcome<()> {
+    /// Sends a packed command.
+    pub fn send(&mut self, packed: &[u8]) -> Outcome<()> {
         Ok(self.0.send_packed_command(packed)?)
     }
 
-    pub(crate) fn receive(&mut self) -> Outcome<Value> {
+    /// The next reply; an error that the server tells is an error here.
+    pub fn receive(&mut self) -> Outcome<Value> {
         Ok(self.0.recv_response()?.extract_error()?)
     }
 
-    pub(crate) fn call(&mut self, packed: &[u8]) -> Outcome<Value> {
+    /// Sends a command and waits for its reply.
+    pub fn call(&mut self, packed: &[u8]) -> Outcome<Value> {
         self.send(packed)?;
         self.receive()
     }
@@ -55,19 +59,21 @@ impl Wire {
     }
 }
 
-pub(crate) fn packed(command: &Cmd) -> Vec<u8> {
+/// The bytes of a command.
+pub fn packed(command: &Cmd) -> Vec<u8> {
     command.get_packed_command()
 }
 
 /// The raw lock on one key, on one node or on several.
-pub(crate) struct RawLock {
+pub struct RawLock {
     wires: Vec<Wire>,
     acquire: Vec<u8>,
     release: Vec<u8>,
 }
 
 impl RawLock {
-    pub(crate) fn open(urls: &[String], key: &str) -> Outcome<Self> {
+    /// Connects to each of these.
+    pub fn open(urls: &[String], key: &str) -> Outcome<Self> {
         let mut wires = urls.iter().map(|url| Wire::open(url)).collect::<Outcome<Vec<_>>>()?;
         let lease = LEASE_MS.to_string();
         let (mut acquire, mut release) = (Vec::new(), Vec::new());
@@ -79,21 +85,23 @@ impl RawLock {
     }
 
     /// Acquire and release: writes to all, then reads from all.
-    pub(crate) fn pair(&mut self) -> Outcome<()> {
+    pub fn pair(&mut self) -> Outcome<()> {
         self.acquire()?;
         self.release()
     }
 
-    pub(crate) fn acquire(&mut self) -> Outcome<()> {
+    /// Takes it; that it is taken is an error.
+    pub fn acquire(&mut self) -> Outcome<()> {
         round(&mut self.wires, &self.acquire, &Value::Okay)
     }
 
-    pub(crate) fn release(&mut self) -> Outcome<()> {
+    /// Gives it up.
+    pub fn release(&mut self) -> Outcome<()> {
         round(&mut self.wires, &self.release, &Value::Int(1))
     }
 
     /// Takes the time of each of `n` pairs.
-    pub(crate) fn pairs(&mut self, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
+    pub fn pairs(&mut self, n: usize, samples: &mut Vec<u64>) -> Outcome<()> {
         for _ in 0..n {
             let start = clock::now();
             self.pair()?;
@@ -117,30 +125,32 @@ fn round(wires: &mut [Wire], call: &[u8], expected: &Value) -> Outcome<()> {
 }
 
 /// A token in a list, that whoever pops it holds.
-pub(crate) struct RawRing {
+pub struct RawRing {
     wire: Wire,
     pop: Vec<u8>,
     push: Vec<u8>,
 }
 
 impl RawRing {
-    pub(crate) fn open(url: &str, list: &str) -> Outcome<Self> {
+    /// Connects.
+    pub fn open(url: &str, list: &str) -> Outcome<Self> {
         let pop = packed(cmd("BLPOP").arg(list).arg(5));
         Ok(Self { wire: Wire::open(url)?, pop, push: packed(cmd("LPUSH").arg(list).arg(TOKEN)) })
     }
 
     /// Waits for the token; false when it did not come within five seconds.
-    pub(crate) fn pop(&mut self) -> Outcome<bool> {
+    pub fn pop(&mut self) -> Outcome<bool> {
         Ok(self.wire.call(&self.pop)? != Value::Nil)
     }
 
-    pub(crate) fn push(&mut self) -> Outcome<()> {
+    /// Passes the token on.
+    pub fn push(&mut self) -> Outcome<()> {
         self.wire.call(&self.push).map(drop)
     }
 }
 
 /// The processor time, in per cent of one core, of a thread that does nothing but extend a lock so many times per second.
-pub(crate) fn extending_cpu(url: &str, per_second: u32, span: Duration) -> Outcome<f64> {
+pub fn extending_cpu(url: &str, per_second: u32, span: Duration) -> Outcome<f64> {
     let mut lock = RawLock::open(&[url.to_owned()], "raw-extend")?;
     lock.acquire()?;
     let wire = &mut lock.wires[0];
@@ -156,5 +166,5 @@ pub(crate) fn extending_cpu(url: &str, per_second: u32, span: Duration) -> Outco
     }
     let used = clock::thread_cpu() - before;
     lock.release()?;
-    Ok(crate::stats::float(used) / crate::stats::float(end - start) * 100.0)
+    Ok(super::stats::float(used) / super::stats::float(end - start) * 100.0)
 }

@@ -1,0 +1,151 @@
+//! Threads that lock and unlock, and what became of it.
+
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Mutex};
+use redlock_tests::bench::raw::RawLock;
+use redlock_tests::bench::stats::float;
+use redlock_tests::bench::{Outcome, clock};
+
+/// How often a thread locks and unlocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pace {
+    pub(crate) hold: Duration,
+    pub(crate) pause: Duration,
+}
+
+/// What a thread does again and again.
+pub(crate) trait Cycle: Send {
+    /// Takes a lock, holds it, and gives it up; the time that this took without the hold.
+    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>>;
+}
+
+impl Cycle for Mutex {
+    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
+        let start = clock::now();
+        let took = || {
+            let guard = self.lock()?;
+            let got = clock::now();
+            sleep(hold);
+            let given = clock::now();
+            guard.unlock()?;
+            Ok(clock::now() - given + got - start)
+        };
+        Ok(took())
+    }
+}
+
+impl Cycle for RawLock {
+    fn once(&mut self, hold: Duration) -> Outcome<Result<u64, Error>> {
+        let start = clock::now();
+        self.acquire()?;
+        let got = clock::now();
+        sleep(hold);
+        let given = clock::now();
+        self.release()?;
+        Ok(Ok(clock::now() - given + got - start))
+    }
+}
+
+/// A pause of zero is none: the scheduler is not asked.
+fn sleep(span: Duration) {
+    if !span.is_zero() {
+        thread::sleep(span);
+    }
+}
+
+/// What came of a load.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Of each pair that went well: when it ended, and how long it took.
+    pairs: Vec<(u64, u64)>,
+    /// Locks that were lost while they were held.
+    pub(crate) lost: u64,
+    /// Releases that were not confirmed.
+    pub(crate) unconfirmed: u64,
+    /// Everything else.
+    pub(crate) errors: u64,
+    /// What the first of all errors said.
+    pub(crate) first: Option<String>,
+}
+
+impl Tally {
+    /// Adds what a pair came to.
+    pub(crate) fn count(&mut self, outcome: Result<u64, Error>) {
+        let error = match outcome {
+            Ok(took) => return self.pairs.push((clock::now(), took)),
+            Err(error) => error,
+        };
+        match &error {
+            Error::Lost { .. } => self.lost += 1,
+            Error::Unconfirmed { .. } => self.unconfirmed += 1,
+            _ => self.errors += 1,
+        }
+        self.first.get_or_insert_with(|| error.to_string());
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.pairs.extend(other.pairs);
+        self.lost += other.lost;
+        self.unconfirmed += other.unconfirmed;
+        self.errors += other.errors;
+        self.first = self.first.take().or(other.first);
+    }
+
+    /// Only what went wrong.
+    pub(crate) fn without_pairs(mut self) -> Self {
+        self.pairs = Vec::new();
+        self
+    }
+
+    /// Pairs per second that ended between two moments.
+    pub(crate) fn per_second(&self, start: u64, end: u64) -> f64 {
+        let count = self.pairs.iter().filter(|(at, _)| (start..end).contains(at)).count();
+        float(count as u64) / (float(end - start) / 1e9)
+    }
+
+    /// How long each pair took, in nanoseconds.
+    pub(crate) fn took(&self) -> Vec<u64> {
+        self.pairs.iter().map(|(_, took)| *took).collect()
+    }
+
+    /// Tells what went wrong, once for each load: the table has numbers only.
+    pub(crate) fn tell(&self, load: &str) {
+        if let Some(first) = &self.first {
+            let Self { lost, unconfirmed, errors, .. } = self;
+            eprintln!("{load}: {lost} lost, {unconfirmed} unconfirmed, {errors} other errors; first: {first}");
+        }
+    }
+}
+
+/// When threads that are started now can begin together.
+pub(crate) fn start_of(threads: usize) -> u64 {
+    clock::now() + 2_000_000 + 100_000 * threads as u64
+}
+
+/// Each of the crew repeats its cycle from `start` to `end`. Who is in the middle of it then, ends it.
+pub(crate) fn run<C: Cycle>(crew: &mut [C], pace: Pace, start: u64, end: u64) -> Outcome<Tally> {
+    let work = |member: &mut C| -> Outcome<Tally> {
+        let mut tally = Tally::default();
+        clock::sleep_until(start);
+        while clock::now() < end {
+            tally.count(member.once(pace.hold)?);
+            sleep(pace.pause);
+        }
+        Ok(tally)
+    };
+    all(crew, work)?.into_iter().try_fold(Tally::default(), |mut sum, part| {
+        sum.add(part?);
+        Ok(sum)
+    })
+}
+
+/// A thread for each.
+pub(crate) fn all<C: Send, T: Send>(crew: &mut [C], work: impl Fn(&mut C) -> T + Sync) -> Outcome<Vec<T>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let running: Vec<_> = crew.iter_mut().map(|member| scope.spawn(move || work(member))).collect();
+        running.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".into())).collect()
+    })
+}

@@ -1,0 +1,48 @@
+//! Hundreds of threads that work under a lock of their own: what a blocking service has.
+
+use std::time::Duration;
+
+use redlock_tests::bench::stats::Rounds;
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan};
+
+use super::{connections, none};
+use crate::crew::{Pace, Tally};
+use crate::sides::Sides;
+use crate::witness::Witnesses;
+
+const ROUNDS: usize = 3;
+const RAW: Duration = Duration::from_millis(800);
+const OURS: Duration = Duration::from_millis(2500);
+/// Of locks that are held beside it: not longer, so that a client that starves its renewals for one block is found out.
+const LEASE: Duration = Duration::from_secs(3);
+/// How each of them works: hold and pause let a thread have 25 locks per second.
+pub(super) const WORK: Pace = Pace { hold: Duration::from_millis(20), pause: Duration::from_millis(20) };
+
+pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
+    let mut lines = Vec::new();
+    for threads in [600, 1000] {
+        lines.extend(crowd(plan, threads)?);
+    }
+    Ok(lines)
+}
+
+fn crowd(plan: Plan, threads: usize) -> Outcome<Vec<Line>> {
+    let mut sides = Sides::start(1, threads, None)?;
+    let witnesses = Witnesses::take(&sides.ours.locks, LEASE)?;
+    let (mut rate, mut sum) = (Rounds::default(), Tally::default());
+    for _ in 0..ROUNDS {
+        let (of_raw, _) = sides.raw(WORK, plan.span(RAW))?;
+        let (of_ours, tally) = sides.ours.block(WORK, plan.span(OURS))?;
+        rate.push(of_ours, of_raw);
+        sum.add(tally.without_pairs());
+    }
+    sum.tell("crowd");
+    let lost = sum.lost + witnesses.lost();
+    connections::note("crowd", sides.ours.census.most()?);
+    Ok(vec![
+        Line::new(format!("{threads} threads (hold, pause: {}/s)", 25 * threads), "/s", rate, Bar::RatioAtLeast(0.7)),
+        none(format!("{threads} threads, leases lost"), lost),
+        none(format!("{threads} threads, other errors"), sum.errors + sum.unconfirmed),
+    ])
+}

@@ -1,0 +1,47 @@
+//! The rows of the table.
+
+mod connections;
+mod crowd;
+mod drops;
+mod fanout;
+mod handover;
+mod idle;
+mod mixed;
+mod order;
+mod slow;
+mod stopped;
+mod threads;
+mod trylocks;
+mod twohang;
+mod wakes;
+
+use redlock_tests::bench::stats::{Rounds, float};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Row, row};
+
+pub(crate) const ROWS: &[Row] = &[
+    row("threads", "1, 8, 32, 128 threads with a key each, no hold, one node", threads::run),
+    row("fanout", "32 threads with a key each, no hold, five nodes", fanout::run),
+    row("crowd", "600 and 1 000 threads with a key each, hold 20 ms, pause 20 ms", crowd::run),
+    row("stopped", "200 such threads, the server stopped for 3 s", stopped::run),
+    row("drops", "100 guards dropped while the server hangs", drops::run),
+    row("trylocks", "500 threads try_lock free locks at once, 10 ms round trip", trylocks::run),
+    row("slow", "300 threads with a key each, no hold, 10 ms round trip", slow::run),
+    row("wakes", "threads that wait for a key each, of which one is freed each 5 ms", wakes::run),
+    row("idle", "400 and 1 000 threads that only wait", idle::run),
+    row("mixed", "one key, three processes, one of them with 16 other waits", mixed::run),
+    row("order", "one key, 30 clients: who is served before whom", order::run),
+    row("handover", "4 processes, one key, hold 1 ms, no pause", handover::run),
+    row("twohang", "two of three nodes hang while a waiter arrives", twohang::run),
+    row("connections", "the most connections of one client to a node in each of the rows above", connections::run),
+];
+
+/// A line of one number.
+fn alone(measure: impl Into<String>, unit: &'static str, value: f64, bar: Bar) -> Line {
+    Line::new(measure, unit, Rounds::alone(vec![value]), bar)
+}
+
+/// A count that has to be zero.
+fn none(measure: impl Into<String>, count: u64) -> Line {
+    alone(measure, "", float(count), Bar::AtMost(0.0))
+}

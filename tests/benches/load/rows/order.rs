@@ -1,0 +1,73 @@
+//! One key and many clients that come one after the other, while it is held: they are to be served as they came.
+
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::Mutex;
+use redlock_tests::Server;
+use redlock_tests::bench::stats::{Rounds, float};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan, client, clock};
+
+use super::connections;
+use crate::census::{Census, as_user, register};
+
+const CLIENTS: usize = 30;
+/// So far apart that nothing can change their order on the way.
+const APART: Duration = Duration::from_millis(20);
+/// All together take longer than any part of the queue may live.
+const HOLD: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 2;
+
+pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
+    let server = Server::start();
+    let census = Census::start(&server)?;
+    let clients = (0..CLIENTS).map(|nth| one(&server, nth)).collect::<Outcome<Vec<_>>>()?;
+    let (mut all, mut most) = (Vec::new(), Vec::new());
+    for _ in 0..if plan.quick { 1 } else { ROUNDS } {
+        let overtaken = overtaken(&round(&clients, plan.span(HOLD))?);
+        all.push(float(overtaken.iter().sum()));
+        most.push(float(overtaken.iter().copied().max().unwrap_or(0)));
+    }
+    connections::note("order", census.most()?);
+    Ok(vec![
+        Line::new("overtakings", "", Rounds::alone(all), Bar::AtMost(0.0)),
+        Line::new("most of one client", "", Rounds::alone(most), Bar::None),
+    ])
+}
+
+fn one(server: &Server, nth: usize) -> Outcome<Mutex> {
+    let user = format!("ours{nth}");
+    register(server, &user);
+    let mutex = client(&[as_user(&server.url(), &user)]).build()?.mutex("order");
+    mutex.lock()?.unlock()?;
+    Ok(mutex)
+}
+
+/// When each of them was served, in the order of their arrival.
+fn round(clients: &[Mutex], hold: Duration) -> Outcome<Vec<u64>> {
+    let first = clients[0].lock()?;
+    thread::scope(|scope| {
+        let wait = |mutex: &Mutex| -> Outcome<u64> {
+            let guard = mutex.lock()?;
+            let got = clock::now();
+            thread::sleep(hold);
+            guard.unlock()?;
+            Ok(got)
+        };
+        let mut waiting = Vec::new();
+        for mutex in &clients[1..] {
+            waiting.push(scope.spawn(move || wait(mutex)));
+            thread::sleep(APART);
+        }
+        thread::sleep(hold);
+        first.unlock()?;
+        waiting.into_iter().map(|thread| thread.join().map_err(|_| "a waiter panicked")?).collect()
+    })
+}
+
+/// How many later comers were served before each.
+fn overtaken(served: &[u64]) -> Vec<u64> {
+    let before = |(nth, at): (usize, &u64)| served[nth..].iter().filter(|later| *later < at).count() as u64;
+    served.iter().enumerate().map(before).collect()
+}

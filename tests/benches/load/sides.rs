@@ -1,0 +1,87 @@
+//! The two sides of a load: bare connections, and threads of one client.
+
+use std::time::Duration;
+
+use redlock_sync::{Mutex, Redlock};
+use redlock_tests::bench::delay::Delay;
+use redlock_tests::bench::raw::RawLock;
+use redlock_tests::bench::{Outcome, clock};
+use redlock_tests::{Server, servers};
+
+use crate::census::{Census, as_user, register};
+use crate::crew::{Pace, Tally, run, start_of};
+
+/// Both sides, on the same servers.
+pub(crate) struct Sides {
+    pub(crate) raw: Vec<RawLock>,
+    pub(crate) ours: Ours,
+    /// Behind a delay each side has servers of its own: the connections that rest would make a proxy slower for the other side.
+    _aside: Option<Place>,
+}
+
+impl Sides {
+    /// So many threads, each with a key of its own, on so many nodes, which may be far away.
+    pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
+        let ours = Ours::start(nodes, threads, delay)?;
+        let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
+        let plain = || ours.place.servers.iter().map(Server::url).collect();
+        let urls = aside.as_ref().map_or_else(plain, |place| place.urls.clone());
+        let raw = (0..threads).map(|i| RawLock::open(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
+        Ok(Self { raw, ours, _aside: aside })
+    }
+
+    /// Pairs per second of bare connections.
+    pub(crate) fn raw(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
+        block(&mut self.raw, pace, span)
+    }
+}
+
+/// Threads of one client, each with a key of its own.
+pub(crate) struct Ours {
+    pub(crate) locks: Redlock,
+    pub(crate) mutexes: Vec<Mutex>,
+    pub(crate) census: Census,
+    pub(crate) place: Place,
+}
+
+impl Ours {
+    pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
+        let place = Place::start(nodes, delay)?;
+        let locks = Redlock::builder().nodes(&place.urls).build()?;
+        let mutexes = (0..threads).map(|i| locks.mutex(format!("ours:{i}"))).collect();
+        Ok(Self { locks, mutexes, census: Census::start(&place.servers[0])?, place })
+    }
+
+    pub(crate) fn block(&mut self, pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
+        block(&mut self.mutexes, pace, span)
+    }
+}
+
+fn block<C: crate::crew::Cycle>(crew: &mut [C], pace: Pace, span: Duration) -> Outcome<(f64, Tally)> {
+    let start = start_of(crew.len());
+    let end = start + clock::nanos(span);
+    let tally = run(crew, pace, start, end)?;
+    Ok((tally.per_second(start, end), tally))
+}
+
+/// Servers, and the way to them.
+pub(crate) struct Place {
+    pub(crate) servers: Vec<Server>,
+    /// By which a client is counted.
+    pub(crate) urls: Vec<String>,
+    _delay: Option<Delay>,
+}
+
+impl Place {
+    pub(crate) fn start(nodes: usize, delay: Option<Duration>) -> Outcome<Self> {
+        let servers = servers(nodes);
+        for server in &servers {
+            register(server, "ours");
+        }
+        let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
+        let delay = delay.map(|delay| Delay::start(&addrs, delay)).transpose()?;
+        let plain = delay.as_ref().map_or_else(|| servers.iter().map(Server::url).collect(), Delay::urls);
+        let urls = plain.iter().map(|url| as_user(url, "ours")).collect();
+        Ok(Self { servers, urls, _delay: delay })
+    }
+}

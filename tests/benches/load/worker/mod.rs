@@ -1,0 +1,27 @@
+//! Other processes: this binary, started again with a hidden argument. Its kinds:
+//!
+//! 1. `ring`, shared with other benches: contends for one lock with other workers, with a hold and a pause.
+//! 2. `busy-ring`: the same, while other threads of it wait for other locks.
+//! 3. `waiters.rs`: threads that only wait.
+
+pub(crate) mod waiters;
+
+use redlock_tests::bench::{Outcome, client, ring};
+
+/// The main function of a worker.
+pub(crate) fn serve(kind: &str, args: &[String]) -> Outcome<()> {
+    match kind {
+        "ring" => ring::child(args),
+        "busy-ring" => busy_ring(args),
+        "waiters" => waiters::child(args),
+        other => Err(format!("no such worker: {other}").into()),
+    }
+}
+
+/// `THREADS KEY URL`.
+fn busy_ring(args: &[String]) -> Outcome<()> {
+    let [threads, key, url] = args else { return Err("how many wait, for what, where?".into()) };
+    let locks = client(std::slice::from_ref(url)).build()?;
+    waiters::wait(&locks, threads.parse()?);
+    ring::contend(&locks.mutex(key.as_str()), key, url)
+}
