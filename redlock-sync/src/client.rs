@@ -16,8 +16,8 @@ use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::quorum::Quorum;
 use crate::reentry::{self, Mine};
 
-/// Most connections to one node: what a server admits by default, and room for them is made in advance.
-const MAX_CONNECTIONS: u32 = 10_000;
+/// Most lines of a client: room for them is made in advance, and more than a few bring nothing.
+const MAX_CONNECTIONS: u32 = 1_000;
 
 /// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
 ///
@@ -345,11 +345,15 @@ impl Builder {
         self
     }
 
-    /// Connections to each node for attempts, 1 to 10 000; default 16. Opened when needed, closed when idle for long. Four more to each
-    /// node are set aside for renewals and releases. More: more threads take locks at the same time without waiting.
+    /// Connections to each node that attempts use, 1 to 1000; default 2. One more is kept for releases and renewals, and one for waiting. They are
+    /// opened when they are needed.
+    ///
+    /// All threads of the client share them: calls that are made while the connections are in use travel together with the next one, up to 64 in a
+    /// packet. So hundreds of threads need no more connections than one. More can help where the way to a server is long and thousands of calls a
+    /// second use it; on a short way they bring nothing.
     ///
     /// ```
-    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(64).build()?;
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn connections(mut self, each: u32) -> Builder {
