@@ -51,6 +51,7 @@ models! {
         a_connection_that_falls_silent
         the_client_ends
         ghosts
+        a_ghost_before_there_is_a_connection
         a_connection_that_rests
     }
 }

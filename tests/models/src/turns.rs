@@ -233,25 +233,28 @@ impl Drop for Wait<'_> {
 
 /// Those who wait, with their channels, for those who push.
 #[derive(Clone)]
-struct Board(Arc<(Mutex<Vec<(u64, Arc<str>)>>, Condvar)>);
+struct Board(Arc<Notes>);
+
+struct Notes {
+    waits: Mutex<Vec<(u64, Arc<str>)>>,
+    changed: Condvar,
+}
 
 impl Board {
     fn new() -> Board {
-        Board(Arc::new((Mutex::new(Vec::new()), Condvar::new())))
+        Board(Arc::new(Notes { waits: Mutex::new(Vec::new()), changed: Condvar::new() }))
     }
 
     fn put(&self, wait: &Wait<'_>, place: Place) {
-        let (waits, changed) = &*self.0;
-        waits.lock().push((wait.number, place.channel));
-        changed.notify_all();
+        self.0.waits.lock().push((wait.number, place.channel));
+        self.0.changed.notify_all();
     }
 
     /// Any of them, once there is one.
     fn take(&self) -> (u64, Arc<str>) {
-        let (waits, changed) = &*self.0;
-        let mut waits = waits.lock();
+        let mut waits = self.0.waits.lock();
         while waits.is_empty() {
-            changed.wait(&mut waits);
+            self.0.changed.wait(&mut waits);
         }
         let any = thread_rng().gen_range(0..waits.len());
         waits.swap_remove(any)
@@ -483,6 +486,23 @@ pub fn ghosts() {
         rig.assert_deaf();
         assert!(rig.turns.channel().is_none(), "the next connection has a new channel");
     }
+}
+
+/// As `ghosts`, while the channel is being subscribed to: that subscription is of no use, and there is another one.
+pub fn a_ghost_before_there_is_a_connection() {
+    let rig = Rig::new();
+    let over = rig.begin();
+    thread::yield_now();
+    let before = rig.turns.channel();
+    rig.turns.haunt(over.number, Box::new(drop));
+    drop(over);
+    let alive = rig.begin();
+    let place = alive.place();
+    assert!(before.is_none_or(|before| before != place.channel), "the ghost is heard again");
+    assert!(rig.push(alive.number, &place.channel));
+    alive.heard();
+    drop(alive);
+    end(&rig);
 }
 
 /// Waits that come and go. Their connection is closed some time after the last one, and made again for the next.
