@@ -136,18 +136,14 @@ impl<L, R> Depot<L, R> {
     pub(super) fn enter(&self, op: &Arc<Op<L, R>>, idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
         let mut queues = self.queues.lock();
         let line = if queues.may_lead(op.is_urgent, self.most_ordinary) { idle() } else { None };
-        match line {
-            Some(line) => {
-                op.take();
-                queues.count_leader(op.is_urgent);
-                drop(queues);
-                Some(self.led(line, op.is_urgent))
-            }
-            None => {
-                queues.of(op.is_urgent).push_back(Arc::clone(op));
-                None
-            }
-        }
+        let Some(line) = line else {
+            queues.of(op.is_urgent).push_back(Arc::clone(op));
+            return None;
+        };
+        op.take();
+        queues.count_leader(op.is_urgent);
+        drop(queues);
+        Some(self.led(line, op.is_urgent))
     }
 
     fn led(&self, line: L, is_urgent: bool) -> Led<'_, L, R> {

@@ -85,8 +85,8 @@ impl Quorum {
     /// Asks one node only, and takes its reply as it is.
     pub(crate) fn ask_one(&self, node: usize, call: &Call, by: Tick) -> Result<Value, Failure> {
         let said = self.say(call, Lane::Reserved, by, &|i| i == node);
-        let none = || Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() };
-        said.results.into_iter().nth(node).unwrap_or_else(|| Err(none()))
+        let silence = || Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() };
+        said.results.into_iter().nth(node).unwrap_or_else(|| Err(silence()))
     }
 
     /// Ends all waits for pushes.

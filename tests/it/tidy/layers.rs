@@ -36,7 +36,7 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 10] = [
+const EDGES: [(&str, &str); 9] = [
     ("token", "sabotage"),
     ("key", "sabotage"),
     ("quorum", "primitive"),

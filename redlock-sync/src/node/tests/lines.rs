@@ -6,7 +6,7 @@ use redlock_tests::{Act, Proxy, Server, eventually};
 use super::*;
 
 fn with_lines(url: String, connections: u32, node_timeout: Duration) -> Nodes {
-    nodes_with(&[url], NodeSettings { connections, node_timeout })
+    nodes_with(&[url], NodeSettings { node_timeout, connections })
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_crowd_shares_a_few_connections() {
                 let (key, token) = (format!("k{i}"), format!("t{i}"));
                 together.wait();
                 for _ in 0..3 {
-                    let taken = ask(first(nodes), &acquire(&key, &token));
-                    assert!(is_yes(&taken) && !taken.ghost, "{taken:?}");
+                    let won = ask(first(nodes), &acquire(&key, &token));
+                    assert!(is_yes(&won) && !won.ghost, "{won:?}");
                     let freed = ask_on(first(nodes), &release(&key, &token), Lane::Reserved);
                     assert_eq!((freed.result, freed.ghost), (Ok(Value::Int(1)), false));
                 }
