@@ -194,6 +194,7 @@ mod client;
 mod clock;
 mod config;
 mod default_client;
+mod ear;
 mod error;
 mod fork;
 mod gate;

@@ -104,7 +104,7 @@ impl<'a> InFlight<'a> {
             Taken::Nothing => return Err(self.unreachable(&first.why, Executed::No)),
         };
         self.sent_at = self.node.host.clock.now();
-        self.told = self.node.host.note_for(self.call, &mut link, true);
+        self.told = self.node.host.note_for(self.call, &mut link);
         match link.send_call(self.call, self.told) {
             Ok(()) => {}
             Err(Broken::TimedOut) => return Err(self.node.timed_out(self.sent_at, Executed::No)),

@@ -107,12 +107,12 @@ impl Host {
 
     /// What the next transmission of a call on this link tells the script. The first acquire on a link has the user's permissions checked: the
     /// link counts as checked from then on, and [`was_refused`](Host::was_refused) takes that back.
-    pub(super) fn note_for(&self, call: &Call, link: &mut Link, is_again: bool) -> Note {
+    pub(super) fn note_for(&self, call: &Call, link: &mut Link) -> Note {
         if call.purpose == Purpose::Acquire {
             let now = Some(self.permissions.load(Ordering::Acquire));
             return if std::mem::replace(&mut link.permitted, now) == now { Note::Nothing } else { Note::Check };
         }
-        if is_again { Note::Again } else { Note::Nothing }
+        Note::Nothing
     }
 
     /// What the server's refusal of a call says of its link, and of all links.

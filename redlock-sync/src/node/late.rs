@@ -98,7 +98,7 @@ impl Shelf {
             return false;
         }
         let (now, token) = (self.clock.now(), release.token.as_ref().map_or("", LockId::as_str));
-        let bytes = release.packed_with_source(Note::Again);
+        let bytes = release.packed_with_source(Note::Nothing);
         // Written under the lock, so that the janitor cannot have the socket in his hands meanwhile. A write waits only when the
         // socket's buffer is full.
         let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.token == token);

@@ -113,7 +113,7 @@ impl Link {
     pub(super) fn send_call(&mut self, call: &Call, note: Note) -> Result<(), Broken> {
         match note {
             Note::Nothing => self.send(call.packed()),
-            Note::Again | Note::Check => self.send(&call.packed_with(note)),
+            Note::Check => self.send(&call.packed_with(note)),
         }
     }
 

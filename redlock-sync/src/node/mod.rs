@@ -21,9 +21,8 @@
 //! 9. `manager.rs`: how r2d2 gets its connections.
 //! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
 //! 11. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
-//! 12. `wake.rs`: waiting for a push.
-//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
-//! 14. `set.rs`: all nodes of a client.
+//! 12. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
+//! 13. `set.rs`: all nodes of a client.
 
 mod background;
 mod call;
@@ -46,7 +45,6 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
-mod wake;
 
 use std::fmt;
 use std::time::Duration;
@@ -146,13 +144,18 @@ pub(crate) enum Begun<'a> {
     Failed(Failure),
 }
 
-/// How a wait for a push ended.
+/// What came on a push connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Popped {
-    Pushed(Vec<u8>),
+pub(crate) enum Heard {
+    Message(Vec<u8>),
     Nothing,
-    /// All connections for waiting are in use, or the node cannot be reached: wait in another way.
-    Unavailable,
+    Broken(String),
+}
+
+/// A connection on which a channel is subscribed.
+pub(crate) trait Push: Send + fmt::Debug {
+    /// Waits for a message for `patience` at most.
+    fn receive(&mut self, patience: Duration) -> Heard;
 }
 
 /// Whether [`Node::begin`] may wait for a connection.
@@ -186,12 +189,8 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
     /// How long the server has been up at least; `None` if it never said.
     fn uptime(&self) -> Option<Duration>;
 
-    /// Waits until something is pushed on a list, on a connection of its own that no call ever uses. The server waits for `wait`, and is itself
-    /// waited for as long as `patience`.
-    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped;
-
-    /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
-    fn end_pops(&self);
+    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription.
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure>;
 
     /// Writes the call on a connection. A release is first written behind every late call for the same token.
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a>;

@@ -11,8 +11,7 @@ use super::late::{Late, Shelf};
 use super::link::{Broken, Link};
 use super::manager::PooledLink;
 use super::pool::{Pools, Taken};
-use super::wake::Wakes;
-use super::{Begun, Executed, Failure, Lane, Node, Patience, Popped, Trouble};
+use super::{Begun, Executed, Failure, Lane, Node, Patience, Push, Trouble};
 use crate::clock::Tick;
 use crate::script::{Call, Purpose};
 use crate::token::LockId;
@@ -22,19 +21,18 @@ pub(crate) struct RedisNode {
     pub(super) host: Arc<Host>,
     pub(super) pools: Pools,
     pub(super) late: Arc<Shelf>,
-    wakes: Wakes,
 }
 
 impl RedisNode {
     pub(super) fn new(host: Arc<Host>) -> RedisNode {
         let late = Shelf::new(Arc::clone(&host.clock), host.background.clone());
-        RedisNode { pools: Pools::new(Arc::clone(&host)), late, wakes: Wakes::new(Arc::clone(&host)), host }
+        RedisNode { pools: Pools::new(Arc::clone(&host)), late, host }
     }
 
     /// Writes the call. A connection that breaks here is replaced when the reply is due, so that the other nodes are not kept waiting.
     fn send<'a>(&'a self, call: &'a Call, lane: Lane, mut link: PooledLink) -> Begun<'a> {
         let sent_at = self.host.clock.now();
-        let note = self.host.note_for(call, &mut link, false);
+        let note = self.host.note_for(call, &mut link);
         let stage = match link.send_call(call, note) {
             Ok(()) => Stage::Written(link),
             Err(Broken::Cut(why) | Broken::Distrusted(why)) => {
@@ -89,12 +87,8 @@ impl Node for RedisNode {
         self.host.roster.uptime(self.host.member, self.host.clock.now())
     }
 
-    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
-        self.wakes.pop(list, wait, patience)
-    }
-
-    fn end_pops(&self) {
-        self.wakes.end(&self.pools);
+    fn subscribe(&self, _: &str, _: Tick) -> Result<Box<dyn Push>, Failure> {
+        Err(Failure::unsent(Trouble::Unreachable, "not here yet"))
     }
 
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::ballot::{Ballot, Tally, Vote};
+pub(crate) use self::ballot::{Ballot, Place, Tally, Vote};
 use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
@@ -80,11 +80,6 @@ impl Quorum {
     /// The node on which this client waits for pushes, with its place: the first that is well, so that all wait at the same one.
     pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
         self.members().enumerate().find(|(_, node)| node.outage().is_none())
-    }
-
-    /// Ends all waits for pushes.
-    pub(crate) fn end_pops(&self) {
-        self.members().for_each(Node::end_pops);
     }
 
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.

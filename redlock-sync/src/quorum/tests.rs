@@ -79,7 +79,7 @@ fn unknown() -> Vote {
 }
 
 fn taken() -> Vote {
-    Vote::Taken { token: "other".into(), ttl: None }
+    Vote::taken("other".into(), None)
 }
 
 #[test]
