@@ -164,7 +164,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         state.holders.retain(|other| other.task != new.task);
         world.log(|_| format!("client {} HOLDS key {key} by {}, for {lasts:?}", new.client, short(&new.token)));
         world.counts.acquisitions += 1;
-        if new.token.ends_with(":granted") {
+        if new.token.contains(":granted:") {
             world.counts.grants += 1;
         }
         world.referee.keys[key].holders.push(new);
