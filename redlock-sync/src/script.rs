@@ -40,7 +40,7 @@ scripts! {
     RELEASE_ALL = "release_all" behind "push" for "release",
     UNRESERVE = "unreserve" for "release",
     INSPECT = "inspect" for "inspect",
-    PUBLISH = "publish" for "publish",
+    PUBLISH = "publish" for "listen",
 }
 
 /// What a node needs to know of a call beyond its bytes.

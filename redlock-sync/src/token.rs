@@ -129,6 +129,13 @@ pub(crate) fn random_part() -> Result<String, Error> {
     Ok(text)
 }
 
+/// The channel on which a client is told of locks that were handed to it.
+pub(crate) fn channel() -> Result<Arc<str>, Error> {
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    let random = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+    Ok(format!("redlock-sync:{random:016x}").into())
+}
+
 /// 32 hexadecimal digits of a random UUID.
 fn push_random(text: &mut String) -> Result<(), Error> {
     let uuid = uuid::Builder::from_random_bytes(random()?).into_uuid();

@@ -7,7 +7,7 @@ use super::queued::{Queued, Standing};
 use super::{Engine, Refusal, Request, Try, Wait};
 use crate::clock::Tick;
 use crate::config::{LONG_PAUSE, LONGEST_NAP, RENEW_DIVISOR, drift, jittered};
-use crate::ear::{Ghost, Pushed, Woken};
+use crate::ear::{Pushed, Woken};
 use crate::error::Error;
 use crate::lease::{Core, Lease, Origin, granting};
 use crate::node::Lane;
@@ -154,7 +154,6 @@ impl<'a> Contender<'a> {
         if queued.id != id && queued.id.is_some() {
             // Its client listens under another name now: the old entry is for nobody.
             self.leave();
-            self.haunt();
             self.standing = Standing::new();
             self.standing.distrust();
         }
@@ -207,12 +206,12 @@ impl<'a> Contender<'a> {
         let Some(queued) = self.queued.as_ref().filter(|queued| self.standing.is_haunted && !queued.polls()) else { return };
         let Some(id) = queued.id.clone() else { return };
         let (engine, request) = (Arc::downgrade(self.engine), self.request.clone());
-        let give_back = Box::new(move |pushed: &Pushed| {
+        let give_back = move |pushed: Pushed| {
             if let (Some(engine), Some(random)) = (engine.upgrade(), &pushed.random) {
                 engine.give_back(&request, LockId::granted(random, &id));
             }
-        });
-        self.engine.ear.haunt(queued.ear.number(), Ghost { give_back });
+        };
+        self.engine.ear.haunt(queued.ear.number(), Box::new(give_back));
     }
 
     // --- waiting ------------------------------------------------------------------------------------------------------

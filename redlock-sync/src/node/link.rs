@@ -38,8 +38,6 @@ pub(super) struct Link {
     poisoned: bool,
     /// When the user's permissions were found to be enough, as the host counts (`Host::permissions`).
     pub(super) permitted: Option<u64>,
-    /// The server's id of this connection, once somebody asked.
-    pub(super) client_id: Option<i64>,
 }
 
 impl Link {
@@ -55,7 +53,6 @@ impl Link {
             read_timeout,
             poisoned: false,
             permitted: None,
-            client_id: None,
         }
     }
 
@@ -72,7 +69,6 @@ impl Link {
             read_timeout: zero,
             poisoned: true,
             permitted: None,
-            client_id: None,
         }
     }
 
@@ -122,17 +118,6 @@ impl Link {
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
         let set = self.set_read_timeout(left);
         self.checked(set)?;
-        let received = self.wire()?.recv_response();
-        self.checked(received)
-    }
-
-    /// As [`receive`](Link::receive), for a command that blocks: waits for all of `left`.
-    pub(super) fn receive_blocking(&mut self, left: Duration) -> Result<redis::Value, Broken> {
-        if let Some(wire) = &self.wire {
-            let set = wire.set_read_timeout(Some(left.max(SHORTEST)));
-            self.read_timeout = left;
-            self.checked(set)?;
-        }
         let received = self.wire()?.recv_response();
         self.checked(received)
     }

@@ -21,8 +21,9 @@
 //! 9. `manager.rs`: how r2d2 gets its connections.
 //! 10. `pool.rs`: the two pools of a node and how a call takes a connection from them.
 //! 11. `late.rs`: sockets whose reply did not come in time, kept so that a release can go behind.
-//! 12. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
-//! 13. `set.rs`: all nodes of a client.
+//! 12. `push.rs`: the push connection, which is subscribed to a channel.
+//! 13. `server.rs`: [`Node`] for a Redis server. `call.rs` is one call that is on its way.
+//! 14. `set.rs`: all nodes of a client.
 
 mod background;
 mod call;
@@ -34,6 +35,7 @@ mod late;
 mod link;
 mod manager;
 mod pool;
+mod push;
 mod reply;
 mod resolve;
 mod roster;
@@ -144,20 +146,6 @@ pub(crate) enum Begun<'a> {
     Failed(Failure),
 }
 
-/// What came on a push connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    Message(Vec<u8>),
-    Nothing,
-    Broken(String),
-}
-
-/// A connection on which a channel is subscribed.
-pub(crate) trait Push: Send + fmt::Debug {
-    /// Waits for a message for `patience` at most.
-    fn receive(&mut self, patience: Duration) -> Heard;
-}
-
 /// Whether [`Node::begin`] may wait for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
@@ -167,6 +155,21 @@ pub(crate) enum Patience {
     Slice(Duration),
     /// Until `by`.
     Wait,
+}
+
+/// A connection on which a channel is subscribed.
+pub(crate) trait Push: Send + fmt::Debug {
+    /// Waits for a message for `patience` at most.
+    fn receive(&mut self, patience: Duration) -> Heard;
+}
+
+/// How a wait for a message ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Message(Vec<u8>),
+    Nothing,
+    /// The connection is of no more use; with a message.
+    Broken(String),
 }
 
 /// A call that was written and whose reply is due. Dropping it without `finish` counts as a time-out.
@@ -189,7 +192,11 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
     /// How long the server has been up at least; `None` if it never said.
     fn uptime(&self) -> Option<Duration>;
 
-    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription.
+    /// The id that the server gave itself when it started; `None` if it never said.
+    fn run_id(&self) -> Option<String>;
+
+    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
+    /// subscribe is [`Trouble::Refused`].
     fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure>;
 
     /// Writes the call on a connection. A release is first written behind every late call for the same token.

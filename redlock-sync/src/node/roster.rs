@@ -54,6 +54,13 @@ impl Roster {
         Some(uptime.saturating_add(now.since(read_at)))
     }
 
+    /// The id that a member gave itself when it started.
+    pub(super) fn run_id(&self, member: usize) -> Option<String> {
+        let members = self.members.lock();
+        let identity = members.get(member)?.as_ref()?;
+        (!identity.run_id.is_empty()).then(|| identity.run_id.clone())
+    }
+
     /// Why the members are not independent of each other, if they are not.
     pub(super) fn conflict(&self) -> Option<String> {
         if self.in_conflict.load(Ordering::Acquire) { self.conflict.lock().clone() } else { None }

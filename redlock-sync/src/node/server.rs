@@ -11,7 +11,7 @@ use super::late::{Late, Shelf};
 use super::link::{Broken, Link};
 use super::manager::PooledLink;
 use super::pool::{Pools, Taken};
-use super::{Begun, Executed, Failure, Lane, Node, Patience, Push, Trouble};
+use super::{Begun, Executed, Failure, Lane, Node, Patience, Push, Trouble, push};
 use crate::clock::Tick;
 use crate::script::{Call, Purpose};
 use crate::token::LockId;
@@ -87,8 +87,12 @@ impl Node for RedisNode {
         self.host.roster.uptime(self.host.member, self.host.clock.now())
     }
 
-    fn subscribe(&self, _: &str, _: Tick) -> Result<Box<dyn Push>, Failure> {
-        Err(Failure::unsent(Trouble::Unreachable, "not here yet"))
+    fn run_id(&self) -> Option<String> {
+        self.host.roster.run_id(self.host.member)
+    }
+
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+        push::subscribe(&self.host, channel, by)
     }
 
     fn begin<'a>(&'a self, call: &'a Call, lane: Lane, by: Tick, patience: Patience) -> Begun<'a> {

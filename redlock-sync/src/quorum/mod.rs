@@ -77,9 +77,23 @@ impl Quorum {
         }
     }
 
-    /// The node on which this client waits for pushes, with its place: the first that is well, so that all wait at the same one.
+    /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest run id, so that all
+    /// clients wait at the same one, in whatever order they name the nodes. Those that never told one come last, in their order.
     pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
-        self.members().enumerate().find(|(_, node)| node.outage().is_none())
+        let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
+        if self.len() == 1 {
+            return { well }.next();
+        }
+        well.min_by_key(|(_, node)| {
+            let run_id = node.run_id();
+            (run_id.is_none(), run_id)
+        })
+    }
+
+    /// Asks one node only, and takes its reply as it is.
+    pub(crate) fn ask_one(&self, node: usize, call: &Call, by: Tick) -> Result<Value, Failure> {
+        let said = self.say(call, Lane::Reserved, by, &|i| i == node);
+        said.results.into_iter().nth(node).unwrap_or_else(|| Err(not_asked()))
     }
 
     /// **The round.** Writes the call to every node that `ask` names, then reads the replies in order against one common deadline.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::order::{self, Arrival};
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::server::short;
@@ -14,15 +15,16 @@ use crate::clock::Tick;
 use crate::config::Terms;
 use crate::lease::Core;
 
-/// From one holder to the next where nothing goes wrong: a server can be a tenth of a second late with the end of a wait for a push, and
-/// a pause between attempts is as long.
-const LONGEST_GAP: Time = 250 * MS;
+/// From one holder to the next where nothing goes wrong: a pause between attempts is up to a tenth of a second long, and one that is left to
+/// other programs a quarter.
+const LONGEST_GAP: Time = 370 * MS;
 
 #[derive(Debug)]
 pub(super) struct Referee {
     keys: Vec<Key>,
     pub(super) tokens: Tokens,
     pub(super) allowances: Allowances,
+    pub(super) arrivals: Vec<Arrival>,
 }
 
 /// The protected resource of one lock.
@@ -82,6 +84,7 @@ impl Referee {
             keys: (0..keys).map(|_| Key::default()).collect(),
             tokens: Tokens::default(),
             allowances: Allowances::new(),
+            arrivals: Vec::new(),
         }
     }
 
@@ -105,6 +108,7 @@ pub(super) fn wants(key: usize, terms: &Terms) -> Time {
 
 /// The current task waits no more.
 pub(super) fn has_waited(key: usize) {
+    order::is_over();
     with(|world| {
         let task = world.current;
         let Key { waiting, free_since, ran_out, holders, .. } = &mut world.referee.keys[key];
@@ -154,10 +158,12 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if let Claim::Lease(_) = new.claim {
             world.note_holder(name, &new.token);
         }
-        let state = &mut world.referee.keys[key];
-        if state.last_token == new.token {
-            world.counts.handovers += 1;
+        let was_handed = world.referee.keys[key].last_token == new.token;
+        if let Claim::Lease(_) = new.claim {
+            world.check_order(name, was_handed);
         }
+        world.counts.handovers += u64::from(was_handed);
+        let state = &mut world.referee.keys[key];
         state.ran_out = false;
         state.last_token.clone_from(&new.token);
         new.floor = state.fence;
@@ -330,6 +336,8 @@ counts!(
     resets,
     closes,
     jobs,
+    pushes,
+    breaks,
     excused,
     wakes,
     scripts,

@@ -45,6 +45,13 @@ struct Wait {
     turn: u32,
 }
 
+impl Tokens {
+    /// The task to which a wait belongs, and which of its turns it is.
+    pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
+        self.waits.get(id).map(|wait| (wait.task, wait.turn))
+    }
+}
+
 impl World {
     /// Notes a call that is about to be written, perhaps on a further node or once more.
     pub(super) fn note_call(&mut self, call: &Execution, is_first: bool) {

@@ -1,0 +1,124 @@
+//! How the push connection is, and whether it is still alive.
+//!
+//! A reset is noticed at once. A silent break is noticed by the **beat**: after a second without a message one is published on the own channel. If no
+//! connection receives it, or it does not arrive within a node timeout after the server has sent it, the connection is of no more use. If the call
+//! itself gets no answer, the server or the client has other troubles, which a new push connection would not end: the next beat is a second later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::node::Push;
+
+/// A connection that was silent for so long is asked for a beat.
+const BEAT: Duration = Duration::from_secs(1);
+/// A beat of which nothing was heard is forgotten.
+const LOST_BEAT: Duration = Duration::from_secs(5);
+/// A read waits at least this long.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Where a client listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) node: usize,
+    pub(crate) channel: Arc<str>,
+    /// Which subscription of this client it is.
+    pub(crate) since: u64,
+}
+
+pub(super) enum Line {
+    /// None, and nothing is done about it: nobody waits.
+    Down,
+    /// An attempt to connect is under way or planned.
+    Coming,
+    Up(Up),
+}
+
+impl Line {
+    pub(super) fn place(&self) -> Option<&Place> {
+        if let Line::Up(up) = self { Some(&up.place) } else { None }
+    }
+}
+
+/// What was learnt from a beat, or from none yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    /// None is on its way.
+    Quiet,
+    Asked,
+    /// The server has sent it: it has to arrive.
+    Sent(Tick),
+    /// Nothing arrives there, or another node is the better place.
+    Deaf,
+}
+
+/// A confirmed subscription.
+pub(super) struct Up {
+    pub(super) place: Place,
+    /// None while a thread reads.
+    pub(super) conn: Option<Box<dyn Push>>,
+    /// When it was made.
+    pub(super) since: Tick,
+    /// When the last message came.
+    pub(super) heard: Tick,
+    /// When the read under way, or the last one, began.
+    pub(super) reads_since: Tick,
+    /// When the last beat was asked for.
+    asked: Tick,
+    pulse: Pulse,
+    looks_around: bool,
+}
+
+impl Up {
+    pub(super) fn new(place: Place, conn: Box<dyn Push>, now: Tick, looks_around: bool) -> Up {
+        Up {
+            place,
+            conn: Some(conn),
+            since: now,
+            heard: now,
+            reads_since: now,
+            asked: now,
+            pulse: Pulse::Quiet,
+            looks_around,
+        }
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.pulse == Pulse::Deaf
+    }
+
+    /// A read begins now: whether a beat has to be asked for, and after what time to look again.
+    pub(super) fn tend(&mut self, now: Tick, timeout: Duration) -> (bool, Duration) {
+        self.reads_since = now;
+        if self.heard > self.asked {
+            self.pulse = Pulse::Quiet;
+        }
+        match self.pulse {
+            Pulse::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, BEAT)),
+            Pulse::Asked if now.since(self.asked) < LOST_BEAT => (false, timeout.min(BEAT)),
+            Pulse::Quiet | Pulse::Asked | Pulse::Deaf => self.beat(now, timeout),
+        }
+    }
+
+    fn beat(&mut self, now: Tick, timeout: Duration) -> (bool, Duration) {
+        let last = if self.looks_around { self.asked } else { self.asked.max(self.heard) };
+        let left = BEAT.saturating_sub(now.since(last));
+        if !left.is_zero() {
+            return (false, left);
+        }
+        (self.pulse, self.asked) = (Pulse::Asked, now);
+        (true, timeout.min(BEAT))
+    }
+
+    /// A read ended without a message. True if it began when a beat was overdue: a message that came in time was there by then.
+    pub(super) fn stays_silent(&self, timeout: Duration) -> bool {
+        matches!(self.pulse, Pulse::Sent(at) if self.reads_since >= at.after(timeout))
+    }
+
+    /// The end of a beat that was asked for.
+    pub(super) fn note(&mut self, pulse: Pulse) {
+        if self.pulse == Pulse::Asked || pulse == Pulse::Deaf {
+            self.pulse = pulse;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! How a client hears that a lock was handed to one of its waits: one push connection, on its [wake node](Quorum::wake_node), read by the waiting
+//! threads in turn.
+//!
+//! A lone waiting thread reads by itself, without a thread in between; with more of them the one that reads wakes those for which something came.
+//! However many wait, there is one connection, and none of them wakes without a reason.
+//!
+//! 1. `pushed.rs`: what a push says.
+//! 2. `line.rs`: how the connection is, and the beat that tells whether it is alive.
+//! 3. `desk.rs`: who waits and who reads: all that is under one lock, with what holds there.
+//! 4. `turns.rs`: that lock, and the loop of a thread that waits.
+//! 5. `connect.rs`: subscribing, in the background.
+//!
+//! `tests/models` runs the middle three under a scheduler that tries many orders of threads.
+
+mod connect;
+mod desk;
+mod line;
+mod pushed;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod tests;
+mod turns;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use self::connect::Warnings;
+pub(crate) use self::desk::{Ghost, Woken};
+pub(crate) use self::line::Place;
+pub(crate) use self::pushed::Pushed;
+use self::turns::Turns;
+use crate::clock::Tick;
+use crate::quorum::Quorum;
+
+/// The push connection of a client, and the waits for which it is there.
+pub(crate) struct Ear {
+    quorum: Arc<Quorum>,
+    turns: Turns,
+    warnings: Warnings,
+    this: Weak<Ear>,
+}
+
+impl Ear {
+    pub(crate) fn new(quorum: Arc<Quorum>) -> Arc<Ear> {
+        Arc::new_cyclic(|this: &Weak<Ear>| {
+            let errands = Box::new({
+                let this = this.clone();
+                move |errand| {
+                    if let Some(ear) = this.upgrade() {
+                        ear.run(errand);
+                    }
+                }
+            });
+            let turns = Turns::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, errands);
+            Ear { quorum, turns, warnings: Warnings::default(), this: this.clone() }
+        })
+    }
+
+    /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.
+    pub(crate) fn begin(self: &Arc<Ear>) -> Wait {
+        Wait { number: self.turns.begin(), ear: Arc::clone(self) }
+    }
+
+    /// True while a subscription is confirmed: what this client marks can be pushed to it.
+    pub(crate) fn listens(&self) -> bool {
+        self.turns.listens()
+    }
+
+    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel; if that does not get through, it wakes within a
+    /// second.
+    pub(crate) fn close(&self) {
+        if let Some(place) = self.turns.close() {
+            drop(self.publish(&place, "closed"));
+        }
+    }
+
+    /// A wait that is over may still have an entry in a queue: what is pushed to it later goes to the ghost, on the thread that reads. At most 64
+    /// ghosts; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers find that
+    /// nobody hears there, and pass the entries of the ghosts over.
+    pub(crate) fn haunt(&self, wait_number: u64, ghost: Ghost) {
+        self.turns.haunt(wait_number, ghost);
+    }
+}
+
+/// A wait that has been entered; over when it is dropped.
+pub(crate) struct Wait {
+    ear: Arc<Ear>,
+    number: u64,
+}
+
+impl Wait {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Where this client listens now; `None` while no subscription is confirmed.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.ear.turns.place(self.number)
+    }
+
+    /// Waits until then, or for a push, or until a subscription is confirmed or refused of which this wait has not seen the
+    /// [`place`](Wait::place) yet. Pushes that came since the last sleep are returned first.
+    pub(crate) fn sleep(&self, until: Tick) -> Woken {
+        self.ear.turns.sleep(self.number, until)
+    }
+
+    /// Takes a push that came, without waiting.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> Option<Pushed> {
+        self.ear.turns.take(self.number)
+    }
+
+    /// Subscribing was refused, or the publication that confirms it: this wait has to poll.
+    pub(crate) fn polls(&self) -> bool {
+        self.ear.turns.polls()
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.ear.turns.end(self.number);
+    }
+}
+
+impl fmt::Debug for Ear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ear")
+    }
+}
+
+impl fmt::Debug for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Wait({})", self.number)
+    }
+}
