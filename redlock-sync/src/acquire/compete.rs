@@ -71,6 +71,13 @@ impl<'a> Contender<'a> {
         }
     }
 
+    /// As after an attempt that entered the wait under this id.
+    #[cfg(test)]
+    pub(super) fn enter_as(&mut self, id: &str, ballot: &crate::quorum::Ballot) {
+        self.standing.note(ballot, true);
+        self.queued.get_or_insert_with(|| Queued::begin(&self.engine.ear)).id = Some(id.into());
+    }
+
     /// Until the lock is held, or the wait is over.
     pub(super) fn compete(mut self) -> Result<Lease, Error> {
         let outcome = self.attempts();
@@ -273,7 +280,8 @@ impl<'a> Contender<'a> {
                         return self.open(refusal, random, &pushed);
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
-                    end = now.after(rest).min(self.until);
+                    // After a long minimum hold the queue would have forgotten the wait.
+                    end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
                     // After a pause begins another chain.
                     looks = pushed.pauses > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
@@ -285,7 +293,7 @@ impl<'a> Contender<'a> {
     /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
     /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
     /// exclusion is plain Redlock.
-    fn open(&mut self, refusal: &Refusal, random: &str, pushed: &Pushed) -> Outcome {
+    pub(super) fn open(&mut self, refusal: &Refusal, random: &str, pushed: &Pushed) -> Outcome {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
         let Some(id) = self.queued.as_ref().and_then(|queued| queued.id.clone()) else { return Outcome::Up };
         let granted = LockId::granted(random, &id);

@@ -9,7 +9,6 @@ mod compete;
 mod holder;
 mod queued;
 #[cfg(test)]
-#[cfg(any())]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

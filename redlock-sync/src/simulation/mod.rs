@@ -50,7 +50,6 @@
 //! - [`run`]: one schedule from its beginning to its end.
 
 mod client;
-#[cfg(any())]
 mod contract;
 mod controls;
 mod identity;

@@ -18,11 +18,18 @@ pub(super) struct Arrival {
 }
 
 impl World {
-    /// A script has run: it may have entered a wait.
-    pub(super) fn note_arrival(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
-        let has_come = matches!(reply, Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]));
-        if self.plan.nodes > 1 || !has_come || lua::name(call.script) != "acquire" {
+    /// A script has run: it may have entered a wait, or given the lock to one that is in no queue.
+    pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
+        if self.plan.nodes > 1 || lua::name(call.script) != "acquire" {
             return;
+        }
+        match reply {
+            Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]) => {}
+            Ok(Value::List(said)) if said.len() > 2 => return,
+            _ => {
+                self.referee.taken.insert(call.args[0].clone(), self.now);
+                return;
+            }
         }
         let Some((task, turn)) = self.referee.tokens.wait_of(&call.args[3]) else { return };
         let arrival = Arrival { lock: call.keys[0].clone(), task, turn, at: self.now, is_over: false };
@@ -30,10 +37,12 @@ impl World {
     }
 
     /// The current task has got a lock: handed to it in its process, or by the node.
-    pub(super) fn check_order(&mut self, lock: &str, was_handed: bool) {
-        let (task, turn, arrivals) = (self.current, self.tasks[self.current].turn, &mut self.referee.arrivals);
+    pub(super) fn check_order(&mut self, lock: &str, token: &str, was_handed: bool) {
+        let (task, turn) = (self.current, self.tasks[self.current].turn);
+        let taken = self.referee.taken.get(token).copied().unwrap_or(Time::MAX);
+        let arrivals = &mut self.referee.arrivals;
         let is_own = |a: &Arrival| a.task == task && a.turn == turn;
-        let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(Time::MAX);
+        let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(taken);
         arrivals.retain(|a| a.task != task);
         let earlier = arrivals.iter().filter(|a| a.lock == lock && !a.is_over && a.at < own).count();
         if earlier > 0 && self.plan.is_calm && !was_handed {

@@ -76,7 +76,8 @@ impl World {
                 self.break_line(line);
                 continue;
             }
-            let at = (self.now + self.one_way()).max(last + 1);
+            let sent = self.now.max(self.servers[node].busy_until);
+            let at = (sent + self.one_way()).max(last + 1);
             self.lines[line].last = at;
             self.plan_at(at, Event::Pushed { line, text: text.to_vec() });
         }

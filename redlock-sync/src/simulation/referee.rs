@@ -1,5 +1,6 @@
 //! What must hold, checked while it happens; and what happened, counted.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub(super) struct Referee {
     pub(super) tokens: Tokens,
     pub(super) allowances: Allowances,
     pub(super) arrivals: Vec<Arrival>,
+    /// When the node gave the lock to an attempt, by token.
+    pub(super) taken: BTreeMap<String, Time>,
 }
 
 /// The protected resource of one lock.
@@ -85,6 +88,7 @@ impl Referee {
             tokens: Tokens::default(),
             allowances: Allowances::new(),
             arrivals: Vec::new(),
+            taken: BTreeMap::new(),
         }
     }
 
@@ -160,7 +164,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         }
         let was_handed = world.referee.keys[key].last_token == new.token;
         if let Claim::Lease(_) = new.claim {
-            world.check_order(name, was_handed);
+            world.check_order(name, &new.token, was_handed);
         }
         world.counts.handovers += u64::from(was_handed);
         let state = &mut world.referee.keys[key];

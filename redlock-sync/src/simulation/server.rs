@@ -28,7 +28,7 @@ pub(super) struct Server {
     rate: i64,
     offset: i64,
     pub(super) store: Store,
-    busy_until: Time,
+    pub(super) busy_until: Time,
     /// When its wall clock jumped last.
     pub(super) jumped: Option<Time>,
     /// By so many ms its wall clock was set back in all: what it has lives for longer.
@@ -212,7 +212,7 @@ impl World {
         for (channel, text) in published {
             self.publish(node, &channel, &text);
         }
-        self.note_arrival(execution, &reply);
+        self.note_place(execution, &reply);
         reply
     }
 

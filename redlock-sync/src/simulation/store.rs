@@ -238,10 +238,10 @@ fn ordered(set: &BTreeMap<Vec<u8>, f64>) -> Members {
     all
 }
 
-/// Those from one rank to another, both included.
+/// Those from one rank to another, both included; -1 is the last.
 fn within(all: &Members, low: &[u8], high: &[u8]) -> Members {
-    let rank = |text| number(text).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-    all.iter().take(rank(high) + 1).skip(rank(low)).cloned().collect()
+    let rank = |text| usize::try_from(number(text).unwrap_or(0)).unwrap_or(all.len());
+    all.iter().take(rank(high).saturating_add(1)).skip(rank(low)).cloned().collect()
 }
 
 fn shown(members: &Members, with_scores: bool) -> Vec<Vec<u8>> {

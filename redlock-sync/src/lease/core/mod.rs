@@ -17,7 +17,6 @@ mod release;
     clippy::unchecked_time_subtraction,
     reason = "a test fails by a panic"
 )]
-#[cfg(any())]
 mod tests;
 
 use std::fmt;

@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// The streak with one holder more; none if it is long enough and others wait.
-    fn next_streak(&self, io: &mut Io) -> Option<Streak> {
+    pub(super) fn next_streak(&self, io: &mut Io) -> Option<Streak> {
         let Streak { since, count } = self.streak;
         let now = self.quorum.now();
         if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
