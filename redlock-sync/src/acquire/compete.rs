@@ -210,7 +210,9 @@ impl<'a> Contender<'a> {
 
     /// What may be granted to the wait although it is over is given back.
     fn haunt(&self) {
-        let Some(queued) = self.queued.as_ref().filter(|queued| self.standing.is_haunted && !queued.polls()) else { return };
+        let Some(queued) = self.queued.as_ref().filter(|queued| self.standing.is_haunted && !queued.polls()) else {
+            return;
+        };
         let Some(id) = queued.id.clone() else { return };
         let (engine, request) = (Arc::downgrade(self.engine), self.request.clone());
         let give_back = move |pushed: Pushed| {
@@ -258,7 +260,9 @@ impl<'a> Contender<'a> {
         let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(jittered(LONGEST_NAP));
         match node {
             None => nap.min(jittered(LONGEST_POLL)),
-            Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => nap.min(ASIDE),
+            Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
+                nap.min(ASIDE)
+            }
             Some(_) => nap,
         }
     }
@@ -270,7 +274,7 @@ impl<'a> Contender<'a> {
             let now = engine.quorum.now();
             let next_look = if looks { now.after(jittered(LOOK)) } else { Tick::NEVER };
             match queued.ear.sleep(end.min(next_look)) {
-                Woken::Timer if next_look < end => engine.look(self.request),
+                Woken::Timer if next_look < end => engine.look(self.request, end),
                 Woken::Timer | Woken::Connected | Woken::Closed => return Outcome::Up,
                 Woken::Push(pushed) => {
                     let now = engine.quorum.now();

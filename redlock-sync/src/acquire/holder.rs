@@ -55,8 +55,7 @@ mod tests {
 
     fn seen(votes: &[Option<(&str, Option<u64>)>]) -> Option<(String, Option<u64>)> {
         let vote = |seen: &Option<(&str, Option<u64>)>| {
-            let taken =
-                |(token, ms): (&str, Option<u64>)| Vote::taken(token.to_owned(), ms.map(Duration::from_millis));
+            let taken = |(token, ms): (&str, Option<u64>)| Vote::taken(token.to_owned(), ms.map(Duration::from_millis));
             seen.map_or(Vote::Absent, taken)
         };
         let ballot = Ballot { votes: votes.iter().map(vote).collect(), started: Tick::ZERO, ghost: false };

@@ -199,9 +199,7 @@ impl Engine {
     fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
         let by = self.quorum.round_deadline();
         let outcome = match self.attempt(request, &Try { is_bare: true, ..Try::default() }, by) {
-            Err(refusal) if refusal.is_queued() && self.quorum.now() < by => {
-                self.attempt(request, &Try::default(), by)
-            }
+            Err(refusal) if refusal.is_queued() && self.quorum.now() < by => self.attempt(request, &Try::default(), by),
             outcome => outcome,
         };
         match &outcome {
@@ -275,15 +273,17 @@ impl Engine {
 
     /// Remembers that a program of another library has the lock.
     fn note_strangers(&self, request: &Request, ballot: &Ballot) {
-        let is_strange = |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
+        let is_strange =
+            |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
         if ballot.votes.iter().any(is_strange) {
             self.lines.note_stranger(request.key.name());
         }
     }
 
     /// Looks whether a program of another library takes the lock in a pause that is left to it.
-    fn look(&self, request: &Request) {
-        let ballot = self.quorum.round(&request.primitive.inspect(), Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
+    fn look(&self, request: &Request, by: Tick) {
+        let by = self.quorum.round_deadline().min(by);
+        let ballot = self.quorum.round(&request.primitive.inspect(), Lane::Ordinary, by, &|_| true);
         self.note_strangers(request, &ballot);
     }
 

@@ -22,8 +22,6 @@ pub(crate) enum Control {
     UncertainGrant,
     /// An attempt takes a lock that is free, whoever waits.
     Barging,
-    /// A wait that is left keeps what it was granted.
-    SilentLeave,
     /// A renewal that finds no key sets it.
     ExtendCreates,
     /// Nodes that restarted just now vote.
@@ -42,7 +40,7 @@ pub(crate) enum Control {
     ReleaseGivesUp,
 }
 
-const ALL: [Control; 17] = [
+const ALL: [Control; 16] = [
     Control::HalfIsEnough,
     Control::AnchoredAtReply,
     Control::GrantIsHeld,
@@ -51,7 +49,6 @@ const ALL: [Control; 17] = [
     Control::RepeatedGrant,
     Control::UncertainGrant,
     Control::Barging,
-    Control::SilentLeave,
     Control::ExtendCreates,
     Control::NoRestartGuard,
     Control::ShortGrant,
@@ -101,31 +98,27 @@ pub(crate) fn is_broken(name: &str) -> bool {
 /// A script, broken if the control wants it so.
 pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
     let edits: &[(&str, &str, &str)] = match CURRENT.get() {
-        Some(Control::ReleaseWithoutCompare) => &[
-            ("release", "if held ~= ARGV[1] and not is_own_grant then", "if false then"),
-        ],
+        Some(Control::ReleaseWithoutCompare) => {
+            &[("release", "if held ~= ARGV[1] and not is_own_grant then", "if false then")]
+        }
         Some(Control::FenceNotStored) => &[(
             "fence",
             "if fence <= stored then",
             "if ARGV[2] ~= '0' then return {1, string.format('%.0f', math.max(fence, stored))} end\nif fence <= stored then",
         )],
-        Some(Control::RepeatedGrant) => &[(
-            "acquire",
-            "string.sub(held, 33) == ':granted:' .. wait",
-            "string.sub(held, 33, 41) == ':granted:'",
-        )],
+        Some(Control::RepeatedGrant) => {
+            &[("acquire", "string.sub(held, 33) == ':granted:' .. wait", "string.sub(held, 33, 41) == ':granted:'")]
+        }
         Some(Control::Barging) => &[("acquire", "if several then return true end", "do return true end")],
-        Some(Control::SilentLeave) => &[("release", "local is_own_grant = wait ~= '' and", "local is_own_grant = false and")],
+        Some(Control::SilentLeave) => {
+            &[("release", "local is_own_grant = wait ~= '' and", "local is_own_grant = false and")]
+        }
         Some(Control::ExtendCreates) => &[(
             "extend",
             "if held == false then return -1 end",
             "if held == false then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end",
         )],
-        Some(Control::ShortGrant) => &[(
-            "release",
-            "polls and 300 or span)",
-            "polls and 300 or 30)",
-        )],
+        Some(Control::ShortGrant) => &[("release", "polls and 300 or span)", "polls and 300 or 30)")],
         _ => &[],
     };
     edits.iter().filter(|(of, ..)| *of == name).fold(Cow::Borrowed(source), |source, (_, good, bad)| {

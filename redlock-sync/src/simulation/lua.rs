@@ -165,9 +165,5 @@ fn failure(message: &str) -> Failure {
         _ if message.contains("NOPERM") => (Trouble::Misuse, Executed::Maybe),
         _ => (Trouble::Refused, Executed::Maybe),
     };
-    Failure {
-        trouble,
-        executed,
-        message: message.to_owned(),
-    }
+    Failure { trouble, executed, message: message.to_owned() }
 }

@@ -253,7 +253,7 @@ impl World {
         let (now, window, nodes) = (self.now, self.plan.window(), self.plan.nodes);
         let has = self.supporters(name, &new.token);
         let is_excused = |(i, s): &(usize, &super::server::Server)| {
-            let was_restarted = nodes > 1 && (!s.is_up || s.forgot_since(now, window));
+            let was_restarted = nodes > 1 && (!s.is_up || s.forgot_since(now, window + 1000 * MS));
             !has.contains(i) && (was_restarted || s.jumped.is_some_and(|at| now - at < window))
         };
         let excused = self.servers.iter().enumerate().filter(is_excused).count();

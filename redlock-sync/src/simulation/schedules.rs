@@ -133,7 +133,7 @@ fn each_control_is_found_out() {
     let names: &[&str] = &["two holders", "is taken away", "no lock", "nobody had key", "a script failed"];
     let left: &[&str] = &["an attempt is left", "nobody had key"];
     let livelock: &[&str] = &["an attempt is left", "no end"];
-    let controls: [(Control, usize, &[&str]); 21] = [
+    let controls: [(Control, usize, &[&str]); 20] = [
         (Control::HalfIsEnough, 3, exclusion),
         (Control::AnchoredAtReply, 3, exclusion),
         (Control::GrantIsHeld, 3, exclusion),
@@ -143,7 +143,6 @@ fn each_control_is_found_out() {
         (Control::RepeatedGrant, 1, exclusion),
         (Control::UncertainGrant, 1, exclusion),
         (Control::Barging, 1, &["out of order"]),
-        (Control::SilentLeave, 1, &["nobody had key", "no end"]),
         (Control::ExtendCreates, 1, &["a lock that was free"]),
         (Control::NoRestartGuard, 3, exclusion),
         (Control::ShortGrant, 1, exclusion),

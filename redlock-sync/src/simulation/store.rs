@@ -204,7 +204,9 @@ impl Store {
             }
             (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
             (b"ZCARD", []) => Reply::Int(set.len() as i64),
-            (b"ZRANGE", [low, high, with @ ..]) => Reply::List(shown(&within(&ordered(set), low, high), !with.is_empty())),
+            (b"ZRANGE", [low, high, with @ ..]) => {
+                Reply::List(shown(&within(&ordered(set), low, high), !with.is_empty()))
+            }
             (b"ZREVRANGE", [low, high, with @ ..]) => {
                 let mut all = ordered(set);
                 all.reverse();

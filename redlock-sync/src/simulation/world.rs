@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::identity::Generator;
 use super::network::{Call, End, Link};
-use super::pushes::Line;
 use super::plan::{Fault, Plan, Time, chance, nanos};
+use super::pushes::Line;
 use super::referee::{Counts, Referee};
 use super::server::{Connection, Message, Server};
 use crate::clock::{Clock, Tick};
