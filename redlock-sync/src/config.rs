@@ -16,11 +16,20 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
 /// of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
-/// After this long a chain of grants from waiter to waiter ends with a release for real, so that programs that poll get their chance.
-pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
-/// For how long it is left free then, by those who were next.
+/// After this long the first chain of grants from wait to wait ends with a release for real and a pause, so that programs that poll get
+/// their chance. So does each chain of a lock that such a program has had lately.
+pub(crate) const FIRST_CHAIN: Duration = Duration::from_secs(1);
+/// As that for the later chains: with [`PAUSE`] less than 3 % of the time goes to pauses that nobody uses.
+pub(crate) const LATER_CHAIN: Duration = Duration::from_secs(10);
+/// For how long the lock is left free then. Other libraries poll every 100 to 300 ms.
+pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+/// As that where a program of another library has had the lock lately.
+pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(400);
+/// As that on several nodes, where nothing keeps others of this library from a lock that is free.
 pub(crate) const BREATHER: Duration = Duration::from_millis(10);
-/// Longest uninterrupted wait for a push. Whoever pushes nothing, such as a holder that died, is noticed after this at the latest.
+/// For how long a client remembers that a program of another library had the lock.
+pub(crate) const STRANGERS_REMEMBERED: Duration = Duration::from_secs(60);
+/// Longest uninterrupted wait for a push. A holder that pushes nothing, since it died, is noticed after this at the latest.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// How long threads of this process pass a lock on among themselves before they look whether others wait.
 pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
@@ -30,6 +39,18 @@ pub(crate) const MOST_IN_STREAK: u32 = 256;
 /// Longest time for which a release grants a lock: what is lost if the waiter dies just then. The default lease, since a waiter with the
 /// holder's lease need not ask for another one.
 const LONGEST_GRANT: Duration = Duration::from_secs(30);
+
+/// How long a chain may be that had so many pauses before it, and the pause at its end.
+pub(crate) fn chain_limits(pauses: u64, several: bool, has_strangers: bool) -> (Duration, Duration) {
+    match (several, has_strangers) {
+        (true, _) => (FIRST_CHAIN, BREATHER),
+        (_, true) => (FIRST_CHAIN, LONG_PAUSE),
+        _ => (if pauses == 0 { FIRST_CHAIN } else { LATER_CHAIN }, PAUSE),
+    }
+}
+
+/// For how long several nodes reserve a lock for the wait that was told of it, at least.
+pub(crate) const MIN_RESERVATION: Duration = Duration::from_millis(500);
 
 /// For how long a holder with this lease grants the lock to the next waiter.
 pub(crate) fn grant_span(lease: Duration) -> Duration {

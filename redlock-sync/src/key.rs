@@ -75,8 +75,7 @@ pub(crate) struct Key {
 #[derive(PartialEq, Eq, Hash)]
 struct Helpers {
     fence: String,
-    wake: String,
-    waiting: String,
+    queue: String,
 }
 
 impl Key {
@@ -111,7 +110,7 @@ impl Key {
             )));
         }
         let helper = |suffix| helper(&full, suffix);
-        let helpers = Helpers { fence: helper("fence"), wake: helper("wake"), waiting: helper("waiting") };
+        let helpers = Helpers { fence: helper("fence"), queue: helper("queue") };
         Ok(Key { name: full, helpers: Arc::new(helpers) })
     }
 
@@ -125,14 +124,9 @@ impl Key {
         &self.helpers.fence
     }
 
-    /// The list on which a release pushes to the waiter who is next.
-    pub(crate) fn wake(&self) -> &str {
-        &self.helpers.wake
-    }
-
-    /// The sorted set of those who wait, by when they cease to.
-    pub(crate) fn waiting(&self) -> &str {
-        &self.helpers.waiting
+    /// The sorted set of the waits for the lock, in order of arrival.
+    pub(crate) fn queue(&self) -> &str {
+        &self.helpers.queue
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -153,7 +147,7 @@ impl fmt::Debug for Key {
 }
 
 /// What keys beside a lock's own end in.
-const HELPERS: [&str; 3] = ["fence", "waiting", "wake"];
+const HELPERS: [&str; 2] = ["fence", "queue"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -193,18 +187,18 @@ mod tests {
     fn helpers_stand_beside_their_lock() {
         assert_eq!(key("order:42").fence(), "{order:42}:fence");
         assert_eq!(key("{order:42}").fence(), "{order:42}::fence");
-        assert_eq!(key("user:{7}:cart").wake(), "user:{7}:cart::wake");
-        assert_eq!(key("open{brace").waiting(), "{open{brace}:waiting");
+        assert_eq!(key("user:{7}:cart").queue(), "user:{7}:cart::queue");
+        assert_eq!(key("open{brace").queue(), "{open{brace}:queue");
     }
 
     #[test]
     fn names_of_helpers_are_refused() {
         for taken in
-            ["{order:42}:fence", "user:{7}:cart::fence", "{a}:wake", "{a}::wake", "{a}:b::waiting", "{{a}:fence"]
+            ["{order:42}:fence", "user:{7}:cart::fence", "{a}:queue", "{a}::queue", "{a}:b::queue", "{{a}:fence"]
         {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
-        for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:wake"] {
+        for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:queue"] {
             assert!(Key::new("", free, 1024).is_ok(), "{free}");
         }
     }
@@ -232,7 +226,7 @@ mod tests {
 
     /// Every name of up to six parts, from those that could be confused: braces, separators, letters, and what helpers end in.
     fn names() -> impl Iterator<Item = String> {
-        const PARTS: [&str; 8] = ["{", "}", ":", "a", "é", "fence", "wake", ":waiting"];
+        const PARTS: [&str; 8] = ["{", "}", ":", "a", "é", "fence", "queue", ":queue"];
         (1..=6_u32).flat_map(|len| {
             (0..8_usize.pow(len)).map(move |at| (0..len).map(|digit| PARTS[at / 8_usize.pow(digit) % 8]).collect())
         })
@@ -245,7 +239,7 @@ mod tests {
         for name in names() {
             let Ok(key) = Key::new("", &name, 1024) else { continue };
             accepted += 1;
-            for own in [key.as_str(), key.fence(), key.wake(), key.waiting()] {
+            for own in [key.as_str(), key.fence(), key.queue()] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

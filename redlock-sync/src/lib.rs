@@ -136,18 +136,17 @@
 //! nothing else. The URL names the user and the password: `redis://locks:secret@host/`.
 //!
 //! ```text
-//! ACL SETUSER locks on >secret ~order:* ~{order:*}:* +eval +evalsha +set +get +del +exists +pexpire +pttl +time +lindex +rpush +zadd +zrem +zcard +zcount +zscore +zremrangebyscore +blpop +client|id +client|unblock +info +select
+//! ACL SETUSER locks on >secret ~order:* ~{order:*}:* &redlock-sync:* +eval +evalsha +set +get +del +exists +pexpire +pttl +time +zadd +zrem +zcard +zrange +zrevrange +zpopmin +zremrangebyrank +publish +subscribe +info +select
 //! ```
 //!
-//! - `~order:*` matches the keys of the locks, and `~{order:*}:*` the keys beside them, such as `{order:42}:fence` and `{order:42}:waiting`. If a name has
+//! - `~order:*` matches the keys of the locks, and `~{order:*}:*` the keys beside them, such as `{order:42}:fence` and `{order:42}:queue`. If a name has
 //!   a hash tag, such as `order:{7}:cart`, the first pattern matches all of its keys. With a [prefix](Builder::key_prefix) the patterns are `~PREFIXorder:*`
 //!   and `~{PREFIXorder:*}:*`.
-//! - `+eval` to `+zremrangebyscore` are required. If one of them is missing, or the right to one of a lock's keys, an acquire is
+//! - `+eval` to `+zremrangebyrank` are required. If one of them is missing, or the right to one of a lock's keys, an acquire is
 //!   [`Config`](Error::Config), names what is missing, and leaves nothing behind. The first acquire on each connection has the server check that, in
-//!   the same request. Redis 6 cannot be asked about `+rpush`: without it, a lock for which another process waits cannot be released there, and
-//!   ends with its lease.
-//! - `+blpop` is optional: without it, processes that wait for a lock poll.
-//! - `+client|id +client|unblock` are optional: without them, [`close`](Redlock::close) can take up to five seconds while threads wait.
+//!   the same request.
+//! - `&redlock-sync:*`, `+publish` and `+subscribe` are optional: these are the channels on which processes that wait for a lock are told that it is
+//!   theirs. Users made on Redis 7 may use no channel unless that is said. Without them such processes poll, each in its turn, and the log says so.
 //! - `+info` is optional: without it, a replica is noticed only when it refuses a write, a member of a cluster when it redirects, two URLs of one
 //!   server not at all, and [`restart_guard`](Builder::restart_guard) has no effect.
 //! - `+select` is required only if a URL names a database other than 0.
@@ -194,7 +193,6 @@ mod client;
 mod clock;
 mod config;
 mod default_client;
-#[allow(dead_code, reason = "until waits are published grants")]
 mod ear;
 mod error;
 mod fork;

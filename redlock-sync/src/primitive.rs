@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::clock::Tick;
 use crate::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::token::LockId;
 
@@ -16,68 +17,103 @@ pub(crate) struct Attempt<'a> {
     pub(crate) lease: Duration,
     /// The fence counter is raised, to this at least: a refill carries the fence of its lease. `None` if no fence is wanted.
     pub(crate) fence: Option<u64>,
-    pub(crate) waiter: Option<Waiter<'a>>,
-    /// Tokens that nobody holds but that a node may still have.
+    pub(crate) wait: Option<Entry<'a>>,
+    pub(crate) order: Order<'a>,
+    /// Beginnings of tokens that nobody holds but that a node may still have.
     pub(crate) tickets: &'a [LockId],
 }
 
-impl Attempt<'_> {
-    /// Asks for nothing but the lock.
-    pub(crate) fn is_bare(&self) -> bool {
-        self.fence.is_none() && self.waiter.is_none() && self.tickets.is_empty()
-    }
+/// What an attempt makes of a lock that is free while others wait for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order<'a> {
+    /// Several nodes, which can have different queues: takes it.
+    None,
+    /// Asks for nothing but the lock, and is told if there is a queue.
+    Bare,
+    /// Grants it to the first who is alive.
+    First { random: &'a str, span: Duration },
 }
 
-/// Somebody who waits for the lock, as the servers know him.
+/// A wait for the lock, as the servers know it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waiter<'a> {
+pub(crate) struct Entry<'a> {
     pub(crate) id: &'a str,
-    /// How long he goes on waiting if he does not get the lock; zero if he leaves.
+    /// How long the queue lives if it does not get the lock; zero if it leaves the queue.
     pub(crate) stays: Duration,
-    pub(crate) was_marked: bool,
 }
 
 /// The parameters of a release.
 #[derive(Debug)]
 pub(crate) struct GiveUp<'a> {
-    pub(crate) id: &'a LockId,
+    /// None to leave a wait: then it is for what was granted to that.
+    pub(crate) id: Option<&'a LockId>,
     /// The lock runs out after this instead; zero gives it up now.
     pub(crate) keep: Duration,
-    /// The id under which the holder waited for it, if he did.
-    pub(crate) waiter: Option<&'a str>,
-    /// What the next waiter gets; `None` frees the lock.
-    pub(crate) grant: Option<Grant<'a>>,
+    /// The holder's own wait, where it may still be in a queue.
+    pub(crate) wait: Option<&'a str>,
+    pub(crate) next: Next<'a>,
 }
 
-/// A lock given to the next waiter by its holder.
+/// Who gets a lock that is given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Next<'a> {
+    /// Whoever comes; the first who waits is told to try at once.
+    Anybody,
+    /// For so long programs that poll the key; the first who waits is told to try after it. The number of such pauses, this one included.
+    Others { pause: Duration, pauses: u64, several: bool },
+    /// The first who waits.
+    First(Grant<'a>),
+}
+
+/// A lock given to the next wait by its holder.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant<'a> {
-    pub(crate) next: &'a LockId,
+    pub(crate) random: &'a str,
     /// How long the grant lasts.
     pub(crate) span: Duration,
-    /// Server time in ms at which the chain of grants began; 0 if it begins here.
-    pub(crate) chain: u64,
+    /// How long the lock has gone from hand to hand, and how many pauses there were before.
+    pub(crate) age: Duration,
+    pub(crate) pauses: u64,
     pub(crate) with_fence: bool,
+    pub(crate) several: bool,
+}
+
+/// A chain of holders that got the lock from each other: programs that poll the key never saw it free. It ends with a pause in which they do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// `None` for a lock that nobody has passed on so far.
+    pub(crate) began: Option<Tick>,
+    /// How many pauses there were before it.
+    pub(crate) pauses: u64,
+}
+
+impl Chain {
+    /// As a push tells it.
+    pub(crate) fn told(now: Tick, age: Duration, pauses: u64) -> Chain {
+        Chain { began: Some(now.before(age)), pauses }
+    }
+
+    pub(crate) fn age(&self, now: Tick) -> Duration {
+        self.began.map_or(Duration::ZERO, |began| now.since(began))
+    }
 }
 
 /// The operations of one lock on one node. Every call is safe to execute twice.
 pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     /// Takes the lock if it is free.
     fn acquire(&self, attempt: &Attempt<'_>) -> Call;
-    /// Lengthens the lease, strictly compared.
-    fn extend(&self, id: &LockId, lease: Duration) -> Call;
-    /// Gives the lock up, strictly compared, if nobody waits for it; a vote [`Held`](crate::quorum::Vote::Held) if somebody does.
-    fn free(&self, id: &LockId) -> Call;
+    /// Lengthens the lease, strictly compared; counts the waits if that is wanted.
+    fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Call;
     /// Gives the lock up, strictly compared.
     fn release(&self, give_up: &GiveUp<'_>) -> Call;
+    /// Frees what was reserved for a grant of which nobody was told.
+    fn unreserve(&self, random: &str) -> Call;
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
     fn fence(&self, id: &LockId, fence: Option<u64>) -> Call;
-    /// Counts who else waits, while the lock is held.
-    fn waiters(&self, id: &LockId, own: Option<&str>) -> Call;
-    /// The list on which a release pushes to the next waiter.
-    fn wake_list(&self) -> &str;
-    /// The keys that [`release_all`] needs: the lock, its wake list, and who waits.
-    fn release_keys(&self) -> [&str; 3];
+    /// Asks who holds the lock.
+    fn inspect(&self) -> Call;
+    /// The keys that [`release_all`] needs: the lock and its queue.
+    fn release_keys(&self) -> [&str; 2];
 }
 
 /// How long a release stays behind a late call at least.
@@ -86,12 +122,16 @@ pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 /// One call that gives up many locks, none of which is granted. The reply has a number for each.
 pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Primitive, GiveUp<'a>)>) -> Call {
     let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
-    for (primitive, GiveUp { id, keep, waiter, .. }) in locks {
+    for (primitive, GiveUp { id, keep, wait, .. }) in locks {
         keys.extend(primitive.release_keys());
-        args.extend([Arg::Text(id.as_str()), Arg::Number(millis(keep)), Arg::Text(waiter.unwrap_or(""))]);
+        args.extend([text(id), Arg::Number(millis(keep)), Arg::Text(wait.unwrap_or(""))]);
         longest = longest.max(keep);
     }
     Call::new(&RELEASE_ALL, Purpose::Release, None, longest.max(BEHIND), &keys, &args)
+}
+
+pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {
+    Arg::Text(id.map_or("", LockId::as_str))
 }
 
 /// Whole milliseconds for the server, rounded up: never a zero for a time that is not.

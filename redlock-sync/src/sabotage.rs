@@ -29,8 +29,13 @@ mod broken {
     static BROKEN: LazyLock<String> = LazyLock::new(|| std::env::var("REDLOCK_SABOTAGE").unwrap_or_default());
 
     /// What is broken, in which scripts, and what stands in its place.
-    const SCRIPTS: [(&str, &[&str], &str, &str); 7] = [
-        ("release-without-compare", &["release", "free"], "if held ~= ARGV[1] then", "if held == nil then"),
+    const SCRIPTS: [(&str, &[&str], &str, &str); 8] = [
+        (
+            "release-without-compare",
+            &["release"],
+            "if held ~= ARGV[1] and not is_own_grant then",
+            "if held == nil then",
+        ),
         (
             "extend-creates",
             &["extend"],
@@ -45,16 +50,21 @@ mod broken {
         ),
         (
             "grant-twice",
-            &["release"],
-            "redis.call('RPUSH', KEYS[3], fence",
-            "redis.call('RPUSH', KEYS[3], fence .. ' ' .. string.format('%.0f', chain) .. ' ' .. ARGV[5] .. ' ' .. ARGV[4]) \
-             redis.call('RPUSH', KEYS[3], fence",
+            &["acquire"],
+            "string.sub(held, 33) == ':granted:' .. wait",
+            "string.sub(held, 33, 41) == ':granted:'",
         ),
         ("fence-without-write-back", &["acquire", "release", "fence"], "now[1] * 1000000 + now[2]", "0"),
-        ("acquire-steals", &["acquire"], "local free = held == false", "local free = true"),
+        ("acquire-steals", &["acquire"], "local free = held and", "local free = true or held and"),
         (
             "fence-without-end",
-            &["acquire", "fence"],
+            &["acquire"],
+            "redis.call('SET', KEYS[3], fence, 'PX', life)",
+            "redis.call('SET', KEYS[3], fence)",
+        ),
+        (
+            "fence-without-end",
+            &["fence"],
             "redis.call('SET', KEYS[2], fence, 'PX', life)",
             "redis.call('SET', KEYS[2], fence)",
         ),

@@ -18,9 +18,9 @@ pub(crate) struct Script {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $before:literal)? for $operation:literal),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
-            let source = concat!($(include_str!(concat!("lua/", $before, ".lua")),)? include_str!(concat!("lua/", $file, ".lua")));
+            let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
             let source = crate::sabotage::script($file, source);
             Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
@@ -33,15 +33,13 @@ macro_rules! scripts {
 }
 
 scripts! {
-    TAKE = "take" behind "permissions" for "acquire",
-    ACQUIRE = "acquire" behind "permissions" for "acquire",
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire",
     EXTEND = "extend" for "extend",
     FENCE = "fence" for "fence",
-    FREE = "free" for "release",
-    RELEASE = "release" for "release",
-    RELEASE_ALL = "release_all" for "release",
+    RELEASE = "release" behind "push" for "release",
+    RELEASE_ALL = "release_all" behind "push" for "release",
+    UNRESERVE = "unreserve" for "release",
     INSPECT = "inspect" for "inspect",
-    WAITERS = "waiters" for "waiters",
     PUBLISH = "publish" for "listen",
 }
 
@@ -67,8 +65,6 @@ pub(crate) enum Arg<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Nothing,
-    /// It may have been executed already. Only some calls [tell](Call::telling_again) that.
-    Again,
     /// An acquire: whether the user may run all scripts is not known yet.
     Check,
 }
@@ -82,8 +78,6 @@ pub(crate) struct Call {
     pub(crate) token: Option<LockId>,
     /// For how long a late execution could matter: the lease it would set.
     pub(crate) lifetime: Duration,
-    /// Gets the argument `again` when it is sent a second time, or behind a late call.
-    tells_again: bool,
     words: usize,
     /// The call by digest, in the form in which Redis reads commands: the number of words, then each with its length.
     packed: Vec<u8>,
@@ -95,7 +89,6 @@ pub(crate) struct Call {
 
 /// Most calls fit in.
 const USUAL: usize = 384;
-const AGAIN: &str = "again";
 const CHECK: &str = "check";
 
 impl Call {
@@ -125,13 +118,7 @@ impl Call {
                 Arg::Number(n) => push(&mut packed, number.format(*n)),
             }
         }
-        Call { script, purpose, token: token.cloned(), lifetime, tells_again: false, words, packed, head, tail }
-    }
-
-    /// Makes a second transmission known as one.
-    pub(crate) fn telling_again(mut self) -> Call {
-        self.tells_again = true;
-        self
+        Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail }
     }
 
     /// Appends the call by its digest.
@@ -160,7 +147,6 @@ impl Call {
 
     fn word(&self, note: Note) -> Option<&'static str> {
         match note {
-            Note::Again if self.tells_again => Some(AGAIN),
             Note::Check if self.purpose == Purpose::Acquire => Some(CHECK),
             _ => None,
         }
@@ -192,11 +178,8 @@ impl Call {
         tail[1..=n].to_vec()
     }
 
-    /// As they are in a first transmission, or in a later one.
-    pub(crate) fn args(&self, is_again: bool) -> Vec<String> {
-        let mut args = self.tail_words().split_off(1 + self.keys().len());
-        args.extend((self.tells_again && is_again).then(|| AGAIN.to_owned()));
-        args
+    pub(crate) fn args(&self) -> Vec<String> {
+        self.tail_words().split_off(1 + self.keys().len())
     }
 
     fn tail_words(&self) -> Vec<String> {
@@ -253,24 +236,19 @@ mod tests {
         let sha = ["EVALSHA", &RELEASE.sha];
         let first = packed_by_redis(&[&sha[..], &tail].concat());
         assert_eq!(by_digest(&call, Note::Nothing), first);
-        assert_eq!(by_digest(&call, Note::Again), first, "does not tell");
-        let call = call.telling_again();
-        assert_eq!(by_digest(&call, Note::Nothing), first);
-        assert_eq!(by_digest(&call, Note::Again), packed_by_redis(&[&sha[..], &tail, &["again"]].concat()));
         let source = ["EVAL", RELEASE.source];
         assert_eq!(with_source(&call, Note::Nothing), packed_by_redis(&[&source[..], &tail].concat()));
-        assert_eq!(with_source(&call, Note::Again), packed_by_redis(&[&source[..], &tail, &["again"]].concat()));
         assert_eq!(call.keys(), ["k", "{k}:fence"]);
-        assert_eq!(call.args(true).len(), 5);
+        assert_eq!(call.args().len(), 4);
     }
 
     #[test]
     fn only_an_acquire_asks_for_a_check() {
-        let call = |purpose| Call::new(&TAKE, purpose, None, Duration::ZERO, &["k"], &[Arg::Text("t")]).telling_again();
+        let call = |purpose| Call::new(&ACQUIRE, purpose, None, Duration::ZERO, &["k"], &[Arg::Text("t")]);
         let checked = by_digest(&call(Purpose::Acquire), Note::Check);
-        assert_eq!(checked, packed_by_redis(&["EVALSHA", &TAKE.sha, "1", "k", "t", "check"]));
+        assert_eq!(checked, packed_by_redis(&["EVALSHA", &ACQUIRE.sha, "1", "k", "t", "check"]));
         let checked = with_source(&call(Purpose::Acquire), Note::Check);
-        assert_eq!(checked, packed_by_redis(&["EVAL", TAKE.source, "1", "k", "t", "check"]));
+        assert_eq!(checked, packed_by_redis(&["EVAL", ACQUIRE.source, "1", "k", "t", "check"]));
         for other in [Purpose::Release, Purpose::Other] {
             assert_eq!(by_digest(&call(other), Note::Check), by_digest(&call(other), Note::Nothing));
         }

@@ -51,8 +51,8 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. `granted` for a lock that its last
-    /// holder, another process, handed over directly: it cannot know to whom. Empty for tokens of other programs that have none.
+    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. `granted:` and the
+    /// wait to which it went for a lock that its last holder, another process, handed over directly. Empty for tokens of other programs that have none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -69,6 +69,11 @@ impl LockId {
 
     pub(crate) fn from_server(value: &str) -> LockId {
         LockId(value.into())
+    }
+
+    /// What stands in Redis once a lock was granted to a wait: it says to which, so that one grant cannot be taken for that of another.
+    pub(crate) fn granted(random: &str, wait: &str) -> LockId {
+        LockId(format!("{random}:granted:{wait}").into())
     }
 }
 
@@ -117,20 +122,11 @@ impl Mint {
     }
 }
 
-/// A token for the next holder of a lock, which is not known yet.
-pub(crate) fn granted_id() -> Result<LockId, Error> {
-    let mut text = String::with_capacity(40);
-    push_random(&mut text)?;
-    text.push_str(":granted");
-    Ok(LockId(text.into()))
-}
-
-/// An id for one wait. Not for one thread: a lock for which it waited can be in other hands, with the mark of that wait, while the thread
-/// waits for it again by another client.
-pub(crate) fn waiter_id() -> Result<Arc<str>, Error> {
+/// The random part of a token that is granted, or of an id that is used once: 32 hexadecimal digits.
+pub(crate) fn random_part() -> Result<String, Error> {
     let mut text = String::with_capacity(32);
     push_random(&mut text)?;
-    Ok(text.into())
+    Ok(text)
 }
 
 /// The channel on which a client is told of locks that were handed to it.
@@ -170,11 +166,6 @@ fn process_id() -> u32 {
         return id;
     }
     std::process::id()
-}
-
-/// True if the token was made for whoever is granted the lock.
-pub(crate) fn is_granted(token: &str) -> bool {
-    is_ours(token) && token.ends_with(":granted")
 }
 
 /// True if the token is one of this library's making, whose holder pushes when it releases.
@@ -220,14 +211,15 @@ mod tests {
         assert_ne!(a, b);
         assert!(a.owner().contains(&std::process::id().to_string()));
         assert_eq!(mint.fresh(Some("me:too")).unwrap().owner(), "me:too");
-        assert_ne!(waiter_id().unwrap(), waiter_id().unwrap());
+        assert_ne!(random_part().unwrap(), random_part().unwrap());
     }
 
     #[test]
     fn our_tokens_are_known() {
         let mint = Mint::new();
-        let ours = [mint.fresh(None), mint.fresh(Some("me")), granted_id()];
-        assert!(ours.iter().all(|id| is_ours(id.as_ref().unwrap().as_str())));
+        let granted = LockId::granted(&random_part().unwrap(), "redlock-sync:0123456789abcdef/7");
+        let ours = [mint.fresh(None).unwrap(), mint.fresh(Some("me")).unwrap(), granted];
+        assert!(ours.iter().all(|id| is_ours(id.as_str())));
         let hex = "0123456789abcdef0123456789abcdef";
         for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {
             assert!(!is_ours(foreign), "{foreign}");

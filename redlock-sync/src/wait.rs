@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::config::{Retry, Terms};
+use crate::config::{Retry, STRANGERS_REMEMBERED, Terms};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
@@ -32,6 +32,8 @@ pub(crate) struct Lines<T> {
     /// How many stand in line and how many tickets there are, of all keys: most have none, and need not look.
     standing: AtomicUsize,
     tickets: AtomicUsize,
+    /// A program of another library has been seen on some key.
+    strangers: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -39,14 +41,21 @@ struct Line<T> {
     /// Somebody is at the head: trying, or holding.
     is_taken: bool,
     waiting: VecDeque<Arc<Spot<T>>>,
-    /// Who is at the head leaves the key alone until then.
-    rests_until: Tick,
+    rest: Rest,
+    /// Until then it is remembered that a program of another library had the lock.
+    strangers_until: Tick,
     tickets: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for Line<T> {
     fn default() -> Line<T> {
-        Line { is_taken: false, waiting: VecDeque::new(), rests_until: Tick::ZERO, tickets: Vec::new() }
+        Line {
+            is_taken: false,
+            waiting: VecDeque::new(),
+            rest: Rest::default(),
+            strangers_until: Tick::ZERO,
+            tickets: Vec::new(),
+        }
     }
 }
 
@@ -54,7 +63,22 @@ impl<T> Line<T> {
     /// Nothing has to be remembered of it.
     fn is_idle(&self, clock: &dyn Clock) -> bool {
         let is_empty = !self.is_taken && self.waiting.is_empty() && self.tickets.is_empty();
-        is_empty && (self.rests_until == Tick::ZERO || self.rests_until <= clock.now())
+        let until = self.rest.until.max(self.strangers_until);
+        is_empty && (until == Tick::ZERO || until <= clock.now())
+    }
+}
+
+/// A pause in which the head of a line leaves the key to other programs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rest {
+    until: Tick,
+    /// How many pauses there were in a row.
+    pub(crate) pauses: u64,
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest { until: Tick::ZERO, pauses: 0 }
     }
 }
 
@@ -80,8 +104,7 @@ pub(crate) struct Spot<T> {
 #[derive(Debug)]
 enum Place<T> {
     Waiting,
-    /// With the moment until which the key has to be left alone.
-    Head(Tick),
+    Head(Rest),
     Promised,
     Handed(T),
     Closed,
@@ -114,7 +137,7 @@ pub(crate) enum Entered<T> {
 pub(crate) struct Turn<T> {
     lines: Arc<Lines<T>>,
     key: Arc<str>,
-    rests_until: Tick,
+    rest: Rest,
 }
 
 impl<T> Lines<T> {
@@ -125,11 +148,12 @@ impl<T> Lines<T> {
             is_closed: AtomicBool::new(false),
             standing: AtomicUsize::new(0),
             tickets: AtomicUsize::new(0),
+            strangers: AtomicBool::new(false),
         })
     }
 
-    fn turn(self: &Arc<Self>, key: &Arc<str>, rests_until: Tick) -> Turn<T> {
-        Turn { lines: Arc::clone(self), key: Arc::clone(key), rests_until }
+    fn turn(self: &Arc<Self>, key: &Arc<str>, rest: Rest) -> Turn<T> {
+        Turn { lines: Arc::clone(self), key: Arc::clone(key), rest }
     }
 
     /// The head of the key's line if nobody is there.
@@ -137,7 +161,7 @@ impl<T> Lines<T> {
         let mut by_key = self.by_key.lock();
         let line = by_key.entry(Arc::clone(key)).or_default();
         let was_taken = std::mem::replace(&mut line.is_taken, true);
-        (!was_taken).then(|| self.turn(key, line.rests_until))
+        (!was_taken).then(|| self.turn(key, line.rest))
     }
 
     /// Waits in line until `until` at most, to get the head or, on the same terms, the lock itself.
@@ -151,7 +175,7 @@ impl<T> Lines<T> {
             let line = by_key.entry(Arc::clone(key)).or_default();
             if !line.is_taken {
                 line.is_taken = true;
-                return Entered::Head(self.turn(key, line.rests_until));
+                return Entered::Head(self.turn(key, line.rest));
             }
             let place = Mutex::new(Place::Waiting);
             let spot = Arc::new(Spot { terms: terms.clone(), place, moved: Condvar::new() });
@@ -166,7 +190,7 @@ impl<T> Lines<T> {
         let mut place = spot.place.lock();
         loop {
             match std::mem::replace(&mut *place, Place::Waiting) {
-                Place::Head(rests_until) => return Entered::Head(self.turn(key, rests_until)),
+                Place::Head(rest) => return Entered::Head(self.turn(key, rest)),
                 Place::Handed(gift) => return Entered::Handed(gift),
                 Place::Closed => return Entered::Closed,
                 same @ (Place::Waiting | Place::Promised) => *place = same,
@@ -209,7 +233,7 @@ impl<T> Lines<T> {
         let line = entry.get_mut();
         if let Some(next) = line.waiting.pop_front() {
             self.standing.fetch_sub(1, Ordering::SeqCst);
-            next.put(Place::Head(line.rests_until));
+            next.put(Place::Head(line.rest));
             return;
         }
         line.is_taken = false;
@@ -280,6 +304,20 @@ impl<T> Lines<T> {
         self.tickets.store(by_key.values().map(|line| line.tickets.len()).sum(), Ordering::SeqCst);
     }
 
+    /// Remembers that a program of another library has the lock.
+    pub(crate) fn note_stranger(&self, key: &Arc<str>) {
+        self.strangers.store(true, Ordering::Relaxed);
+        let until = self.clock.now().after(STRANGERS_REMEMBERED);
+        let mut by_key = self.by_key.lock();
+        if let Some(line) = by_key.get_mut(key) {
+            line.strangers_until = until;
+            return;
+        }
+        // Keys that are remembered for nothing else go with the next one that comes.
+        by_key.retain(|_, line| !line.is_idle(&*self.clock));
+        by_key.insert(Arc::clone(key), Line { strangers_until: until, ..Line::default() });
+    }
+
     /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
     pub(crate) fn pause(&self, retry: &Retry, made: u32, expires_in: Option<Duration>, until: Tick) {
         let planned = retry.pause(made, fastrand::f64());
@@ -301,19 +339,28 @@ impl<T> Lines<T> {
 
 impl<T> Turn<T> {
     /// Has the next at the head leave the key to other programs for so long.
-    pub(crate) fn rests_for(&self, rest: Duration) {
-        let until = self.lines.clock.now().after(rest);
+    pub(crate) fn rests_for(&self, pause: Duration, pauses: u64) {
+        let until = self.lines.clock.now().after(pause);
         let mut by_key = self.lines.by_key.lock();
         by_key.retain(|_, line| !line.is_idle(&*self.lines.clock));
         if let Some(line) = by_key.get_mut(&self.key) {
-            line.rests_until = until;
+            line.rest = Rest { until, pauses };
         }
     }
 
-    /// Leaves the key alone for as long as that was asked for, but not past `until`.
-    pub(crate) fn rest(&self, until: Tick) {
-        if self.rests_until > Tick::ZERO {
-            self.lines.rest(self.rests_until.min(until));
+    /// Leaves the key alone for as long as that was asked for, but not past `until`. How many pauses there were until now.
+    pub(crate) fn rest(&self, until: Tick) -> u64 {
+        if self.rest.until > Tick::ZERO {
+            self.lines.rest(self.rest.until.min(until));
+        }
+        self.rest.pauses
+    }
+
+    /// True if a program of another library had the lock lately.
+    pub(crate) fn has_strangers(&self) -> bool {
+        self.lines.strangers.load(Ordering::Relaxed) && {
+            let by_key = self.lines.by_key.lock();
+            by_key.get(&self.key).is_some_and(|line| line.strangers_until > self.lines.clock.now())
         }
     }
 

@@ -3,41 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::envelope::Envelope;
-use super::{Engine, Refusal, Request, Wait};
+use super::queued::{Queued, Standing};
+use super::{Engine, Refusal, Request, Try, Wait};
 use crate::clock::Tick;
-use crate::config::{LONGEST_NAP, RENEW_DIVISOR, drift, grant_span, jittered};
+use crate::config::{LONG_PAUSE, LONGEST_NAP, RENEW_DIVISOR, drift, jittered};
+use crate::ear::{Pushed, Woken};
 use crate::error::Error;
-use crate::lease::{Core, Lease, Origin};
-use crate::node::{Lane, Popped};
-use crate::primitive::{GiveUp, Grant, Waiter};
-use crate::quorum::{Ballot, Vote};
+use crate::lease::{Core, Lease, Origin, granting};
+use crate::node::Lane;
+use crate::primitive::{Chain, GiveUp, Next};
+use crate::quorum::Vote;
 use crate::sabotage;
-use crate::token::{LockId, granted_id, is_ours, waiter_id};
+use crate::token::{LockId, is_ours, random_part};
 
-/// How much longer than its longest nap a waiter is marked as one.
-const MARK_SLACK: Duration = Duration::from_secs(1);
-/// How long after the holder's lease should have ended a waiter tries again.
+/// How long after the holder's lease should have ended a wait tries again: a key lives through its last millisecond.
 const NAP_SLACK: Duration = Duration::from_millis(2);
-/// An idle server looks for waits that have run out only so often.
-const SERVER_TICK: Duration = Duration::from_millis(100);
-/// As much of another's token as the acquire script tells.
-const SEEN_BYTES: usize = 80;
-
-/// A grant that is good for an ordinary attempt.
-#[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) id: LockId,
-    /// Server time in ms at which the chain of grants began.
-    pub(super) chain: u64,
-}
+/// The longest pause between two attempts of a wait that is told nothing.
+const LONGEST_POLL: Duration = Duration::from_millis(100);
+/// As that for one that listens on another node than the others.
+const ASIDE: Duration = Duration::from_millis(250);
+/// In a pause that is left to other programs it is looked so often whether one of them takes the lock.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How a wait for other processes ended.
-pub(super) enum Woken {
+pub(super) enum Outcome {
     /// Try again.
     Up,
-    /// Try again; the lock stands on a token which nobody holds.
-    Ticket(Ticket),
     /// The last holder granted it.
     Granted(Lease),
 }
@@ -49,31 +40,53 @@ pub(super) struct Contender<'a> {
     wait: Wait,
     until: Tick,
     made: u32,
-    /// Under which the servers know that it waits. Most need none.
-    waiter: Option<Arc<str>>,
-    is_marked: bool,
-    /// Kept once there is one: it does no harm, and the attempt with it may not get through.
-    ticket: Option<Ticket>,
+    /// Most need none.
+    queued: Option<Queued>,
+    standing: Standing,
+    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the attempt with it may not get through.
+    ticket: Option<LockId>,
+    chain: Chain,
     unavailable_since: Option<Tick>,
 }
 
 impl<'a> Contender<'a> {
-    pub(super) fn new(engine: &'a Arc<Engine>, request: &'a Request, wait: Wait, until: Tick) -> Contender<'a> {
+    pub(super) fn new(
+        engine: &'a Arc<Engine>,
+        request: &'a Request,
+        wait: Wait,
+        until: Tick,
+        pauses: u64,
+    ) -> Contender<'a> {
         Contender {
             engine,
             request,
             wait,
             until,
             made: 0,
-            waiter: None,
-            is_marked: false,
+            queued: None,
+            standing: Standing::new(),
             ticket: None,
+            chain: Chain { began: None, pauses },
             unavailable_since: None,
         }
     }
 
-    /// **This is the loop**: attempts, and waiting in between.
+    /// As after an attempt that entered the wait under this id.
+    #[cfg(test)]
+    pub(super) fn enter_as(&mut self, id: &str, ballot: &crate::quorum::Ballot) {
+        self.standing.note(ballot, true);
+        self.queued.get_or_insert_with(|| Queued::begin(&self.engine.ear)).id = Some(id.into());
+    }
+
+    /// Until the lock is held, or the wait is over.
     pub(super) fn compete(mut self) -> Result<Lease, Error> {
+        let outcome = self.attempts();
+        self.haunt();
+        outcome
+    }
+
+    /// **This is the loop**: attempts, and waiting in between.
+    fn attempts(&mut self) -> Result<Lease, Error> {
         loop {
             // The first time it was asked on entry.
             if self.made > 0
@@ -85,10 +98,8 @@ impl<'a> Contender<'a> {
             let tried_at = self.engine.quorum.now();
             let retry = &self.request.terms.retry;
             let is_last = tried_at >= self.until || retry.is_exhausted(self.made.saturating_add(1));
-            // Most locks are free, and a bare attempt costs the servers least. If it fails, a full one follows at once, which marks the waiter and
-            // takes what was granted to nobody. An only attempt is a full one, and where they are counted each is.
-            let is_bare = self.made == 0 && !is_last && !retry.is_counted();
-            let refusal = match self.attempt(is_bare, is_last) {
+            let (outcome, is_bare) = self.attempt(is_last)?;
+            let refusal = match outcome {
                 Ok(lease) => {
                     self.engine.outage_is_over();
                     return Ok(lease);
@@ -96,40 +107,67 @@ impl<'a> Contender<'a> {
                 Err(refusal) => refusal,
             };
             self.made = self.made.saturating_add(1);
-            if self.ends_with(&refusal.error, tried_at) || is_last {
-                return Err(refusal.error);
-            }
             // An attempt that outlasted the deadline was the last one: another would take a node timeout more.
-            if self.engine.quorum.now() >= self.until {
-                self.leave();
+            let is_over = is_last || self.engine.quorum.now() >= self.until;
+            if self.ends_with(&refusal.error, tried_at) || is_over {
+                // The last attempt leaves the queue, if it is answered.
+                if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
+                    self.leave();
+                }
                 return Err(refusal.error);
-            }
-            if is_bare && refusal.error.is_busy() {
-                continue;
             }
             // Ends at the deadline at the latest: the attempt after that is the last.
-            match self.wait_for_others(&refusal) {
-                Woken::Up => {}
-                Woken::Ticket(ticket) => self.ticket = Some(ticket),
-                Woken::Granted(lease) => return Ok(lease),
+            if let Outcome::Granted(lease) = self.wait_for_others(&refusal, is_bare) {
+                return Ok(lease);
             }
         }
     }
 
-    fn attempt(&mut self, is_bare: bool, is_last: bool) -> Result<Lease, Box<Refusal>> {
+    /// One attempt; whether it was bare. Most locks are free, and a bare one costs the servers least. Where it finds others, the next one
+    /// enters the queue.
+    fn attempt(&mut self, is_last: bool) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = self.engine.quorum.round_deadline();
-        if is_bare {
-            return self.engine.attempt(self.request, None, None, by);
-        }
-        let waiter = match &self.waiter {
-            Some(waiter) => Arc::clone(waiter),
-            None => Arc::clone(self.waiter.insert(waiter_id()?)),
+        let id = self.entry(is_last)?;
+        let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.terms.retry.is_counted();
+        let attempt = Try {
+            is_bare,
+            entry: id.as_deref().map(|id| Queued::entry(id, is_last)),
+            keeps_wait: self.standing.is_haunted,
+            ticket: self.ticket.as_ref(),
+            chain: self.chain,
         };
-        let stays = if is_last { Duration::ZERO } else { LONGEST_NAP + MARK_SLACK };
-        let mark = Waiter { id: &waiter, stays, was_marked: self.is_marked };
-        let outcome = self.engine.attempt(self.request, Some(mark), self.ticket.as_ref(), by);
-        self.is_marked = !is_last;
-        outcome
+        let outcome = self.engine.attempt(self.request, &attempt, by);
+        match &outcome {
+            Ok(lease) => self.standing.is_haunted |= id.is_some() && lease.core().is_haunted(),
+            Err(refusal) => {
+                if let Some(ballot) = &refusal.ballot {
+                    self.standing.note(ballot, id.is_some());
+                }
+            }
+        }
+        Ok((outcome, is_bare))
+    }
+
+    /// The id under which the next attempt enters the queue, if it does.
+    fn entry(&mut self, is_last: bool) -> Result<Option<Arc<str>>, Error> {
+        if is_last && !self.standing.may_be_queued() {
+            return Ok(None);
+        }
+        if self.made == 0 && !is_last && self.engine.ear.listens() && !self.request.terms.retry.is_counted() {
+            self.queued.get_or_insert_with(|| Queued::begin(&self.engine.ear));
+        }
+        let Some(queued) = &mut self.queued else { return Ok(None) };
+        let id = queued.next_id()?;
+        if queued.id != id && queued.id.is_some() {
+            // Its client listens under another name now: the old entry is for nobody.
+            self.leave();
+            self.standing = Standing::new();
+            self.standing.distrust();
+        }
+        if let Some(queued) = &mut self.queued {
+            queued.id.clone_from(&id);
+        }
+        Ok(id)
     }
 
     /// True for an error that no further attempt can help.
@@ -152,107 +190,150 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Takes the mark off one who waits no more, and passes on what he was granted: else the next release would be for nobody.
+    // --- the end of a wait --------------------------------------------------------------------------------------------
+
+    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stand granted to nobody.
     fn leave(&mut self) {
-        // Without random numbers the mark ends by itself.
-        let (Some(waiter), true, Ok(next)) = (&self.waiter, self.is_marked, granted_id()) else { return };
+        let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
+        // Without random numbers the grant ends by itself.
+        let (Some(id), true, Ok(random)) = (id, self.standing.may_be_queued(), random_part()) else { return };
         let quorum = &self.engine.quorum;
-        // Where it was granted nothing, there is nothing to compare with: a token that stands nowhere.
-        let (id, chain) = self.ticket.take().map_or_else(|| (next.clone(), 0), |ticket| (ticket.id, ticket.chain));
-        let span = grant_span(self.request.terms.lease);
-        let grant = Grant { next: &next, span, chain, with_fence: self.request.terms.fenced };
-        let give_up = GiveUp { id: &id, keep: Duration::ZERO, waiter: Some(waiter), grant: Some(grant) };
         // A wait that is over has one node timeout in all for what was under way and for this.
         let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
-        quorum.round(&self.request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
+        let grant = self.engine.grant(self.request, &random, &self.chain);
+        let give_up = GiveUp { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
+        let primitive = &*self.request.primitive;
+        let ballot = quorum.round(&primitive.release(&give_up), Lane::Reserved, by, &|_| true);
+        granting::unreserve(quorum, primitive, &ballot, &random, by);
+        self.standing.is_haunted |= ballot.ghost || !ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no());
     }
+
+    /// What may be granted to the wait although it is over is given back.
+    fn haunt(&self) {
+        let Some(queued) = self.queued.as_ref().filter(|queued| self.standing.is_haunted && !queued.polls()) else {
+            return;
+        };
+        let Some(id) = queued.id.clone() else { return };
+        let (engine, request) = (Arc::downgrade(self.engine), self.request.clone());
+        let give_back = move |pushed: Pushed| {
+            if let (Some(engine), Some(random)) = (engine.upgrade(), &pushed.random) {
+                engine.give_back(&request, LockId::granted(random, &id));
+            }
+        };
+        self.engine.ear.haunt(queued.ear.number(), Box::new(give_back));
+    }
+
+    // --- waiting ------------------------------------------------------------------------------------------------------
 
     /// Waits until the holder pushes, or until it is time to look again.
-    fn wait_for_others(&self, refusal: &Refusal) -> Woken {
+    fn wait_for_others(&mut self, refusal: &Refusal, was_bare: bool) -> Outcome {
+        let retry = &self.request.terms.retry;
+        if retry.is_counted() {
+            let expires_in = refusal.expires_in();
+            self.engine.lines.pause(retry, self.made, expires_in, self.until);
+            return Outcome::Up;
+        }
+        let queued = self.queued.get_or_insert_with(|| Queued::begin(&self.engine.ear));
+        let may_enter = queued.ear.place().is_some() || queued.ear.polls();
+        if was_bare && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
+            return Outcome::Up;
+        }
+        let nap = self.nap(refusal);
+        self.sleep(refusal, self.engine.quorum.now().after(nap))
+    }
+
+    /// How long to wait for a push.
+    fn nap(&self, refusal: &Refusal) -> Duration {
         let (quorum, retry) = (&self.engine.quorum, &self.request.terms.retry);
-        let (Some(ballot), Some((node, wake_node))) = (&refusal.ballot, quorum.wake_node()) else {
-            return self.pause(refusal);
+        let polls = || {
+            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + NAP_SLACK);
+            retry.pause(self.made, fastrand::f64()).min(lease_end)
         };
-        let Some(Vote::Taken { token: seen, ttl }) = ballot.votes.get(node) else { return self.pause(refusal) };
-        // A holder that does not push has to be polled; and where attempts are counted, the waits are those that were set.
-        let is_pushed = is_ours(seen) && !retry.is_counted();
-        let nap = if is_pushed {
-            ttl.map_or(LONGEST_NAP, |left| (left + NAP_SLACK).min(jittered(LONGEST_NAP)))
-        } else {
-            retry.pause(self.made, fastrand::f64())
-        };
-        let left = self.until.since(quorum.now());
-        // Shorter than the server can measure. What is pushed meanwhile stays in the list, and the next attempt takes it.
-        if left <= SERVER_TICK || !is_pushed && nap < SERVER_TICK {
-            return self.pause(refusal);
+        let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
+        let node = queued.node();
+        let vote = ballot.votes.get(node.unwrap_or(0));
+        let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
+        // A holder of another library pushes nothing.
+        if !token.is_empty() && !is_ours(token) || node.is_none() && !queued.polls() {
+            return polls();
         }
-        let nap = nap.min(left.saturating_sub(SERVER_TICK));
-        // A server that hangs does not keep him beyond his deadline.
-        let patience = (nap + 2 * SERVER_TICK + quorum.limits.node_timeout).min(left);
-        match wake_node.pop(self.request.primitive.wake_list(), nap, patience) {
-            Popped::Nothing => Woken::Up,
-            Popped::Unavailable => self.pause(refusal),
-            Popped::Pushed(bytes) => match Envelope::read(&bytes) {
-                Some(Envelope { token: Some(id), fence, chain, span }) => {
-                    self.open(ballot, seen, Ticket { id, chain }, fence, span)
-                }
-                Some(Envelope { token: None, span, .. }) => {
-                    // A key lives through its last millisecond.
-                    let rest = if span.is_zero() { span } else { span + NAP_SLACK };
-                    self.engine.lines.rest(quorum.now().after(rest).min(self.until));
-                    Woken::Up
-                }
-                None => Woken::Up,
-            },
+        let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(jittered(LONGEST_NAP));
+        match node {
+            None => nap.min(jittered(LONGEST_POLL)),
+            Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
+                nap.min(ASIDE)
+            }
+            Some(_) => nap,
         }
     }
 
-    /// Where nothing can be pushed: polling.
-    fn pause(&self, refusal: &Refusal) -> Woken {
-        let expires_in = if let Error::Busy { expires_in, .. } = refusal.error { expires_in } else { None };
-        self.engine.lines.pause(&self.request.terms.retry, self.made, expires_in, self.until);
-        Woken::Up
+    fn sleep(&mut self, refusal: &Refusal, end: Tick) -> Outcome {
+        let (engine, mut end, mut looks) = (self.engine, end.min(self.until), false);
+        loop {
+            let Some(queued) = &self.queued else { return Outcome::Up };
+            let now = engine.quorum.now();
+            let next_look = if looks { now.after(jittered(LOOK)) } else { Tick::NEVER };
+            match queued.ear.sleep(end.min(next_look)) {
+                Woken::Timer if next_look < end => engine.look(self.request, end),
+                Woken::Timer | Woken::Connected | Woken::Closed => return Outcome::Up,
+                Woken::Push(pushed) => {
+                    let now = engine.quorum.now();
+                    let pauses = pushed.pauses.max(self.chain.pauses);
+                    self.chain = Chain::told(now, pushed.age, pauses);
+                    if let Some(random) = &pushed.random {
+                        return self.open(refusal, random, &pushed);
+                    }
+                    let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
+                    // After a long minimum hold the queue would have forgotten the wait.
+                    end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
+                    // After a pause begins another chain.
+                    looks = pushed.pauses > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
+                }
+            }
+        }
     }
 
-    /// An envelope came. On one node the waiter that popped it holds the lock as it stands, if that is just what it asked for. Otherwise the
-    /// token is a ticket for an ordinary attempt, which gets the lock with the waiter's own settings; and on several nodes two waiters
-    /// could pop the same grant, so exclusion has to be plain Redlock.
-    pub(super) fn open(&self, ballot: &Ballot, seen: &str, ticket: Ticket, fence: u64, span: Duration) -> Woken {
+    /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
+    /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
+    /// exclusion is plain Redlock.
+    pub(super) fn open(&mut self, refusal: &Refusal, random: &str, pushed: &Pushed) -> Outcome {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
-        let is_shared = quorum.len() > 1 && !sabotage::is("grant-as-token");
-        // If the attempt saw another token, the grant was made after that attempt was sent, and lasts at least from then.
-        let (token, since) = (ticket.id.as_str().as_bytes(), ballot.started);
-        let is_new = seen.as_bytes() != token.get(..SEEN_BYTES).unwrap_or(token);
-        let fits = is_new && self.is_as_asked_for(fence, span) && self.is_young(since);
-        if is_shared || !(fits || sabotage::is("grant-keeps-settings")) {
-            return Woken::Ticket(ticket);
+        let Some(id) = self.queued.as_ref().and_then(|queued| queued.id.clone()) else { return Outcome::Up };
+        let granted = LockId::granted(random, &id);
+        let is_shared = quorum.len() > 1;
+        if is_shared {
+            self.ticket = Some(LockId::from_server(random));
         }
-        let origin = Origin { waiter: self.waiter.clone(), chain: ticket.chain };
-        let start = engine.start(request, ticket.id, origin);
-        let core = Arc::new(Core::granted(start, fence, since, span));
+        let broken = if is_shared { sabotage::is("grant-as-token") } else { sabotage::is("uncertain-grant") };
+        let asked = refusal.ballot.as_ref().map(|ballot| ballot.started).filter(|_| broken);
+        let since = self.standing.grant_since().filter(|_| !is_shared).or(asked);
+        let Some(since) = since else { return Outcome::Up };
+        if !(self.is_as_asked_for(pushed) && self.is_young(since) || sabotage::is("grant-keeps-settings")) {
+            return Outcome::Up;
+        }
+        let origin = Origin { wait: None, chain: self.chain };
+        let start = engine.start(request, granted, origin);
+        let core = Arc::new(Core::granted(start, pushed.fence, since, pushed.span));
         if engine.lines.is_closed() {
             core.release(quorum.limits.node_timeout);
-            return Woken::Up;
+            return Outcome::Up;
         }
-        match engine.lease(&core) {
-            Ok(lease) => Woken::Granted(lease),
-            Err(_) => Woken::Up,
-        }
+        engine.lease(&core).map_or(Outcome::Up, Outcome::Granted)
     }
 
-    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a readable part; and what is counted from the acquisition, such as
-    /// the longest hold, would begin before the wait.
-    fn is_as_asked_for(&self, fence: u64, span: Duration) -> bool {
+    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a readable part; and what is
+    /// counted from the acquisition, such as the longest hold, would begin before the wait.
+    fn is_as_asked_for(&self, pushed: &Pushed) -> bool {
         let terms = &self.request.terms;
-        let has_fence = fence > 0 || !terms.fenced;
-        terms.is_plain() && terms.lock_id.is_none() && terms.lease == span && has_fence
+        let has_fence = pushed.fence > 0 || !terms.fenced;
+        terms.is_plain() && terms.lock_id.is_none() && terms.lease == pushed.span && has_fence
     }
 
-    /// A lease that began then is not due for renewal yet: as much is left of it as any holder may find.
+    /// Enough is left of a lease that began then to renew it.
     fn is_young(&self, since: Tick) -> bool {
         let (quorum, lease) = (&self.engine.quorum, self.request.terms.lease);
-        let age = quorum.now().since(since);
-        let left = lease.saturating_sub(drift(lease)).saturating_sub(age);
-        age < lease / RENEW_DIVISOR && left >= quorum.limits.min_validity
+        let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
+        left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
     }
 }

@@ -32,7 +32,7 @@ impl Holder {
     pub(super) fn of_majority(ballot: &Ballot) -> Option<Holder> {
         let need = Tally::need(ballot.votes.len());
         let held = |vote: &Vote| match vote {
-            Vote::Taken { token, ttl } => Some((token.clone(), ttl.unwrap_or(Duration::MAX))),
+            Vote::Taken { token, ttl, .. } => Some((token.clone(), ttl.unwrap_or(Duration::MAX))),
             _ => None,
         };
         let all: Vec<(String, Duration)> = ballot.votes.iter().filter_map(held).collect();
@@ -55,10 +55,7 @@ mod tests {
 
     fn seen(votes: &[Option<(&str, Option<u64>)>]) -> Option<(String, Option<u64>)> {
         let vote = |seen: &Option<(&str, Option<u64>)>| {
-            let taken = |(token, ms): (&str, Option<u64>)| Vote::Taken {
-                token: token.to_owned(),
-                ttl: ms.map(Duration::from_millis),
-            };
+            let taken = |(token, ms): (&str, Option<u64>)| Vote::taken(token.to_owned(), ms.map(Duration::from_millis));
             seen.map_or(Vote::Absent, taken)
         };
         let ballot = Ballot { votes: votes.iter().map(vote).collect(), started: Tick::ZERO, ghost: false };

@@ -1,13 +1,13 @@
 //! Taking a lock.
 //!
 //! 1. [`compete`]: the loop of attempts, and waiting for other processes in between.
-//! 2. [`envelope`]: what a release pushes.
+//! 2. [`queued`]: a wait as the servers know it, and when a grant to it is a lock.
 //! 3. [`holder`]: what `inspect` tells.
 //! 4. [`Engine`], here: the way in, one attempt, and the end of a client.
 
 mod compete;
-mod envelope;
 mod holder;
+mod queued;
 #[cfg(test)]
 mod tests;
 
@@ -17,18 +17,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use self::compete::{Contender, Ticket};
+use self::compete::Contender;
 pub use self::holder::Holder;
 use crate::clock::Tick;
 use crate::config::{LONGEST_NAP, Terms};
+use crate::ear::Ear;
 use crate::error::{Error, NodeError};
 use crate::key::Key;
-use crate::lease::{Afterlife, Backlog, Core, Lease, Leftover, Origin, Registry, Renewer, Start};
+use crate::lease::{Afterlife, Backlog, Core, Lease, Leftover, Origin, Registry, Renewer, Start, granting};
 use crate::node::Lane;
-use crate::primitive::{Attempt, GiveUp, Primitive, Waiter};
+use crate::primitive::{Attempt, Chain, Entry, GiveUp, Grant, Next, Order, Primitive};
 use crate::quorum::{Ballot, Quorum, Vote};
 use crate::sabotage;
-use crate::token::{LockId, Mint, is_granted};
+use crate::token::{LockId, Mint, is_ours, random_part};
 use crate::wait::{Entered, Lines};
 
 /// What all locks of a client share.
@@ -39,6 +40,7 @@ pub(crate) struct Engine {
     pub(crate) quorum: Arc<Quorum>,
     renewer: Arc<Renewer>,
     lines: Arc<Lines<Lease>>,
+    ear: Arc<Ear>,
     backlog: Arc<Backlog>,
     registry: Registry,
     mint: Mint,
@@ -84,11 +86,32 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// On some node the lock was granted; perhaps nobody has taken it.
-    fn was_granted(&self) -> bool {
-        let granted = |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if is_granted(token));
-        self.error.is_busy() && self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(granted))
+    /// On some node the lock is free, but others wait for it.
+    fn is_queued(&self) -> bool {
+        let is_queued = |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if token.is_empty());
+        self.error.is_busy() && self.ballot.as_ref().is_some_and(|ballot| ballot.votes.iter().any(is_queued))
     }
+
+    /// Each node said no, and to one copy of the attempt.
+    fn is_clean(&self) -> bool {
+        self.ballot.as_ref().is_some_and(|ballot| !ballot.ghost && ballot.votes.iter().all(Vote::is_definite_no))
+    }
+
+    fn expires_in(&self) -> Option<Duration> {
+        if let Error::Busy { expires_in, .. } = self.error { expires_in } else { None }
+    }
+}
+
+/// What an attempt asks for besides the lock.
+#[derive(Debug, Default)]
+struct Try<'a> {
+    /// Nothing.
+    is_bare: bool,
+    entry: Option<Entry<'a>>,
+    /// The wait can be in the queue although the attempt won.
+    keeps_wait: bool,
+    ticket: Option<&'a LockId>,
+    chain: Chain,
 }
 
 impl From<Error> for Box<Refusal> {
@@ -105,6 +128,7 @@ impl Engine {
         Arc::new(Engine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             backlog: Backlog::new(&quorum),
+            ear: Ear::new(Arc::clone(&quorum)),
             quorum,
             renewer: Renewer::new(Arc::clone(&clock)),
             lines: Lines::new(clock),
@@ -152,8 +176,8 @@ impl Engine {
         loop {
             match self.lines.enter(key, in_line, &request.terms) {
                 Entered::Head(turn) => {
-                    turn.rest(until);
-                    let lease = Contender::new(self, request, wait, until).compete()?;
+                    let pauses = turn.rest(until);
+                    let lease = Contender::new(self, request, wait, until, pauses).compete()?;
                     lease.core().keep_turn(turn);
                     return Ok(lease);
                 }
@@ -170,15 +194,12 @@ impl Engine {
         }
     }
 
-    /// The attempt of one who does not wait. The bare call cannot tell a lock that is held from one that was granted to nobody, such as a
-    /// waiter that died; where that may be so, the full one follows. Both together take one node timeout at most.
+    /// The attempt of one that does not wait. Where others do, the full one follows the bare one: the first of them may be dead. Both together take
+    /// one node timeout at most.
     fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
         let by = self.quorum.round_deadline();
-        let outcome = match self.attempt(request, None, None, by) {
-            Err(refusal) if refusal.was_granted() && self.quorum.now() < by => {
-                let nobody = Waiter { id: "", stays: Duration::ZERO, was_marked: false };
-                self.attempt(request, Some(nobody), None, by)
-            }
+        let outcome = match self.attempt(request, &Try { is_bare: true, ..Try::default() }, by) {
+            Err(refusal) if refusal.is_queued() && self.quorum.now() < by => self.attempt(request, &Try::default(), by),
             outcome => outcome,
         };
         match &outcome {
@@ -215,25 +236,27 @@ impl Engine {
     }
 
     /// One round with a token of its own, which nobody waits for beyond `by`. What it set is taken back before it returns an error.
-    fn attempt(
-        self: &Arc<Self>,
-        request: &Request,
-        waiter: Option<Waiter<'_>>,
-        ticket: Option<&Ticket>,
-        by: Tick,
-    ) -> Result<Lease, Box<Refusal>> {
+    fn attempt(self: &Arc<Self>, request: &Request, what: &Try<'_>, by: Tick) -> Result<Lease, Box<Refusal>> {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
         quorum.note_lease(lease);
         let key = request.key.name();
         let mut tickets = self.lines.tickets(key);
         let has_tickets = !tickets.is_empty();
-        tickets.extend(ticket.map(|ticket| ticket.id.clone()));
+        tickets.extend(what.ticket.cloned());
         let id = self.mint.fresh(request.terms.lock_id.as_deref())?;
         let fence = request.terms.fenced.then_some(0);
-        let call = request.primitive.acquire(&Attempt { id: &id, lease, fence, waiter, tickets: &tickets });
-        let mut ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
+        let is_bare = what.is_bare && fence.is_none() && tickets.is_empty();
+        let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };
+        let order = match quorum.len() {
+            1 if is_bare => Order::Bare,
+            1 => Order::First { random: &random, span: granting::span(quorum, request.terms.lease) },
+            _ => Order::None,
+        };
+        let attempt = Attempt { id: &id, lease, fence, wait: what.entry, order, tickets: &tickets };
+        let mut ballot = quorum.round(&request.primitive.acquire(&attempt), Lane::Ordinary, by, &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
+        self.note_strangers(request, &ballot);
         if let Err(error) = self.judge(request, &ballot, lease) {
             self.take_back(request, &ballot, &id, lease, by);
             return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
@@ -241,12 +264,52 @@ impl Engine {
         if has_tickets && ballot.tally().yes == quorum.len() {
             self.lines.drop_tickets(key);
         }
-        // A node that said no to this attempt has marked him just now.
-        let is_marked = |w: &Waiter<'_>| w.was_marked || !w.stays.is_zero() && ballot.tally().yes < quorum.len();
-        let waiter = waiter.filter(is_marked).map(|w| w.id.into());
-        let chain = ticket.map_or(0, |ticket| ticket.chain);
-        let start = self.start(request, id, Origin { waiter, chain });
+        // A node that said yes has taken it out of its queue.
+        let may_be_queued = what.keeps_wait || ballot.ghost || ballot.tally().yes < quorum.len();
+        let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
+        let start = self.start(request, id, Origin { wait, chain: what.chain });
         Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
+    }
+
+    /// Remembers that a program of another library has the lock.
+    fn note_strangers(&self, request: &Request, ballot: &Ballot) {
+        let is_strange =
+            |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
+        if ballot.votes.iter().any(is_strange) {
+            self.lines.note_stranger(request.key.name());
+        }
+    }
+
+    /// Looks whether a program of another library takes the lock in a pause that is left to it.
+    fn look(&self, request: &Request, by: Tick) {
+        let by = self.quorum.round_deadline().min(by);
+        let ballot = self.quorum.round(&request.primitive.inspect(), Lane::Ordinary, by, &|_| true);
+        self.note_strangers(request, &ballot);
+    }
+
+    /// What a release that is made for this request grants.
+    fn grant<'a>(&self, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
+        Grant {
+            random,
+            span: granting::span(&self.quorum, request.terms.lease),
+            age: chain.age(self.quorum.now()),
+            pauses: chain.pauses,
+            with_fence: request.terms.fenced,
+            several: self.quorum.len() > 1,
+        }
+    }
+
+    /// Gives back what was granted to a wait that is over, in the background.
+    fn give_back(self: &Arc<Self>, request: &Request, id: LockId) {
+        let (this, request) = (Arc::clone(self), request.clone());
+        self.quorum.nodes.background().after(Duration::ZERO, move || {
+            let Ok(random) = random_part() else { return };
+            let next = Next::First(this.grant(&request, &random, &Chain::default()));
+            let give_up = GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next };
+            let by = this.quorum.round_deadline();
+            let ballot = this.quorum.round(&request.primitive.release(&give_up), Lane::Reserved, by, &|_| true);
+            granting::unreserve(&this.quorum, &*request.primitive, &ballot, &random, by);
+        });
     }
 
     fn start(&self, request: &Request, id: LockId, origin: Origin) -> Start {
@@ -293,14 +356,15 @@ impl Engine {
             return;
         }
         let quorum = &self.quorum;
-        let release = request.primitive.release(&GiveUp { id, keep: Duration::ZERO, waiter: None, grant: None });
+        let give_up = GiveUp { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
+        let release = request.primitive.release(&give_up);
         let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
         if quorum.roll_back(ballot, &release, by) {
             let ends = quorum.now().after(lease);
             self.lines.add_ticket(request.key.name(), id.clone(), ends);
             let primitive = Arc::clone(&request.primitive);
             let id = id.clone();
-            self.backlog.add(Leftover { primitive, id, waiter: None, keep_until: Tick::ZERO, ends, core: None });
+            self.backlog.add(Leftover { primitive, id, wait: None, keep_until: Tick::ZERO, ends, core: None });
         }
     }
 
@@ -331,11 +395,11 @@ impl Engine {
             return Err(Error::Closed);
         }
         self.lines.close();
+        self.ear.close();
         let by = self.quorum.now().after(LONGEST_NAP);
         let given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
         // Again and again: a thread may have looked before the client was closed and start to wait only now.
         while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
-            self.quorum.end_pops();
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
         // What a thread got after the first look.

@@ -1,14 +1,15 @@
-//! What an engine remembers of outages, when a contender gives up, and what it makes of an envelope.
+//! What an engine remembers of outages, when a contender gives up, and what it makes of a grant.
 
 use redlock_tests::{Server, servers};
 
-use super::compete::Woken;
+use super::compete::Outcome;
 use super::*;
 use crate::clock::SystemClock;
 use crate::config::{Limits, Retry};
+use crate::ear::Pushed;
 use crate::lock::plain::Plain;
+use crate::quorum::Place;
 use crate::tests::quorum;
-use crate::token::granted_id;
 
 const LONG: Duration = Duration::from_secs(60);
 /// Of a grant, and of a lease that is not chosen.
@@ -31,7 +32,7 @@ fn request(terms: Terms) -> Request {
 }
 
 fn taken(token: &LockId) -> Vote {
-    Vote::Taken { token: token.as_str().to_owned(), ttl: Some(SPAN) }
+    Vote::taken(token.as_str().to_owned(), Some(SPAN))
 }
 
 fn ballot(engine: &Engine, votes: Vec<Vote>) -> Ballot {
@@ -47,14 +48,18 @@ fn unavailable() -> Error {
 }
 
 #[test]
-fn a_refusal_tells_if_the_lock_was_granted_somewhere() {
+fn a_refusal_tells_if_others_wait_for_a_free_lock_and_if_it_is_clean() {
     let engine = idle(LONG);
     let refusal = |error, votes| Refusal { error, ballot: Some(ballot(&engine, votes)) };
-    let (granted, held) = (taken(&granted_id().unwrap()), taken(&engine.mint.fresh(None).unwrap()));
-    assert!(refusal(busy(), vec![held.clone(), granted.clone(), Vote::Absent]).was_granted());
-    assert!(!refusal(busy(), vec![held.clone(), held, Vote::Absent]).was_granted());
-    assert!(!refusal(unavailable(), vec![granted]).was_granted());
-    assert!(!Refusal { error: busy(), ballot: None }.was_granted());
+    let free = || Vote::taken(String::new(), Some(Duration::ZERO));
+    let held = || taken(&engine.mint.fresh(None).unwrap());
+    assert!(refusal(busy(), vec![held(), free(), Vote::Absent]).is_queued());
+    assert!(!refusal(busy(), vec![held(), held(), Vote::Absent]).is_queued());
+    assert!(!refusal(unavailable(), vec![free()]).is_queued());
+    assert!(!Refusal { error: busy(), ballot: None }.is_queued());
+    assert!(refusal(busy(), vec![held(), free()]).is_clean());
+    assert!(!refusal(busy(), vec![held(), Vote::Yes { fence: 0 }]).is_clean());
+    assert!(!Refusal { error: busy(), ballot: None }.is_clean());
 }
 
 #[test]
@@ -75,7 +80,7 @@ fn a_contender_gives_up_when_nothing_can_help() {
     let request = request(Terms::default());
     let ends = |patience, wait, error: &Error| {
         let engine = idle(patience);
-        let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER);
+        let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER, 0);
         contender.ends_with(error, engine.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
@@ -93,7 +98,7 @@ fn a_contender_gives_up_when_nothing_can_help() {
 fn a_busy_lock_ends_an_outage() {
     let engine = idle(Duration::ZERO);
     let request = request(Terms::default());
-    let mut contender = Contender::new(&engine, &request, Wait::Until(Tick::NEVER), Tick::NEVER);
+    let mut contender = Contender::new(&engine, &request, Wait::Until(Tick::NEVER), Tick::NEVER, 0);
     let first = engine.quorum.now();
     contender.ends_with(&unavailable(), first);
     contender.ends_with(&busy(), first);
@@ -101,61 +106,60 @@ fn a_busy_lock_ends_an_outage() {
     assert_eq!(engine.outage_since(next, &unavailable()), next);
 }
 
-/// What a waiter makes of an envelope for it.
+/// What a wait makes of a grant to it.
 struct Mail {
     servers: Vec<Server>,
     engine: Arc<Engine>,
-    id: LockId,
 }
+
+const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
 impl Mail {
     fn new(nodes: usize) -> Mail {
         let servers = servers(nodes);
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        let (engine, id) = (engine(&urls, LONG), granted_id().unwrap());
-        for server in &servers {
-            server.set("k", id.as_str());
-        }
-        Mail { servers, engine, id }
+        Mail { engine: engine(&urls, LONG), servers }
     }
 
-    /// True for a lease, false for a ticket; `None` if the waiter has to look for itself.
-    fn open(&self, terms: Terms, seen: &str, span: Duration) -> Option<bool> {
-        self.open_after(Duration::ZERO, terms, seen, span)
+    /// True for a lease; false if an attempt has to decide.
+    fn open(&self, terms: Terms, span: Duration) -> bool {
+        self.open_after(Duration::ZERO, terms, span)
     }
 
-    /// The same, with an envelope that comes so long after the attempt.
-    fn open_after(&self, age: Duration, terms: Terms, seen: &str, span: Duration) -> Option<bool> {
+    /// The same, with a grant that comes so long after the attempt that entered the wait.
+    fn open_after(&self, age: Duration, terms: Terms, span: Duration) -> bool {
         let request = request(terms);
-        let contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER);
-        let mut ballot = ballot(&self.engine, vec![Vote::Absent; self.servers.len()]);
+        let mut contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER, 0);
+        let entered = Vote::Taken { token: "other".into(), ttl: None, place: Place::New };
+        let mut ballot = ballot(&self.engine, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
-        match contender.open(&ballot, seen, Ticket { id: self.id.clone(), chain: 7 }, 0, span) {
-            Woken::Granted(lease) => {
-                assert_eq!(lease.id(), &self.id);
+        contender.enter_as("redlock-sync:1/7", &ballot);
+        let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
+        self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
+        let refusal = Refusal { error: busy(), ballot: Some(ballot) };
+        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: 0, random: Some(RANDOM.into()) };
+        match contender.open(&refusal, RANDOM, &pushed) {
+            Outcome::Granted(lease) => {
+                assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();
                 // Not released: the next one is to find it as it is.
                 std::mem::forget(lease);
-                Some(true)
+                true
             }
-            Woken::Ticket(ticket) => {
-                assert_eq!((&ticket.id, ticket.chain), (&self.id, 7));
-                Some(false)
-            }
-            Woken::Up => None,
+            Outcome::Up => false,
         }
     }
 }
 
 #[test]
 fn a_grant_is_the_lock_on_one_node_and_a_ticket_on_several() {
-    assert_eq!(Mail::new(1).open(Terms::default(), "other", SPAN), Some(true));
-    assert_eq!(Mail::new(3).open(Terms::default(), "other", SPAN), Some(false));
+    assert!(Mail::new(1).open(Terms::default(), SPAN));
+    assert!(!Mail::new(3).open(Terms::default(), SPAN));
 }
 
 /// Every combination of settings: a grant is held as it stands only where it is what an attempt would have brought.
 #[test]
-fn a_grant_that_is_not_what_was_asked_for_is_a_ticket() {
+fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
     let mail = Mail::new(1);
     let both = [false, true];
     let mut held = 0;
@@ -173,7 +177,7 @@ fn a_grant_that_is_not_what_was_asked_for_is_a_ticket() {
                 ..Terms::default()
             };
             let is_plain = renew && !at_least && !max_hold && !max_renewals && !own_id && lease == SPAN;
-            assert_eq!(mail.open(terms.clone(), "other", SPAN), Some(is_plain), "{terms:?}");
+            assert_eq!(mail.open(terms.clone(), SPAN), is_plain, "{terms:?}");
             held += usize::from(is_plain);
         }
     }
@@ -181,28 +185,27 @@ fn a_grant_that_is_not_what_was_asked_for_is_a_ticket() {
 }
 
 #[test]
-fn a_grant_that_may_be_old_is_a_ticket() {
+fn a_grant_that_may_be_old_takes_an_attempt() {
     let mail = Mail::new(1);
-    // The attempt saw this very token: the grant is older than the attempt.
-    assert_eq!(mail.open(Terms::default(), mail.id.as_str(), SPAN), Some(false));
-    for (age, held) in [(SPAN / 4, true), (SPAN / 2, false), (SPAN * 2, false)] {
-        assert_eq!(mail.open_after(age, Terms::default(), "other", SPAN), Some(held), "{age:?}");
+    for (age, held) in [(SPAN / 4, true), (SPAN / 2, true), (SPAN * 7 / 10, false), (SPAN * 2, false)] {
+        assert_eq!(mail.open_after(age, Terms::default(), SPAN), held, "{age:?}");
     }
     let short = Terms { lease: Duration::from_millis(1), ..Terms::default() };
-    assert_eq!(mail.open(short, "other", Duration::from_millis(1)), Some(false), "too little would be left");
+    assert!(!mail.open(short, Duration::from_millis(1)), "too little would be left");
 }
 
 #[test]
 fn a_grant_to_a_closed_client_is_given_up() {
     let mail = Mail::new(1);
     assert_eq!(mail.engine.close(), Ok(0));
-    assert_eq!(mail.open(Terms::default(), "other", SPAN), None);
+    assert!(!mail.open(Terms::default(), SPAN));
     assert_eq!(mail.servers[0].get("k"), None);
 }
 
 #[test]
 fn retries_that_are_counted_end_with_their_count() {
     let mail = Mail::new(1);
+    mail.servers[0].set("k", "other");
     let terms = Terms { retry: Retry::every(Duration::from_millis(1)).max_attempts(3), ..Terms::default() };
     let error = mail.engine.acquire(&request(terms), Wait::Forever).map(drop).unwrap_err();
     assert!(error.is_busy(), "{error}");
@@ -219,23 +222,24 @@ fn try_lock(engine: &Arc<Engine>) -> Result<Lease, Error> {
 }
 
 #[test]
-fn a_lock_that_was_granted_to_nobody_is_free_for_those_who_do_not_wait() {
+fn a_free_lock_for_which_only_the_dead_wait_is_free_for_those_who_do_not() {
     let mail = Mail::new(1);
-    let envelope = format!("0 0 60000 {}", mail.id.as_str());
-    mail.servers[0].ask::<()>(redis::cmd("RPUSH").arg(plain_request().key.wake()).arg(envelope));
+    mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(plain_request().key.queue()).arg(1).arg("redlock-sync:0/1"));
     try_lock(&mail.engine).unwrap().check().unwrap();
 }
 
 #[test]
 fn a_lock_that_stands_on_a_ticket_is_free() {
     let mail = Mail::new(3);
+    let ghost = mail.engine.mint.fresh(None).unwrap();
+    mail.servers.iter().for_each(|server| server.set("k", ghost.as_str()));
     assert!(try_lock(&mail.engine).map(drop).unwrap_err().is_busy());
     let (key, now) = (plain_request().key, mail.engine.quorum.now());
-    mail.engine.lines.add_ticket(key.name(), mail.id.clone(), now.after(SPAN));
+    mail.engine.lines.add_ticket(key.name(), ghost.clone(), now.after(SPAN));
     // This one refuses: it may go on standing on the ticket.
     mail.servers[2].fill();
     let lease = try_lock(&mail.engine).unwrap();
-    assert_eq!(mail.engine.lines.tickets(key.name()), std::slice::from_ref(&mail.id));
+    assert_eq!(mail.engine.lines.tickets(key.name()), std::slice::from_ref(&ghost));
     mail.servers[2].unfill();
     lease.finish().unwrap();
     try_lock(&mail.engine).unwrap().finish().unwrap();
@@ -243,28 +247,29 @@ fn a_lock_that_stands_on_a_ticket_is_free() {
 }
 
 #[test]
-fn who_was_marked_as_waiting_is_unmarked_by_his_release() {
+fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let mail = Mail::new(1);
-    let waiting = plain_request().key.waiting().to_owned();
-    let marks = || -> usize { mail.servers[0].ask(redis::cmd("ZCARD").arg(&waiting)) };
-    let waiter = |stays, was_marked| Some(Waiter { id: "w", stays, was_marked });
-    for (mark, left) in [(waiter(SPAN, false), 1), (waiter(Duration::ZERO, true), 0), (waiter(SPAN, true), 0)] {
+    let queue = plain_request().key.queue().to_owned();
+    for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
+        let entry = Some(Entry { id: "redlock-sync:0/1", stays: SPAN });
+        let what = Try { entry, keeps_wait, ..Try::default() };
         let lease = mail
             .engine
-            .attempt(&plain_request(), mark, None, mail.engine.quorum.round_deadline())
+            .attempt(&plain_request(), &what, mail.engine.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
-        // Beyond what the acquire has unmarked itself.
-        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&waiting).arg(1_u64 << 50).arg("w"));
+        // As a late copy of an attempt would.
+        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));
+        mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(1).arg("-another"));
         lease.finish().unwrap();
-        assert_eq!(marks(), left, "{mark:?}");
+        let queued: usize = mail.servers[0].ask(redis::cmd("ZCARD").arg(&queue));
+        assert_eq!(queued, left, "{keeps_wait}");
     }
 }
 
 #[test]
 fn the_end_of_a_client_gives_up_what_it_holds() {
     let mail = Mail::new(1);
-    mail.servers[0].del("k");
     let other = {
         let key = Key::new("", "other", 100).unwrap();
         let request = Request { primitive: Arc::new(Plain { key: key.clone() }), key, terms: Terms::default() };

@@ -64,6 +64,11 @@ impl Ear {
         Wait { number: self.turns.begin(), ear: Arc::clone(self) }
     }
 
+    /// True while a subscription is confirmed: what this client marks can be pushed to it.
+    pub(crate) fn listens(&self) -> bool {
+        self.turns.listens()
+    }
+
     /// Ends all waits, for good. The thread that reads is woken by a message on its own channel; if that does not get through, it wakes within a
     /// second.
     pub(crate) fn close(&self) {
@@ -103,6 +108,7 @@ impl Wait {
     }
 
     /// Takes a push that came, without waiting.
+    #[cfg(test)]
     pub(crate) fn take(&self) -> Option<Pushed> {
         self.ear.turns.take(self.number)
     }

@@ -13,7 +13,7 @@ use super::Core;
 use super::giving_up::is_confirmed;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::primitive::{GiveUp, Primitive, release_all};
+use crate::primitive::{GiveUp, Next, Primitive, release_all};
 use crate::quorum::{Ballot, Quorum};
 use crate::sabotage;
 use crate::token::LockId;
@@ -31,8 +31,8 @@ const LAST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) struct Leftover {
     pub(crate) primitive: Arc<dyn Primitive>,
     pub(crate) id: LockId,
-    /// The id under which its holder waited for it, if it did.
-    pub(crate) waiter: Option<Arc<str>>,
+    /// The wait of its holder, if it may still be in a queue.
+    pub(crate) wait: Option<Arc<str>>,
     /// From a minimum hold: the key has to stay until then.
     pub(crate) keep_until: Tick,
     /// No node keeps the token for longer.
@@ -43,7 +43,8 @@ pub(crate) struct Leftover {
 
 impl Leftover {
     fn give_up(&self, now: Tick) -> GiveUp<'_> {
-        GiveUp { id: &self.id, keep: self.keep_until.since(now), waiter: self.waiter.as_deref(), grant: None }
+        let keep = self.keep_until.since(now);
+        GiveUp { id: Some(&self.id), keep, wait: self.wait.as_deref(), next: Next::Anybody }
     }
 
     fn is_idle(&self) -> bool {

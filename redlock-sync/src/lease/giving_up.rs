@@ -72,9 +72,9 @@ mod tests {
     fn what_is_not_known_stays_so_until_a_node_says_that_it_is_gone() {
         let maybe = || failed(Trouble::TimedOut, Executed::Maybe);
         let mut first = ballot(vec![maybe(), maybe(), maybe()]);
-        let taken = || Vote::Taken { token: "t".into(), ttl: None };
-        merge(&mut first, ballot(vec![failed(Trouble::Unreachable, Executed::No), Vote::Held, taken()]));
-        assert_eq!(first.votes, [failed(Trouble::Unreachable, Executed::No), Vote::Held, Vote::Yes { fence: 0 }]);
+        let taken = || Vote::taken("t".into(), None);
+        merge(&mut first, ballot(vec![failed(Trouble::Unreachable, Executed::No), maybe(), taken()]));
+        assert_eq!(first.votes, [failed(Trouble::Unreachable, Executed::No), maybe(), Vote::Yes { fence: 0 }]);
         assert!(!is_confirmed(&first) && !is_everywhere(&first));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. [`holding`]: which nodes hold our token until when. Pure.
 //! 2. [`state`]: held, suspended, lost, released; the transitions.
-//! 3. [`giving_up`]: what the votes of a release say. Pure.
+//! 3. [`giving_up`]: what the votes of a release say. Pure. [`granting`]: giving a lock to the next wait.
 //! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
@@ -11,6 +11,7 @@
 mod backlog;
 mod core;
 mod giving_up;
+pub(crate) mod granting;
 mod holding;
 mod renewal;
 mod state;

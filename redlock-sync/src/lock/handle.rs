@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
 use crate::lock::plain::Plain;
+use crate::primitive::Primitive;
 
 /// A lock by name with its settings. Stateless and cheap; a wrong name is reported by the first use.
 #[derive(Debug, Clone)]

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use crate::config::{BREATHER, FENCE_LIFETIME, LONGEST_CHAIN};
+use crate::config::FENCE_LIFETIME;
 use crate::key::Key;
-use crate::primitive::{Attempt, BEHIND, GiveUp, Primitive, millis};
-use crate::script::Arg::{Number, Text};
-use crate::script::{ACQUIRE, Call, EXTEND, FENCE, FREE, INSPECT, Purpose, RELEASE, TAKE, WAITERS};
+use crate::primitive::{Attempt, BEHIND, GiveUp, Next, Order, Primitive, millis, text};
+use crate::script::Arg::{self, Number, Text};
+use crate::script::{ACQUIRE, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
 use crate::token::LockId;
 
 #[derive(Debug)]
@@ -18,64 +18,68 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Asks who holds it.
-    pub(crate) fn inspect(&self) -> Call {
-        Call::new(&INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[])
-    }
-
-    /// All four, in the order of the scripts that name them.
-    fn keys(&self) -> [&str; 4] {
-        [self.key.as_str(), self.key.fence(), self.key.wake(), self.key.waiting()]
+    /// All of them, in the order of the scripts.
+    fn keys(&self) -> [&str; 3] {
+        [self.key.as_str(), self.key.queue(), self.key.fence()]
     }
 }
 
 impl Primitive for Plain {
     fn acquire(&self, attempt: &Attempt<'_>) -> Call {
-        let (id, lease) = (attempt.id, attempt.lease);
-        let (token, ms) = (Text(id.as_str()), Number(millis(lease)));
-        if attempt.is_bare() {
-            return Call::new(&TAKE, Purpose::Acquire, Some(id), lease, &self.keys(), &[token, ms]);
-        }
-        let waiter = attempt.waiter;
+        let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
+        let several = matches!(attempt.order, Order::None);
+        let mut args = vec![Text(id.as_str()), Number(millis(lease)), flag(several)];
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
-        let mut args = vec![
-            token,
-            ms,
-            Number(millis(FENCE_LIFETIME)),
-            Text(&fence),
-            Text(waiter.map_or("", |w| w.id)),
-            Number(waiter.map_or(0, |w| millis(w.stays))),
-            Number(u64::from(waiter.is_some_and(|w| w.was_marked))),
-        ];
-        args.extend(attempt.tickets.iter().map(|ticket| Text(ticket.as_str())));
+        let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.tickets.is_empty();
+        if !is_bare || matches!(attempt.order, Order::First { .. }) {
+            let (random, span) =
+                if let Order::First { random, span } = attempt.order { (random, span) } else { ("", Duration::ZERO) };
+            args.extend([
+                Text(wait.map_or("", |w| w.id)),
+                Number(wait.map_or(0, |w| millis(w.stays))),
+                Text(&fence),
+                Number(millis(FENCE_LIFETIME)),
+                Text(random),
+                Number(millis(span)),
+            ]);
+            args.extend(attempt.tickets.iter().map(|ticket| Text(ticket.as_str())));
+        }
         Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), &args)
     }
 
-    fn extend(&self, id: &LockId, lease: Duration) -> Call {
+    fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Call {
         let args = [Text(id.as_str()), Number(millis(lease))];
-        Call::new(&EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args)
-    }
-
-    fn free(&self, id: &LockId) -> Call {
-        Call::new(&FREE, Purpose::Release, Some(id), BEHIND, &self.release_keys(), &[Text(id.as_str())]).telling_again()
+        let keys = [self.key.as_str(), self.key.queue()];
+        let keys = keys.get(..1 + usize::from(counts_waits)).unwrap_or(&keys);
+        Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args)
     }
 
     fn release(&self, give_up: &GiveUp<'_>) -> Call {
-        let (id, grant) = (give_up.id, give_up.grant);
+        let GiveUp { id, keep, wait, next } = *give_up;
+        let grant = if let Next::First(grant) = next { Some(grant) } else { None };
+        let (pause, pauses, several) = match next {
+            Next::Anybody => (Duration::ZERO, 0, false),
+            Next::Others { pause, pauses, several } => (pause, pauses, several),
+            Next::First(grant) => (Duration::ZERO, grant.pauses, grant.several),
+        };
         let with_fence = grant.is_some_and(|g| g.with_fence);
         let args = [
-            Text(id.as_str()),
-            Number(millis(give_up.keep)),
-            Text(give_up.waiter.unwrap_or("")),
-            Text(grant.map_or("", |g| g.next.as_str())),
+            text(id),
+            Text(wait.unwrap_or("")),
+            Text(grant.map_or("", |g| g.random)),
             Number(grant.map_or(0, |g| millis(g.span))),
+            Number(grant.map_or(0, |g| millis(g.age))),
+            Number(pauses),
+            flag(several),
+            Number(millis(keep)),
             Number(if with_fence { millis(FENCE_LIFETIME) } else { 0 }),
-            Number(grant.map_or(0, |g| g.chain)),
-            Number(millis(LONGEST_CHAIN)),
-            Number(millis(BREATHER)),
+            Number(millis(pause)),
         ];
-        let lifetime = give_up.keep.max(BEHIND);
-        Call::new(&RELEASE, Purpose::Release, Some(id), lifetime, &self.keys(), &args).telling_again()
+        Call::new(&RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), &args)
+    }
+
+    fn unreserve(&self, random: &str) -> Call {
+        Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.release_keys(), &[Text(random)])
     }
 
     fn fence(&self, id: &LockId, fence: Option<u64>) -> Call {
@@ -84,17 +88,15 @@ impl Primitive for Plain {
         Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args)
     }
 
-    fn waiters(&self, id: &LockId, own: Option<&str>) -> Call {
-        let args = [Text(id.as_str()), Text(own.unwrap_or(""))];
-        let keys = [self.key.as_str(), self.key.waiting()];
-        Call::new(&WAITERS, Purpose::Other, Some(id), Duration::ZERO, &keys, &args)
+    fn inspect(&self) -> Call {
+        Call::new(&INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[])
     }
 
-    fn wake_list(&self) -> &str {
-        self.key.wake()
+    fn release_keys(&self) -> [&str; 2] {
+        [self.key.as_str(), self.key.queue()]
     }
+}
 
-    fn release_keys(&self) -> [&str; 3] {
-        [self.key.as_str(), self.key.wake(), self.key.waiting()]
-    }
+fn flag(is_set: bool) -> Arg<'static> {
+    Number(u64::from(is_set))
 }

@@ -1,62 +1,83 @@
--- Takes the lock for a token if it is free. Safe to execute twice: finding its own token it says yes and never shortens the lease.
--- Also free is a lock that stands on a ticket, or that was granted to a waiter while none was there: its envelope is still unread.
--- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] ms for which the fence counter outlasts the clock's reaching it, ARGV[4] least fence (-1: none is wanted),
--- ARGV[5] id of the waiter (empty: does not wait), ARGV[6] ms for which it goes on waiting after a no (0: it leaves),
--- ARGV[7] 1 if it was marked as waiting before, ARGV[8..] tickets: tokens that nobody holds;
+-- Takes the lock for a token if it is free and it is this attempt's turn, or if it was granted to this wait; else enters the wait in the
+-- queue, where it keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
+-- On one node a free lock is for the first in the queue who is alive: an attempt of another grants it to that one. Several nodes can have
+-- different orders, which would block each other: there it is for whoever comes.
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if there are several nodes; a bare call has no more: of a queue it tells only that there is one
+-- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
+-- ARGV[6] least fence (-1: none is wanted), ARGV[7] ms for which the fence counter outlasts the clock's reaching it,
+-- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] tickets: beginnings of tokens that nobody holds;
 -- the last one may be `check` (permissions.lua)
--- replies {1, fence (0 if none is wanted)} when the token holds the lock now,
---         {0, remaining ms (-1 without end), first 80 bytes of the value} when another does
-local key, token, waiter = KEYS[1], ARGV[1], ARGV[5]
-local least = tonumber(ARGV[4])
-local stored = least >= 0 and redis.call('GET', KEYS[2])
+-- replies 1 or {1, fence} when the token holds the lock now; else
+--         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without
+--         a value the lock is free, but not for this attempt before that time
+local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[4] or ''
+local is_bare, several, least = #ARGV == 3, ARGV[3] == '1', tonumber(ARGV[6] or -1)
+local stored = least >= 0 and redis.call('GET', KEYS[3])
 -- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
 if stored and (tonumber(stored) or 0) >= 9007199254740991 then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
 end
-if not redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then
-  local held = redis.pcall('GET', key)
+
+-- Whether it is this attempt's turn to take the free lock; else, in a pause, what is left of it.
+local function is_its_turn()
+  if several then return true end
+  for _ = 1, 64 do
+    local first = redis.pcall('ZRANGE', queue, 0, 0)[1]
+    if not first or first == wait then return true end
+    local pause = string.match(first, '^%*(%d+)$')
+    if pause then
+      local now = redis.call('TIME')
+      local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
+      -- None is longer than a second, but where the clock was set back.
+      if left > 0 and left <= 1000 then return false, left end
+    end
+    redis.call('ZREM', queue, first)
+    local heard = pause and 0 or give(key, KEYS[3], first, ARGV[8], ARGV[9], '0 0', least < 0 and '0' or ARGV[7])
+    if heard ~= 0 then return heard < 0 end
+  end
+  return true
+end
+
+local is_taken = is_bare and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2])
+if not is_taken then
+  local held, left = redis.pcall('GET', key), nil
   if type(held) == 'table' then return held end
   if held == token then
     -- Also the write that a full server (maxmemory) does not refuse, before the ones that it would.
     redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
   else
-    local free = held == false
-    for i = 8, #ARGV do
-      if held == ARGV[i] then free = true end
+    local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
+    for i = 10, #ARGV do
+      if held and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
     end
-    local envelope = not free and redis.pcall('LINDEX', KEYS[3], 0)
-    local granted = type(envelope) == 'string' and string.match(envelope, '^%d+ %d+ %d+ (.+)$')
-    if granted == held then
-      free = true
-    elseif granted then
-      -- Left of a grant whose key somebody deleted, or that was evicted: who popped it now would hold the lock beside its holder.
-      redis.call('DEL', KEYS[3])
+    if not held and not is_bare then
+      free, left = is_its_turn()
     end
     if not free then
-      if waiter ~= '' then
-        local wait = tonumber(ARGV[6])
-        if wait > 0 then
-          local now = redis.call('TIME')
-          redis.call('ZADD', KEYS[4], string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + wait), waiter)
-          redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), wait))
-        else
-          redis.call('ZREM', KEYS[4], waiter)
-        end
+      local place = 0
+      held = redis.call('GET', key)
+      if wait ~= '' and ARGV[5] == '0' then
+        redis.pcall('ZREM', queue, wait)
+        -- In a pause it is the one that was told to try.
+        if left then hint(queue, left, '0 1') end
+      elseif wait ~= '' then
+        local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+        place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
+        redis.call('PEXPIRE', queue, ARGV[5])
       end
-      return {0, redis.call('PTTL', key), string.sub(held, 1, 80)}
+      return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
     end
-    redis.call('DEL', KEYS[3])
     redis.call('SET', key, token, 'PX', ARGV[2])
   end
 end
-if ARGV[7] == '1' then redis.pcall('ZREM', KEYS[4], waiter) end
-if least < 0 then return {1, '0'} end
+if wait ~= '' then redis.pcall('ZREM', queue, wait) end
+if least < 0 then return 1 end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')
 local clock = now[1] * 1000000 + now[2]
-local fence = math.max(clock, least, (tonumber(stored or 0) or 0) + 1)
-local life = ARGV[3] + math.floor((fence - clock) / 1000)
+local fence = math.max(clock, least, (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) + 1)
+local life = ARGV[7] + math.floor((fence - clock) / 1000)
 fence = string.format('%.0f', fence)
-redis.call('SET', KEYS[2], fence, 'PX', life)
+redis.call('SET', KEYS[3], fence, 'PX', life)
 return {1, fence}

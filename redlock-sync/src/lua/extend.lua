@@ -1,10 +1,12 @@
--- Lengthens the lease of a token that still holds the lock; never shortens it, never creates or deletes the key.
--- KEYS[1] lock
+-- Lengthens the lease of a token that still holds the lock; never shortens it, never creates or deletes the key. Tells how many wait.
+-- KEYS[1] lock, KEYS[2] queue, only if the number is wanted
 -- ARGV[1] token, ARGV[2] lease in ms
--- replies 1 held for at least that long now, 0 another token holds the lock, -1 there is no key
+-- replies 1, or {1, number of waits}: held for at least that long now; 0 another token holds the lock, -1 there is no key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return 1
+if not KEYS[2] then return 1 end
+local waits = redis.pcall('ZCARD', KEYS[2])
+return {1, type(waits) == 'table' and '0' or string.format('%.0f', waits)}

@@ -1,6 +1,6 @@
 -- Runs before the scripts that acquire. If it is asked to, it checks that this user may run the commands of all scripts, before anything is set:
 -- otherwise a lock could be taken that cannot be released.
--- KEYS[1] lock, KEYS[2] fence counter, KEYS[3] wake list, KEYS[4] waiting
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV: the last one is `check` if it is asked to, and is removed
 -- replies an error with the commands that the user may not run; if there are none, the script behind this continues
 if ARGV[#ARGV] == 'check' then
@@ -21,24 +21,23 @@ if ARGV[#ARGV] == 'check' then
   end
   -- None of these changes anything if it is run: it only reads, or its arguments are refused after the permissions have been checked.
   need('SET', KEYS[1], '', 'NX', 'XX')
-  need('GET', KEYS[2])
-  need('PEXPIRE', KEYS[2], 'never')
+  need('GET', KEYS[3])
+  need('PEXPIRE', KEYS[3], 'never')
   need('PTTL', KEYS[1])
-  need('EXISTS', KEYS[4])
+  need('EXISTS', KEYS[2])
   need('TIME')
-  need('LINDEX', KEYS[3], 0)
-  need('ZADD', KEYS[4], 'never', '')
-  need('ZREM', KEYS[4], '')
-  need('ZCARD', KEYS[4])
-  need('ZCOUNT', KEYS[4], 'never', 'never')
-  need('ZSCORE', KEYS[4], '')
-  need('ZREMRANGEBYSCORE', KEYS[4], 'never', 'never')
+  need('ZADD', KEYS[2], 'never', '')
+  need('ZREM', KEYS[2], '')
+  need('ZCARD', KEYS[2])
+  need('ZRANGE', KEYS[2], 'never', 'never')
+  need('ZREVRANGE', KEYS[2], 'never', 'never')
+  need('ZPOPMIN', KEYS[2], 'never')
+  need('ZREMRANGEBYRANK', KEYS[2], 'never', 'never')
   if redis.acl_check_cmd then
-    need('DEL', KEYS[1], KEYS[3])
-    need('RPUSH', KEYS[3], '')
-    need('EVALSHA', '', 4, KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+    need('DEL', KEYS[1], KEYS[2])
+    need('EVALSHA', '', 3, KEYS[1], KEYS[2], KEYS[3])
   else
-    need('DEL', KEYS[4] .. ':none')
+    need('DEL', KEYS[2] .. ':none')
   end
   ARGV[#ARGV] = nil
   if #missing > 0 then return redis.error_reply('NOPERM this user may not run ' .. table.concat(missing, ', ')) end

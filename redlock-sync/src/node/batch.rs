@@ -90,7 +90,7 @@ impl<'a> Batch<'a> {
             let stop = Stop { node, riders: self.riders_to(node) };
             match server.outage().filter(|_| self.spares) {
                 Some(outage) => self.leave_out(&stop, &outage),
-                None if self.has_link(node) => written.push((node, self.write(&stop, false))),
+                None if self.has_link(node) => written.push((node, self.write(&stop))),
                 None => cold.push(stop),
             }
         }
@@ -148,7 +148,7 @@ impl<'a> Batch<'a> {
         }
         let releases = Stop { node: stop.node, riders: releases };
         let is_written = self.has_link(stop.node)
-            && self.write(&releases, false).map(|due| self.shelve(stop.node, &due, due.len())).is_ok();
+            && self.write(&releases).map(|due| self.shelve(stop.node, &due, due.len())).is_ok();
         let executed = if is_written { Executed::Maybe } else { Executed::No };
         for rider in releases.riders {
             self.answer(stop.node, rider, Err(Failure { executed, ..outage.clone() }));
@@ -169,7 +169,7 @@ impl<'a> Batch<'a> {
                 match self.cable.posts.take(stop.node) {
                     Some(Ok(link)) => {
                         self.seat(stop.node, Some(link));
-                        written.push((stop.node, self.write(&stop, false)));
+                        written.push((stop.node, self.write(&stop)));
                     }
                     Some(Err(failure)) => self.answer_all(&stop, &failure),
                     None if now >= self.connect_by(stop.node) => self.answer_all(&stop, &self.no_connection(stop.node)),
@@ -213,7 +213,7 @@ impl<'a> Batch<'a> {
     }
 
     /// One packet to one node. A round that its thread has left by now is skipped: nothing is sent for a thread that has gone.
-    fn write(&mut self, stop: &Stop, is_again: bool) -> Result<Vec<Due>, Cut> {
+    fn write(&mut self, stop: &Stop) -> Result<Vec<Due>, Cut> {
         let (Some(host), Some(Some(link))) = (self.host(stop.node), self.cable.links.get_mut(stop.node)) else {
             return Err(Cut { why: "connection is gone".into(), arrived: false, unanswered: Vec::new() });
         };
@@ -222,7 +222,7 @@ impl<'a> Batch<'a> {
         for &i in &stop.riders {
             let Some(rider) = self.riders.get(i) else { continue };
             if rider.op.note(|round| (round.write_on(stop.node, link.id()), false)).is_some() {
-                let note = note(&rider.call, link.permitted == Some(permissions), is_again);
+                let note = note(&rider.call, link.permitted == Some(permissions));
                 rider.call.write_to(&mut packet, note);
                 due.push(Due { rider: i, note, permissions });
             }
@@ -282,7 +282,7 @@ impl<'a> Batch<'a> {
         let stop = Stop { node, riders: cut.unanswered.iter().map(|due| due.rider).collect() };
         let mut sent = Vec::new();
         if self.has_link(node) {
-            return self.write(&stop, true);
+            return self.write(&stop);
         }
         let riders = stop.riders.clone();
         self.order(node);
@@ -290,7 +290,7 @@ impl<'a> Batch<'a> {
         match self.cable.posts.take(node) {
             Some(Ok(link)) => {
                 self.seat(node, Some(link));
-                sent.push(self.write(&stop, true));
+                sent.push(self.write(&stop));
             }
             Some(Err(failure)) => self.fail_again(node, cut, &riders, failure),
             None => {
@@ -450,11 +450,6 @@ impl<'a> Batch<'a> {
 
 /// What a transmission of a call tells the script. Acquires have the user's permissions checked until the check of one was passed, so that nothing
 /// is set before.
-fn note(call: &Call, is_permitted: bool, is_again: bool) -> Note {
-    match call.purpose {
-        Purpose::Acquire if is_permitted => Note::Nothing,
-        Purpose::Acquire => Note::Check,
-        _ if is_again => Note::Again,
-        _ => Note::Nothing,
-    }
+fn note(call: &Call, is_permitted: bool) -> Note {
+    if call.purpose == Purpose::Acquire && !is_permitted { Note::Check } else { Note::Nothing }
 }

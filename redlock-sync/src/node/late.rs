@@ -160,7 +160,7 @@ impl Shelf {
         }
         let (now, token) = (self.clock.now(), release.token.as_ref().map_or("", LockId::as_str));
         let mut bytes = Vec::new();
-        release.write_source_to(&mut bytes, Note::Again);
+        release.write_source_to(&mut bytes, Note::Nothing);
         // Written under the lock, so that the janitor cannot have the socket in its hands meanwhile. A write waits only when the
         // socket's buffer is full.
         let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.is_about(token));

@@ -51,7 +51,6 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
-mod wake;
 mod wire;
 
 use std::fmt;
@@ -148,15 +147,6 @@ pub(crate) struct Answers {
     pub(crate) ghost: bool,
 }
 
-/// How a wait for a push ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Popped {
-    Pushed(Vec<u8>),
-    Nothing,
-    /// All connections for waiting are in use, or the node cannot be reached: wait in another way.
-    Unavailable,
-}
-
 /// A connection on which a channel is subscribed.
 pub(crate) trait Push: Send + fmt::Debug {
     /// Waits for a message for `patience` at most.
@@ -182,13 +172,6 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
 
     /// How long the server has been up at least; `None` if it never said.
     fn uptime(&self) -> Option<Duration>;
-
-    /// Waits until something is pushed on a list, on a connection of its own that no call ever uses. The server waits for `wait`, and is itself
-    /// waited for as long as `patience`.
-    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped;
-
-    /// Ends all waits of [`pop`](Node::pop), as if nothing had been pushed.
-    fn end_pops(&self);
 
     /// The id that the server gave itself when it started; `None` if it never said.
     fn run_id(&self) -> Option<String>;

@@ -6,21 +6,19 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::late::Shelf;
-use super::wake::Wakes;
-use super::{Failure, Node, Popped, Push, push};
+use super::{Failure, Node, Push, push};
 use crate::clock::Tick;
 
 /// One Redis server, with what is late there.
 pub(crate) struct RedisNode {
     pub(super) host: Arc<Host>,
     pub(super) late: Arc<Shelf>,
-    wakes: Wakes,
 }
 
 impl RedisNode {
     pub(super) fn new(host: Arc<Host>) -> RedisNode {
         let late = Shelf::new(Arc::clone(&host.clock), host.background.clone());
-        RedisNode { late, wakes: Wakes::new(Arc::clone(&host)), host }
+        RedisNode { late, host }
     }
 }
 
@@ -35,14 +33,6 @@ impl Node for RedisNode {
 
     fn uptime(&self) -> Option<Duration> {
         self.host.roster.uptime(self.host.member, self.host.clock.now())
-    }
-
-    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
-        self.wakes.pop(list, wait, patience)
-    }
-
-    fn end_pops(&self) {
-        self.wakes.end();
     }
 
     fn run_id(&self) -> Option<String> {

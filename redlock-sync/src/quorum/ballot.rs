@@ -10,38 +10,52 @@ use crate::sabotage;
 /// What one node says to a call, whatever the kind of lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Vote {
-    /// Done; the fence is 0 where the call has none.
+    /// Done; the fence is 0 where the call has none. Of a release and of a count the number is what they tell.
     Yes { fence: u64 },
-    /// Not done, and the lock still ours: somebody waits for it.
-    Held,
-    /// A definite no: the key is somebody else's, for that long (`None`: without end).
-    Taken { token: String, ttl: Option<Duration> },
+    /// A definite no: the key is another's, for that long (`None`: without end). With an empty token the lock is free, but only after that
+    /// time for the attempt that asks.
+    Taken { token: String, ttl: Option<Duration>, place: Place },
     /// A definite no: there is no such key.
     Absent,
     /// No answer that counts.
     Failed(Failure),
 }
 
+/// Where the wait of an attempt stands after a no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Not in the queue.
+    Nowhere,
+    /// It entered the queue just now.
+    New,
+    /// It was there.
+    Kept,
+}
+
 impl Vote {
-    /// Reads the replies that the scripts document: `1`, `0`, `-1`, `{1, fence}`, `{1, token, ms}`, `{0, ms, token}`, `{0}`.
+    /// Reads the replies that the scripts document: a number, `{1, number}`, `{1, token, ms}`, `{0, ms, token, place}`, `{0}`.
     fn read(value: &Value) -> Option<Vote> {
         match value {
             Value::Int(1) => Some(Vote::Yes { fence: 0 }),
-            Value::Int(2) => Some(Vote::Held),
-            Value::Int(0) => Some(Vote::Taken { token: String::new(), ttl: None }),
+            Value::Int(how @ 2..=4) => Some(Vote::Yes { fence: how.unsigned_abs() }),
+            Value::Int(0) => Some(Vote::taken(String::new(), None)),
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
                 [Value::Int(1), fence] => Some(Vote::Yes { fence: number(fence)? }),
-                [Value::Int(1), token, Value::Int(ms)] | [Value::Int(0), Value::Int(ms), token] => {
-                    // A server whose clock goes on in a script can say -2: the key ended while the script looked at it.
-                    let ttl = (*ms != -1).then(|| Duration::from_millis(u64::try_from(*ms).unwrap_or(0)));
-                    Some(Vote::Taken { token: text(token)?, ttl })
+                [Value::Int(1), token, Value::Int(ms)] => Some(Vote::taken(text(token)?, left(*ms))),
+                [Value::Int(0), Value::Int(ms), token, place] => {
+                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: Place::read(place)? })
                 }
                 [Value::Int(0)] => Some(Vote::Absent),
                 _ => None,
             },
             _ => None,
         }
+    }
+
+    /// A no to a call that names no wait.
+    pub(crate) fn taken(token: String, ttl: Option<Duration>) -> Vote {
+        Vote::Taken { token, ttl, place: Place::Nowhere }
     }
 
     pub(super) fn from_result(result: Result<Value, Failure>) -> Vote {
@@ -66,7 +80,7 @@ impl Vote {
         match self {
             Vote::Taken { .. } | Vote::Absent => true,
             Vote::Failed(failure) => failure.trouble == Trouble::WrongType,
-            Vote::Yes { .. } | Vote::Held => false,
+            Vote::Yes { .. } => false,
         }
     }
 
@@ -80,11 +94,27 @@ impl Vote {
     /// Whether our token may stand on this node after an acquire that said this.
     pub(super) fn may_be_set(&self) -> bool {
         match self {
-            Vote::Yes { .. } | Vote::Held => true,
+            Vote::Yes { .. } => true,
             Vote::Failed(failure) => failure.executed == Executed::Maybe,
             Vote::Taken { .. } | Vote::Absent => false,
         }
     }
+}
+
+impl Place {
+    fn read(value: &Value) -> Option<Place> {
+        match value {
+            Value::Int(0) => Some(Place::Nowhere),
+            Value::Int(1) => Some(Place::New),
+            Value::Int(2) => Some(Place::Kept),
+            _ => None,
+        }
+    }
+}
+
+/// A server whose clock goes on in a script can say -2: the key ended while the script looked at it.
+fn left(ms: i64) -> Option<Duration> {
+    (ms != -1).then(|| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -151,7 +181,11 @@ impl Ballot {
 
     /// The smallest time-to-live that another holder's key has.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
-        self.votes.iter().filter_map(|v| if let Vote::Taken { ttl, .. } = v { *ttl } else { None }).min()
+        let ttl = |vote: &Vote| match vote {
+            Vote::Taken { ttl, token, .. } if !token.is_empty() => *ttl,
+            _ => None,
+        };
+        self.votes.iter().filter_map(ttl).min()
     }
 
     /// For how long a lock that this round won is surely held.
@@ -211,13 +245,16 @@ mod tests {
     fn replies_become_votes() {
         let text = |s: &str| Value::Text(s.into());
         assert_eq!(Vote::read(&Value::List(vec![Value::Int(1), text("17")])), Some(Vote::Yes { fence: 17 }));
-        let taken = Some(Vote::Taken { token: "t".into(), ttl: Some(Duration::from_millis(5)) });
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(5), text("t")])), taken);
+        let taken = Some(Vote::taken("t".into(), Some(Duration::from_millis(5))));
+        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(5), text("t"), Value::Int(0)])), taken);
         assert_eq!(Vote::read(&Value::List(vec![Value::Int(1), text("t"), Value::Int(5)])), taken);
-        let endless = Some(Vote::Taken { token: "t".into(), ttl: None });
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(-1), text("t")])), endless);
-        let ended = Some(Vote::Taken { token: "t".into(), ttl: Some(Duration::ZERO) });
-        assert_eq!(Vote::read(&Value::List(vec![Value::Int(0), Value::Int(-2), text("t")])), ended);
+        let endless = Some(Vote::taken("t".into(), None));
+        assert_eq!(Vote::read(&Value::List(vec![Value::Int(1), text("t"), Value::Int(-1)])), endless);
+        for (n, place) in [(0, Place::Nowhere), (1, Place::New), (2, Place::Kept)] {
+            let ended = Some(Vote::Taken { token: "t".into(), ttl: Some(Duration::ZERO), place });
+            let said = vec![Value::Int(0), Value::Int(-2), text("t"), Value::Int(n)];
+            assert_eq!(Vote::read(&Value::List(said)), ended);
+        }
         assert_eq!(Vote::read(&Value::List(vec![Value::Int(0)])), Some(Vote::Absent));
         for odd in [Value::Nil, Value::Int(7), text("x"), Value::List(vec![])] {
             assert_eq!(Vote::read(&odd), None, "{odd:?}");
@@ -238,7 +275,7 @@ mod tests {
     }
 
     fn taken(ms: u64) -> Vote {
-        Vote::Taken { token: "t".into(), ttl: Some(Duration::from_millis(ms)) }
+        Vote::taken("t".into(), Some(Duration::from_millis(ms)))
     }
 
     fn ballot(votes: Vec<Vote>) -> Ballot {
@@ -248,8 +285,8 @@ mod tests {
     #[test]
     fn single_numbers_become_votes() {
         assert_eq!(Vote::read(&Value::Int(1)), Some(Vote::Yes { fence: 0 }));
-        assert_eq!(Vote::read(&Value::Int(2)), Some(Vote::Held));
-        assert_eq!(Vote::read(&Value::Int(0)), Some(Vote::Taken { token: String::new(), ttl: None }));
+        assert_eq!([2, 3, 4].map(|n| Vote::read(&Value::Int(n))), [2, 3, 4].map(|fence| Some(Vote::Yes { fence })));
+        assert_eq!(Vote::read(&Value::Int(0)), Some(Vote::taken(String::new(), None)));
         assert_eq!(Vote::read(&Value::Int(-1)), Some(Vote::Absent));
         assert_eq!(Vote::from_result(Ok(Value::Int(-1))), Vote::Absent);
     }
@@ -260,10 +297,8 @@ mod tests {
         for no in [taken(1), Vote::Absent, wrong_type()] {
             assert!(no.is_definite_no() && !no.may_be_set() && !no.is_yes(), "{no:?}");
         }
-        for ours in [Vote::Yes { fence: 3 }, Vote::Held] {
-            assert!(ours.may_be_set() && !ours.is_definite_no() && !ours.is_unsent(), "{ours:?}");
-        }
-        assert!(Vote::Yes { fence: 0 }.is_yes() && !Vote::Held.is_yes());
+        let ours = Vote::Yes { fence: 3 };
+        assert!(ours.is_yes() && ours.may_be_set() && !ours.is_definite_no() && !ours.is_unsent());
     }
 
     #[test]
@@ -283,7 +318,7 @@ mod tests {
         assert_eq!(round.largest_fence(), 9);
         assert_eq!(round.expires_in(), Some(Duration::from_millis(50)));
         assert_eq!(round.tally(), Tally { of: 5, yes: 2, no: 2, failed: 1 });
-        let none = ballot(vec![Vote::Taken { token: String::new(), ttl: None }, Vote::Absent]);
+        let none = ballot(vec![Vote::taken(String::new(), None), Vote::Absent]);
         assert_eq!((none.largest_fence(), none.expires_in()), (0, None));
     }
 

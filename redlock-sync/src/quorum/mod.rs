@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::ballot::{Ballot, Tally, Vote};
+pub(crate) use self::ballot::{Ballot, Place, Tally, Vote};
 use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
@@ -87,11 +87,6 @@ impl Quorum {
         let said = self.say(call, Lane::Reserved, by, &|i| i == node);
         let silence = || Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() };
         said.results.into_iter().nth(node).unwrap_or_else(|| Err(silence()))
-    }
-
-    /// Ends all waits for pushes.
-    pub(crate) fn end_pops(&self) {
-        self.members().for_each(Node::end_pops);
     }
 
     /// **The round.** Asks every node that `ask` names, all at the same time.

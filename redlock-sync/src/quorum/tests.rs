@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::SystemClock;
 use crate::key::Key;
 use crate::lock::plain::Plain;
-use crate::primitive::{GiveUp, Primitive};
+use crate::primitive::{GiveUp, Next, Primitive};
 use crate::token::LockId;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -67,7 +67,8 @@ fn question() -> Call {
 
 fn release() -> Call {
     let plain = Plain { key: Key::new("", KEY, 100).unwrap() };
-    plain.release(&GiveUp { id: &LockId::from_server(TOKEN), keep: Duration::ZERO, waiter: None, grant: None })
+    let id = LockId::from_server(TOKEN);
+    plain.release(&GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
 }
 
 fn failed(trouble: Trouble, executed: Executed) -> Vote {
@@ -79,7 +80,7 @@ fn unknown() -> Vote {
 }
 
 fn taken() -> Vote {
-    Vote::Taken { token: "other".into(), ttl: None }
+    Vote::taken("other".into(), None)
 }
 
 #[test]

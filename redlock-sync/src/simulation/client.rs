@@ -270,7 +270,7 @@ fn foreign_script(operation: &'static str, source: &'static str) -> Script {
 static SET: LazyLock<Script> = LazyLock::new(|| {
     foreign_script(
         "foreign_set",
-        "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return {0, redis.call('PTTL', KEYS[1]), 'x'}",
+        "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return {0, redis.call('PTTL', KEYS[1]), 'x', 0}",
     )
 });
 static DELETE: LazyLock<Script> = LazyLock::new(|| {

@@ -10,29 +10,43 @@ use super::store::Store;
 use crate::clock::{Clock, SystemClock};
 use crate::key::Key;
 use crate::lock::plain::Plain;
-use crate::node::{Executed, Failure, Lane, NodeSettings, NodeUrl, Nodes, Popped, Trouble, Value};
-use crate::primitive::{Attempt, GiveUp, Grant, Primitive, Waiter};
-use crate::script::{Arg, Call, Purpose, Script};
+use crate::node::{Executed, Failure, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Trouble, Value};
+use crate::primitive::{Attempt, Entry, GiveUp, Grant, Next, Order, Primitive};
+use crate::script::{Arg, Call, PUBLISH, Purpose, Script};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
+const CHANNEL: &str = "redlock-sync:1";
+/// Waits of a client that listens, and one of a client that is gone.
+const ALIVE: &str = "redlock-sync:1/2";
+const SECOND_ALIVE: &str = "redlock-sync:1/3";
+const DEAD: &str = "redlock-sync:0/1";
+const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
 /// Something that runs calls.
 trait Side {
     fn call(&mut self, call: &Call) -> Result<Value, Failure>;
-    fn pop(&mut self, list: &str) -> Option<Vec<u8>>;
+    /// Has a client listen on a channel.
+    fn listen(&mut self, channel: &str);
+    /// What has been published on it since the last look, in order.
+    fn heard(&mut self) -> Vec<String>;
     fn pass(&mut self, time: Duration);
 }
 
 impl Side for Store {
     fn call(&mut self, call: &Call) -> Result<Value, Failure> {
-        lua::run(self, call.script, &call.keys(), &call.args(false))
+        lua::run(self, call.script, &call.keys(), &call.args())
     }
 
-    fn pop(&mut self, list: &str) -> Option<Vec<u8>> {
-        Store::pop(self, list)
+    fn listen(&mut self, channel: &str) {
+        self.listeners.insert(channel.as_bytes().to_vec(), 1);
+    }
+
+    fn heard(&mut self) -> Vec<String> {
+        let text = |(_, text): (Vec<u8>, Vec<u8>)| String::from_utf8(text).unwrap();
+        std::mem::take(&mut self.published).into_iter().map(text).collect()
     }
 
     fn pass(&mut self, time: Duration) {
@@ -43,6 +57,7 @@ impl Side for Store {
 /// A server behind the library's own node layer.
 struct Remote {
     nodes: Nodes,
+    ear: Option<Box<dyn Push>>,
     _server: Server,
 }
 
@@ -52,7 +67,7 @@ impl Remote {
         let settings = NodeSettings { node_timeout: PATIENCE, ..NodeSettings::default() };
         let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock);
         let nodes = Nodes::new(&[NodeUrl::parse(&server.url()).unwrap()], settings, &clock).unwrap();
-        Remote { nodes, _server: server }
+        Remote { nodes, ear: None, _server: server }
     }
 }
 
@@ -62,12 +77,22 @@ impl Side for Remote {
         self.nodes.round(call, Lane::Ordinary, by, &[true], 1).results.remove(0)
     }
 
-    fn pop(&mut self, list: &str) -> Option<Vec<u8>> {
-        match self.nodes.members().next().unwrap().pop(list, Duration::from_millis(1), Duration::from_secs(5)) {
-            Popped::Pushed(bytes) => Some(bytes),
-            Popped::Nothing => None,
-            Popped::Unavailable => panic!("no connection to wait on"),
-        }
+    fn listen(&mut self, channel: &str) {
+        let by = SystemClock.now().after(PATIENCE);
+        self.ear = Some(self.nodes.members().next().unwrap().subscribe(channel, by).unwrap());
+    }
+
+    /// Up to a mark, behind which nothing can be on its way.
+    fn heard(&mut self) -> Vec<String> {
+        const MARK: &str = "that is all";
+        let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
+        self.call(&Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &[], &args)).unwrap();
+        let ear = self.ear.as_mut().unwrap();
+        let next = || match ear.receive(PATIENCE) {
+            Heard::Message(text) => Some(String::from_utf8(text).unwrap()).filter(|text| text != MARK),
+            other => panic!("{other:?}"),
+        };
+        std::iter::from_fn(next).collect()
     }
 
     fn pass(&mut self, time: Duration) {
@@ -95,7 +120,7 @@ fn shown(reply: &Result<Value, Failure>) -> String {
     fn value(whole: &Value) -> String {
         match whole {
             Value::Nil => "nil".to_owned(),
-            Value::Int(n @ ..=2) => n.to_string(),
+            Value::Int(n @ ..=4) => n.to_string(),
             // A counter that is ahead of the clock stays until the clock has passed it.
             Value::Int(1_000_000_000_000..) => "far".to_owned(),
             Value::Int(ms) => format!("{}s", (ms + 4999) / 5000 * 5),
@@ -117,41 +142,52 @@ fn id(token: &str) -> LockId {
     LockId::from_server(token)
 }
 
-fn take(token: &str) -> Call {
-    plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence: None, waiter: None, tickets: &[] })
-}
-
-fn acquire(token: &str, fence: Option<u64>, waiter: Option<Waiter<'_>>, tickets: &[&str]) -> Call {
+fn attempt(token: &str, fence: Option<u64>, wait: Option<Entry<'_>>, order: Order<'_>, tickets: &[&str]) -> Call {
     let tickets: Vec<LockId> = tickets.iter().map(|ticket| id(ticket)).collect();
-    plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence, waiter, tickets: &tickets })
+    plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence, wait, order, tickets: &tickets })
 }
 
-fn waiter(id: &str, stays: Duration, was_marked: bool) -> Waiter<'_> {
-    Waiter { id, stays, was_marked }
+fn take(token: &str) -> Call {
+    attempt(token, None, None, Order::Bare, &[])
 }
 
-fn release(token: &str, waiter: Option<&str>, next: Option<&str>, with_fence: bool) -> Call {
-    release_in(0, token, waiter, next, with_fence)
+fn acquire(token: &str, wait: Option<Entry<'_>>) -> Call {
+    attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
-/// In a chain of grants that began at this server time.
-fn release_in(chain: u64, token: &str, waiter: Option<&str>, next: Option<&str>, with_fence: bool) -> Call {
-    let next = next.map(id);
-    let grant = next.as_ref().map(|next| Grant { next, span: 5 * SECOND, chain, with_fence });
-    plain().release(&GiveUp { id: &id(token), keep: Duration::ZERO, waiter, grant })
+fn entry(id: &str) -> Option<Entry<'_>> {
+    Some(Entry { id, stays: 6 * SECOND })
+}
+
+fn leaves(id: &str) -> Option<Entry<'_>> {
+    Some(Entry { id, stays: Duration::ZERO })
+}
+
+fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Call {
+    let token = token.map(id);
+    plain().release(&GiveUp { id: token.as_ref(), keep, wait, next })
+}
+
+fn free(token: &str) -> Call {
+    give_up(Some(token), Duration::ZERO, None, Next::Anybody)
+}
+
+fn grant(with_fence: bool, several: bool) -> Next<'static> {
+    let age = Duration::from_millis(7);
+    Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: 2, with_fence, several })
+}
+
+fn release(token: &str) -> Call {
+    give_up(Some(token), Duration::ZERO, None, grant(false, false))
 }
 
 fn keep(token: &str) -> Call {
-    plain().release(&GiveUp { id: &id(token), keep: 5 * SECOND, waiter: None, grant: None })
+    give_up(Some(token), 5 * SECOND, None, Next::Anybody)
 }
 
-/// The call as it is sent a second time.
-fn again(call: &Call) -> Call {
-    let (keys, args) = (call.keys(), call.args(true));
-    assert_eq!(args.last().map(String::as_str), Some("again"));
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let args: Vec<Arg<'_>> = args.iter().map(|arg| Arg::Text(arg)).collect();
-    Call::new(call.script, call.purpose, None, call.lifetime, &keys, &args)
+fn pause(token: &str, long: u64, several: bool) -> Call {
+    let pause = Duration::from_millis(long);
+    give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: 3, several })
 }
 
 /// A script of the test's own, on all keys of the lock.
@@ -159,29 +195,34 @@ fn own(operation: &'static str, source: &'static str) -> Call {
     let sha = sha1_smol::Sha1::from(source).hexdigest();
     let script = Box::leak(Box::new(Script { operation, source, sha }));
     let key = plain().key;
-    let keys = [key.as_str(), key.fence(), key.wake(), key.waiting()];
+    let keys = [key.as_str(), key.queue(), key.fence()];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
 }
 
 fn clear() -> Call {
-    own("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])")
+    own("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")
+}
+
+/// As programs of other libraries take a lock.
+fn take_as_others_do(token: &str) -> Call {
+    let source = "return redis.call('SET', KEYS[1], 'x', 'NX', 'PX', 30000) and 1 or 0";
+    assert_eq!(token, "x");
+    own("take", source)
 }
 
 /// All that is stored for the lock.
 fn dump() -> Call {
     let source = "local all = {}\n\
-                  for i = 1, 4 do\n\
-                    all[i] = redis.call('EXISTS', KEYS[i])\n\
-                    all[i + 4] = redis.call('PTTL', KEYS[i])\n\
-                  end\n\
+                  for i = 1, 3 do all[i] = redis.call('PTTL', KEYS[i]) end\n\
                   local function text(reply)\n\
-                    if type(reply) == 'table' then return reply.err and 'error' or 'table' end\n\
+                    if type(reply) == 'table' then return reply.err and 'error' or table.concat(reply, '|') end\n\
                     return reply and '' .. reply or 'none'\n\
                   end\n\
-                  all[9] = text(redis.pcall('GET', KEYS[1]))\n\
-                  all[10] = text(redis.pcall('GET', KEYS[2]))\n\
-                  all[11] = text(redis.pcall('LINDEX', KEYS[3], 0))\n\
-                  all[12] = text(redis.pcall('ZCARD', KEYS[4]))\n\
+                  all[4] = text(redis.pcall('GET', KEYS[1]))\n\
+                  all[5] = text(redis.pcall('GET', KEYS[3]))\n\
+                  all[6] = string.gsub(text(redis.pcall('ZRANGE', KEYS[2], 0, -1)), '%*%d+', '*')\n\
+                  -- Two pauses that end in the same ms are one.\n\
+                  all[6] = string.gsub(all[6], '[%*|]*%*', '*')\n\
                   return all";
     own("dump", source)
 }
@@ -191,14 +232,13 @@ fn spoil(key: usize) -> Call {
     let sources = [
         "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'x')",
         "redis.call('DEL', KEYS[2]) return redis.call('RPUSH', KEYS[2], 'x')",
-        "return redis.call('RPUSH', KEYS[3], 'not', 'ours')",
-        "redis.call('DEL', KEYS[4]) return redis.call('RPUSH', KEYS[4], 'x')",
+        "redis.call('DEL', KEYS[3]) return redis.call('RPUSH', KEYS[3], 'x')",
     ];
     own("spoil", sources[key])
 }
 
 fn expire(key: usize) -> Call {
-    let sources = ["return redis.call('PEXPIRE', KEYS[1], 1)", "return redis.call('PEXPIRE', KEYS[3], 1)"];
+    let sources = ["return redis.call('PEXPIRE', KEYS[1], 1)", "return redis.call('PEXPIRE', KEYS[2], 1)"];
     own("expire", sources[key])
 }
 
@@ -206,88 +246,138 @@ fn expire(key: usize) -> Call {
 type Scenario = (&'static str, Vec<(Call, &'static str)>);
 
 fn scenarios() -> Vec<Scenario> {
-    let six = 6 * SECOND;
     vec![
         (
             "a free lock is taken, and freed",
             vec![
                 (take("a"), "1"),
                 (take("a"), "1"),
-                (take("b"), "[0, 30s, a]"),
-                (plain().extend(&id("b"), LEASE), "0"),
-                (plain().extend(&id("a"), 2 * LEASE), "1"),
-                (take("b"), "[0, 60s, a]"),
-                (plain().free(&id("b")), "0"),
-                (plain().free(&id("a")), "1"),
-                (plain().free(&id("a")), "-1"),
-                (plain().extend(&id("a"), LEASE), "-1"),
+                (take("b"), "[0, 30s, a, 0]"),
+                (plain().extend(&id("b"), LEASE, true), "0"),
+                (plain().extend(&id("a"), 2 * LEASE, false), "1"),
+                (take("b"), "[0, 60s, a, 0]"),
+                (release("b"), "0"),
+                (release("a"), "1"),
+                (free("a"), "-1"),
+                (plain().extend(&id("a"), LEASE, true), "-1"),
                 (plain().inspect(), "[0]"),
-                (dump(), "[0, 0, 0, 0, -2, -2, -2, -2, none, none, none, 0]"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
             ],
         ),
         (
-            "who waits is granted the lock, and tells what he was granted",
+            "waits keep their places, and a release grants to the first that is alive",
             vec![
-                (acquire("a", Some(0), None, &[]), "[1, now]"),
-                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
-                (plain().waiters(&id("a"), None), "[1, 1]"),
-                (plain().waiters(&id("a"), Some("w")), "[1, 0]"),
-                (plain().waiters(&id("b"), None), "0"),
-                (plain().free(&id("a")), "2"),
-                (release("a", None, Some("g"), true), "1"),
-                (plain().inspect(), "[1, g, 5s]"),
-                (dump(), "[1, 1, 1, 1, 5s, 1200s, 5s, 10s, g, now, now now 5000 g, 1]"),
-                (plain().extend(&id("g"), LEASE), "1"),
-                (release("g", Some("w"), Some("h"), false), "1"),
-                (dump(), "[0, 1, 0, 0, -2, 1200s, -2, -2, none, now, none, 0]"),
+                (attempt("a", Some(0), None, Order::None, &[]), "[1, now]"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("d", entry(ALIVE)), "[0, 30s, a, 2]"),
+                (plain().extend(&id("a"), LEASE, true), "[1, 3]"),
+                (give_up(Some("a"), Duration::ZERO, None, grant(true, false)), "2"),
+                (
+                    dump(),
+                    "[5s, 10s, 1200s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, now, redlock-sync:1/3]",
+                ),
+                (take("e"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 0]"),
+                (acquire("e", entry(ALIVE)), "1"),
+                (acquire("f", leaves(SECOND_ALIVE)), "[0, 30s, e, 0]"),
+                (dump(), "[30s, -2, 1200s, e, now, ]"),
             ],
         ),
         (
-            "a grant that nobody took is free to whoever comes",
-            vec![
-                (take("a"), "1"),
-                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
-                (release("a", None, Some("g"), false), "1"),
-                (take("c"), "[0, 5s, g]"),
-                (acquire("c", None, Some(waiter("v", six, false)), &[]), "[1, 0]"),
-                (dump(), "[1, 0, 0, 1, 30s, -2, -2, 10s, c, none, none, 1]"),
-            ],
-        ),
-        (
-            "a ticket opens only what stands on it",
+            "who leaves passes on what was granted to it",
             vec![
                 (take("a"), "1"),
-                (acquire("b", None, None, &["x", "a"]), "[1, 0]"),
-                (acquire("c", None, None, &["x", "a"]), "[0, 30s, b]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (release("a"), "2"),
+                (give_up(None, Duration::ZERO, Some(ALIVE), grant(false, false)), "2"),
+                (give_up(None, Duration::ZERO, Some(ALIVE), grant(false, false)), "0"),
+                (give_up(None, Duration::ZERO, Some(SECOND_ALIVE), grant(false, false)), "1"),
+                (give_up(None, Duration::ZERO, Some(SECOND_ALIVE), grant(false, false)), "-1"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
             ],
         ),
         (
-            "a release that is sent again grants nothing",
+            "a ticket opens only what begins with it",
+            vec![
+                (take("abc"), "1"),
+                (attempt("b", None, None, Order::None, &["x", "ab"]), "1"),
+                (attempt("c", None, None, Order::None, &["x", "ab"]), "[0, 30s, b, 0]"),
+            ],
+        ),
+        (
+            "a lock that is free is for the first who is alive",
             vec![
                 (take("a"), "1"),
-                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
-                (again(&plain().free(&id("a"))), "1"),
-                (dump(), "[0, 0, 1, 1, -2, -2, 5s, 10s, none, none, 0 0 0 , 1]"),
-                (take("a2"), "1"),
-                (again(&release("a2", None, Some("g"), false)), "1"),
-                (again(&release("a2", None, Some("g"), false)), "-1"),
-                (dump(), "[0, 0, 1, 1, -2, -2, 5s, 10s, none, none, 0 0 0 , 1]"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (free("a"), "1"),
+                (take("c"), "[0, 0, , 0]"),
+                (
+                    acquire("c", entry(SECOND_ALIVE)),
+                    "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 1]",
+                ),
+                (acquire("d", entry(ALIVE)), "1"),
+                (free("d"), "1"),
+                (attempt("e", None, None, Order::None, &[]), "1"),
+                (dump(), "[30s, 10s, -2, e, none, redlock-sync:1/3]"),
             ],
         ),
     ]
 }
 
 fn more_scenarios() -> Vec<Scenario> {
-    let six = 6 * SECOND;
     vec![
         (
-            "a minimum hold is told to who waits",
+            "one that polls is granted the lock for a moment",
             vec![
                 (take("a"), "1"),
-                (acquire("b", None, Some(waiter("w", six, false)), &[]), "[0, 30s, a]"),
-                (keep("a"), "1"),
-                (keep("a"), "1"),
-                (dump(), "[1, 0, 1, 1, 5s, -2, 10s, 10s, a, none, 0 0 5000 , 1]"),
+                (acquire("b", entry("-1")), "[0, 30s, a, 1]"),
+                (release("a"), "2"),
+                (take("c"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:-1, 0]"),
+                (acquire("b", entry("-1")), "1"),
+            ],
+        ),
+        (
+            "in a pause nobody who waits gets it, and then the first",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (pause("a", 900, false), "1"),
+                (take("c"), "[0, 0, , 0]"),
+                (acquire("b", entry(ALIVE)), "[0, 5s, , 2]"),
+                (acquire("c", None), "[0, 5s, , 0]"),
+                (dump(), "[-2, 10s, -2, none, none, *|redlock-sync:1/2]"),
+                (take_as_others_do("x"), "1"),
+                (free("x"), "1"),
+                (clear(), "1"),
+                (take("a"), "1"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (pause("a", 5000, false), "1"),
+                (acquire("b", entry(ALIVE)), "1"),
+            ],
+        ),
+        (
+            "several nodes reserve a lock for those that listen elsewhere",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (give_up(Some("a"), Duration::ZERO, None, grant(false, true)), "3"),
+                (plain().unreserve("other"), "0"),
+                (plain().unreserve(RANDOM), "1"),
+                (plain().unreserve(RANDOM), "-1"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
+                (take("a"), "1"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (give_up(Some("a"), Duration::ZERO, None, grant(false, true)), "2"),
+                (
+                    dump(),
+                    "[5s, 10s, -2, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, none, redlock-sync:1/3]",
+                ),
+                (attempt("b", None, entry(ALIVE), Order::None, &[RANDOM]), "1"),
             ],
         ),
         (
@@ -301,8 +391,8 @@ fn more_scenarios() -> Vec<Scenario> {
                 (plain().fence(&id("b"), None), "0"),
                 (keep("a"), "1"),
                 (plain().inspect(), "[1, a, 5s]"),
-                (plain().free(&id("a")), "1"),
-                (acquire("b", Some(0), None, &[]), "[1, 8000000000000002]"),
+                (free("a"), "1"),
+                (attempt("b", Some(0), None, Order::None, &[]), "[1, 8000000000000002]"),
             ],
         ),
         (
@@ -310,23 +400,26 @@ fn more_scenarios() -> Vec<Scenario> {
             vec![
                 (spoil(0), "1"),
                 (take("a"), "WrongType No"),
-                (acquire("a", Some(0), Some(waiter("w", six, false)), &["x"]), "WrongType No"),
-                (plain().extend(&id("a"), LEASE), "WrongType No"),
-                (plain().free(&id("a")), "WrongType No"),
-                (release("a", Some("w"), Some("g"), true), "WrongType No"),
+                (attempt("a", Some(0), entry(ALIVE), Order::None, &["x"]), "WrongType No"),
+                (plain().extend(&id("a"), LEASE, true), "WrongType No"),
+                (release("a"), "WrongType No"),
                 (plain().fence(&id("a"), None), "WrongType No"),
                 (plain().inspect(), "WrongType No"),
-                (plain().waiters(&id("a"), None), "WrongType No"),
+                (plain().unreserve("a"), "WrongType No"),
             ],
         ),
     ]
 }
 
 fn follow(side: &mut dyn Side) {
+    side.listen(CHANNEL);
     for (name, steps) in scenarios().into_iter().chain(more_scenarios()) {
         side.call(&clear()).unwrap();
         for (i, (call, expected)) in steps.iter().enumerate() {
             assert_eq!(shown(&side.call(call)), *expected, "{name}, step {}: {}.lua", i + 1, lua::name(call.script));
+            for told in side.heard() {
+                assert!(told.starts_with("redlock-sync:1/"), "{told}");
+            }
         }
     }
 }
@@ -342,34 +435,31 @@ fn scenarios_on_a_server() {
 }
 
 /// A call drawn at random, on one lock with few tokens, so that they meet.
-fn random_call() -> Call {
-    let tokens = ["a", "b", "c", "g", "h"];
+fn random_call(several: bool) -> Call {
+    let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
-    let some = |text: &'static str| fastrand::bool().then_some(text);
-    let a_waiter = [
-        None,
-        Some(waiter("w", 6 * SECOND, false)),
-        Some(waiter("v", 10 * SECOND, true)),
-        Some(waiter("w", Duration::ZERO, true)),
-        Some(waiter("", Duration::ZERO, false)),
-    ];
+    let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
+    let wait = waits[fastrand::usize(0..waits.len())];
+    let an_entry = [None, entry(wait), entry(wait), leaves(wait)][fastrand::usize(0..4)];
+    let own = fastrand::bool().then_some(wait);
     match fastrand::u32(0..30) {
         0..3 => take(any()),
+        3..8 if !several => acquire(any(), an_entry),
         3..12 => {
             let tickets: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
             let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
-            acquire(any(), fence, a_waiter[fastrand::usize(0..5)], &tickets)
+            let order = if several { Order::None } else { Order::First { random: RANDOM, span: 5 * SECOND } };
+            attempt(any(), fence, an_entry, order, &tickets)
         }
-        12..15 => plain().extend(&id(any()), SECOND * 5 * fastrand::u32(1..9)),
-        15..17 => plain().free(&id(any())),
-        17 => again(&plain().free(&id(any()))),
-        18 => release_in(1, any(), some("w"), some("g"), fastrand::bool()),
-        19..22 => release(any(), some("w"), some("g"), fastrand::bool()),
-        22 => again(&release(any(), some("w"), some("h"), fastrand::bool())),
+        12..15 => plain().extend(&id(any()), SECOND * 5 * fastrand::u32(1..9), fastrand::bool()),
+        15..17 => free(any()),
+        17..21 => give_up(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
+        21 => give_up(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
+        22 => pause(any(), 900, several),
         23 => keep(any()),
         24 | 25 => plain().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]),
-        26 => plain().waiters(&id(any()), some("w")),
-        27 if fastrand::u32(0..4) == 0 => spoil(fastrand::usize(0..4)),
+        26 => plain().unreserve(any()),
+        27 if fastrand::u32(0..4) == 0 => spoil(fastrand::usize(0..3)),
         28 => expire(fastrand::usize(0..2)),
         _ => plain().inspect(),
     }
@@ -378,24 +468,19 @@ fn random_call() -> Call {
 #[test]
 fn random_calls_have_the_same_replies() {
     let (mut memory, mut remote) = (in_memory(), Remote::start());
+    memory.listen(CHANNEL);
+    remote.listen(CHANNEL);
     for seed in 0..120 {
         fastrand::seed(seed);
         assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
         let mut done = String::new();
         for _ in 0..40 {
-            if fastrand::u32(0..8) == 0 {
-                // Of an empty list the server would tell a tenth of a second later.
-                let list = plain().key.wake().to_owned();
-                if let Some(here) = Side::pop(&mut memory, &list) {
-                    let texts = (shown(&Ok(Value::Text(here))), shown(&Ok(value(remote.pop(&list)))));
-                    assert_eq!(texts.0, texts.1, "seed {seed}: BLPOP after\n{done}");
-                }
-                continue;
-            }
-            let call = random_call();
-            _ = writeln!(done, "{} {:?}", lua::name(call.script), call.args(false));
+            let call = random_call(seed % 3 == 0);
+            _ = writeln!(done, "{} {:?}", lua::name(call.script), call.args());
             let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
             assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
+            let told = (said(&memory.heard()), said(&remote.heard()));
+            assert_eq!(told.0, told.1, "seed {seed}: published in memory, on a server, after\n{done}");
             if call.script.operation == "expire" {
                 let moment = Duration::from_millis(4);
                 memory.pass(moment);
@@ -407,8 +492,9 @@ fn random_calls_have_the_same_replies() {
     }
 }
 
-fn value(popped: Option<Vec<u8>>) -> Value {
-    popped.map_or(Value::Nil, Value::Text)
+/// What was published, without what depends on the moment.
+fn said(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| shown(&Ok(Value::Text(text.clone().into_bytes())))).collect()
 }
 
 #[test]

@@ -16,8 +16,12 @@ pub(crate) enum Control {
     ReleaseWithoutCompare,
     /// A fence is not stored on a majority.
     FenceNotStored,
-    /// A release that is sent again, and finds that it has granted the lock, tells it once more.
+    /// A grant does not say for which wait it was made: an attempt takes one by its random part.
     RepeatedGrant,
+    /// A grant is held whatever has become of the attempts of its wait.
+    UncertainGrant,
+    /// An attempt takes a lock that is free, whoever waits.
+    Barging,
     /// A renewal that finds no key sets it.
     ExtendCreates,
     /// Nodes that restarted just now vote.
@@ -36,13 +40,15 @@ pub(crate) enum Control {
     ReleaseGivesUp,
 }
 
-const ALL: [Control; 14] = [
+const ALL: [Control; 16] = [
     Control::HalfIsEnough,
     Control::AnchoredAtReply,
     Control::GrantIsHeld,
     Control::ReleaseWithoutCompare,
     Control::FenceNotStored,
     Control::RepeatedGrant,
+    Control::UncertainGrant,
+    Control::Barging,
     Control::ExtendCreates,
     Control::NoRestartGuard,
     Control::ShortGrant,
@@ -77,6 +83,7 @@ pub(crate) fn is_broken(name: &str) -> bool {
         Control::HalfIsEnough => Some("half-is-enough"),
         Control::AnchoredAtReply => Some("deadline-at-reply"),
         Control::GrantIsHeld => Some("grant-as-token"),
+        Control::UncertainGrant => Some("uncertain-grant"),
         Control::NoRestartGuard => Some("young-votes"),
         Control::NoCleanUp => Some("no-clean-up"),
         Control::SharedHelpers => Some("shared-helpers"),
@@ -91,35 +98,24 @@ pub(crate) fn is_broken(name: &str) -> bool {
 /// A script, broken if the control wants it so.
 pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
     let edits: &[(&str, &str, &str)] = match CURRENT.get() {
-        Some(Control::ReleaseWithoutCompare) => &[
-            ("release", "if held ~= ARGV[1] then", "if false then"),
-            ("free", "if held ~= ARGV[1] then", "if false then"),
-        ],
+        Some(Control::ReleaseWithoutCompare) => {
+            &[("release", "if held ~= ARGV[1] and not is_own_grant then", "if false then")]
+        }
         Some(Control::FenceNotStored) => &[(
             "fence",
             "if fence <= stored then",
             "if ARGV[2] ~= '0' then return {1, string.format('%.0f', math.max(fence, stored))} end\nif fence <= stored then",
         )],
-        Some(Control::RepeatedGrant) => &[(
-            "release",
-            "if held ~= ARGV[1] then",
-            "if held == ARGV[4] then\n\
-               redis.call('RPUSH', KEYS[3], '0 0 ' .. ARGV[5] .. ' ' .. ARGV[4])\n\
-               redis.call('PEXPIRE', KEYS[3], ARGV[5])\n\
-               return 1\n\
-             end\n\
-             if held ~= ARGV[1] then",
-        )],
+        Some(Control::RepeatedGrant) => {
+            &[("acquire", "string.sub(held, 33) == ':granted:' .. wait", "string.sub(held, 33, 41) == ':granted:'")]
+        }
+        Some(Control::Barging) => &[("acquire", "if several then return true end", "do return true end")],
         Some(Control::ExtendCreates) => &[(
             "extend",
             "if held == false then return -1 end",
             "if held == false then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end",
         )],
-        Some(Control::ShortGrant) => &[(
-            "release",
-            "redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])",
-            "redis.call('SET', KEYS[1], ARGV[4], 'PX', '300')",
-        )],
+        Some(Control::ShortGrant) => &[("release", "polls and 300 or span)", "polls and 300 or 30)")],
         _ => &[],
     };
     edits.iter().filter(|(of, ..)| *of == name).fold(Cow::Borrowed(source), |source, (_, good, bad)| {

@@ -8,7 +8,7 @@ use mlua::{Function, Lua, MultiValue, Value as LuaValue};
 use super::controls::{self, Control};
 use super::store::{Reply, Store};
 use crate::node::{Executed, Failure, Trouble, Value};
-use crate::script::{ACQUIRE, EXTEND, FENCE, FREE, INSPECT, RELEASE, RELEASE_ALL, Script, TAKE, WAITERS};
+use crate::script::{ACQUIRE, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE};
 
 /// The file of a script; of one that is not the library's what it does.
 pub(super) fn name(script: &Script) -> &'static str {
@@ -16,12 +16,11 @@ pub(super) fn name(script: &Script) -> &'static str {
         (&ACQUIRE, "acquire"),
         (&EXTEND, "extend"),
         (&FENCE, "fence"),
-        (&FREE, "free"),
         (&INSPECT, "inspect"),
         (&RELEASE, "release"),
         (&RELEASE_ALL, "release_all"),
-        (&TAKE, "take"),
-        (&WAITERS, "waiters"),
+        (&PUBLISH, "publish"),
+        (&UNRESERVE, "unreserve"),
     ];
     files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
 }
@@ -161,10 +160,10 @@ fn converted(value: &LuaValue) -> Result<Value, Failure> {
 }
 
 fn failure(message: &str) -> Failure {
-    let is_wrong_type = message.contains("WRONGTYPE");
-    Failure {
-        trouble: if is_wrong_type { Trouble::WrongType } else { Trouble::Refused },
-        executed: if is_wrong_type { Executed::No } else { Executed::Maybe },
-        message: message.to_owned(),
-    }
+    let (trouble, executed) = match message {
+        _ if message.contains("WRONGTYPE") => (Trouble::WrongType, Executed::No),
+        _ if message.contains("NOPERM") => (Trouble::Misuse, Executed::Maybe),
+        _ => (Trouble::Refused, Executed::Maybe),
+    };
+    Failure { trouble, executed, message: message.to_owned() }
 }

@@ -17,6 +17,7 @@
 //! 9. A client that is given a lock has its token on a majority of the nodes, and only its own calls take it from there (`support`).
 //! 10. A token is used for one attempt or one grant, an id for one wait (`ids`).
 //! 11. A hold is as its own settings have it, however it was got: neither longer nor shorter, on the nodes too (`settings`).
+//! 13. On one node, where nothing goes wrong, waits get the lock in order of arrival (`order`).
 //! 12. Once all is well again, no majority of the nodes has a token for long which a client that is alive has given up (`releases`), or which
 //!     comes from an attempt that failed (`attempts`).
 //!
@@ -42,8 +43,8 @@
 //!
 //! From the bottom up:
 //!
-//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`network`]: what is between it and a client. [`wire`]: a node as a
-//!   client sees it.
+//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
+//!   connections. [`wire`]: a node as a client sees it.
 //! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
 //! - [`client`]: what the threads do. [`referee`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`rules`]: leaving some out.
 //! - [`run`]: one schedule from its beginning to its end.
@@ -54,7 +55,9 @@ mod controls;
 mod identity;
 mod lua;
 mod network;
+mod order;
 mod plan;
+mod pushes;
 mod referee;
 mod rules;
 mod run;

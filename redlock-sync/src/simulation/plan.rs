@@ -23,7 +23,7 @@ pub(super) fn chance(per_mille: u32) -> bool {
 /// No lease is longer than so many of the plan's.
 const LONGEST: u32 = 4;
 /// Names of locks. Some look like another one, or like a key beside it.
-const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:wake"];
+const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:queue"];
 
 /// Something that happens to the system at a given time.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,8 @@ pub(super) enum Fault {
     Restart { node: usize, long: Time },
     /// The wall clock of a node jumps, in ms.
     Jump { node: usize, by: i64 },
+    /// The push connections of a client break; unseen by either side for some time.
+    Unplug { client: usize },
 }
 
 /// A schedule but for what the dice decide on the way.
@@ -66,6 +68,8 @@ pub(super) struct Plan {
     pub(super) reset: u32,
     /// Per mille: a call finds no connection at hand.
     pub(super) cold: u32,
+    /// Per mille of clients that may not use channels.
+    pub(super) refused: u32,
     /// Per mille of holds in which nobody renews.
     pub(super) careless: u32,
     /// Per mille of holds in which a fence is asked for.
@@ -119,6 +123,7 @@ impl Plan {
             lost,
             reset,
             cold,
+            refused: if level > 0 && chance(150) { [300, 1000][fastrand::usize(0..2)] } else { 0 },
             careless: if chance(400) { 300 } else { 0 },
             fences: if fastrand::bool() { 600 } else { 0 },
             rates,
@@ -161,6 +166,7 @@ impl Plan {
             long: fastrand::u64(0..pace * 2),
             loses: fastrand::bool(),
         });
+        some(6, &|| Fault::Unplug { client: any(of_ours) });
         if fastrand::bool() {
             some(4, &|| Fault::Restart { node: any(self.nodes), long: fastrand::u64(0..pace / 4) });
         } else if self.nodes > 2 {

@@ -1,9 +1,11 @@
 //! What must hold, checked while it happens; and what happened, counted.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::order::{self, Arrival};
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::server::short;
@@ -14,15 +16,18 @@ use crate::clock::Tick;
 use crate::config::Terms;
 use crate::lease::Core;
 
-/// From one holder to the next where nothing goes wrong: a server can be a tenth of a second late with the end of a wait for a push, and
-/// a pause between attempts is as long.
-const LONGEST_GAP: Time = 250 * MS;
+/// From one holder to the next where nothing goes wrong: a pause between attempts is up to a tenth of a second long, and one that is left to
+/// other programs a quarter.
+const LONGEST_GAP: Time = 370 * MS;
 
 #[derive(Debug)]
 pub(super) struct Referee {
     keys: Vec<Key>,
     pub(super) tokens: Tokens,
     pub(super) allowances: Allowances,
+    pub(super) arrivals: Vec<Arrival>,
+    /// When the node gave the lock to an attempt, by token.
+    pub(super) taken: BTreeMap<String, Time>,
 }
 
 /// The protected resource of one lock.
@@ -82,6 +87,8 @@ impl Referee {
             keys: (0..keys).map(|_| Key::default()).collect(),
             tokens: Tokens::default(),
             allowances: Allowances::new(),
+            arrivals: Vec::new(),
+            taken: BTreeMap::new(),
         }
     }
 
@@ -105,6 +112,7 @@ pub(super) fn wants(key: usize, terms: &Terms) -> Time {
 
 /// The current task waits no more.
 pub(super) fn has_waited(key: usize) {
+    order::is_over();
     with(|world| {
         let task = world.current;
         let Key { waiting, free_since, ran_out, holders, .. } = &mut world.referee.keys[key];
@@ -154,17 +162,19 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if let Claim::Lease(_) = new.claim {
             world.note_holder(name, &new.token);
         }
-        let state = &mut world.referee.keys[key];
-        if state.last_token == new.token {
-            world.counts.handovers += 1;
+        let was_handed = world.referee.keys[key].last_token == new.token;
+        if let Claim::Lease(_) = new.claim {
+            world.check_order(name, &new.token, was_handed);
         }
+        world.counts.handovers += u64::from(was_handed);
+        let state = &mut world.referee.keys[key];
         state.ran_out = false;
         state.last_token.clone_from(&new.token);
         new.floor = state.fence;
         state.holders.retain(|other| other.task != new.task);
         world.log(|_| format!("client {} HOLDS key {key} by {}, for {lasts:?}", new.client, short(&new.token)));
         world.counts.acquisitions += 1;
-        if new.token.ends_with(":granted") {
+        if new.token.contains(":granted:") {
             world.counts.grants += 1;
         }
         world.referee.keys[key].holders.push(new);
@@ -243,7 +253,7 @@ impl World {
         let (now, window, nodes) = (self.now, self.plan.window(), self.plan.nodes);
         let has = self.supporters(name, &new.token);
         let is_excused = |(i, s): &(usize, &super::server::Server)| {
-            let was_restarted = nodes > 1 && (!s.is_up || s.forgot_since(now, window));
+            let was_restarted = nodes > 1 && (!s.is_up || s.forgot_since(now, window + 1000 * MS));
             !has.contains(i) && (was_restarted || s.jumped.is_some_and(|at| now - at < window))
         };
         let excused = self.servers.iter().enumerate().filter(is_excused).count();
@@ -330,6 +340,8 @@ counts!(
     resets,
     closes,
     jobs,
+    pushes,
+    breaks,
     excused,
     wakes,
     scripts,

@@ -11,6 +11,7 @@ use super::controls::{self, Control};
 use super::network::Link;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::referee::Counts;
+use super::server::Body;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::acquire::Engine;
 use crate::config::{LONGEST_NAP, grant_span};
@@ -183,13 +184,14 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Arrival { connection } => with(|world| world.arrive(connection)),
         Event::Ghost { message, epoch } => with(|world| {
             let server = &world.servers[message.node];
-            if server.is_up && server.epoch == epoch && !matches!(message.body, super::server::Body::Pop { .. }) {
+            if server.is_up && server.epoch == epoch && matches!(message.body, Body::Script(_)) {
                 world.note_ghost(&message);
                 world.execute(&message, false);
             }
         }),
         Event::End { call, how } => with(|world| world.end(call, how)),
-        Event::Unblock { node, call } => with(|world| world.unblock(node, call)),
+        Event::Pushed { line, text } => with(|world| world.pushed(line, text)),
+        Event::Broken { line, for_client } => with(|world| world.broken(line, for_client)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),
         Event::Look => with(World::look),
@@ -247,14 +249,13 @@ impl World {
             }
             Fault::Restart { node, long } => self.go_down(node, long),
             Fault::Jump { node, by } => self.jump(node, by),
+            Fault::Unplug { client } => self.unplug(client),
         }
     }
 
     /// The servers find that a client is gone.
     fn hang_up(&mut self, client: usize) {
-        for server in &mut self.servers {
-            server.blocked.retain(|blocked| blocked.client != client);
-        }
+        self.drop_lines(client);
         let arrives = fastrand::bool();
         for connection in self.connections.iter_mut().filter(|connection| connection.client == client) {
             if !arrives {

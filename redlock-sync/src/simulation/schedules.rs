@@ -132,7 +132,8 @@ fn each_control_is_found_out() {
     let exclusion: &[&str] = &["two holders", "is taken away", "no lock", "is lost"];
     let names: &[&str] = &["two holders", "is taken away", "no lock", "nobody had key", "a script failed"];
     let left: &[&str] = &["an attempt is left", "nobody had key"];
-    let controls: [(Control, usize, &[&str]); 18] = [
+    let livelock: &[&str] = &["an attempt is left", "no end"];
+    let controls: [(Control, usize, &[&str]); 20] = [
         (Control::HalfIsEnough, 3, exclusion),
         (Control::AnchoredAtReply, 3, exclusion),
         (Control::GrantIsHeld, 3, exclusion),
@@ -140,11 +141,13 @@ fn each_control_is_found_out() {
         (Control::ReleaseWithoutCompare, 3, exclusion),
         (Control::FenceNotStored, 3, &["does not rise"]),
         (Control::RepeatedGrant, 1, exclusion),
+        (Control::UncertainGrant, 1, exclusion),
+        (Control::Barging, 1, &["out of order"]),
         (Control::ExtendCreates, 1, &["a lock that was free"]),
         (Control::NoRestartGuard, 3, exclusion),
         (Control::ShortGrant, 1, exclusion),
         (Control::NoCleanUp, 1, left),
-        (Control::NoCleanUp, 3, left),
+        (Control::NoCleanUp, 3, livelock),
         (Control::SharedHelpers, 1, names),
         (Control::RepeatedTokens, 1, &["for two"]),
         (Control::RepeatedTokens, 3, &["for two"]),

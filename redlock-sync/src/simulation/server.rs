@@ -1,4 +1,4 @@
-//! An in-memory node: its store, its clock, the clients blocked on its lists, and the connections to it.
+//! An in-memory node: its store, its clock, and the connections to it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::lua;
 use super::network::{End, Fate, Link};
-use super::plan::{MS, Plan, Time, US, chance};
+use super::plan::{MS, Plan, Time, US};
 use super::store::{Data, Item, State, Store};
 use super::world::{Event, World};
 use crate::node::{Failure, Value};
@@ -16,7 +16,7 @@ use crate::script::Script;
 const EPOCH: u64 = 1_700_000_000_000_000;
 
 /// The scripts that may set a key.
-const TAKERS: [&str; 3] = ["acquire", "take", "foreign_set"];
+const TAKERS: [&str; 2] = ["acquire", "foreign_set"];
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -28,20 +28,11 @@ pub(super) struct Server {
     rate: i64,
     offset: i64,
     pub(super) store: Store,
-    /// Who waits for a push, the longest first.
-    pub(super) blocked: VecDeque<Blocked>,
-    busy_until: Time,
+    pub(super) busy_until: Time,
     /// When its wall clock jumped last.
     pub(super) jumped: Option<Time>,
     /// By so many ms its wall clock was set back in all: what it has lives for longer.
     pub(super) set_back: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Blocked {
-    pub(super) call: usize,
-    pub(super) client: usize,
-    list: String,
 }
 
 /// A connection, as the network knows it: what is on its way arrives in order.
@@ -71,8 +62,8 @@ pub(super) struct Message {
 #[derive(Debug, Clone)]
 pub(super) enum Body {
     Script(Rc<Execution>),
-    Pop { list: String, wait: Time },
-    EndPops,
+    /// By a push connection.
+    Subscribe(usize),
 }
 
 #[derive(Debug)]
@@ -92,7 +83,6 @@ impl Server {
             rate: fastrand::i64(-plan.rates..=plan.rates),
             offset,
             store: Store::default(),
-            blocked: VecDeque::new(),
             busy_until: 0,
             jumped: None,
             set_back: 0,
@@ -162,24 +152,11 @@ impl World {
                     self.reply(call, fate, End::Reply(reply));
                 }
             }
-            Body::Pop { list, wait } => {
-                let now = self.now;
-                if let Some(element) = self.servers[node].store(now).pop(list) {
-                    self.popped(node, call, Some(element), fate);
-                    return;
+            Body::Subscribe(line) => {
+                let reply = self.subscribe(*line);
+                if replies {
+                    self.reply(call, fate, End::Reply(reply));
                 }
-                self.servers[node].blocked.push_back(Blocked { call, client, list: list.clone() });
-                // The server looks for those whose time is up ten times a second.
-                let late = if chance(300) { fastrand::u64(0..100 * MS) } else { 0 };
-                self.plan_at(now + wait + late, Event::Unblock { node, call });
-            }
-            Body::EndPops => {
-                let blocked = &self.servers[node].blocked;
-                let calls: Vec<usize> = blocked.iter().filter(|b| b.client == client).map(|b| b.call).collect();
-                for call in calls {
-                    self.unblock(node, call);
-                }
-                self.reply(call, fate, End::Reply(Ok(Value::Int(1))));
             }
         }
     }
@@ -198,15 +175,19 @@ impl World {
         let (now, creep) = (self.now, self.plan.creep);
         self.counts.scripts += 1;
         let Execution { script, keys, args } = execution;
+        let (is_refused, listeners) = (self.clients[client].is_refused, self.listeners(node));
         let names = &self.plan.names;
         let server = &mut self.servers[node];
         let started = server.clock(now);
         let store = server.store(now);
         store.creep = creep;
+        store.refuses = is_refused;
+        store.listeners = listeners;
         let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
         let before: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
         let reply = lua::run(store, script, keys, args);
         let after: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
+        let published = std::mem::take(&mut store.published);
         let took = store.clock - started;
         server.busy_until = now + took * US;
         self.log(|_| {
@@ -214,7 +195,9 @@ impl World {
             let (name, key) = (lua::name(script), keys.first().map_or("", String::as_str));
             format!("node {node}: {name} `{key}` {} of client {client}: {}", args.join(" "), shown(&reply))
         });
-        if let Err(failure) = &reply {
+        if let Err(failure) = &reply
+            && !(is_refused && lua::name(script) == "publish")
+        {
             self.violate(format!("a script failed: {}.lua: {}", lua::name(script), failure.message));
         }
         for (lock, change) in locks.into_iter().zip(before.into_iter().zip(after)) {
@@ -226,7 +209,10 @@ impl World {
         if let Some(key) = found {
             self.violate(format!("no time-to-live: `{key}` after {}.lua", lua::name(script)));
         }
-        self.serve(node);
+        for (channel, text) in published {
+            self.publish(node, &channel, &text);
+        }
+        self.note_place(execution, &reply);
         reply
     }
 
@@ -250,38 +236,6 @@ impl World {
         }
     }
 
-    /// Gives what was pushed to those who wait.
-    fn serve(&mut self, node: usize) {
-        let mut i = 0;
-        while i < self.servers[node].blocked.len() {
-            let list = self.servers[node].blocked[i].list.clone();
-            let Some(element) = self.servers[node].store.pop(&list) else {
-                i += 1;
-                continue;
-            };
-            let Some(blocked) = self.servers[node].blocked.remove(i) else { return };
-            let fate = self.draw_fate();
-            self.popped(node, blocked.call, Some(element), fate);
-        }
-    }
-
-    fn popped(&mut self, node: usize, call: usize, element: Option<Vec<u8>>, fate: Fate) {
-        self.log(|world| {
-            let text = element.as_deref().map(String::from_utf8_lossy);
-            format!("node {node}: gives {:?} to client {}", text.map(|text| short(&text)), world.calls[call].client)
-        });
-        self.reply(call, fate, End::Reply(Ok(element.map_or(Value::Nil, Value::Text))));
-    }
-
-    /// Ends the wait of a blocked client, if it still waits.
-    pub(super) fn unblock(&mut self, node: usize, call: usize) {
-        let blocked = &mut self.servers[node].blocked;
-        let Some(i) = blocked.iter().position(|blocked| blocked.call == call) else { return };
-        blocked.remove(i);
-        let fate = self.draw_fate();
-        self.popped(node, call, None, fate);
-    }
-
     // --- what can happen to a node ------------------------------------------------------------------------------------
 
     /// Goes down, and forgets everything if there are others.
@@ -300,10 +254,7 @@ impl World {
         if self.plan.nodes > 1 {
             server.store.clear();
         }
-        let gone: Vec<Blocked> = server.blocked.drain(..).collect();
-        for blocked in gone {
-            self.plan_at(now + 50 * US, Event::End { call: blocked.call, how: End::Cut });
-        }
+        self.cut_lines(node);
         self.plan_at(now + long, Event::Up { node });
         self.log(|_| format!("node {node} goes down"));
     }

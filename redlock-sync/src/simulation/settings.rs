@@ -132,8 +132,8 @@ impl World {
             return Duration::ZERO;
         }
         let lease = Core::first_lease(terms);
-        let spent = if token.ends_with(":granted") && terms.renew {
-            lease / 3 + SLACK
+        let spent = if token.contains(":granted:") && terms.renew {
+            lease * 2 / 3 + SLACK
         } else {
             self.plan.limits.node_timeout * 5 / 4 + SLACK
         };

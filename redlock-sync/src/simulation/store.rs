@@ -47,6 +47,12 @@ pub(super) struct Store {
     pub(super) clock: u64,
     /// Microseconds that pass with each command: a server does not stop its clock while a script runs.
     pub(super) creep: u64,
+    /// Who listens, by channel.
+    pub(super) listeners: BTreeMap<Vec<u8>, i64>,
+    /// The user of the call may not publish.
+    pub(super) refuses: bool,
+    /// What was published, with its channel.
+    pub(super) published: Vec<(Vec<u8>, Vec<u8>)>,
     /// The millisecond at which the script began that runs now: until its end no further key expires.
     script_began: Option<u64>,
 }
@@ -100,16 +106,6 @@ impl Store {
         Some(State { text, expires, left })
     }
 
-    /// Takes the first element of a list.
-    pub(super) fn pop(&mut self, key: &str) -> Option<Vec<u8>> {
-        let Some(Item { data: Data::List(list), .. }) = self.item(key.as_bytes()) else { return None };
-        let first = list.pop_front();
-        if list.is_empty() {
-            self.items.remove(key.as_bytes());
-        }
-        first
-    }
-
     pub(super) fn command(&mut self, args: &[&[u8]]) -> Reply {
         self.clock += self.creep;
         match args {
@@ -135,16 +131,21 @@ impl Store {
             }
             [b"PEXPIRE", key, ms] => self.expire(key, number(ms)),
             [b"RPUSH", key, values @ ..] => self.push(key, values),
-            [b"LINDEX", key, b"0"] => match self.item(key) {
-                None => Reply::Nil,
-                Some(Item { data: Data::List(list), .. }) => {
-                    list.front().map_or(Reply::Nil, |v| Reply::Bulk(v.clone()))
-                }
-                Some(_) => WRONG_TYPE,
-            },
+            [b"PUBLISH", channel, message] => self.publish(channel, message),
             [command, key, rest @ ..] if command.starts_with(b"Z") => self.sorted(command, key, rest),
             _ => Reply::Error("ERR unknown command, or its arguments are not those of the scripts"),
         }
+    }
+
+    fn publish(&mut self, channel: &[u8], message: &[u8]) -> Reply {
+        if self.refuses {
+            return Reply::Error("NOPERM this user has no permissions to access one of the channels used as arguments");
+        }
+        let heard = self.listeners.get(channel).copied().unwrap_or(0);
+        if heard > 0 {
+            self.published.push((channel.to_vec(), message.to_vec()));
+        }
+        Reply::Int(heard)
     }
 
     fn set(&mut self, key: &[u8], value: &[u8], options: &[&[u8]]) -> Reply {
@@ -193,23 +194,33 @@ impl Store {
         let set = match self.item(key) {
             Some(Item { data: Data::Sorted(set), .. }) => set,
             Some(_) => return WRONG_TYPE,
-            None if command == b"ZSCORE" => return Reply::Nil,
+            None if [&b"ZRANGE"[..], b"ZREVRANGE", b"ZPOPMIN"].contains(&command) => return Reply::List(Vec::new()),
             None => return Reply::Int(0),
         };
         let reply = match (command, rest) {
-            (b"ZADD", [score, member]) => Reply::Int(i64::from(set.insert(member.to_vec(), float(score)).is_none())),
+            (b"ZADD", [b"NX", _, member]) if set.contains_key(*member) => Reply::Int(0),
+            (b"ZADD", [b"NX", score, member] | [score, member]) => {
+                Reply::Int(i64::from(set.insert(member.to_vec(), float(score)).is_none()))
+            }
             (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
             (b"ZCARD", []) => Reply::Int(set.len() as i64),
-            (b"ZSCORE", [member]) => {
-                set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(format!("{score}").into_bytes()))
+            (b"ZRANGE", [low, high, with @ ..]) => {
+                Reply::List(shown(&within(&ordered(set), low, high), !with.is_empty()))
             }
-            (b"ZCOUNT", [low, high]) => {
-                Reply::Int(set.values().filter(|score| is_within(**score, low, high)).count() as i64)
+            (b"ZREVRANGE", [low, high, with @ ..]) => {
+                let mut all = ordered(set);
+                all.reverse();
+                Reply::List(shown(&within(&all, low, high), !with.is_empty()))
             }
-            (b"ZREMRANGEBYSCORE", [low, high]) => {
-                let before = set.len();
-                set.retain(|_, score| !is_within(*score, low, high));
-                Reply::Int((before - set.len()) as i64)
+            (b"ZPOPMIN", []) => {
+                let first = within(&ordered(set), b"0", b"0");
+                first.iter().for_each(|(member, _)| _ = set.remove(member));
+                Reply::List(shown(&first, true))
+            }
+            (b"ZREMRANGEBYRANK", [low, high]) => {
+                let gone = within(&ordered(set), low, high);
+                gone.iter().for_each(|(member, _)| _ = set.remove(member));
+                Reply::Int(gone.len() as i64)
             }
             _ => Reply::Error("ERR unknown command, or its arguments are not those of the scripts"),
         };
@@ -220,20 +231,30 @@ impl Store {
     }
 }
 
+type Members = Vec<(Vec<u8>, f64)>;
+
+/// By score, and those of the same score by their bytes.
+fn ordered(set: &BTreeMap<Vec<u8>, f64>) -> Members {
+    let mut all: Members = set.iter().map(|(member, score)| (member.clone(), *score)).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    all
+}
+
+/// Those from one rank to another, both included; -1 is the last.
+fn within(all: &Members, low: &[u8], high: &[u8]) -> Members {
+    let rank = |text| usize::try_from(number(text).unwrap_or(0)).unwrap_or(all.len());
+    all.iter().take(rank(high).saturating_add(1)).skip(rank(low)).cloned().collect()
+}
+
+fn shown(members: &Members, with_scores: bool) -> Vec<Vec<u8>> {
+    let score = |score: &f64| with_scores.then(|| format!("{score}").into_bytes());
+    members.iter().flat_map(|(member, s)| std::iter::once(member.clone()).chain(score(s))).collect()
+}
+
 fn number(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn float(text: &[u8]) -> f64 {
-    match text {
-        b"-inf" => f64::NEG_INFINITY,
-        b"+inf" => f64::INFINITY,
-        _ => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN),
-    }
-}
-
-fn is_within(score: f64, low: &[u8], high: &[u8]) -> bool {
-    let above = low.strip_prefix(b"(").map_or_else(|| score >= float(low), |low| score > float(low));
-    let below = high.strip_prefix(b"(").map_or_else(|| score <= float(high), |high| score < float(high));
-    above && below
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
 }

@@ -19,9 +19,9 @@ const LOOKS: u64 = 8;
 pub(super) struct Tokens {
     /// Of attempts, and of holders.
     traces: BTreeMap<String, Trace>,
-    /// Of grants, with the client that made each of them and the token that it released.
+    /// Random parts of grants, with the client that made each of them and the token that it released or asked for.
     granted: BTreeMap<String, (usize, String)>,
-    /// Of waiters.
+    /// Ids of waits.
     waits: BTreeMap<String, Wait>,
 }
 
@@ -45,28 +45,33 @@ struct Wait {
     turn: u32,
 }
 
+impl Tokens {
+    /// The task to which a wait belongs, and which of its turns it is.
+    pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
+        self.waits.get(id).map(|wait| (wait.task, wait.turn))
+    }
+}
+
 impl World {
     /// Notes a call that is about to be written, perhaps on a further node or once more.
     pub(super) fn note_call(&mut self, call: &Execution, is_first: bool) {
         let Execution { script, keys, args } = call;
         let script = lua::name(script);
         match (script, &args[..]) {
-            ("take", [token, ms]) => {
+            ("acquire", [token, ms, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length(script, token, ms, is_first);
-            }
-            ("acquire", [token, ms, _, _, waiter, ..]) => {
-                self.note_attempt(&keys[0], token);
-                self.note_length(script, token, ms, is_first);
-                self.note_waiter(waiter);
+                if let [wait, _, _, _, random, ..] = rest {
+                    self.note_wait(wait);
+                    self.note_grant(random, token);
+                }
             }
             ("extend", [token, ms]) => self.note_length(script, token, ms, is_first),
-            ("free", [token]) => self.note_release(token),
-            ("release_all", args) => args.iter().step_by(2).for_each(|token| self.note_release(token)),
-            ("release", [token, _, waiter, next, ..]) => {
+            ("release_all", args) => args.iter().step_by(3).for_each(|token| self.note_release(token)),
+            ("release", [token, wait, random, ..]) => {
                 self.note_release(token);
-                self.note_grant(next, token);
-                self.note_leaver(waiter);
+                self.note_grant(random, token);
+                self.note_leaver(wait);
             }
             _ => {}
         }
@@ -110,7 +115,7 @@ impl World {
         }
     }
 
-    fn note_waiter(&mut self, id: &str) {
+    fn note_wait(&mut self, id: &str) {
         if id.is_empty() {
             return;
         }
@@ -136,7 +141,7 @@ impl World {
             && let Some(token) = execution.args.first()
             && let Some(trace) = self.referee.tokens.traces.get_mut(token)
         {
-            trace.is_late |= ["take", "acquire"].contains(&lua::name(execution.script));
+            trace.is_late |= lua::name(execution.script) == "acquire";
         }
     }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::network::{End, Late, Link};
 use super::plan::{MS, Time, US, chance};
+use super::pushes::SimulatedPush;
 use super::server::{Body, Execution};
-use super::world::{Event, sleep, wait, with};
+use super::world::{sleep, wait, with};
 use crate::clock::Tick;
-use crate::node::{Answer, Begun, Executed, Failure, Node, Patience, Pending, Popped, Push, Simulated, Trouble, Value};
+use crate::node::{Answer, Begun, Executed, Failure, Node, Patience, Pending, Push, Simulated, Trouble, Value};
 use crate::script::{self, Purpose};
 use crate::token::LockId;
 
@@ -29,8 +30,8 @@ fn failure(trouble: Trouble, executed: Executed, message: &str) -> Failure {
     Failure { trouble, executed, message: message.to_owned() }
 }
 
-fn execution_of(call: &script::Call, is_again: bool) -> Rc<Execution> {
-    Rc::new(Execution { script: call.script, keys: call.keys(), args: call.args(is_again) })
+fn execution_of(call: &script::Call) -> Rc<Execution> {
+    Rc::new(Execution { script: call.script, keys: call.keys(), args: call.args() })
 }
 
 /// What the call is about; empty for a question.
@@ -117,7 +118,7 @@ impl SimulatedNode {
         });
         let mut any = false;
         for connection in connections {
-            let body = Body::Script(execution_of(call, true));
+            let body = Body::Script(execution_of(call));
             with(|world| {
                 if !world.connections[connection].is_cut {
                     any = true;
@@ -214,7 +215,7 @@ impl InFlight<'_> {
             }
             Err(failure) => return Err(Failure { executed, ..failure }),
         }
-        let parts = self.node.send(execution_of(self.call, true));
+        let parts = self.node.send(execution_of(self.call));
         self.read(&parts, by).unwrap_or_else(|| {
             self.node.note();
             Err(unreachable(Executed::Maybe))
@@ -257,50 +258,26 @@ impl Node for SimulatedNode {
         Some(uptime + self.now().since(at))
     }
 
-    fn pop(&self, list: &str, wait: Duration, patience: Duration) -> Popped {
-        let timeout = with(|world| world.plan.limits.node_timeout);
-        let began = self.now();
-        let by = began.after(patience);
-        if self.is_dead() || self.outage().is_some() || self.connect(Some(by.min(began.after(timeout)))) != Ok(true) {
-            return Popped::Unavailable;
-        }
-        let wait = began.after(wait).since(self.now());
-        let ms = (wait.as_secs_f64().max(0.001) * 1000.0).round() as u64;
-        let body = Body::Pop { list: list.to_owned(), wait: ms * MS };
-        let (call, connection) = with(|world| world.write(self.client, self.node, body, None));
-        match self.await_end(call, by) {
-            Some(End::Reply(Ok(Value::Text(bytes)))) => Popped::Pushed(bytes),
-            Some(End::Reply(Ok(Value::Nil))) => Popped::Nothing,
-            _ => {
-                with(|world| {
-                    world.clients[self.client].links[self.node].warm = None;
-                    world.connections[connection].is_cut = true;
-                    // The server notices a little later.
-                    let at = world.now + fastrand::u64(0..50 * MS);
-                    world.plan_at(at, Event::Unblock { node: self.node, call });
-                });
-                Popped::Unavailable
-            }
-        }
-    }
-
-    fn end_pops(&self) {
-        if self.is_dead() || !with(|world| world.servers[self.node].blocked.iter().any(|b| b.client == self.client)) {
-            return;
-        }
-        let by = self.now().after(with(|world| world.plan.limits.node_timeout));
-        if self.connect(Some(by)) == Ok(true) {
-            let (call, _) = with(|world| world.write(self.client, self.node, Body::EndPops, None));
-            self.await_end(call, by);
-        }
-    }
-
     fn run_id(&self) -> Option<String> {
-        None
+        self.link(|link| link.uptime).map(|_| self.node.to_string())
     }
 
-    fn subscribe(&self, _: &str, _: Tick) -> Result<Box<dyn Push>, Failure> {
-        Err(failure(Trouble::Refused, Executed::No, "not simulated"))
+    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+        let unreachable = || failure(Trouble::Unreachable, Executed::No, "no connection to listen on");
+        if self.is_dead() || self.outage().is_some() || self.connect(Some(by)) != Ok(true) {
+            return Err(unreachable());
+        }
+        let (line, call) = with(|world| {
+            let line = world.new_line(self.client, self.node, channel);
+            (line, world.write(self.client, self.node, Body::Subscribe(line), None).0)
+        });
+        // Dropped, it is closed.
+        let push = Box::new(SimulatedPush(line));
+        match self.await_end(call, by) {
+            Some(End::Reply(Ok(_))) => Ok(push),
+            Some(End::Reply(Err(refused))) => Err(refused),
+            _ => Err(unreachable()),
+        }
     }
 }
 
@@ -313,7 +290,7 @@ impl Simulated for SimulatedNode {
         if self.is_dead() {
             return Begun::Failed(failure(Trouble::Unreachable, Executed::No, "the process is dead"));
         }
-        let execution = execution_of(call, false);
+        let execution = execution_of(call);
         with(|world| world.note_call(&execution, patience == Patience::AtOnce));
         let behind = call.purpose == Purpose::Release && self.send_behind(call);
         if behind && self.outage().is_some() {

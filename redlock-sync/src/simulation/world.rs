@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::identity::Generator;
 use super::network::{Call, End, Link};
-use super::plan::{Fault, Plan, Time, nanos};
+use super::plan::{Fault, Plan, Time, chance, nanos};
+use super::pushes::Line;
 use super::referee::{Counts, Referee};
 use super::server::{Connection, Message, Server};
 use crate::clock::{Clock, Tick};
@@ -56,10 +57,15 @@ pub(super) enum Event {
         call: usize,
         how: End,
     },
-    /// The server looks whether a blocked client's time is up, or has found it gone.
-    Unblock {
-        node: usize,
-        call: usize,
+    /// A published message arrives at a push connection.
+    Pushed {
+        line: usize,
+        text: Vec<u8>,
+    },
+    /// The client finds a push connection broken, or the server does.
+    Broken {
+        line: usize,
+        for_client: bool,
     },
     Fault(Fault),
     Up {
@@ -138,6 +144,8 @@ pub(super) struct Client {
     /// How many of its threads are in a round of a lease.
     pub(super) in_rounds: u32,
     pub(super) generator: Generator,
+    /// It may not use channels.
+    pub(super) is_refused: bool,
 }
 
 pub(super) struct World {
@@ -153,6 +161,7 @@ pub(super) struct World {
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
     pub(super) calls: Vec<Call>,
+    pub(super) lines: Vec<Line>,
     pub(super) referee: Referee,
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
@@ -168,6 +177,7 @@ impl World {
             rate: fastrand::i64(-plan.rates..=plan.rates),
             links: (0..plan.nodes).map(|_| Link::default()).collect(),
             generator: Generator::new(client),
+            is_refused: chance(plan.refused),
             ..Client::default()
         };
         let mut world = World {
@@ -181,6 +191,7 @@ impl World {
             servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
             calls: Vec::new(),
+            lines: Vec::new(),
             referee: Referee::new(plan.names.len()),
             counts: Counts { schedules: 1, ..Counts::default() },
             violation: None,

@@ -39,7 +39,7 @@ fn closes_all(rig: &Rig, connections: u32) {
         rig.until_blocked(0, all_blocked);
         // In line, or between two looks: neither shows from outside. What is not yet in line is told so as well.
         eventually("the last one has been refused", SOON, || {
-            rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:waiting"))
+            rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))
         });
         let start = Instant::now();
         let (closed, took) = timed(|| locks.close());

@@ -40,7 +40,7 @@ impl Crowd {
         assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
         guard.check().unwrap();
         self.passed.fetch_add(1, Ordering::Relaxed);
-        self.granted.fetch_add(usize::from(guard.id().owner() == "granted"), Ordering::Relaxed);
+        self.granted.fetch_add(usize::from(guard.id().owner().starts_with("granted:")), Ordering::Relaxed);
         self.inside.store(false, Ordering::SeqCst);
         guard.unlock().unwrap();
     }

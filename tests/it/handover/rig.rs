@@ -59,9 +59,11 @@ impl Rig {
         settings(&self.urls()).build().unwrap()
     }
 
-    /// How many clients a node has that wait for a push.
+    /// How many waits a node has in its queues.
     pub(crate) fn blocked(&self, node: usize) -> usize {
-        self.servers[node].info("blocked_clients").unwrap().parse().unwrap()
+        let keys: Vec<String> = self.servers[node].ask(cmd("KEYS").arg("*:queue"));
+        let waits = |key: &String| -> Vec<String> { self.servers[node].ask(cmd("ZRANGE").arg(key).arg(0).arg(-1)) };
+        keys.iter().flat_map(waits).filter(|wait| !wait.starts_with('*')).count()
     }
 
     pub(crate) fn until_blocked(&self, node: usize, n: usize) {
@@ -101,7 +103,7 @@ impl Rig {
         assert!(self.holding(key) <= spare, "the lock is still taken on {} nodes", self.holding(key));
         for server in &self.servers {
             for left in server.keys().into_iter().filter(|left| !others.contains(&left.as_str())) {
-                let is_helper = [":fence", ":waiting", ":wake"].iter().any(|end| left.ends_with(end));
+                let is_helper = [":fence", ":queue"].iter().any(|end| left.ends_with(end));
                 assert!(is_helper || self.holding(&left) <= spare, "{left} is left");
                 // It can have expired since the keys were listed.
                 let is_there = || server.ask::<bool>(cmd("EXISTS").arg(&left));

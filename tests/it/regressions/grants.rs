@@ -56,7 +56,7 @@ fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuar
     }
     thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().unwrap().into_send());
-        let waiting = format!("{{{key}}}:waiting");
+        let waiting = format!("{{{key}}}:queue");
         eventually("it waits", SOON, || rig.servers[0].ask(redis::cmd("EXISTS").arg(&waiting)));
         held.unlock().unwrap();
         waiter.join().unwrap()

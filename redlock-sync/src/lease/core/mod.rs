@@ -36,9 +36,10 @@ use crate::error::{Error, LostReason};
 use crate::fork::Home;
 use crate::key::Key;
 use crate::node::Lane;
-use crate::primitive::{Attempt, Primitive};
+use crate::primitive::{Attempt, Chain, Order, Primitive};
 use crate::quorum::{Ballot, Quorum, Vote};
 use crate::sabotage;
+use crate::script::Call;
 use crate::token::LockId;
 use crate::wait::Turn;
 
@@ -81,17 +82,14 @@ pub(crate) struct Start {
 /// How the lock was got, as far as its release needs to know.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origin {
-    /// The id under which its holder waited, if he was marked as waiting.
-    pub(crate) waiter: Option<Arc<str>>,
-    /// Server time in ms at which the chain of grants began; 0 for none.
-    pub(crate) chain: u64,
+    /// The wait of its holder, if it may still be in a queue.
+    pub(crate) wait: Option<Arc<str>>,
+    pub(crate) chain: Chain,
 }
 
 /// A lock that is passed on inside this process.
 #[derive(Debug, Clone, Copy)]
 struct Streak {
-    /// When the servers gave it to this process.
-    began: Tick,
     /// Since when, and how often, it has been passed on without a look at who else waits.
     since: Tick,
     count: u32,
@@ -135,8 +133,7 @@ impl Core {
     pub(crate) fn granted(start: Start, fence: u64, since: Tick, lease: Duration) -> Core {
         let holding = Holding::new(&[Vote::Yes { fence }], since, lease);
         let core = Core::new(start, holding, since, false);
-        let now = core.quorum.now();
-        Core { streak: Streak { began: now, since: now, count: 0 }, ..core }
+        Core { streak: Streak { since: core.quorum.now(), count: 0 }, ..core }
     }
 
     fn new(start: Start, holding: Holding, born: Tick, haunted: bool) -> Core {
@@ -155,7 +152,7 @@ impl Core {
             born,
             hold_end,
             origin,
-            streak: Streak { began: born, since: born, count: 0 },
+            streak: Streak { since: born, count: 0 },
             renewals: AtomicU32::new(0),
             backlog,
             state: Mutex::new(State::held(until)),
@@ -177,6 +174,11 @@ impl Core {
     fn leave_line(&self) {
         let turn = self.turn.lock().take();
         drop(turn);
+    }
+
+    /// A copy of its acquire may still be executed somewhere.
+    pub(crate) fn is_haunted(&self) -> bool {
+        self.io.lock().haunted
     }
 
     /// The lease that an acquire asks for: never beyond the maximum hold.
@@ -351,15 +353,19 @@ impl Core {
 
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
-        let call = self.primitive.extend(&self.id, lease);
+        let call = self.primitive.extend(&self.id, lease, false);
+        self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
+    }
+
+    fn lengthening_round(&self, io: &mut Io, call: &Call, lease: Duration, by: Tick) -> Ballot {
         // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
         let by = {
             let mut state = self.state.lock();
-            let by = self.quorum.round_deadline().min(state.until);
+            let by = by.min(state.until);
             state.latest = state.latest.max(by.after(lease));
             by
         };
-        let ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
+        let ballot = self.quorum.round(call, Lane::Reserved, by, &|_| true);
         io.holding.apply(&ballot.votes, ballot.started, lease);
         let until = io.holding.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
@@ -431,7 +437,7 @@ impl Core {
             return;
         }
         let fence = Some(io.fence.unwrap_or(io.holding.fence())).filter(|fence| *fence > 0);
-        let attempt = Attempt { id: &self.id, lease, fence, waiter: None, tickets: &[] };
+        let attempt = Attempt { id: &self.id, lease, fence, wait: None, order: Order::None, tickets: &[] };
         let call = self.primitive.acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
         io.haunted |= filled.ghost;

@@ -2,28 +2,28 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Core, Io, Streak};
+use super::{Core, Io, Origin, Streak};
 use crate::clock::Tick;
-use crate::config::{BREATHER, LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR};
+use crate::config::{LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR, chain_limits};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
-use crate::node::Lane;
-use crate::wait::Spot;
+use crate::primitive::Chain;
+use crate::wait::{Spot, Turn};
 
 impl Core {
     /// Takes the lease over for the next thread in line, if there is one that wants it on the same terms: same token, same deadline, no
-    /// round trip. Its fence is new: a holder's fence must exceed what the ones before him saw. Not for ever while other
-    /// processes wait.
+    /// round trip. Its fence is new: a holder's fence must exceed those of earlier holders. Not for ever while other processes wait.
     pub(crate) fn pass_on(&self) -> Option<(Core, Arc<Spot<Lease>>)> {
-        if !self.terms.is_plain() || !self.has_successor() {
+        if !self.terms.is_plain() || !self.has_successor() || self.pause().is_some() {
             return None;
         }
-        let streak = self.next_streak()?;
         // A round under way would report to the wrong lease; then it is released for real.
-        let io = self.io.try_lock()?;
+        let mut io = self.io.try_lock()?;
+        let streak = self.next_streak(&mut io)?;
         let mut state = self.state.lock();
         let (lease, left) = (self.terms.lease, state.until.since(self.quorum.now()));
         // One that was extended is longer than the next thread has asked for.
@@ -42,7 +42,7 @@ impl Core {
             home: self.home.clone(),
             born: self.quorum.now(),
             hold_end: Tick::NEVER,
-            origin: self.origin.clone(),
+            origin: Origin { chain: self.passed_chain(), ..self.origin.clone() },
             streak,
             renewals: AtomicU32::new(0),
             backlog: Arc::clone(&self.backlog),
@@ -58,34 +58,40 @@ impl Core {
         self.turn.lock().as_ref().is_some_and(|turn| turn.has_successor(&self.terms))
     }
 
+    /// The chain with one holder more.
+    pub(super) fn passed_chain(&self) -> Chain {
+        let chain = self.origin.chain;
+        Chain { began: chain.began.or_else(|| Some(self.quorum.now())), ..chain }
+    }
+
+    /// The pause for which the lock is to be left to programs that poll, if the chain is long enough.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        let chain = self.origin.chain;
+        let has_strangers = self.turn.lock().as_ref().is_some_and(Turn::has_strangers);
+        let (longest, pause) = chain_limits(chain.pauses, self.quorum.len() > 1, has_strangers);
+        (chain.age(self.quorum.now()) > longest).then_some(pause)
+    }
+
     /// Has the next of this process leave the key alone for a moment.
-    pub(super) fn rest(&self) {
+    pub(super) fn rest(&self, pause: Duration) {
         if let Some(turn) = &*self.turn.lock() {
-            turn.rests_for(BREATHER);
+            turn.rests_for(pause, self.origin.chain.pauses + 1);
         }
     }
 
-    /// The streak with one holder more; none if it is long enough and others wait. Who polls the key leaves no mark: for him it ends after
-    /// a time, and the key is left alone for a moment.
-    pub(super) fn next_streak(&self) -> Option<Streak> {
-        let Streak { began, since, count } = self.streak;
+    /// The streak with one holder more; none if it is long enough and others wait.
+    pub(super) fn next_streak(&self, io: &mut Io) -> Option<Streak> {
+        let Streak { since, count } = self.streak;
         let now = self.quorum.now();
-        if now.since(began) > LONGEST_CHAIN {
-            self.rest();
-            return None;
-        }
         if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
             return Some(Streak { count: count + 1, ..self.streak });
         }
-        let call = self.primitive.waiters(&self.id, self.origin.waiter.as_deref());
-        // Who does not know in a moment gives the lock up: a drop has no more than one node timeout in all.
-        let by = self.quorum.now().after(self.quorum.limits.node_timeout / 4);
-        let ballot = self.quorum.round(&call, Lane::Reserved, by, &|_| true);
-        // The number of waiters stands where other calls have a fence.
-        (ballot.tally().won() && ballot.largest_fence() == 0).then_some(Streak {
-            began,
-            since: self.quorum.now(),
-            count: 0,
-        })
+        let lease = self.next_lease(now);
+        let call = self.primitive.extend(&self.id, lease, true);
+        // Where that is not known in a moment the lock is given up: a drop has no more than one node timeout in all.
+        let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
+        // The number of waits stands where other calls have a fence.
+        let is_alone = ballot.tally().won() && ballot.largest_fence() == 0;
+        is_alone.then(|| Streak { since: self.quorum.now(), count: 0 })
     }
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use super::{Core, Io, Release};
 use crate::clock::Tick;
-use crate::config::grant_span;
 use crate::error::{Error, LostReason};
 use crate::lease::backlog::Leftover;
 use crate::lease::giving_up::{is_confirmed, is_everywhere, merge};
+use crate::lease::granting;
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
-use crate::primitive::{GiveUp, Grant};
-use crate::quorum::{Ask, Ballot, Vote};
-use crate::token::granted_id;
+use crate::primitive::{GiveUp, Grant, Next};
+use crate::quorum::Ballot;
+use crate::script::Call;
+use crate::token::random_part;
 
 impl Core {
     /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
@@ -66,60 +67,46 @@ impl Core {
         Release { result: Err(error), haunted: self.keep().is_zero(), is_confirmed: false }
     }
 
-    /// Compare and delete everywhere, or grant to the next waiter if this is an orderly release. Repeated in the time there is while
+    /// Compare and delete everywhere, or grant to the next wait if this is an orderly release. Repeated in the time there is while
     /// connection errors leave it unconfirmed; a repetition grants nothing.
     fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool, may_repeat: bool) -> Release {
         let keep = self.keep();
         let mut ballot = self.release_once(keep, by, is_orderly);
         let pause = self.quorum.limits.node_timeout / 10;
-        let plain = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant: None };
         while may_repeat && !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
             self.quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
-            let again = self.quorum.round(&self.primitive.release(&plain), Lane::Reserved, by, &missing);
+            let again = self.quorum.round(&self.release_call(keep, Next::Anybody), Lane::Reserved, by, &missing);
             merge(&mut ballot, again);
         }
         let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
         Release { result: self.judge_release(&ballot), haunted, is_confirmed: is_confirmed(&ballot) }
     }
 
-    /// Who met nobody on the way in has most likely nobody behind him: the lean release. If somebody came, or was there, the lock is granted.
     fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot {
-        let is_lean = self.origin.waiter.is_none() && keep.is_zero();
-        let first = is_lean.then(|| self.quorum.round(&self.primitive.free(&self.id), Lane::Reserved, by, &|_| true));
-        let is_held = |ballot: &Ballot, i: usize| ballot.votes.get(i) == Some(&Vote::Held);
-        match first {
-            Some(mut ballot) if ballot.votes.contains(&Vote::Held) => {
-                let rest = self.grant_round(keep, by, is_orderly, &|i| is_held(&ballot, i));
-                ballot.ghost |= rest.ghost;
-                for (old, new) in ballot.votes.iter_mut().zip(rest.votes) {
-                    if *old == Vote::Held {
-                        *old = new;
-                    }
-                }
-                ballot
-            }
-            Some(ballot) => ballot,
-            None => self.grant_round(keep, by, is_orderly, &|_| true),
+        let several = self.quorum.len() > 1;
+        let chain = self.passed_chain();
+        if let Some(pause) = self.pause() {
+            self.rest(keep + pause);
+            let next = Next::Others { pause, pauses: chain.pauses + 1, several };
+            return self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
         }
-    }
-
-    fn grant_round(&self, keep: Duration, by: Tick, is_orderly: bool, ask: Ask<'_>) -> Ballot {
         // Without random numbers there is no grant: the lock is freed for real.
-        let next = if is_orderly { granted_id().ok() } else { None };
-        let grant = next.as_ref().map(|next| Grant {
-            next,
-            span: grant_span(self.terms.lease),
-            chain: self.origin.chain,
-            with_fence: self.terms.fenced,
+        let random = if is_orderly { random_part().ok() } else { None };
+        let next = random.as_ref().map_or(Next::Anybody, |random| {
+            let span = granting::span(&self.quorum, self.terms.lease);
+            let age = chain.age(self.quorum.now()) + keep;
+            Next::First(Grant { random, span, age, pauses: chain.pauses, with_fence: self.terms.fenced, several })
         });
-        let give_up = GiveUp { id: &self.id, keep, waiter: self.origin.waiter.as_deref(), grant };
-        let ballot = self.quorum.round(&self.primitive.release(&give_up), Lane::Reserved, by, ask);
-        // Freed for real for those who poll, whom the next of this process must not beat to it. The number stands where other calls have a fence.
-        if ballot.largest_fence() > 0 {
-            self.rest();
+        let ballot = self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
+        if let Some(random) = &random {
+            granting::unreserve(&self.quorum, &*self.primitive, &ballot, random, by);
         }
         ballot
+    }
+
+    fn release_call(&self, keep: Duration, next: Next<'_>) -> Call {
+        self.primitive.release(&GiveUp { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
     fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
@@ -186,7 +173,7 @@ impl Core {
         Leftover {
             primitive: Arc::clone(&self.primitive),
             id: self.id.clone(),
-            waiter: self.origin.waiter.clone(),
+            wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.terms.at_least),
             ends: self.token_ends(),
             core: Some(Arc::clone(self)),

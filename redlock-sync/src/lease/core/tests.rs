@@ -8,10 +8,10 @@ use redlock_tests::{Act, Proxy, Server, servers};
 
 use super::*;
 use crate::clock::Clock;
-use crate::config::{LONGEST_CHAIN, Limits, MOST_IN_STREAK};
+use crate::config::{FIRST_CHAIN, LATER_CHAIN, Limits, MOST_IN_STREAK, PAUSE};
 use crate::lock::plain::Plain;
 use crate::tests::{Sleeper, quorum};
-use crate::token::{Mint, granted_id};
+use crate::token::{Mint, random_part};
 use crate::wait::Lines;
 
 const KEY: &str = "k";
@@ -68,7 +68,7 @@ impl Rig {
     fn acquire(&self, start: Start) -> Core {
         let fence = start.terms.fenced.then_some(0);
         let lease = Core::first_lease(&start.terms);
-        let attempt = Attempt { id: &start.id, lease, fence, waiter: None, tickets: &[] };
+        let attempt = Attempt { id: &start.id, lease, fence, wait: None, order: Order::None, tickets: &[] };
         let call = start.primitive.acquire(&attempt);
         let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
@@ -88,6 +88,10 @@ impl Rig {
         let Next::At(at) = next else { panic!("it is over") };
         at.since(self.quorum.now())
     }
+}
+
+fn granted() -> LockId {
+    LockId::granted(&random_part().unwrap(), "redlock-sync:1/1")
 }
 
 fn terms() -> Terms {
@@ -172,7 +176,7 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
     let rig = Rig::start(1);
     let since = rig.quorum.now();
     rig.clock.sleep_through(LEASE / 6);
-    let core = Core::granted(rig.start_of(granted_id().unwrap(), terms()), 0, since, LEASE);
+    let core = Core::granted(rig.start_of(granted(), terms()), 0, since, LEASE);
     assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
     assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 6));
 }
@@ -389,7 +393,7 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     let registry = crate::lease::Registry::default();
     let core = || {
         let now = rig.quorum.now();
-        Arc::new(Core::granted(rig.start_of(granted_id().unwrap(), terms()), 0, now, LEASE))
+        Arc::new(Core::granted(rig.start_of(granted(), terms()), 0, now, LEASE))
     };
     let living: Vec<_> = (0..40).map(|_| core()).collect();
     for alive in &living {
@@ -404,27 +408,42 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
 
 /// How many holders a streak has after one more; `None` if it ends.
 fn streak(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
-    let before = rig.proxies[0].count("waiters");
-    (core.next_streak().map(|streak| streak.count), rig.proxies[0].count("waiters") - before)
+    let before = rig.extensions();
+    let mut io = core.io.lock();
+    (core.next_streak(&mut io).map(|streak| streak.count), rig.extensions() - before)
 }
 
 #[test]
 fn a_streak_goes_on_without_a_look_until_it_is_long() {
     let rig = Rig::start(1);
     let mut core = rig.lease(terms());
-    let renewed = |rig: &Rig| Streak { began: rig.quorum.now(), since: rig.quorum.now().after(SECOND), count: 0 };
+    let renewed = |rig: &Rig| Streak { since: rig.quorum.now().after(SECOND), count: 0 };
     core.streak = renewed(&rig);
     assert_eq!(streak(&rig, &core), (Some(1), 0));
     core.streak.count = MOST_IN_STREAK;
     assert_eq!(streak(&rig, &core), (Some(0), 1), "so many: it looks, and nobody else waits");
     core.streak = Streak { since: Tick::ZERO, ..renewed(&rig) };
+    rig.clock.sleep_through(LEASE / 2);
     assert_eq!(streak(&rig, &core), (Some(0), 1), "for so long");
-    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(core.key.waiting()).arg(1_u64 << 50).arg("w"));
+    assert!(is_about(core.remaining(), LEASE), "the look lengthens the lease");
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(core.key.queue()).arg(1).arg("redlock-sync:1/1"));
     assert_eq!(streak(&rig, &core), (None, 1), "another process waits");
-    core.streak = renewed(&rig);
-    rig.clock.sleep_through(LONGEST_CHAIN * 2);
-    core.streak.since = rig.quorum.now().after(SECOND);
-    assert_eq!(streak(&rig, &core), (None, 0), "those who poll get their turn");
+}
+
+#[test]
+fn a_chain_ends_with_a_pause_and_later_ones_are_longer() {
+    let rig = Rig::start(1);
+    let mut core = rig.lease(terms());
+    rig.clock.sleep_through(FIRST_CHAIN * 2);
+    assert_eq!(core.pause(), None, "one hold is no chain");
+    core.origin.chain = core.passed_chain();
+    assert_eq!(core.pause(), None);
+    rig.clock.sleep_through(FIRST_CHAIN * 2);
+    assert_eq!(core.pause(), Some(PAUSE));
+    core.origin.chain.pauses = 1;
+    assert_eq!(core.pause(), None);
+    rig.clock.sleep_through(LATER_CHAIN);
+    assert_eq!(core.pause(), Some(PAUSE));
 }
 
 #[test]
@@ -433,7 +452,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let lines = Lines::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
     std::thread::scope(|scope| {
-        let core = rig.lease(terms());
+        let mut core = rig.lease(terms());
         core.keep_turn(lines.try_enter(&name).unwrap());
         scope.spawn(|| assert!(matches!(lines.enter(&name, Tick::NEVER, &terms()), crate::wait::Entered::Closed)));
         redlock_tests::eventually("somebody waits", SOON, || {
@@ -449,6 +468,8 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
+        // Else it would look who waits, and lengthen the lease by that.
+        core.streak.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
         lines.close();
     });

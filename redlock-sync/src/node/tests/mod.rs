@@ -20,7 +20,7 @@ use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::lock::plain::Plain;
-use crate::primitive::{Attempt, GiveUp, Primitive};
+use crate::primitive::{Attempt, GiveUp, Next, Order, Primitive};
 use crate::script::{Call, Purpose};
 use crate::token::LockId;
 
@@ -81,12 +81,12 @@ fn plain(key: &str) -> Plain {
 
 fn acquire(key: &str, token: &str) -> Call {
     let id = LockId::from_server(token);
-    plain(key).acquire(&Attempt { id: &id, lease: LEASE, fence: Some(0), waiter: None, tickets: &[] })
+    plain(key).acquire(&Attempt { id: &id, lease: LEASE, fence: Some(0), wait: None, order: Order::None, tickets: &[] })
 }
 
 fn release(key: &str, token: &str) -> Call {
     let id = LockId::from_server(token);
-    plain(key).release(&GiveUp { id: &id, keep: Duration::ZERO, waiter: None, grant: None })
+    plain(key).release(&GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
 }
 
 /// What one node said.

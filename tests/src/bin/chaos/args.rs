@@ -20,7 +20,7 @@ chaos [OPTIONS]
   --calm MS         length of the calm after it, default 9000; a run that is shorter than both is one storm
   --seed N          default: a fresh one, which is printed
   --faults A,B,…    only these faults; `--schedule` shows their names
-  --commands A,B,…  faults of single commands strike these only, such as extend, take or BLPOP
+  --commands A,B,…  faults of single commands strike these only, such as extend or SUBSCRIBE
   --gap MS          longest time between two faults of a node, default 1200; keys are deleted about as often
   --beyond          also faults beyond what the library promises exclusion for; then overlap, counter and tokens are not judged
   --out DIR         where logs and picture go, default: chaos/ in the target directory

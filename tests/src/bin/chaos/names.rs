@@ -10,7 +10,7 @@ const NAMES: [&str; MOST] = [
     "order",
     "{order}",
     "{order}:x",
-    "order:wake",
+    "order:queue",
     "x{order}",
     "order:fence",
     "{order",
@@ -61,7 +61,7 @@ mod tests {
     fn each_lock_has_a_name() {
         let mut names: Vec<String> = all(MOST).map(of).collect();
         assert_eq!((names[1].as_str(), of(SLOW).as_str()), ("{order}", "slow0"));
-        assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:wake"));
+        assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:queue"));
         names.sort();
         names.dedup();
         assert_eq!(names.len(), MOST + SLOWS);

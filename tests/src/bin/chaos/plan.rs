@@ -156,7 +156,7 @@ pub(crate) const STORM: u64 = 20_000;
 pub(crate) const CALM: u64 = 9_000;
 
 /// The commands that can be struck; the last one is any.
-pub(crate) const COMMANDS: [&str; 9] = ["take", "acquire", "extend", "release", "free", "fence", "BLPOP", "INFO", "*"];
+pub(crate) const COMMANDS: [&str; 8] = ["acquire", "extend", "release", "fence", "publish", "SUBSCRIBE", "INFO", "*"];
 
 /// The faults of a run in the order of time.
 pub(crate) fn schedule(terms: &Terms<'_>) -> Vec<Fault> {

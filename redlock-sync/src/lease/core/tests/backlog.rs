@@ -62,7 +62,7 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
         crate::lease::Leftover {
             primitive: Arc::clone(&core.primitive),
             id,
-            waiter: None,
+            wait: None,
             keep_until: Tick::ZERO,
             ends,
             core: None,
@@ -92,7 +92,7 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
         backlog.add(crate::lease::Leftover {
             primitive: Arc::clone(&primitive),
             id,
-            waiter: None,
+            wait: None,
             keep_until: Tick::ZERO,
             ends,
             core: None,
@@ -103,13 +103,12 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     assert!(kept.iter().all(|one| one.ends >= later.after(Duration::from_millis(10))));
 }
 
-/// The mark under which a holder waited goes with the lock: else a later release would grant it to a waiter that is gone.
+/// A holder's own wait leaves the queue with the lock: else a later release would grant it to a wait that is over.
 #[test]
-fn a_revoked_holder_is_marked_as_waiting_no_more() {
+fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
-    let waiting = "{k}:waiting";
-    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(waiting).arg(1_u64 << 50).arg("mine"));
-    let origin = Origin { waiter: Some("mine".into()), chain: 0 };
+    rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
+    let origin = Origin { wait: Some("redlock-sync:1/1".into()), chain: Chain::default() };
     let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, terms()) }));
     assert_eq!(revoke(&rig, &core), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());

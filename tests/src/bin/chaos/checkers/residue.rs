@@ -57,7 +57,7 @@ fn ghosts(history: &History, verdict: &mut Verdict) -> usize {
         holds.entry(hold.token.as_deref().unwrap_or("")).or_default().push(hold);
     }
     let mut judged = 0;
-    for sighting in history.sightings.iter().filter(|s| !s.token.ends_with(":granted") && is_ours(s)) {
+    for sighting in history.sightings.iter().filter(|s| !s.token.contains(":granted:") && is_ours(s)) {
         // A node that was ill when the token came may have missed that it was taken back.
         let Some(span) =
             spans.iter().find(|span| span.0 + (LONGEST_LEASE + 500) * MS <= sighting.from && span.1 > sighting.from)
