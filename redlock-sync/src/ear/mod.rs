@@ -1,4 +1,4 @@
-//! How a client hears that a lock was handed to one of its waits: one push connection, on its [wake node](Quorum::wake_node), read by the waiting
+//! How a client hears that a lock was handed to one of its waits: one push connection, on its [node](Quorum::listening_node), read by the waiting
 //! threads in turn.
 //!
 //! A lone waiting thread reads by itself, without a thread in between; with more of them the one that reads wakes those for which something came.
