@@ -58,7 +58,8 @@ impl Ear {
         self.quorum.nodes.background().after(pause, move || job.run());
     }
 
-    fn connect(&self) {
+    /// One attempt to listen.
+    fn attempt(&self) {
         if !self.turns.attempt() {
             return;
         }
@@ -74,7 +75,7 @@ impl Ear {
 
     /// Subscribes, publishes on the channel, and hears what was published: only then a push finds its way.
     fn listen(&self) -> Result<Listening, Deaf> {
-        let Some((node, member)) = self.quorum.listening_node() else { return Err(Deaf::Failed { is_left_out: true }) };
+        let Some((node, member)) = self.quorum.wake_node() else { return Err(Deaf::Failed { is_left_out: true }) };
         let channel = self.turns.channel().map_or_else(|| self.new_channel(), Ok)?;
         let timeout = self.quorum.limits.node_timeout;
         // To connect, and then to subscribe.
@@ -120,7 +121,7 @@ impl Ear {
 
     /// All clients shall listen at the same node.
     fn is_better_elsewhere(&self, place: &Place) -> bool {
-        self.quorum.len() > 1 && self.quorum.listening_node().is_some_and(|(node, _)| node != place.node)
+        self.quorum.len() > 1 && self.quorum.wake_node().is_some_and(|(node, _)| node != place.node)
     }
 
     fn pulse(&self, place: &Place) -> Pulse {
@@ -186,7 +187,7 @@ impl Job {
     fn run(mut self) {
         let Some(ear) = self.ear.upgrade() else { return };
         match &self.errand {
-            Some(Errand::Connect(_)) => ear.connect(),
+            Some(Errand::Connect(_)) => ear.attempt(),
             Some(Errand::Beat(place)) => ear.beat(place),
             Some(Errand::Rest(_)) => ear.turns.rest(),
             None => {}

@@ -177,6 +177,7 @@ impl Desk {
         self.is_refused && self.line.place().is_none()
     }
 
+    #[cfg(test)]
     pub(super) fn take(&mut self, number: u64) -> Option<Pushed> {
         self.spots.get_mut(&number)?.kept.pop_front()
     }

@@ -1,4 +1,4 @@
-//! How a client hears that a lock was handed to one of its waits: one push connection, on its [node](Quorum::listening_node), read by the waiting
+//! How a client hears that a lock was handed to one of its waits: one push connection, on its [wake node](Quorum::wake_node), read by the waiting
 //! threads in turn.
 //!
 //! A lone waiting thread reads by itself, without a thread in between; with more of them the one that reads wakes those for which something came.
@@ -30,6 +30,7 @@ use self::connect::Warnings;
 pub(crate) use self::desk::Woken;
 pub(crate) use self::ghosts::Ghost;
 pub(crate) use self::line::Place;
+#[allow(unused_imports, reason = "until waits are published grants")]
 pub(crate) use self::pushed::Pushed;
 use self::turns::Turns;
 use crate::clock::Tick;
@@ -62,6 +63,11 @@ impl Ear {
     /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.
     pub(crate) fn begin(self: &Arc<Ear>) -> Wait {
         Wait { number: self.turns.begin(), ear: Arc::clone(self) }
+    }
+
+    /// True while a subscription is confirmed: what this client marks can be pushed to it.
+    pub(crate) fn listens(&self) -> bool {
+        self.turns.listens()
     }
 
     /// Ends all waits, for good. The thread that reads is woken by a message on its own channel; if that does not get through, it wakes within a
@@ -103,6 +109,7 @@ impl Wait {
     }
 
     /// Takes a push that came, without waiting.
+    #[cfg(test)]
     pub(crate) fn take(&self) -> Option<Pushed> {
         self.ear.turns.take(self.number)
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::desk::{After, Arrived, Desk, Errand, Step, Woken};
 use super::ghosts::Ghost;
 use super::line::{Place, Pulse};
+#[cfg(test)]
 use super::pushed::Pushed;
 use crate::clock::{Clock, Tick};
 use crate::node::{Heard, Push};
@@ -55,10 +56,15 @@ impl Turns {
         self.with(|desk, _| desk.place(number))
     }
 
+    pub(crate) fn listens(&self) -> bool {
+        self.with(|desk, _| desk.line.place().is_some())
+    }
+
     pub(crate) fn polls(&self) -> bool {
         self.with(|desk, _| desk.polls())
     }
 
+    #[cfg(test)]
     pub(crate) fn take(&self, number: u64) -> Option<Pushed> {
         self.with(|desk, _| desk.take(number))
     }

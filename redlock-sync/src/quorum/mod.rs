@@ -77,14 +77,9 @@ impl Quorum {
         }
     }
 
-    /// The node on which this client waits for pushes, with its place: the first that is well, so that all wait at the same one.
+    /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest run id, so that all
+    /// clients wait at the same one, in whatever order they name the nodes. Those that never told one come last, in their order.
     pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
-        self.members().enumerate().find(|(_, node)| node.outage().is_none())
-    }
-
-    /// The node at which this client listens for pushes, with its place: of those that are well the one with the smallest run id, so that all
-    /// clients listen at the same one, in whatever order they name the nodes. Those that never told one come last, in their order.
-    pub(crate) fn listening_node(&self) -> Option<(usize, &dyn Node)> {
         let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
         if self.len() == 1 {
             return { well }.next();

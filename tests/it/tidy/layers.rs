@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 25] = [
+const LAYERS: [(&str, u8); 26] = [
     ("lib", 7),
     ("__private", 7),
     ("default_client", 7),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("lease", 3),
     ("wait", 2),
     ("quorum", 2),
+    ("ear", 2),
     ("primitive", 2),
     ("gate", 2),
     ("node", 1),
@@ -36,10 +37,11 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 10] = [
+const EDGES: [(&str, &str); 11] = [
     ("token", "sabotage"),
     ("key", "sabotage"),
     ("quorum", "gate"),
+    ("ear", "quorum"),
     ("quorum", "primitive"),
     ("node", "script"),
     ("key", "error"),
