@@ -58,7 +58,8 @@ impl Ear {
         self.quorum.nodes.background().after(pause, move || job.run());
     }
 
-    fn connect(&self) {
+    /// One attempt to listen.
+    fn attempt(&self) {
         if !self.turns.attempt() {
             return;
         }
@@ -186,7 +187,7 @@ impl Job {
     fn run(mut self) {
         let Some(ear) = self.ear.upgrade() else { return };
         match &self.errand {
-            Some(Errand::Connect(_)) => ear.connect(),
+            Some(Errand::Connect(_)) => ear.attempt(),
             Some(Errand::Beat(place)) => ear.beat(place),
             Some(Errand::Rest(_)) => ear.turns.rest(),
             None => {}

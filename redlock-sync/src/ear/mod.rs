@@ -30,6 +30,7 @@ use self::connect::Warnings;
 pub(crate) use self::desk::Woken;
 pub(crate) use self::ghosts::Ghost;
 pub(crate) use self::line::Place;
+#[allow(unused_imports, reason = "until waits are published grants")]
 pub(crate) use self::pushed::Pushed;
 use self::turns::Turns;
 use crate::clock::Tick;

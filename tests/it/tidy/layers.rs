@@ -14,9 +14,9 @@ const LAYERS: [(&str, u8); 25] = [
     ("acquire", 4),
     ("reentry", 4),
     ("lease", 3),
-    ("ear", 3),
     ("wait", 2),
     ("quorum", 2),
+    ("ear", 2),
     ("primitive", 2),
     ("node", 1),
     ("script", 1),
@@ -36,9 +36,10 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 9] = [
+const EDGES: [(&str, &str); 10] = [
     ("token", "sabotage"),
     ("key", "sabotage"),
+    ("ear", "quorum"),
     ("quorum", "primitive"),
     ("node", "script"),
     ("key", "error"),

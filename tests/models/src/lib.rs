@@ -8,7 +8,7 @@
 //! 2. [`world`]: a clock that moves only when a model says so, and a count of threads.
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds instead of sending them.
 //! 4. [`ear`] and [`node`]: the real turns at the push connection, and what such a connection is.
-//! 5. [`queue`], [`renewal`], [`relay`], [`turns`], [`rounds`]: the models. The third is of the first two together.
+//! 5. [`queue`], [`renewal`], [`relay`], [`turns`], [`rounds`]: the models. The third is of the first two together; [`listening`] is what the fourth has.
 //! 6. [`explore`]: how often, and in which order of threads, a model is run.
 
 // The library's files have unit tests of their own, which need the real threads and more of the library.
@@ -47,6 +47,7 @@ from_library! {
 mod ear;
 pub mod explore;
 mod lease;
+mod listening;
 mod node;
 pub mod queue;
 pub mod relay;

@@ -1,0 +1,296 @@
+//! What the models of `ear/` have: a server with connections that do as they are told, a client, its waits, and a time that passes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use shuttle::rand::{Rng as _, thread_rng};
+use shuttle::thread::{self, JoinHandle};
+
+use crate::clock::Tick;
+use crate::ear::desk::{Arrived, Errand, Woken};
+use crate::ear::line::{Place, Pulse};
+use crate::ear::pushed::Pushed;
+use crate::ear::turns::Turns;
+use crate::node::{Heard, Push};
+use crate::sync::{self, Condvar, Mutex};
+use crate::world::{self, ModelClock};
+
+const TIMEOUT: Duration = Duration::from_millis(250);
+
+/// One connection, as the server sees it.
+pub(crate) struct Socket {
+    channel: Arc<str>,
+    pub(crate) inbox: Mutex<Inbox>,
+    came: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Inbox {
+    messages: VecDeque<String>,
+    pub(crate) is_cut: bool,
+    /// Nothing arrives, and the client is not told.
+    pub(crate) is_mute: bool,
+}
+
+/// The client's end.
+struct FakePush(Arc<Socket>);
+
+impl Push for FakePush {
+    fn receive(&mut self, patience: Duration) -> Heard {
+        let until = world::now().after(patience);
+        let mut inbox = self.0.inbox.lock();
+        loop {
+            if let Some(message) = inbox.messages.pop_front() {
+                return Heard::Message(message.into_bytes());
+            }
+            if inbox.is_cut {
+                return Heard::Broken("cut".into());
+            }
+            let left = until.since(world::now());
+            if left.is_zero() {
+                return Heard::Nothing;
+            }
+            self.0.came.wait_for(&mut inbox, left);
+        }
+    }
+}
+
+impl Drop for FakePush {
+    fn drop(&mut self) {
+        self.0.inbox.lock().is_cut = true;
+    }
+}
+
+impl fmt::Debug for FakePush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FakePush")
+    }
+}
+
+/// A client and its server.
+pub(crate) struct Rig {
+    pub(crate) turns: Turns,
+    this: Weak<Rig>,
+    /// The last connection that was made.
+    pub(crate) socket: Mutex<Option<Arc<Socket>>>,
+    channels: Mutex<u32>,
+    /// Errands for later.
+    rests: Mutex<u32>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Arc<Rig> {
+        Arc::new_cyclic(|this: &Weak<Rig>| {
+            let rig = this.clone();
+            let errands = Box::new(move |errand| rig.upgrade().unwrap().run(errand));
+            let (socket, channels, rests) = (Mutex::new(None), Mutex::new(0), Mutex::new(0));
+            Rig {
+                turns: Turns::new(Arc::new(ModelClock), TIMEOUT, errands),
+                this: this.clone(),
+                socket,
+                channels,
+                rests,
+            }
+        })
+    }
+
+    /// On a thread of its own, at any moment from now on.
+    fn run(&self, errand: Errand) {
+        let rig = self.this.upgrade().unwrap();
+        let job: Box<dyn FnOnce() + Send> = match errand {
+            Errand::Connect(_) => Box::new(move || rig.connect()),
+            Errand::Beat(place) => Box::new(move || rig.beat(&place)),
+            Errand::Rest(_) => {
+                *rig.rests.lock() += 1;
+                return;
+            }
+        };
+        sync::thread::Builder::new().spawn(job).unwrap();
+    }
+
+    fn connect(&self) {
+        if !self.turns.attempt() {
+            return;
+        }
+        let channel = self.turns.channel().unwrap_or_else(|| {
+            let mut channels = self.channels.lock();
+            *channels += 1;
+            let channel: Arc<str> = format!("channel{}", *channels).into();
+            self.turns.name_channel(Arc::clone(&channel));
+            channel
+        });
+        let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });
+        *self.socket.lock() = Some(Arc::clone(&socket));
+        let conn = Box::new(FakePush(socket));
+        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec(), looks_around: false });
+    }
+
+    fn beat(&self, place: &Place) {
+        let pulse = if self.publish(&place.channel, "0") { Pulse::Sent(world::now()) } else { Pulse::Deaf };
+        self.turns.beaten(place.since, pulse);
+    }
+
+    /// True if a connection receives it.
+    fn publish(&self, channel: &str, text: &str) -> bool {
+        let socket = self.socket.lock().clone();
+        let Some(socket) = socket.filter(|socket| *socket.channel == *channel) else { return false };
+        let mut inbox = socket.inbox.lock();
+        if inbox.is_cut {
+            return false;
+        }
+        if !inbox.is_mute {
+            inbox.messages.push_back(text.to_owned());
+        }
+        drop(inbox);
+        socket.came.notify_all();
+        true
+    }
+
+    /// Pushes to that wait, until it is received: a release would grant to another one, and come again.
+    pub(crate) fn push(&self, number: u64, channel: &str) -> bool {
+        self.publish(channel, &format!("{channel}/{number} {number} 300 0 0 abc"))
+    }
+
+    pub(crate) fn cut(&self) {
+        let socket = self.socket.lock().clone().unwrap();
+        socket.inbox.lock().is_cut = true;
+        socket.came.notify_all();
+    }
+
+    pub(crate) fn close(&self) {
+        if let Some(place) = self.turns.close() {
+            self.publish(&place.channel, "closed");
+        }
+    }
+
+    pub(crate) fn spawn<R: Send + 'static>(&self, run: impl FnOnce(&Rig) -> R + Send + 'static) -> JoinHandle<R> {
+        let rig = self.this.upgrade().unwrap();
+        thread::spawn(move || run(&rig))
+    }
+
+    /// The time of planned rests has come.
+    pub(crate) fn rest(&self) {
+        let rests = std::mem::take(&mut *self.rests.lock());
+        (0..rests).for_each(|_| self.turns.rest());
+    }
+
+    /// Nobody hears anything any more.
+    pub(crate) fn assert_deaf(&self) {
+        let socket = self.socket.lock().clone();
+        assert!(socket.is_none_or(|socket| socket.inbox.lock().is_cut), "a connection is left");
+    }
+}
+
+/// A wait, as the library has it.
+pub(crate) struct Wait<'a> {
+    rig: &'a Rig,
+    pub(crate) number: u64,
+}
+
+impl Rig {
+    pub(crate) fn begin(&self) -> Wait<'_> {
+        Wait { rig: self, number: self.turns.begin() }
+    }
+}
+
+impl Wait<'_> {
+    pub(crate) fn sleep(&self, until: Tick) -> Woken {
+        self.rig.turns.sleep(self.number, until)
+    }
+
+    /// Sleeps until it knows where it listens.
+    pub(crate) fn place(&self) -> Place {
+        loop {
+            if let Some(place) = self.rig.turns.place(self.number) {
+                return place;
+            }
+            assert_eq!(self.sleep(Tick::NEVER), Woken::Connected);
+        }
+    }
+
+    /// Sleeps until it is pushed to.
+    pub(crate) fn heard(&self) {
+        match self.sleep(Tick::NEVER) {
+            Woken::Push(pushed) => self.assert_mine(&pushed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn assert_mine(&self, pushed: &Pushed) {
+        assert_eq!(pushed.fence, self.number, "a push for another wait");
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.rig.turns.end(self.number);
+    }
+}
+
+/// Those who wait, with their channels, for those who push.
+#[derive(Clone)]
+pub(crate) struct Board(Arc<Notes>);
+
+struct Notes {
+    waits: Mutex<Vec<(u64, Arc<str>)>>,
+    changed: Condvar,
+}
+
+impl Board {
+    pub(crate) fn new() -> Board {
+        Board(Arc::new(Notes { waits: Mutex::new(Vec::new()), changed: Condvar::new() }))
+    }
+
+    pub(crate) fn put(&self, wait: &Wait<'_>, place: Place) {
+        self.0.waits.lock().push((wait.number, place.channel));
+        self.0.changed.notify_all();
+    }
+
+    /// Any of them, once there is one.
+    pub(crate) fn take(&self) -> (u64, Arc<str>) {
+        let mut waits = self.0.waits.lock();
+        while waits.is_empty() {
+            self.0.changed.wait(&mut waits);
+        }
+        let any = thread_rng().gen_range(0..waits.len());
+        waits.swap_remove(any)
+    }
+}
+
+pub(crate) fn all<R>(threads: impl IntoIterator<Item = JoinHandle<R>>) -> Vec<R> {
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// Time that passes in small steps while a model runs: what a thread sleeps is counted from when it begins to, which can be late.
+pub(crate) struct Time {
+    is_over: Arc<Mutex<bool>>,
+    thread: JoinHandle<()>,
+}
+
+impl Time {
+    pub(crate) fn passes(rig: &Rig) -> Time {
+        let is_over = Arc::new(Mutex::new(false));
+        let theirs = Arc::clone(&is_over);
+        let thread = rig.spawn(move |_| {
+            while !*theirs.lock() {
+                world::pass(Duration::from_millis(100));
+                thread::yield_now();
+            }
+        });
+        Time { is_over, thread }
+    }
+
+    pub(crate) fn stop(self) {
+        *self.is_over.lock() = true;
+        self.thread.join().unwrap();
+    }
+}
+
+/// Ends all, and sees that nothing is left.
+pub(crate) fn end(rig: &Rig) {
+    rig.close();
+    world::until_all_threads_ended();
+    rig.assert_deaf();
+}
