@@ -110,9 +110,6 @@ pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
             &[("acquire", "string.sub(held, 33) == ':granted:' .. wait", "string.sub(held, 33, 41) == ':granted:'")]
         }
         Some(Control::Barging) => &[("acquire", "if several then return true end", "do return true end")],
-        Some(Control::SilentLeave) => {
-            &[("release", "local is_own_grant = wait ~= '' and", "local is_own_grant = false and")]
-        }
         Some(Control::ExtendCreates) => &[(
             "extend",
             "if held == false then return -1 end",

@@ -113,12 +113,9 @@ fn fault_21_the_documented_permissions_are_enough<K: Kind>() {
 
 fn fault_21_each_needed_permission_is_asked_for_before_anything_is_set<K: Kind>() {
     let needed = needed();
-    assert_eq!(needed.len(), 17, "{needed:?}");
+    assert_eq!(needed.len(), 15, "{needed:?}");
     for rule in &needed {
         let (server, locks) = without(rule);
-        if rule == "+rpush" && is_redis_6(&server) {
-            continue; // As documented.
-        }
         let name = rule.trim_start_matches('+');
         for _ in 0..2 {
             let lock = K::new(&locks, "order:42");
@@ -138,7 +135,6 @@ fn fault_21_what_may_be_left_out_is_not_missed<K: Kind>() {
     for rule in OPTIONAL {
         let (server, locks) = without(rule);
         use_all::<K>(&server, "");
-        // Without CLIENT a wait ends by itself, after five seconds at most.
         let guard = K::new(&open(&server, ""), "order:42").lock().unwrap();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| K::new(&locks, "order:42").lock().err().unwrap());
@@ -234,7 +230,7 @@ fn fault_21_redis_6_is_asked_by_trying() {
         eval.arg(&check).arg(keys.len()).arg(&keys).arg("token").arg("check");
         eval.query::<usize>(&mut client.get_connection().unwrap())
     };
-    for rule in needed().iter().filter(|rule| !["+eval", "+evalsha", "+rpush"].contains(&rule.as_str())) {
+    for rule in needed().iter().filter(|rule| !["+eval", "+evalsha"].contains(&rule.as_str())) {
         let (server, _) = without(rule);
         let error = ask(&server).unwrap_err().to_string().to_lowercase();
         assert!(error.ends_with(&format!("may not run {}", &rule[1..])), "without {rule}: {error}");
@@ -244,9 +240,8 @@ fn fault_21_redis_6_is_asked_by_trying() {
     assert_eq!(ask(&server).unwrap(), 1, "the word is no argument any more");
     assert_eq!(server.keys(), Vec::<String>::new());
     server.set(keys[0], "token");
-    server.set(keys[1], "7");
-    server.ask::<()>(cmd("RPUSH").arg(keys[2]).arg("0 0 0 "));
-    server.ask::<()>(cmd("ZADD").arg(keys[3]).arg(9).arg("waiter"));
+    server.ask::<()>(cmd("ZADD").arg(keys[1]).arg(9).arg("waiter"));
+    server.set(keys[2], "7");
     let dump = || keys.map(|key| server.ask::<Vec<u8>>(cmd("DUMP").arg(key)));
     let before = dump();
     assert_eq!((ask(&server).unwrap(), dump()), (1, before), "nothing that is there was changed");
