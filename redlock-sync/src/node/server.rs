@@ -18,7 +18,7 @@ pub(crate) struct RedisNode {
 impl RedisNode {
     pub(super) fn new(host: Arc<Host>) -> RedisNode {
         let late = Shelf::new(Arc::clone(&host.clock), host.background.clone());
-        RedisNode { late, host }
+        RedisNode { host, late }
     }
 }
 

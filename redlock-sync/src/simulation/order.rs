@@ -39,10 +39,10 @@ impl World {
     /// The current task has got a lock: handed to it in its process, or by the node.
     pub(super) fn check_order(&mut self, lock: &str, token: &str, was_handed: bool) {
         let (task, turn) = (self.current, self.tasks[self.current].turn);
-        let taken = self.referee.taken.get(token).copied().unwrap_or(Time::MAX);
+        let given = self.referee.taken.get(token).copied().unwrap_or(Time::MAX);
         let arrivals = &mut self.referee.arrivals;
         let is_own = |a: &Arrival| a.task == task && a.turn == turn;
-        let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(taken);
+        let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(given);
         arrivals.retain(|a| a.task != task);
         let earlier = arrivals.iter().filter(|a| a.lock == lock && !a.is_over && a.at < own).count();
         if earlier > 0 && self.plan.is_calm && !was_handed {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::Redlock;
-use redlock_tests::{Act, eventually};
+use redlock_tests::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, heavy, ms};
@@ -109,15 +109,14 @@ fn bystander(locks: &Redlock, patience: Duration) -> Instant {
 fn a_granted_waiter_that_is_killed_holds_nobody_up_for_longer_than_the_grant() {
     for_sizes(&[1, 3], |rig| {
         let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
-        let fault = rig.proxies[0].on("BLPOP", Act::HoldReply);
         let mut victim = Waiter::start(&rig.proxy_urls(), LEASE);
         rig.until_blocked(0, 1);
         thread::scope(|scope| {
             let next = brisk(&rig.urls(), LEASE);
             let next = scope.spawn(move || bystander(&next, SOON));
             rig.until_blocked(0, 2);
+            victim.signal(Signal::STOP);
             held.unlock().unwrap();
-            fault.wait_hit(SOON);
             victim.kill();
             let killed = Instant::now();
             let took = next.join().unwrap() - killed;
@@ -208,7 +207,9 @@ fn a_granted_waiter_that_is_stopped_until_the_grant_is_over_asks_again() {
     for_sizes(&[1, 3], |rig| {
         let stopped = Stopped::new(rig);
         eventually("the grant is over", SOON, || rig.holding(KEY) == 0);
-        assert!(stopped.released.elapsed() + ms(100) > ms(1000), "the grant was over too soon");
+        // Several nodes keep it for the attempt only.
+        let is_whole = stopped.released.elapsed() + ms(100) > ms(1000);
+        assert!(is_whole || rig.servers.len() > 1, "the grant was over too soon");
         stopped.waiter.signal(Signal::CONT);
         stopped.ends_well();
     });

@@ -13,9 +13,10 @@ fn a_grant_whose_key_was_deleted_is_void() {
     for is_watched_by_fences in [false, true] {
         let rig = Rig::start(1);
         let held = rig.client().mutex(KEY).lock().unwrap();
-        let ends = i64::MAX.to_string();
-        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{order:42}:waiting").arg(&ends[..15]).arg("0123456789abcdef"));
-        rig.servers[0].ask::<()>(redis::cmd("PEXPIRE").arg("{order:42}:waiting").arg(6000));
+        // A wait whose client listens, and does no more.
+        let mut idle = rig.servers[0].client();
+        redis::cmd("SUBSCRIBE").arg("redlock-sync:1").exec(&mut idle).unwrap();
+        rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{order:42}:queue").arg(1).arg("redlock-sync:1/1"));
         held.unlock().unwrap();
         assert_eq!(rig.holding(KEY), 1, "the release did not grant");
         assert!(rig.servers[0].del(KEY));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 25] = [
+const LAYERS: [(&str, u8); 26] = [
     ("lib", 7),
     ("__private", 7),
     ("default_client", 7),
@@ -14,6 +14,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("acquire", 4),
     ("reentry", 4),
     ("lease", 3),
+    ("ear", 3),
     ("wait", 2),
     ("quorum", 2),
     ("ear", 2),

@@ -36,16 +36,10 @@ fn work(url: &str, key: &str) {
         let granted = scope.spawn(|| waiter.mutex(key).lock().unwrap().id().clone());
         let mut waiting = || -> Option<String> {
             let all: Vec<String> =
-                redis::cmd("ZRANGE").arg(format!("{{{key}}}:waiting")).arg(0).arg(-1).query(&mut server).unwrap();
+                redis::cmd("ZRANGE").arg(format!("{{{key}}}:queue")).arg(0).arg(-1).query(&mut server).unwrap();
             all.into_iter().next()
         };
         println!("waits {}", poll(SOON, &mut waiting).expect("nobody waits"));
-        // A waiter that is marked is not blocked yet; a grant before that is an ordinary attempt's.
-        let mut blocked = || -> Option<()> {
-            let info: String = redis::cmd("CLIENT").arg("LIST").query(&mut server).unwrap();
-            info.contains("cmd=blpop").then_some(())
-        };
-        poll(SOON, &mut blocked).expect("nobody is blocked");
         held.unlock().unwrap();
         println!("granted {}", granted.join().unwrap().as_str());
     });
