@@ -5,6 +5,7 @@
 //! 3. [`eventually`]: waits for a condition with a deadline; no test sleeps and hopes.
 //! 4. [`fork`](fork()): a forked child.
 //! 5. [`bench`]: what the benches share.
+//! 6. [`foreign`]: programs of other libraries.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
 //! skips one.
@@ -20,6 +21,7 @@
 )]
 
 pub mod bench;
+pub mod foreign;
 mod fork;
 mod proxy;
 mod server;

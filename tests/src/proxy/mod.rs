@@ -159,6 +159,12 @@ impl Proxy {
         self.shared.lock().latency = latency;
     }
 
+    /// As [`Proxy::latency`], but no fault: [`Proxy::heal`] comes back to it.
+    pub fn distance(&self, latency: Duration) {
+        let mut state = self.shared.lock();
+        (state.latency, state.distance) = (latency, latency);
+    }
+
     /// Ends all faults: no rule is left, held commands and replies go on in their order, what was kept by a black hole is
     /// delivered, connections are accepted on the old port. What was delayed already still comes at its time.
     pub fn heal(&self) {

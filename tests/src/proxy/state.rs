@@ -26,6 +26,8 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) target: SocketAddr,
     pub(super) latency: Duration,
+    /// What the latency is without a fault.
+    pub(super) distance: Duration,
     /// Nothing passes.
     pub(super) hole: bool,
     refusing: bool,
@@ -97,6 +99,7 @@ impl Shared {
         let state = State {
             target,
             latency: Duration::ZERO,
+            distance: Duration::ZERO,
             hole: false,
             refusing: false,
             rules: Vec::new(),
@@ -209,7 +212,7 @@ impl State {
         self.rules.clear();
         self.hole = false;
         self.refusing = false;
-        self.latency = Duration::ZERO;
+        self.latency = self.distance;
     }
 
     pub(super) fn refuse(&mut self) {

@@ -13,8 +13,8 @@ use redlock_tests::bench::{Outcome, Plan};
 use super::connections;
 use crate::census::{Census, as_user, register};
 
-const KEY: &str = "handed";
-const PROCESSES: usize = 4;
+pub(super) const KEY: &str = "handed";
+pub(super) const PROCESSES: usize = 4;
 const ROUNDS: usize = 4;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {

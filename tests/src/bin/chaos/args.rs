@@ -13,6 +13,7 @@ chaos [OPTIONS]
   --clients N       client processes, default 8
   --threads N       threads of each client, default 2
   --crowd N         so many more that a client starts at once from time to time, default 48; 0 for none
+  --round-trip MS   what each command takes besides, default 0
   --forked WHICH    some, all or none of the clients are forked from a common parent, default some
   --keys N          locks they want, besides some with long leases; default 4
   --seconds N       length of the run, default 60
@@ -35,6 +36,7 @@ pub(crate) struct Options {
     pub(crate) clients: usize,
     pub(crate) threads: usize,
     pub(crate) crowd: usize,
+    pub(crate) round_trip: u64,
     pub(crate) forked: Forked,
     pub(crate) keys: usize,
     pub(crate) seconds: u64,
@@ -70,6 +72,7 @@ impl Default for Options {
             clients: 8,
             threads: 2,
             crowd: 48,
+            round_trip: 0,
             forked: Forked::Some,
             keys: 4,
             seconds: 60,
@@ -97,7 +100,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--nodes" => options.nodes = number(&value()?, 1, 9)?,
             "--clients" => options.clients = number(&value()?, 1, 64)?,
             "--threads" => options.threads = number(&value()?, 1, 16)?,
-            "--crowd" => options.crowd = number(&value()?, 0, 200)?,
+            "--crowd" => options.crowd = number(&value()?, 0, 1000)?,
+            "--round-trip" => options.round_trip = number(&value()?, 0, 50)?,
             "--forked" => options.forked = value()?.parse()?,
             "--keys" => options.keys = number(&value()?, 1, MOST)?,
             "--seconds" => options.seconds = number(&value()?, 2, 86_400)?,

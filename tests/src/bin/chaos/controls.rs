@@ -32,7 +32,7 @@ const fn control(name: &'static str, about: &'static str, nodes: usize, faults: 
 }
 
 /// The first one is whole: nothing may be found in it.
-const CONTROLS: [Control; 21] = [
+const CONTROLS: [Control; 22] = [
     control("nothing", "the library as it is", 3, "pause,stop,hold,hold_reply,reset,empty,delete"),
     control("release-without-compare", "a release deletes whatever stands there", 1, "pause,hold"),
     Control {
@@ -88,6 +88,11 @@ const CONTROLS: [Control; 21] = [
         // A storm of one partition, and a calm that is longer than a lock that was given up may stand.
         more: "--storm 4500 --calm 5500",
         ..control("release-gives-up", "a release that a partition swallowed is not repeated", 1, "partition,refuse")
+    },
+    Control {
+        // Of the rig, not of the library; see `client/gauge.rs`. A storm that ends with an error for all, and time to come back.
+        more: "--storm 4500 --calm 5500",
+        ..control("recovers-late", "a client stays away for 3 s after an error", 1, "partition")
     },
 ];
 

@@ -10,7 +10,7 @@ use std::str::{FromStr, SplitWhitespace};
 pub(crate) struct Session {
     pub(crate) client: u8,
     pub(crate) life: u8,
-    pub(crate) thread: u8,
+    pub(crate) thread: u16,
     pub(crate) number: u32,
 }
 
@@ -28,7 +28,8 @@ impl FromStr for Session {
         let mut parts = text.strip_prefix('c').ok_or_else(bad)?.split('.');
         let mut part = || parts.next().and_then(|part| part.parse::<u32>().ok()).ok_or_else(bad);
         let mut small = || part().and_then(|n| u8::try_from(n).map_err(|_| bad()));
-        let (client, life, thread) = (small()?, small()?, small()?);
+        let (client, life) = (small()?, small()?);
+        let thread = part().and_then(|n| u16::try_from(n).map_err(|_| bad()))?;
         Ok(Self { client, life, thread, number: part()? })
     }
 }
@@ -140,6 +141,8 @@ pub(crate) enum What {
     Told,
     /// The session is over: its guard is gone.
     Over,
+    /// The gauge of a client took its lock and gave it up.
+    Beat,
     /// The process, or the whole machine, did nothing from that moment to this.
     Stalled {
         from: u64,
@@ -183,6 +186,7 @@ impl fmt::Display for Event {
             What::Fixed => write!(f, "fixed"),
             What::Told => write!(f, "told"),
             What::Over => write!(f, "over"),
+            What::Beat => write!(f, "beat"),
             What::Stalled { from } => write!(f, "stalled {from}"),
             What::Uses { phase, threads, files } => write!(f, "uses {} {threads} {files}", phase.word()),
         }
@@ -218,6 +222,7 @@ impl FromStr for Event {
             "fixed" => What::Fixed,
             "told" => What::Told,
             "over" => What::Over,
+            "beat" => What::Beat,
             "stalled" => What::Stalled { from: next(words)? },
             "uses" => What::Uses { phase: next(words)?, threads: next(words)?, files: next(words)? },
             other => return Err(format!("unknown event `{other}`")),
@@ -257,6 +262,7 @@ mod tests {
             What::Fixed,
             What::Told,
             What::Over,
+            What::Beat,
             What::Stalled { from: 3 },
             What::Uses { phase: Phase::After, threads: 1, files: 9 },
         ];

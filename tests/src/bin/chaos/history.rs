@@ -219,6 +219,8 @@ pub(crate) struct History {
     pub(crate) uses: Vec<Uses>,
     /// When a client did nothing: it was stopped, or got no processor.
     pub(crate) stalls: Vec<(u8, u64, u64)>,
+    /// When the gauges of clients, by client and life, had their locks.
+    pub(crate) beats: Vec<(u8, u8, u64)>,
     pub(crate) struck: Vec<Struck>,
     pub(crate) deleted: Vec<Deleted>,
     pub(crate) sightings: Vec<Sighting>,
@@ -273,6 +275,7 @@ impl History {
                 (&What::Wrote { parent, begin, end, .. }, _) => {
                     self.writes.push(Write { session, key, parent, begin, end });
                 }
+                (What::Beat, _) => self.beats.push((session.client, session.life, at)),
                 (&What::Stalled { from }, _) => self.stalls.push((session.client, from, at)),
                 (&What::Uses { phase, threads, files }, _) => {
                     self.uses.push(Uses { session, phase, threads, files });

@@ -33,14 +33,26 @@ pub(crate) const SLOWS: usize = 32;
 /// The first of them are those that many want.
 pub(crate) const BUSY_SLOWS: usize = 4;
 
+/// The number of the first lock that only one thread of a crowd wants.
+pub(crate) const CROWD: usize = SLOW + SLOWS;
+
 /// The name of this lock.
 pub(crate) fn of(key: usize) -> String {
-    NAMES.get(key).map_or_else(|| format!("slow{}", key - SLOW), |&name| name.to_owned())
+    match key {
+        CROWD.. => format!("crowd{}", key - CROWD),
+        SLOW.. => format!("slow{}", key - SLOW),
+        _ => NAMES[key].to_owned(),
+    }
 }
 
 /// All locks of a run.
 pub(crate) fn all(keys: usize) -> impl Iterator<Item = usize> {
     (0..keys).chain(SLOW..SLOW + SLOWS)
+}
+
+/// The lock is one of the slow ones.
+pub(crate) fn is_slow(key: usize) -> bool {
+    (SLOW..CROWD).contains(&key)
 }
 
 /// Each client process has locks of its own, which only it takes, once.
@@ -50,7 +62,7 @@ pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
 
 /// The name is that of a lock whose leases are short.
 pub(crate) fn is_short(name: &str) -> bool {
-    NAMES.contains(&name) || name.starts_with("own-")
+    NAMES.contains(&name) || name.starts_with("own-") || name.starts_with("crowd")
 }
 
 #[cfg(test)]
@@ -61,6 +73,7 @@ mod tests {
     fn each_lock_has_a_name() {
         let mut names: Vec<String> = all(MOST).map(of).collect();
         assert_eq!((names[1].as_str(), of(SLOW).as_str()), ("{order}", "slow0"));
+        assert_eq!((of(CROWD).as_str(), is_slow(CROWD), is_slow(SLOW)), ("crowd0", false, true));
         assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:queue"));
         names.sort();
         names.dedup();

@@ -33,6 +33,10 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let servers = servers(options.nodes);
     let other = Server::start();
     let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let distance = Duration::from_millis(options.round_trip) / 2;
+    for proxy in &proxies {
+        proxy.distance(distance);
+    }
     let store = Store::start();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
     let order = |client| Order {
@@ -55,6 +59,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         other: &other,
         clients: &clients,
         beyond: options.beyond,
+        distance,
         deleted: &deleted,
     };
     let (struck, end) = thread::scope(|scope| {

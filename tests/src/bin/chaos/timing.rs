@@ -16,6 +16,8 @@ pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(100);
 pub(crate) const TIMEOUT: u64 = 100 * MS;
 /// The library's own bound on an uninterrupted wait for a push.
 pub(crate) const CAP: u64 = 5000 * MS;
+/// How often the gauge of a client takes its lock.
+pub(crate) const PACE: Duration = Duration::from_millis(50);
 /// What a busy machine may add to anything.
 pub(crate) const SLACK: u64 = 600 * MS;
 /// When all nodes are well again, a lock that was given up in a partition is gone from all of them after this.

@@ -8,6 +8,7 @@ mod ids;
 mod leaks;
 mod liveness;
 mod overlap;
+mod recovery;
 mod residue;
 mod settings;
 mod signals;
@@ -46,7 +47,7 @@ impl Verdict {
 type Checker = fn(&History) -> Verdict;
 
 /// All of them: name, what it looks for, and the function.
-pub(crate) const ALL: [(&str, &str, Checker); 13] = [
+pub(crate) const ALL: [(&str, &str, Checker); 14] = [
     ("overlap", "two hold one lock at once", overlap::check),
     ("counter", "an update of the unprotected counter is lost", counter::check),
     ("store", "the fenced store takes a stale write or refuses a rightful one", fenced::check),
@@ -54,6 +55,7 @@ pub(crate) const ALL: [(&str, &str, Checker); 13] = [
     ("signals", "a loss is not signalled, too late, or where there is none", signals::check),
     ("silence", "a lease is extended after its unlock returned", silence::check),
     ("liveness", "nobody gets a lock though a majority is up", liveness::check),
+    ("recovery", "a second after a storm a client takes locks at less than half of its pace", recovery::check),
     ("settings", "a hold does not keep to its own settings", settings::check),
     ("ids", "what is to be unique is not", ids::check),
     ("leaks", "a lock that was given up in a partition stands long after", leaks::check),

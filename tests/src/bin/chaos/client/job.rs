@@ -199,6 +199,7 @@ pub(super) fn nanos(time: Duration) -> u64 {
 /// A name for each write of a run; zero is the beginning.
 fn version(session: Session, write: u8) -> u64 {
     let Session { client, life, thread, number } = session;
-    let [c, l, t] = [client, life, thread].map(u64::from);
-    c << 56 | l << 48 | t << 40 | (u64::from(number) & 0xff_ffff) << 16 | u64::from(write)
+    let (client, life, thread) = (u64::from(client), u64::from(life), u64::from(thread));
+    // At most 64 clients, and 1024 threads.
+    client << 58 | life << 50 | thread << 40 | (u64::from(number) & 0xff_ffff) << 16 | u64::from(write)
 }

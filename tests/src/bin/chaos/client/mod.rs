@@ -8,7 +8,9 @@
 //! 4. `styles.rs`: the kinds of jobs.
 //! 5. `worker.rs`: its threads.
 //! 6. `resource.rs`: what the locks protect.
+//! 7. `gauge.rs`: a steady pulse of calls.
 
+mod gauge;
 mod job;
 mod log;
 mod resource;
@@ -116,6 +118,12 @@ fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
     }
     let (slow, told) = (Worker::new(&order, order.threads, clients.clone(), log), Arc::clone(&is_over));
     threads.push(thread::spawn(move || slow.run_slowly(&told)));
+    let (told, diary, locks) = (Arc::clone(&is_over), Arc::clone(log), clients.both[0].clone());
+    let me = Session { client: order.client, life: order.life, ..Session::default() };
+    threads.push(thread::spawn(move || {
+        let name = names::own(me.client, me.life, 2);
+        gauge::run(&locks, name, me, &diary, || told.load(Ordering::SeqCst));
+    }));
     let (told, log) = (Arc::clone(&is_over), Arc::clone(log));
     threads.push(thread::spawn(move || listen(&order, line, &clients, &told, &log)));
     if let Some(worker) = first {

@@ -13,10 +13,13 @@ use super::log::Log;
 use super::resource::{Counter, Store};
 use super::styles::Play;
 use crate::event::Session;
-use crate::names::{BUSY_SLOWS, SLOW, SLOWS};
+use crate::names::{self, BUSY_SLOWS, CROWD, SLOW, SLOWS};
 
 /// The first of a crowd; the ordinary threads come before, and the one for the slow locks.
 const FIRST_OF_CROWD: usize = 17;
+
+/// So many of a crowd are after the locks that all want.
+const TOGETHER: usize = 48;
 
 /// The clients of the library that one process has, on the same locks.
 #[derive(Debug, Clone)]
@@ -39,7 +42,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(order: &Order, thread: usize, clients: Clients, log: &Arc<Log>) -> Self {
-        let thread = u8::try_from(thread).expect("few threads");
+        let thread = u16::try_from(thread).expect("few threads");
         let session = Session { client: order.client, life: order.life, thread, number: 0 };
         let seed = order.seed ^ u64::from(order.client) << 40 ^ u64::from(order.life) << 48 ^ u64::from(thread) << 56;
         Worker {
@@ -78,7 +81,7 @@ impl Worker {
 
     fn play(&mut self, key: usize) -> Play<'_> {
         let nth = self.random.usize(..2);
-        let locks = if key >= SLOW { &self.clients.slow } else { &self.clients.both[nth] };
+        let locks = if names::is_slow(key) { &self.clients.slow } else { &self.clients.both[nth] };
         let job = Job {
             log: &self.log,
             counter: &self.counter,
@@ -90,7 +93,8 @@ impl Worker {
         Play { job, random: &mut self.random, locks }
     }
 
-    /// Starts a crowd: so many threads, most of which want the same lock. Each client numbers its crowds.
+    /// Starts a crowd: so many threads, most of which want the same lock; those beyond [`TOGETHER`] want a lock of their own. Each client
+    /// numbers its crowds.
     pub(super) fn crowd(
         order: &Order,
         clients: &Clients,
@@ -105,7 +109,11 @@ impl Worker {
             let mut worker = Worker::new(order, FIRST_OF_CROWD + nth, clients.clone(), log);
             worker.session.number = number;
             worker.random.seed(random.u64(..));
-            let key = if worker.random.u8(..4) == 0 { worker.random.usize(..order.keys) } else { wanted };
+            let key = match worker.random.u8(..4) {
+                _ if nth >= TOGETHER => CROWD + nth - TOGETHER,
+                0 => worker.random.usize(..order.keys),
+                _ => wanted,
+            };
             thread::spawn(move || worker.play(key).in_a_crowd(deadline))
         };
         (0..size).map(&mut start).collect()

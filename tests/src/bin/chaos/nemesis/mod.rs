@@ -28,6 +28,8 @@ pub(crate) struct Field<'a> {
     pub(crate) other: &'a Server,
     pub(crate) clients: &'a Clients,
     pub(crate) beyond: bool,
+    /// How long each way to a node takes without a fault.
+    pub(crate) distance: Duration,
     pub(crate) deleted: &'a Mutex<Vec<Deleted>>,
 }
 

@@ -53,10 +53,9 @@ pub(super) fn strike(field: &Field<'_>, node: usize, fault: &Fault, length: Dura
             proxy.heal();
         }
         Kind::Latency => {
-            proxy.latency(Duration::from_millis(fault.amount));
+            proxy.latency(field.distance + Duration::from_millis(fault.amount));
             thread::sleep(length);
             proxy.heal();
-            proxy.latency(Duration::ZERO);
         }
         Kind::Scripts => ask(server, cmd("SCRIPT").arg("FLUSH")),
         Kind::Full => {

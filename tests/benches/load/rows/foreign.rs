@@ -1,0 +1,81 @@
+//! One program of another library beside four processes of ours.
+
+use std::thread;
+use std::time::Duration;
+
+use redlock_tests::Server;
+use redlock_tests::bench::ring::{Field, Use};
+use redlock_tests::bench::stats::{Rounds, float};
+use redlock_tests::bench::table::{Bar, Line};
+use redlock_tests::bench::{Outcome, Plan};
+use redlock_tests::foreign::{Library, Work};
+
+use super::alone;
+use super::handover::{KEY, PROCESSES, process};
+
+const HOLD: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(2);
+const TOGETHER: Duration = Duration::from_secs(20);
+/// How much later than ours it begins, and how much earlier it ends.
+const LATER: Duration = Duration::from_millis(200);
+/// From then on ours know that there is a foreign program.
+const SEEN: Duration = Duration::from_secs(5);
+const ALONE: Duration = Duration::from_secs(2);
+/// What is left of 0.95 to 0.96 without any pause for others if 3 % of it are given away.
+const LEAST_ALONE: Bar = Bar::RatioAtLeast(0.92);
+const ROUNDS: usize = 3;
+
+pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
+    let mut field = Field::start(Server::start(), PROCESSES, KEY, process)?;
+    let mut lines = vec![without(&mut field, plan)?];
+    for library in Library::ALL {
+        lines.extend(with(&mut field, library, plan)?);
+    }
+    Ok(lines)
+}
+
+/// Ours alone, beside the token that nobody has to leave free for others.
+fn without(field: &mut Field, plan: Plan) -> Outcome<Line> {
+    let wanted = Use { block: plan.span(ALONE), hold: HOLD, pause: PAUSE };
+    field.raw(wanted.warm_up())?;
+    field.ours(wanted.warm_up())?;
+    let mut rate = Rounds::default();
+    for _ in 0..ROUNDS {
+        let of_raw = field.raw(wanted)?;
+        rate.push(field.ours(wanted)?.per_second, of_raw.per_second);
+    }
+    Ok(Line::new("ours alone (raw: a token)", "/s", rate, LEAST_ALONE))
+}
+
+fn with(field: &mut Field, library: Library, plan: Plan) -> Outcome<Vec<Line>> {
+    let span = plan.span(TOGETHER);
+    let within = span.saturating_sub(2 * LATER);
+    let mut program = library.start(&field.server.url(), KEY, Work { span: within, hold: HOLD, pause: PAUSE });
+    let (turns, block) = thread::scope(|scope| {
+        let turns = scope.spawn(|| {
+            thread::sleep(LATER);
+            program.go();
+            program.turns()
+        });
+        let block = field.ours(Use { block: span, hold: HOLD, pause: PAUSE });
+        (turns.join(), block)
+    });
+    let (mut turns, ours) = (turns.map_err(|_| "the program broke off")?, block?.acquisitions);
+    turns.retain(|(_, got)| *got < within);
+    let theirs = float(turns.len() as u64);
+    let share = theirs / (theirs + float(ours as u64)) * 100.0;
+    let longest = longest_wait(&turns, plan.span(SEEN), within).as_secs_f64();
+    let name = library.name();
+    Ok(vec![
+        alone(format!("{name}: its share"), "%", share, Bar::AtLeast(5.0)),
+        alone(format!("{name}: longest wait later"), "s", longest, Bar::AtMost(3.0)),
+        alone(format!("{name}: ours beside it"), "/s", float(ours as u64) / span.as_secs_f64(), Bar::None),
+    ])
+}
+
+/// Of what each wait had after `seen`; from the last turn to the end it still waited, or nearly so.
+fn longest_wait(turns: &[(Duration, Duration)], seen: Duration, end: Duration) -> Duration {
+    let last = turns.last().map_or(Duration::ZERO, |(_, got)| *got);
+    let waits = turns.iter().copied().chain([(last + HOLD + PAUSE, end)]);
+    waits.map(|(wanted, got)| got.saturating_sub(wanted.max(seen))).max().unwrap_or_default()
+}

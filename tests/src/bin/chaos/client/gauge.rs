@@ -1,0 +1,40 @@
+//! What tells how well a client works: a thread that takes a lock of its own at a steady pace, which no other one ever has.
+//!
+//! The other locks are held for long and by many, so that the rate at which they are taken says little about a single second.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::Redlock;
+
+use super::log::Log;
+use crate::event::{Session, What};
+use crate::timing::PACE;
+
+/// The shortest, so that one which was given up in vain soon ends.
+const LEASE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the negative control stays away after an error.
+const SULK: Duration = Duration::from_secs(3);
+
+/// Takes the lock each [`PACE`], or when the last call is done, and writes down that it went well.
+pub(super) fn run(locks: &Redlock, name: String, me: Session, log: &Log, is_over: impl Fn() -> bool) {
+    let lock = locks.mutex(name).lease(LEASE);
+    let once = || lock.try_lock_for(PATIENCE)?.unlock();
+    let mut due = Instant::now();
+    while !is_over() {
+        let outcome: Result<(), redlock_sync::Error> = once();
+        match outcome {
+            Ok(()) => log.note(me, 0, What::Beat),
+            Err(_) if is_sulky() => thread::sleep(SULK),
+            Err(_) => {}
+        }
+        due = (due + PACE).max(Instant::now());
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Whether this is the control `recovers-late`, which is of the rig and not of the library.
+fn is_sulky() -> bool {
+    cfg!(redlock_sabotage) && std::env::var("REDLOCK_SABOTAGE").is_ok_and(|broken| broken == "recovers-late")
+}
