@@ -56,7 +56,7 @@ if not is_taken then
     end
     if not free then
       local place = 0
-      held = redis.call('GET', key)
+      held = held or redis.call('GET', key)
       if wait ~= '' and ARGV[5] == '0' then
         redis.pcall('ZREM', queue, wait)
         -- In a pause it is the one that was told to try.

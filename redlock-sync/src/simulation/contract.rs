@@ -144,25 +144,31 @@ fn id(token: &str) -> LockId {
     LockId::from_server(token)
 }
 
-fn attempt(token: &str, fence: Option<u64>, wait: Option<Entry<'_>>, order: Order<'_>, tickets: &[&str]) -> Call {
+fn attempt<'a>(
+    token: &str,
+    fence: Option<u64>,
+    wait: impl Into<Option<Entry<'a>>>,
+    order: Order<'_>,
+    tickets: &[&str],
+) -> Call {
     let tickets: Vec<LockId> = tickets.iter().map(|ticket| id(ticket)).collect();
-    plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence, wait, order, tickets: &tickets })
+    plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence, wait: wait.into(), order, tickets: &tickets })
 }
 
 fn take(token: &str) -> Call {
     attempt(token, None, None, Order::Bare, &[])
 }
 
-fn acquire(token: &str, wait: Option<Entry<'_>>) -> Call {
+fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Call {
     attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
-fn entry(id: &str) -> Option<Entry<'_>> {
-    Some(Entry { id, stays: 6 * SECOND })
+fn entry(id: &str) -> Entry<'_> {
+    Entry { id, stays: 6 * SECOND }
 }
 
-fn leaves(id: &str) -> Option<Entry<'_>> {
-    Some(Entry { id, stays: Duration::ZERO })
+fn leaves(id: &str) -> Entry<'_> {
+    Entry { id, stays: Duration::ZERO }
 }
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Call {
@@ -276,7 +282,7 @@ fn random_call(several: bool) -> Call {
     let any = || tokens[fastrand::usize(0..tokens.len())];
     let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
     let wait = waits[fastrand::usize(0..waits.len())];
-    let an_entry = [None, entry(wait), entry(wait), leaves(wait)][fastrand::usize(0..4)];
+    let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     let own = fastrand::bool().then_some(wait);
     match fastrand::u32(0..30) {
         0..3 => take(any()),

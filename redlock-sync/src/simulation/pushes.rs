@@ -86,8 +86,8 @@ impl World {
     /// A message arrives.
     pub(super) fn pushed(&mut self, line: usize, text: Vec<u8>) {
         let Line { client, node, is_lost, is_broken, .. } = self.lines[line];
-        let link = &self.clients[client].links[node];
-        let (heals, loses) = (link.partitioned_until, link.loses);
+        let way = &self.clients[client].links[node];
+        let (heals, loses) = (way.partitioned_until, way.loses);
         if is_lost || is_broken {
             return;
         }

@@ -214,12 +214,16 @@ impl Store {
             }
             (b"ZPOPMIN", []) => {
                 let first = within(&ordered(set), b"0", b"0");
-                first.iter().for_each(|(member, _)| _ = set.remove(member));
+                for (member, _) in &first {
+                    set.remove(member);
+                }
                 Reply::List(shown(&first, true))
             }
             (b"ZREMRANGEBYRANK", [low, high]) => {
                 let gone = within(&ordered(set), low, high);
-                gone.iter().for_each(|(member, _)| _ = set.remove(member));
+                for (member, _) in &gone {
+                    set.remove(member);
+                }
                 Reply::Int(gone.len() as i64)
             }
             _ => Reply::Error("ERR unknown command, or its arguments are not those of the scripts"),

@@ -129,6 +129,7 @@ impl Task {
 
 /// One process.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each can be so without the others")]
 pub(super) struct Client {
     pub(super) is_dead: bool,
     pub(super) is_closed: bool,
