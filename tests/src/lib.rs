@@ -4,7 +4,7 @@
 //! 2. [`Proxy`]: a TCP proxy in front of one server that acts on whole commands and whole replies.
 //! 3. [`eventually`]: waits for a condition with a deadline; no test sleeps and hopes.
 //! 4. [`fork`](fork()): a forked child.
-//! 5. [`bench`]: what the benches share.
+//! 5. [`mod@bench`]: what the benches share.
 //! 6. [`foreign`]: programs of other libraries.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never

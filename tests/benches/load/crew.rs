@@ -124,7 +124,7 @@ pub(crate) fn start_of(threads: usize) -> u64 {
     clock::now() + 2_000_000 + 100_000 * threads as u64
 }
 
-/// Each of the crew repeats its cycle from `start` to `end`. Who is in the middle of it then, ends it.
+/// Each of the crew repeats its cycle from `start` to `end`. What has begun by then is finished.
 pub(crate) fn run<C: Cycle>(crew: &mut [C], pace: Pace, start: u64, end: u64) -> Outcome<Tally> {
     let work = |member: &mut C| -> Outcome<Tally> {
         let mut tally = Tally::default();

@@ -24,8 +24,7 @@ impl Sides {
     pub(crate) fn start(nodes: usize, threads: usize, delay: Option<Duration>) -> Outcome<Self> {
         let ours = Ours::start(nodes, threads, delay)?;
         let aside = delay.map(|delay| Place::start(nodes, Some(delay))).transpose()?;
-        let plain = || ours.place.servers.iter().map(Server::url).collect();
-        let urls = aside.as_ref().map_or_else(plain, |place| place.urls.clone());
+        let urls = aside.as_ref().unwrap_or(&ours.place).urls_as("raw");
         let raw = (0..threads).map(|i| RawLock::open(&urls, &format!("raw:{i}"))).collect::<Outcome<_>>()?;
         Ok(Self { raw, ours, _aside: aside })
     }
@@ -69,6 +68,7 @@ pub(crate) struct Place {
     pub(crate) servers: Vec<Server>,
     /// By which a client is counted.
     pub(crate) urls: Vec<String>,
+    plain: Vec<String>,
     _delay: Option<Delay>,
 }
 
@@ -77,11 +77,17 @@ impl Place {
         let servers = servers(nodes);
         for server in &servers {
             register(server, "ours");
+            register(server, "raw");
         }
         let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
         let delay = delay.map(|delay| Delay::start(&addrs, delay)).transpose()?;
-        let plain = delay.as_ref().map_or_else(|| servers.iter().map(Server::url).collect(), Delay::urls);
+        let plain: Vec<String> = delay.as_ref().map_or_else(|| servers.iter().map(Server::url).collect(), Delay::urls);
         let urls = plain.iter().map(|url| as_user(url, "ours")).collect();
-        Ok(Self { servers, urls, _delay: delay })
+        Ok(Self { servers, urls, plain, _delay: delay })
+    }
+
+    /// For those that are not counted.
+    fn urls_as(&self, user: &str) -> Vec<String> {
+        self.plain.iter().map(|url| as_user(url, user)).collect()
     }
 }

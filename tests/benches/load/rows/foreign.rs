@@ -34,7 +34,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     Ok(lines)
 }
 
-/// Ours alone, beside the token that nobody has to leave free for others.
+/// Ours alone, beside a token, which leaves nothing free for others.
 fn without(field: &mut Field, plan: Plan) -> Outcome<Line> {
     let wanted = Use { block: plan.span(ALONE), hold: HOLD, pause: PAUSE };
     field.raw(wanted.warm_up())?;

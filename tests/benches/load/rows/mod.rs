@@ -31,7 +31,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("wakes", "threads that wait for a key each, of which one is freed each 5 ms", wakes::run),
     row("idle", "400 and 1 000 threads that only wait", idle::run),
     row("mixed", "one key, three processes, one of them with 16 other waits", mixed::run),
-    row("order", "one key, 30 clients: who is served before whom", order::run),
+    row("order", "one key, 30 clients: the order of service", order::run),
     row("handover", "4 processes, one key, hold 1 ms, no pause", handover::run),
     row("foreign", "4 processes and a program of another library, one key, hold 2 ms, pause 2 ms", foreign::run),
     row("twohang", "two of three nodes hang while a waiter arrives", twohang::run),

@@ -45,7 +45,7 @@ fn violation(history: &History, span: &Span, pace: u64) -> Violation {
 
 /// Spans in which nothing is done to anything, a majority is well, and no lock of a dead client can be left.
 fn quiet(history: &History) -> Vec<(u64, u64)> {
-    // With all of them well by the schedule there is no fault at all; with a majority there may be one of a minority.
+    // Where a majority is well there may still be a fault of a minority.
     let well = calm(history, history.nodes / 2 + 1, LONGEST_LEASE * MS);
     let mut found = Vec::new();
     for (from, until) in well {
