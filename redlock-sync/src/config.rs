@@ -16,15 +16,12 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
 /// of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
-/// After this long the first chain of grants from wait to wait ends with a release for real and a pause, so that programs that poll get
-/// their chance. So does each chain of a lock that such a program has had lately.
-pub(crate) const FIRST_CHAIN: Duration = Duration::from_secs(1);
-/// As that for the later chains: with [`PAUSE`] less than 3 % of the time goes to pauses that nobody uses.
-pub(crate) const LATER_CHAIN: Duration = Duration::from_secs(10);
-/// For how long the lock is left free then. Other libraries poll every 100 to 300 ms.
-pub(crate) const PAUSE: Duration = Duration::from_millis(250);
-/// As that where a program of another library has had the lock lately.
-pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(400);
+/// After this long a chain of grants from wait to wait ends with a release for real and a pause, so that programs that poll get their chance.
+pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
+/// For how long the lock is left free then: less than 3 % of the time goes to pauses that nobody uses, and no wait is held up for long.
+pub(crate) const PAUSE: Duration = Duration::from_millis(25);
+/// As that where a program of another library has had the lock lately. Other libraries poll every 100 to 300 ms: each of them finds it free.
+pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// As that on several nodes, where nothing keeps others of this library from a lock that is free.
 pub(crate) const BREATHER: Duration = Duration::from_millis(10);
 /// For how long a client remembers that a program of another library had the lock.
@@ -40,12 +37,12 @@ pub(crate) const MOST_IN_STREAK: u32 = 256;
 /// holder's lease need not ask for another one.
 const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
-/// How long a chain may be that had so many pauses before it, and the pause at its end.
-pub(crate) fn chain_limits(pauses: u64, several: bool, has_strangers: bool) -> (Duration, Duration) {
+/// The pause at the end of a chain.
+pub(crate) fn pause_after_chain(several: bool, has_strangers: bool) -> Duration {
     match (several, has_strangers) {
-        (true, _) => (FIRST_CHAIN, BREATHER),
-        (_, true) => (FIRST_CHAIN, LONG_PAUSE),
-        _ => (if pauses == 0 { FIRST_CHAIN } else { LATER_CHAIN }, PAUSE),
+        (true, _) => BREATHER,
+        (_, true) => LONG_PAUSE,
+        _ => PAUSE,
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::{Core, Io, Origin, Streak};
 use crate::clock::Tick;
-use crate::config::{LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR, chain_limits};
+use crate::config::{LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR, pause_after_chain};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::primitive::Chain;
@@ -68,8 +68,8 @@ impl Core {
     pub(super) fn pause(&self) -> Option<Duration> {
         let chain = self.origin.chain;
         let has_strangers = self.turn.lock().as_ref().is_some_and(Turn::has_strangers);
-        let (longest, pause) = chain_limits(chain.pauses, self.quorum.len() > 1, has_strangers);
-        (chain.age(self.quorum.now()) > longest).then_some(pause)
+        let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
+        is_long.then(|| pause_after_chain(self.quorum.len() > 1, has_strangers))
     }
 
     /// Has the next of this process leave the key alone for a moment.

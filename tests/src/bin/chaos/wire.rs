@@ -54,13 +54,17 @@ impl Heard {
                 let last = self.extended.entry(call.token().to_owned()).or_default();
                 *last = at.max(*last);
             }
-            // The fifth argument of `acquire.lua`. A wait is that of one thread of one process.
-            "acquire" => {
-                self.note(IdOf::Wait, call.arg(4), format!("of {} for {}", owner(call.token()), call.key()), at);
+            // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one process. The eighth is the random
+            // part of a grant, if it comes to that.
+            "acquire" if call.args.len() > 7 => {
+                self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
+                self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
             }
-            // The fourth of `release.lua`: under which the next one holds the lock. `release_all.lua` has three keys for each lock, and grants nothing.
-            "release" if call.keys.len() == 4 => {
-                self.note(IdOf::Grant, call.arg(3), format!("after {} on {}", call.token(), call.key()), at);
+            // The third of `release.lua`: the random part of the token under which the next one holds the lock. `release_all.lua` has two keys for
+            // each lock, and grants nothing.
+            "release" if call.keys.len() == 3 => {
+                let after = format!("after {}{} on {}", call.token(), call.arg(1), call.key());
+                self.note(IdOf::Grant, call.arg(2), after, at);
             }
             _ => {}
         }
@@ -129,23 +133,26 @@ mod tests {
 
     #[test]
     fn ids_of_their_own_are_good() {
-        let waits = ("acquire", "sha 1 order ab-1:host:1:2 500 0 -1 w1 600");
-        let again = ("acquire", "sha 1 order cd-1:host:1:2 500 0 -1 w1 600");
-        let grants = ("release", "sha 4 order f w s ab-1:host:1:2 0 _ n1");
-        let all = ("release", "sha 6 order w s {order} w s ab 0 cd 0");
-        let more = ("release", "sha 6 order w s {order} w s ef 0 gh 0");
+        let waits = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1 600 -1 0 r1 500");
+        let again = ("acquire", "sha 3 order q f cd-1:host:1:2 500 0 w1 600 -1 0 r2 500");
+        let grants = ("release", "sha 3 order q f ab-1:host:1:2 _ n1 500");
+        let all = ("release", "sha 4 order q {order} q ab 0 _ cd 0 _");
+        let more = ("release", "sha 4 order q {order} q ef 0 _ gh 0 _");
         let heard = heard(&[waits, again, grants, grants, all, more, ("GET", "order")]);
         assert!(heard.reused.is_empty(), "{:?}", heard.reused);
-        assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (1, 1));
+        assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant)), (1, 3));
     }
 
     #[test]
     fn an_id_of_two_is_found() {
-        let one = ("acquire", "sha 1 order ab-1:host:1:2 500 0 -1 w1 600");
-        for other in ["sha 1 order ab-3:host:3:2 500 0 -1 w1 600", "sha 1 {order} ab-1:host:1:2 500 0 -1 w1 600"] {
+        let one = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1 600 -1 0 r1 500");
+        for other in [
+            "sha 3 order q f ab-3:host:3:2 500 0 w1 600 -1 0 r2 500",
+            "sha 3 {order} q f ab-1:host:1:2 500 0 w1 600 -1 0 r2 500",
+        ] {
             assert_eq!(heard(&[one, ("acquire", other)]).reused.len(), 1, "{other}");
         }
-        let grants = [("release", "sha 4 order f w s ab 0 _ n1"), ("release", "sha 4 order f w s cd 0 _ n1")];
+        let grants = [("release", "sha 3 order q f ab _ n1"), ("release", "sha 3 order q f cd _ n1")];
         assert_eq!(heard(&grants).reused.len(), 1);
     }
 
