@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::awaits::Awaits;
 use super::ghosts::{Ghost, Ghosts};
 use super::line::{Line, Place, Pulse, Up};
 use super::pushed::Pushed;
@@ -58,6 +59,8 @@ pub(crate) enum Errand {
     Connect(Duration),
     /// Publish a beat on the channel there.
     Beat(Place),
+    /// Wake the thread that reads there.
+    Wake(Place),
     /// After this pause: see whether the connection is still needed.
     Rest(Duration),
 }
@@ -85,18 +88,21 @@ pub(super) enum Step {
     Nap(Arc<Condvar>, Duration),
 }
 
-struct Spot {
+pub(super) struct Spot {
     moved: Arc<Condvar>,
     kept: VecDeque<Pushed>,
+    pub(super) awaits: Awaits,
+    /// What it awaits has come.
+    pub(super) must_look: bool,
     /// The news it knows of.
     seen: u64,
 }
 
 pub(super) struct Desk {
     last_number: u64,
-    spots: HashMap<u64, Spot>,
+    pub(super) spots: HashMap<u64, Spot>,
     /// Those that sleep and have nothing to wake for yet.
-    sleeping: BTreeSet<u64>,
+    pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read.
     marked: Option<u64>,
     pub(super) line: Line,
@@ -148,7 +154,13 @@ impl Desk {
 
     pub(super) fn begin(&mut self) -> u64 {
         self.last_number += 1;
-        let spot = Spot { moved: Arc::new(Condvar::new()), kept: VecDeque::new(), seen: self.news };
+        let spot = Spot {
+            moved: Arc::new(Condvar::new()),
+            kept: VecDeque::new(),
+            awaits: Awaits::Nothing,
+            must_look: false,
+            seen: self.news,
+        };
         self.spots.insert(self.last_number, spot);
         if matches!(self.line, Line::Down) {
             self.connect_after(Duration::ZERO);
@@ -210,7 +222,7 @@ impl Desk {
             spot.seen = self.news;
             return Some(Woken::Connected);
         }
-        (now >= until).then_some(Woken::Timer)
+        (now >= until || std::mem::take(&mut spot.must_look)).then_some(Woken::Timer)
     }
 
     fn stop_sleeping(&mut self, number: u64) {
@@ -226,7 +238,7 @@ impl Desk {
     }
 
     /// If the connection is there and nobody is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
-    fn hand_on(&mut self) {
+    pub(super) fn hand_on(&mut self) {
         let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
         if is_left && self.marked.is_none() {
             self.marked = self.sleeping.last().copied();
@@ -234,7 +246,7 @@ impl Desk {
         }
     }
 
-    fn wake(&self, number: u64) {
+    pub(super) fn wake(&self, number: u64) {
         if let Some(spot) = self.spots.get(&number) {
             spot.moved.notify_one();
         }
@@ -282,7 +294,7 @@ impl Desk {
             }
             Heard::Nothing => up.conn = Some(conn),
             Heard::Message(text) => {
-                up.hears(now);
+                up.hears();
                 up.conn = Some(conn);
                 self.deliver(&text);
             }
@@ -362,14 +374,14 @@ impl Desk {
 
     /// Subscribed and confirmed. What came on it meanwhile is delivered.
     pub(super) fn install(&mut self, node: usize, channel: &Arc<str>, arrived: Arrived, now: Tick) {
-        let Arrived { conn, first, looks_around } = arrived;
+        let Arrived { conn, first } = arrived;
         if self.is_closed || self.channel.as_ref() != Some(channel) {
             self.after.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
         let place = Place { node, channel: Arc::clone(channel), since: self.generation };
-        self.line = Line::Up(Up::new(place, conn, now, looks_around));
+        self.line = Line::Up(Up::new(place, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.tell_news();
@@ -391,6 +403,9 @@ impl Desk {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
+        // Without a connection nobody looks after their locks.
+        let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
+        self.look(unwatched);
         self.connect_after(if is_left_out { FIRST_PAUSE } else { pause(self.failures) });
     }
 
@@ -484,8 +499,6 @@ pub(crate) struct Arrived {
     pub(crate) conn: Box<dyn Push>,
     /// The first message that came on it.
     pub(crate) first: Vec<u8>,
-    /// There are other nodes, one of which may become the better place.
-    pub(crate) looks_around: bool,
 }
 
 /// Before an attempt that follows on so many bad ones.
