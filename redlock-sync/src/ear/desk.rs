@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::awaits::Awaits;
 use super::ghosts::{Ghost, Ghosts};
-use super::line::{Line, Place, Pulse, Up};
+use super::line::{self, Line, Place, Pulse, Up};
 use super::pushed::Pushed;
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
@@ -34,9 +34,6 @@ const LEAP: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(10);
 /// One that broke earlier than this after it was made does not count as a good one.
 const SHORT_LIFE: Duration = Duration::from_secs(10);
-/// Before the next attempt to connect: at first, and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// After a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Pushes that one wait has not taken. There are one or two: a wait has one entry in the queue, and hints are rare.
@@ -312,7 +309,7 @@ impl Desk {
         self.marked = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
         self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
-        self.connect_after(pause(self.short_lives));
+        self.connect_after(line::pause(self.short_lives));
     }
 
     fn deliver(&mut self, text: &[u8]) {
@@ -406,7 +403,7 @@ impl Desk {
         // Without a connection nobody looks after their locks.
         let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
         self.look(unwatched);
-        self.connect_after(if is_left_out { FIRST_PAUSE } else { pause(self.failures) });
+        self.connect_after(if is_left_out { line::FIRST_PAUSE } else { line::pause(self.failures) });
     }
 
     pub(super) fn gave_up(&mut self) {
@@ -499,12 +496,4 @@ pub(crate) struct Arrived {
     pub(crate) conn: Box<dyn Push>,
     /// The first message that came on it.
     pub(crate) first: Vec<u8>,
-}
-
-/// Before an attempt that follows on so many bad ones.
-fn pause(bad: u32) -> Duration {
-    match bad.checked_sub(1) {
-        None => Duration::ZERO,
-        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE),
-    }
 }

@@ -14,6 +14,9 @@ use crate::node::Push;
 const BEAT: Duration = Duration::from_secs(1);
 /// A beat of which nothing was heard is forgotten.
 const LOST_BEAT: Duration = Duration::from_secs(5);
+/// Before the next attempt to connect: at first, and at most.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A read waits at least this long.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -111,5 +114,13 @@ impl Up {
         if self.pulse == Pulse::Asked || pulse == Pulse::Deaf {
             self.pulse = pulse;
         }
+    }
+}
+
+/// Before an attempt that follows on so many bad ones.
+pub(super) fn pause(bad: u32) -> Duration {
+    match bad.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE),
     }
 }
