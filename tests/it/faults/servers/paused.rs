@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use redlock_tests::Proxy;
+use redlock_tests::{Proxy, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::support::{LEASE, LONG, Rig, SOON, for_each_n};
@@ -104,6 +104,7 @@ fn fault_12_the_holder_is_stopped<K: Kind>() {
         assert!(rig.holding("a", guard.id().as_str()) >= rig.need(), "the new holder's key is left alone");
         guard.extend(LONG).unwrap();
         K::unlock(guard).unwrap();
-        assert!(rig.is_free("a"));
+        // Where the former holder was renewed last, its key may have ended after the new one was set elsewhere: it ends by itself.
+        eventually("all nodes are free", SOON, || rig.is_free("a"));
     });
 }
