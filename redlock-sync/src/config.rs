@@ -42,7 +42,7 @@ pub(crate) const MOST_IN_STREAK: u32 = 256;
 
 /// Longest time for which a release grants a lock: what is lost if the waiter dies just then. The default lease, since a waiter with the
 /// holder's lease need not ask for another one.
-const LONGEST_GRANT: Duration = Duration::from_secs(30);
+pub(crate) const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
 /// The pause at the end of a chain.
 pub(crate) fn pause_after_chain(several: bool, has_strangers: bool) -> Duration {

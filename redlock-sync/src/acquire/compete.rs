@@ -211,12 +211,15 @@ impl<'a> Contender<'a> {
         self.standing.is_haunted |= ballot.ghost || !ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no());
     }
 
-    /// What may be granted to the wait although it is over is given back.
+    /// What may be granted to the wait although it is over is given back: what was granted by now, as soon as the servers answer, and what a late
+    /// attempt brings, when it is pushed.
     fn haunt(&self) {
-        let Some(queued) = self.queued.as_ref().filter(|queued| self.standing.is_haunted && !queued.polls()) else {
-            return;
-        };
+        let Some(queued) = self.queued.as_ref().filter(|_| self.standing.is_haunted) else { return };
         let Some(id) = queued.id.clone() else { return };
+        self.engine.leave_later(self.request, &id);
+        if queued.polls() {
+            return;
+        }
         let (engine, request) = (Arc::downgrade(self.engine), self.request.clone());
         let give_back = move |pushed: Pushed| {
             if let (Some(engine), Some(random)) = (engine.upgrade(), &pushed.random) {

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use self::compete::Contender;
 pub use self::holder::Holder;
 use crate::clock::Tick;
-use crate::config::{CLOSING, Terms};
+use crate::config::{CLOSING, LONGEST_GRANT, Terms};
 use crate::ear::Ear;
 use crate::error::{Error, NodeError};
 use crate::key::Key;
@@ -366,6 +366,20 @@ impl Engine {
             let id = id.clone();
             self.backlog.add(Leftover { primitive, id, wait: None, keep_until: Tick::ZERO, ends, core: None });
         }
+    }
+
+    /// Has a wait that is over leave the queues, and give up what it was granted, until a majority has confirmed that.
+    fn leave_later(&self, request: &Request, wait: &Arc<str>) {
+        self.backlog.add(Leftover {
+            primitive: Arc::clone(&request.primitive),
+            // No token: that of the grant is not known.
+            id: LockId::from_server(&format!("left:{wait}")),
+            wait: Some(Arc::clone(wait)),
+            keep_until: Tick::ZERO,
+            // No grant lasts longer.
+            ends: self.quorum.now().after(LONGEST_GRANT),
+            core: None,
+        });
     }
 
     /// Gives a lock that is held its renewal thread.

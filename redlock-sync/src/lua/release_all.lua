@@ -1,6 +1,6 @@
 -- Gives up many locks in one step, each if its token still holds it; the first who waits is told to try. Nothing is granted: this is for locks
 -- whose release went unconfirmed, and for a client that gives up all it has. The first write is one that a full server (maxmemory) does not
--- refuse.
+-- refuse. What was granted to a wait that is named is given up with it.
 -- KEYS[1] lock, KEYS[2] its queue; then the same two of each further lock
 -- ARGV[1] token of the first lock, ARGV[2] ms to keep its key (0 gives it up now), ARGV[3] its holder's own wait (may be empty); then the
 -- same three of each further lock
@@ -14,7 +14,7 @@ for i = 1, #ARGV / 3 do
   local held = redis.pcall('GET', key)
   if held == false then
     said[i] = -1
-  elseif held ~= token then
+  elseif held ~= token and (wait == '' or string.sub(held, 33) ~= ':granted:' .. wait) then
     said[i] = 0
   else
     if keep ~= '0' then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end

@@ -237,6 +237,7 @@ impl<'a> Batch<'a> {
     fn cut(&mut self, node: usize, broken: Broken, arrived: bool, unanswered: Vec<Due>) -> Cut {
         let why = match broken {
             Broken::TimedOut => "timed out while writing".to_owned(),
+            Broken::Interrupted => "interrupted by a signal".to_owned(),
             Broken::Cut(why) | Broken::Distrusted(why) => why,
         };
         let link = self.cable.links.get_mut(node).and_then(Option::take);
@@ -333,8 +334,10 @@ impl<'a> Batch<'a> {
             let reply = match self.receive(node) {
                 Ok(reply) => reply,
                 Err(broken) => {
-                    let unanswered = std::iter::once(next).chain(due).chain(unknown).collect();
-                    return self.not_read(node, broken, unanswered);
+                    let unanswered: Vec<_> = std::iter::once(next).chain(due).collect();
+                    // One read was made for the first of them, and ended too early.
+                    let owed = unanswered.len() - 1;
+                    return self.not_read(node, broken, unanswered.into_iter().chain(unknown).collect(), owed);
                 }
             };
             if reply::is_noscript(&reply) {
@@ -352,7 +355,10 @@ impl<'a> Batch<'a> {
         };
         loop {
             let left = self.deadline.since(self.wire.clock.now());
-            let reply = link.receive(left)?;
+            let reply = match link.receive(left) {
+                Err(Broken::Interrupted) => continue,
+                reply => reply?,
+            };
             if link.owed == 0 {
                 return Ok(reply);
             }
@@ -360,7 +366,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn not_read(&mut self, node: usize, broken: Broken, unanswered: Vec<Due>) -> Result<Vec<Due>, Cut> {
+    fn not_read(&mut self, node: usize, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
         if !matches!(broken, Broken::TimedOut) {
             return Err(self.cut(node, broken, true, unanswered));
         }
@@ -374,7 +380,7 @@ impl<'a> Batch<'a> {
             host.note(&failure, During::Call);
         }
         // Filed before the threads know: a release finds the late call from then on.
-        self.shelve(node, &unanswered, unanswered.len() - 1);
+        self.shelve(node, &unanswered, owed);
         for due in unanswered {
             self.answer(node, due.rider, Err(failure.clone()));
         }

@@ -70,7 +70,12 @@ fn unfit(facts: &HashMap<String, String>) -> Option<Failure> {
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
-    let answer = link.receive(by.since(clock.now())).map_err(lost)?;
+    let answer = loop {
+        match link.receive(by.since(clock.now())) {
+            Err(Broken::Interrupted) => {}
+            answer => break answer.map_err(lost)?,
+        }
+    };
     match &answer {
         // The one error after which the server closes without having read anything.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
@@ -88,6 +93,7 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
 fn lost(broken: Broken) -> Failure {
     match broken {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
+        Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while connecting"),
         Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, format!("lost while connecting: {why}")),
         // The first write makes TLS.
         Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),

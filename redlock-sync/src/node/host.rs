@@ -362,6 +362,7 @@ impl Host {
 fn failed(error: &redis::RedisError) -> Failure {
     match link::broken(error) {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
+        Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while connecting"),
         Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, why),
         Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
     }

@@ -1,7 +1,9 @@
 //! One connection.
 
-use std::fmt;
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use redis::{Connection, RedisError};
 
@@ -12,6 +14,8 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) enum Broken {
     TimedOut,
+    /// A signal came while a read waited. Nothing is lost, and the connection is as good as before: read again.
+    Interrupted,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
     /// TLS does not come about as the server and the certificates are set up; with a message.
@@ -84,6 +88,9 @@ impl Link {
         let set = self.set_read_timeout(left);
         self.checked(set)?;
         let received = self.wire()?.recv_response();
+        if received.as_ref().is_err_and(is_interrupted) {
+            return Err(Broken::Interrupted);
+        }
         self.checked(received)
     }
 
@@ -118,10 +125,18 @@ fn nearly(part: Duration, full: Duration) -> bool {
     part >= full.saturating_sub(full / 8)
 }
 
+/// A read with a time-out ends when a signal is handled, whatever `SA_RESTART` says.
+pub(super) fn is_interrupted(error: &RedisError) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+    io.is_some_and(|error| error.kind() == io::ErrorKind::Interrupted)
+}
+
 /// What an error of the connection means.
 pub(super) fn broken(error: &RedisError) -> Broken {
     match tls_refusal(error) {
         _ if error.is_timeout() => Broken::TimedOut,
+        _ if is_interrupted(error) => Broken::Interrupted,
         Some(why) => Broken::Distrusted(why),
         None => Broken::Cut(io_text(&error.to_string())),
     }

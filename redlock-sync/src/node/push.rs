@@ -1,10 +1,8 @@
 //! The push connection: it is subscribed to one channel, and whoever has it waits for messages.
 
-use std::error::Error;
+use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use redis::Connection;
 
@@ -37,6 +35,7 @@ fn connect(host: &Host) -> Result<Link, Failure> {
 fn lost(broken: &Broken) -> Failure {
     match broken {
         Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while subscribing"),
+        Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while subscribing"),
         Broken::Cut(why) | Broken::Distrusted(why) => {
             Failure::unsent(Trouble::Unreachable, format!("lost while subscribing: {why}"))
         }
@@ -63,22 +62,15 @@ impl Push for RedisPush {
         }
         match ManuallyDrop::new(self.0.as_pubsub()).get_message() {
             Ok(message) => Heard::Message(message.get_payload_bytes().to_vec()),
-            Err(error) if error.is_timeout() || is_interrupted(&error) => Heard::Nothing,
+            Err(error) if error.is_timeout() || link::is_interrupted(&error) => Heard::Nothing,
             Err(error) => gone(&error),
         }
     }
 }
 
-/// A read with a time-out ends with every signal that this thread handles.
-fn is_interrupted(error: &redis::RedisError) -> bool {
-    let cause = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
-    let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
-    io.is_some_and(|error| error.kind() == io::ErrorKind::Interrupted)
-}
-
 fn gone(error: &redis::RedisError) -> Heard {
     Heard::Broken(match link::broken(error) {
-        Broken::TimedOut => "timed out".into(),
+        Broken::TimedOut | Broken::Interrupted => "timed out".into(),
         Broken::Cut(why) | Broken::Distrusted(why) => why,
     })
 }
