@@ -58,6 +58,8 @@ struct Cut {
     why: String,
     /// The server has some of it, or may have.
     arrived: bool,
+    /// By a signal, which says nothing of the server.
+    is_signal: bool,
     unanswered: Vec<Due>,
 }
 
@@ -215,7 +217,12 @@ impl<'a> Batch<'a> {
     /// One packet to one node. A round that its thread has left by now is skipped: nothing is sent for a thread that has gone.
     fn write(&mut self, stop: &Stop) -> Result<Vec<Due>, Cut> {
         let (Some(host), Some(Some(link))) = (self.host(stop.node), self.cable.links.get_mut(stop.node)) else {
-            return Err(Cut { why: "connection is gone".into(), arrived: false, unanswered: Vec::new() });
+            return Err(Cut {
+                why: "connection is gone".into(),
+                arrived: false,
+                is_signal: false,
+                unanswered: Vec::new(),
+            });
         };
         let permissions = host.permissions();
         let (mut packet, mut due) = (Vec::new(), Vec::with_capacity(stop.riders.len()));
@@ -244,7 +251,7 @@ impl<'a> Batch<'a> {
         if let (Some(host), Some(mut link)) = (self.host(node), link) {
             host.put_out_of_use(&mut link);
         }
-        Cut { why, arrived, unanswered }
+        Cut { why, arrived, is_signal: false, unanswered }
     }
 
     /// Reads the replies of one node. What broke off is sent once more, on another connection.
@@ -253,14 +260,20 @@ impl<'a> Batch<'a> {
             Ok(()) => return self.put_back(node),
             Err(cut) => cut,
         };
-        let again = self.send_again(node, &cut).and_then(|due| self.read_all(node, due));
+        let mut again = self.send_again(node, &cut).and_then(|due| self.read_all(node, due));
+        while let Err(Cut { is_signal: true, .. }) = &again
+            && self.wire.clock.now() < self.deadline
+            && let Err(signal) = again
+        {
+            again = self.send_again(node, &signal).and_then(|due| self.read_all(node, due));
+        }
         match again {
             Ok(()) => self.put_back(node),
             Err(second) => {
                 let executed = if cut.arrived || second.arrived { Executed::Maybe } else { Executed::No };
                 let why = if cut.why == second.why { cut.why } else { format!("{}, then {}", cut.why, second.why) };
                 let failure = Failure::new(Trouble::Unreachable, executed, why);
-                if let Some(host) = self.host(node) {
+                if let Some(host) = self.host(node).filter(|_| !second.is_signal) {
                     host.note(&failure, During::Call);
                 }
                 for due in second.unanswered {
@@ -355,10 +368,7 @@ impl<'a> Batch<'a> {
         };
         loop {
             let left = self.deadline.since(self.wire.clock.now());
-            let reply = match link.receive(left) {
-                Err(Broken::Interrupted) => continue,
-                reply => reply?,
-            };
+            let reply = link.receive(left)?;
             if link.owed == 0 {
                 return Ok(reply);
             }
@@ -367,6 +377,11 @@ impl<'a> Batch<'a> {
     }
 
     fn not_read(&mut self, node: usize, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
+        if matches!(broken, Broken::Interrupted) {
+            // As after a break, but the other connections are good.
+            self.seat(node, None);
+            return Err(Cut { why: "interrupted by a signal".into(), arrived: true, is_signal: true, unanswered });
+        }
         if !matches!(broken, Broken::TimedOut) {
             return Err(self.cut(node, broken, true, unanswered));
         }

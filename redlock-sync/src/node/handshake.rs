@@ -70,12 +70,7 @@ fn unfit(facts: &HashMap<String, String>) -> Option<Failure> {
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
-    let answer = loop {
-        match link.receive(by.since(clock.now())) {
-            Err(Broken::Interrupted) => {}
-            answer => break answer.map_err(lost)?,
-        }
-    };
+    let answer = link.receive(by.since(clock.now())).map_err(lost)?;
     match &answer {
         // The one error after which the server closes without having read anything.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {

@@ -270,8 +270,7 @@ impl Entry {
             match self.wire.recv_response() {
                 Ok(_) if self.owed == 0 => return None,
                 Ok(_) => {}
-                Err(e) if super::link::is_interrupted(&e) => self.owed += 1,
-                Err(e) if e.is_timeout() => {
+                Err(e) if e.is_timeout() || super::link::is_interrupted(&e) => {
                     self.pause = self.pause.saturating_mul(2).min(LAST_POLL);
                     self.next_poll = clock.now().after(self.pause);
                     return Some(self);

@@ -14,7 +14,7 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) enum Broken {
     TimedOut,
-    /// A signal came while a read waited. Nothing is lost, and the connection is as good as before: read again.
+    /// A signal came while a read waited. The crate will skip the reply when it comes, so this connection brings it no more.
     Interrupted,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
@@ -88,9 +88,6 @@ impl Link {
         let set = self.set_read_timeout(left);
         self.checked(set)?;
         let received = self.wire()?.recv_response();
-        if received.as_ref().is_err_and(is_interrupted) {
-            return Err(Broken::Interrupted);
-        }
         self.checked(received)
     }
 
