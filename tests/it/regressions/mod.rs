@@ -8,11 +8,13 @@
 //! 6. `own`: a thread that wants what it holds itself.
 //! 7. `handlers`: what a handler of a loss may use.
 //! 8. `logs`: what is logged, and how often.
+//! 9. `left`: a wait that ends while its calls do not get through.
 
 mod fences;
 mod forks;
 mod grants;
 mod handlers;
+mod left;
 mod logs;
 mod names;
 mod own;

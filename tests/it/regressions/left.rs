@@ -1,0 +1,36 @@
+//! A wait ends while its own calls do not get through, and is granted the lock just then.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::Redlock;
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+const KEY: &str = "order:42";
+const SOON: Duration = Duration::from_secs(20);
+
+/// Nobody else waits in its client, so nobody reads what is pushed: the wait leaves the queue, and gives back the grant, when the server answers.
+#[test]
+fn what_a_wait_was_granted_when_it_ended_is_given_back() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let held = Redlock::open(server.url()).unwrap().mutex(KEY).lock().unwrap();
+    let locks = Redlock::open(proxy.url()).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_millis(600)).map(drop));
+        let queued = || server.ask::<i64>(cmd("ZCARD").arg("{order:42}:queue")) == 1;
+        eventually("it waits", SOON, queued);
+        let last = proxy.on_each("acquire", Act::Hold);
+        let leave = proxy.on_each("release", Act::Hold);
+        eventually("its last attempt is on its way", SOON, || last.hits() > 0);
+        held.unlock().unwrap();
+        assert!(waiter.join().unwrap().unwrap_err().is_unavailable());
+        drop((last, leave));
+        proxy.heal();
+    });
+    let start = Instant::now();
+    let guard = Redlock::open(server.url()).unwrap().mutex(KEY).try_lock_for(SOON).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10), "after {:?}", start.elapsed());
+    guard.unlock().unwrap();
+}
