@@ -4,7 +4,7 @@
 //! `turns.rs`: programs of this and other libraries that poll a lock which clients of ours pass on.
 
 mod python;
-// Fails with the library as it is: `mod turns;` follows with the one that leaves other programs their turn.
+mod turns;
 
 use std::fs;
 use std::process::{Command, Stdio};
