@@ -151,7 +151,7 @@ impl Redlock {
     /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
     /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. The rest
-    /// is waiting for threads that wait for a lock: a few milliseconds, or up to five seconds with a server that hangs.
+    /// is waiting for threads that wait for a lock: a few milliseconds, or up to a second and a node timeout with a server that hangs.
     ///
     /// A default client that was closed stays the default client, and can be replaced: [`set_default`](Redlock::set_default).
     ///

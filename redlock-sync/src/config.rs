@@ -26,8 +26,15 @@ pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const BREATHER: Duration = Duration::from_millis(10);
 /// For how long a client remembers that a program of another library had the lock.
 pub(crate) const STRANGERS_REMEMBERED: Duration = Duration::from_secs(60);
-/// Longest uninterrupted wait for a push. A holder that pushes nothing, since it died, is noticed after this at the latest.
-pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// A wait whose lock may end within this time looks at that very moment; the others leave it to their client, which looks after all of its locks
+/// once a second.
+pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
+/// Longest uninterrupted wait for a push.
+pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
+/// For how long a queue outlives the last attempt that entered it. Entries of clients that are gone do no harm.
+pub(crate) const QUEUE_LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// How long the end of a client waits for its threads.
+pub(crate) const CLOSING: Duration = Duration::from_secs(5);
 /// How long threads of this process pass a lock on among themselves before they look whether others wait.
 pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
 /// And how many of them.

@@ -136,7 +136,7 @@
 //! nothing else. The URL names the user and the password: `redis://locks:secret@host/`.
 //!
 //! ```text
-//! ACL SETUSER locks on >secret ~order:* ~{order:*}:* &redlock-sync:* +eval +evalsha +set +get +del +exists +pexpire +pttl +time +zadd +zrem +zcard +zrange +zrevrange +zpopmin +zremrangebyrank +publish +subscribe +info +select
+//! ACL SETUSER locks on >secret ~order:* ~{order:*}:* &redlock-sync:* +eval +evalsha +set +get +mget +del +exists +pexpire +pttl +time +zadd +zrem +zcard +zrange +zrevrange +zpopmin +zremrangebyrank +publish +subscribe +info +select
 //! ```
 //!
 //! - `~order:*` matches the keys of the locks, and `~{order:*}:*` the keys beside them, such as `{order:42}:fence` and `{order:42}:queue`. If a name has

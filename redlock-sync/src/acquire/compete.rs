@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::queued::{Queued, Standing};
 use super::{Engine, Refusal, Request, Try, Wait};
 use crate::clock::Tick;
-use crate::config::{LONG_PAUSE, LONGEST_NAP, RENEW_DIVISOR, drift, jittered};
-use crate::ear::{Pushed, Woken};
+use crate::config::{LONG_PAUSE, LONGEST_NAP, RENEW_DIVISOR, SHORT_NAP, drift, jittered};
+use crate::ear::{Awaits, Pushed, Woken};
 use crate::error::Error;
 use crate::lease::{Core, Lease, Origin, granting};
 use crate::node::Lane;
@@ -46,6 +46,8 @@ pub(super) struct Contender<'a> {
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the attempt with it may not get through.
     ticket: Option<LockId>,
     chain: Chain,
+    /// It has slept, or sleeps, until the holder's lease should have ended; if the holder has renewed it, that is not worth another look.
+    has_looked: bool,
     unavailable_since: Option<Tick>,
 }
 
@@ -67,6 +69,7 @@ impl<'a> Contender<'a> {
             standing: Standing::new(),
             ticket: None,
             chain: Chain { began: None, pauses },
+            has_looked: false,
             unavailable_since: None,
         }
     }
@@ -243,7 +246,7 @@ impl<'a> Contender<'a> {
     }
 
     /// How long to wait for a push.
-    fn nap(&self, refusal: &Refusal) -> Duration {
+    fn nap(&mut self, refusal: &Refusal) -> Duration {
         let (quorum, retry) = (&self.engine.quorum, &self.request.terms.retry);
         let polls = || {
             let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + NAP_SLACK);
@@ -259,16 +262,21 @@ impl<'a> Contender<'a> {
         }
         let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(jittered(LONGEST_NAP));
         match node {
+            Some(_) if quorum.len() == 1 && self.has_looked && nap > SHORT_NAP => jittered(LONGEST_NAP),
             None => nap.min(jittered(LONGEST_POLL)),
             Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
             }
-            Some(_) => nap,
+            Some(_) => {
+                self.has_looked = true;
+                nap
+            }
         }
     }
 
     fn sleep(&mut self, refusal: &Refusal, end: Tick) -> Outcome {
         let (engine, mut end, mut looks) = (self.engine, end.min(self.until), false);
+        self.await_also(refusal);
         loop {
             let Some(queued) = &self.queued else { return Outcome::Up };
             let now = engine.quorum.now();
@@ -284,7 +292,6 @@ impl<'a> Contender<'a> {
                         return self.open(refusal, random, &pushed);
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
-                    // After a long minimum hold the queue would have forgotten the wait.
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
                     // After a pause begins another chain.
                     looks = pushed.pauses > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
@@ -292,6 +299,16 @@ impl<'a> Contender<'a> {
                 }
             }
         }
+    }
+
+    /// What ends the sleep besides a push and the timer.
+    fn await_also(&self, refusal: &Refusal) {
+        let Some(queued) = &self.queued else { return };
+        queued.ear.await_also(match &queued.id {
+            _ if refusal.error.is_unavailable() => Awaits::Servers,
+            Some(id) if queued.node().is_some() => Awaits::Lock(Arc::clone(self.request.key.name()), Arc::clone(id)),
+            _ => Awaits::Nothing,
+        });
     }
 
     /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use self::compete::Contender;
 pub use self::holder::Holder;
 use crate::clock::Tick;
-use crate::config::{LONGEST_NAP, Terms};
+use crate::config::{CLOSING, Terms};
 use crate::ear::Ear;
 use crate::error::{Error, NodeError};
 use crate::key::Key;
@@ -396,7 +396,7 @@ impl Engine {
         }
         self.lines.close();
         self.ear.close();
-        let by = self.quorum.now().after(LONGEST_NAP);
+        let by = self.quorum.now().after(CLOSING);
         let given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
         // Again and again: a thread may have looked before the client was closed and start to wait only now.
         while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {

@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::config::LONGEST_NAP;
+use crate::config::QUEUE_LIFETIME;
 use crate::ear::{self, Ear};
 use crate::error::Error;
 use crate::primitive::Entry;
 use crate::quorum::{Ballot, Place, Vote};
 use crate::token::random_part;
-
-/// How much longer than its longest nap a wait keeps the queue alive.
-const SLACK: Duration = Duration::from_secs(1);
 
 /// A wait for other processes.
 #[derive(Debug)]
@@ -51,7 +48,7 @@ impl Queued {
 
     /// What an attempt says of the wait.
     pub(super) fn entry(id: &str, is_last: bool) -> Entry<'_> {
-        Entry { id, stays: if is_last { Duration::ZERO } else { LONGEST_NAP + SLACK } }
+        Entry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME } }
     }
 
     /// The node where its client listens.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Ear;
+use super::awaits::Watched;
 use super::desk::{Arrived, Errand};
 use super::line::{Place, Pulse};
 use crate::node::{Failure, Heard, Node, Trouble, Value};
@@ -15,6 +16,10 @@ use crate::token;
 
 /// Published to see whether it arrives.
 const BEAT: &str = "0";
+/// Published to wake the thread that reads.
+pub(super) const LOOK: &str = "look";
+/// Locks that are looked after in one call.
+const MOST_WATCHED: usize = 1000;
 
 /// Why nothing is heard. Each is told once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +57,7 @@ impl Ear {
             // Clients that lost the same server do not come back to it in step.
             Errand::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
             Errand::Rest(pause) => *pause,
-            Errand::Beat(_) => Duration::ZERO,
+            Errand::Beat(_) | Errand::Wake(_) => Duration::ZERO,
         };
         let job = Job { ear: self.this.clone(), errand: Some(errand) };
         self.quorum.nodes.background().after(pause, move || job.run());
@@ -82,13 +87,10 @@ impl Ear {
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;
         let place = Place { node, channel: Arc::clone(&channel), since: 0 };
-        let receivers = self.publish(&place, BEAT).map_err(|failure| not_published(member, &failure))?;
+        let receivers = self.publish(&place, BEAT, &[]).map_err(|failure| not_published(member, &failure))?;
         let patience = if receivers > 0 { timeout } else { Duration::ZERO };
         match conn.receive(patience) {
-            Heard::Message(first) if receivers > 0 => {
-                let looks_around = self.quorum.len() > 1;
-                Ok(Listening { node, channel, arrived: Arrived { conn, first, looks_around } })
-            }
+            Heard::Message(first) if receivers > 0 => Ok(Listening { node, channel, arrived: Arrived { conn, first } }),
             Heard::Message(_) | Heard::Nothing if receivers == 0 => {
                 Err(Deaf::Refused(Cause::Lost, member.address().to_owned()))
             }
@@ -106,12 +108,24 @@ impl Ear {
         Ok(channel)
     }
 
-    /// The number of connections that receive it.
-    pub(super) fn publish(&self, place: &Place, text: &str) -> Result<u64, Failure> {
-        let args = [Arg::Text(&place.channel), Arg::Text(text)];
-        let call = Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &[], &args);
-        let reply = self.quorum.ask_one(place.node, &call, self.quorum.round_deadline())?;
-        Ok(if let Value::Int(receivers) = reply { u64::try_from(receivers).unwrap_or(0) } else { 0 })
+    /// The number of connections that receive it. On the way these locks are looked after.
+    pub(super) fn publish(&self, place: &Place, text: &str, watched: &[Watched]) -> Result<u64, Failure> {
+        let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
+        let mut args = vec![Arg::Text(&place.channel), Arg::Text(text)];
+        args.extend(watched.iter().map(|watched| Arg::Text(&watched.id)));
+        let call = Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args);
+        let number = |value: &Value| if let Value::Int(n) = value { u64::try_from(*n).unwrap_or(0) } else { 0 };
+        Ok(match self.quorum.ask_one(place.node, &call, self.quorum.round_deadline())? {
+            Value::List(said) => {
+                let due =
+                    said.iter().skip(1).filter_map(|i| watched.get(usize::try_from(number(i)).ok()?.checked_sub(1)?));
+                if self.turns.look(due.map(|watched| watched.number).collect()) {
+                    drop(self.publish(place, LOOK, &[]));
+                }
+                said.first().map_or(0, number)
+            }
+            receivers => number(&receivers),
+        })
     }
 
     fn beat(&self, place: &Place) {
@@ -125,13 +139,21 @@ impl Ear {
     }
 
     fn pulse(&self, place: &Place) -> Pulse {
-        match self.publish(place, BEAT) {
+        let watched = self.turns.watched();
+        let (first, rest) = watched.split_at(watched.len().min(MOST_WATCHED));
+        let pulse = match self.publish(place, BEAT, first) {
             Ok(0) => Pulse::Deaf,
             Ok(_) => Pulse::Sent(self.quorum.now()),
             // The attempt to subscribe anew will say what is missing.
             Err(failure) if is_refusal(&failure) => Pulse::Deaf,
             Err(_) => Pulse::Quiet,
+        };
+        for more in rest.chunks(MOST_WATCHED) {
+            if matches!(pulse, Pulse::Sent(_)) {
+                drop(self.publish(place, BEAT, more));
+            }
         }
+        pulse
     }
 
     fn warn(&self, cause: Cause, why: &str) {
@@ -189,6 +211,7 @@ impl Job {
         match &self.errand {
             Some(Errand::Connect(_)) => ear.attempt(),
             Some(Errand::Beat(place)) => ear.beat(place),
+            Some(Errand::Wake(place)) => drop(ear.publish(place, LOOK, &[])),
             Some(Errand::Rest(_)) => ear.turns.rest(),
             None => {}
         }

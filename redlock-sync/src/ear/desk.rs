@@ -17,8 +17,9 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::awaits::Awaits;
 use super::ghosts::{Ghost, Ghosts};
-use super::line::{Line, Place, Pulse, Up};
+use super::line::{self, Line, Place, Pulse, Up};
 use super::pushed::Pushed;
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
@@ -33,9 +34,6 @@ const LEAP: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(10);
 /// One that broke earlier than this after it was made does not count as a good one.
 const SHORT_LIFE: Duration = Duration::from_secs(10);
-/// Before the next attempt to connect: at first, and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// After a refusal.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Pushes that one wait has not taken. There are one or two: a wait has one entry in the queue, and hints are rare.
@@ -58,6 +56,8 @@ pub(crate) enum Errand {
     Connect(Duration),
     /// Publish a beat on the channel there.
     Beat(Place),
+    /// Wake the thread that reads there.
+    Wake(Place),
     /// After this pause: see whether the connection is still needed.
     Rest(Duration),
 }
@@ -85,18 +85,21 @@ pub(super) enum Step {
     Nap(Arc<Condvar>, Duration),
 }
 
-struct Spot {
+pub(super) struct Spot {
     moved: Arc<Condvar>,
     kept: VecDeque<Pushed>,
+    pub(super) awaits: Awaits,
+    /// What it awaits has come.
+    pub(super) must_look: bool,
     /// The news it knows of.
     seen: u64,
 }
 
 pub(super) struct Desk {
     last_number: u64,
-    spots: HashMap<u64, Spot>,
+    pub(super) spots: HashMap<u64, Spot>,
     /// Those that sleep and have nothing to wake for yet.
-    sleeping: BTreeSet<u64>,
+    pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read.
     marked: Option<u64>,
     pub(super) line: Line,
@@ -148,7 +151,13 @@ impl Desk {
 
     pub(super) fn begin(&mut self) -> u64 {
         self.last_number += 1;
-        let spot = Spot { moved: Arc::new(Condvar::new()), kept: VecDeque::new(), seen: self.news };
+        let spot = Spot {
+            moved: Arc::new(Condvar::new()),
+            kept: VecDeque::new(),
+            awaits: Awaits::Nothing,
+            must_look: false,
+            seen: self.news,
+        };
         self.spots.insert(self.last_number, spot);
         if matches!(self.line, Line::Down) {
             self.connect_after(Duration::ZERO);
@@ -210,7 +219,7 @@ impl Desk {
             spot.seen = self.news;
             return Some(Woken::Connected);
         }
-        (now >= until).then_some(Woken::Timer)
+        (now >= until || std::mem::take(&mut spot.must_look)).then_some(Woken::Timer)
     }
 
     fn stop_sleeping(&mut self, number: u64) {
@@ -226,7 +235,7 @@ impl Desk {
     }
 
     /// If the connection is there and nobody is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
-    fn hand_on(&mut self) {
+    pub(super) fn hand_on(&mut self) {
         let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
         if is_left && self.marked.is_none() {
             self.marked = self.sleeping.last().copied();
@@ -234,7 +243,7 @@ impl Desk {
         }
     }
 
-    fn wake(&self, number: u64) {
+    pub(super) fn wake(&self, number: u64) {
         if let Some(spot) = self.spots.get(&number) {
             spot.moved.notify_one();
         }
@@ -282,7 +291,7 @@ impl Desk {
             }
             Heard::Nothing => up.conn = Some(conn),
             Heard::Message(text) => {
-                up.hears(now);
+                up.hears();
                 up.conn = Some(conn);
                 self.deliver(&text);
             }
@@ -300,7 +309,7 @@ impl Desk {
         self.marked = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
         self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
-        self.connect_after(pause(self.short_lives));
+        self.connect_after(line::pause(self.short_lives));
     }
 
     fn deliver(&mut self, text: &[u8]) {
@@ -362,14 +371,14 @@ impl Desk {
 
     /// Subscribed and confirmed. What came on it meanwhile is delivered.
     pub(super) fn install(&mut self, node: usize, channel: &Arc<str>, arrived: Arrived, now: Tick) {
-        let Arrived { conn, first, looks_around } = arrived;
+        let Arrived { conn, first } = arrived;
         if self.is_closed || self.channel.as_ref() != Some(channel) {
             self.after.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
         let place = Place { node, channel: Arc::clone(channel), since: self.generation };
-        self.line = Line::Up(Up::new(place, conn, now, looks_around));
+        self.line = Line::Up(Up::new(place, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.tell_news();
@@ -391,7 +400,10 @@ impl Desk {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
-        self.connect_after(if is_left_out { FIRST_PAUSE } else { pause(self.failures) });
+        // Without a connection nobody looks after their locks.
+        let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
+        self.look(unwatched);
+        self.connect_after(if is_left_out { line::FIRST_PAUSE } else { line::pause(self.failures) });
     }
 
     pub(super) fn gave_up(&mut self) {
@@ -484,14 +496,4 @@ pub(crate) struct Arrived {
     pub(crate) conn: Box<dyn Push>,
     /// The first message that came on it.
     pub(crate) first: Vec<u8>,
-    /// There are other nodes, one of which may become the better place.
-    pub(crate) looks_around: bool,
-}
-
-/// Before an attempt that follows on so many bad ones.
-fn pause(bad: u32) -> Duration {
-    match bad.checked_sub(1) {
-        None => Duration::ZERO,
-        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE),
-    }
 }

@@ -1,6 +1,6 @@
 //! How the push connection is, and whether it is still alive.
 //!
-//! A reset is noticed at once. A silent break is noticed by the **beat**: after a second without a message one is published on the own channel. If no
+//! A reset is noticed at once. A silent break is noticed by the **beat**: each second one is published on the own channel. If no
 //! connection receives it, or it does not arrive within a node timeout after the server has sent it, the connection is of no more use. If the call
 //! itself gets no answer, the server or the client has other troubles, which a new push connection would not end: the next beat is a second later.
 
@@ -10,10 +10,13 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::node::Push;
 
-/// A connection that was silent for so long is asked for a beat.
+/// So long after the last beat another one is asked for.
 const BEAT: Duration = Duration::from_secs(1);
 /// A beat of which nothing was heard is forgotten.
 const LOST_BEAT: Duration = Duration::from_secs(5);
+/// Before the next attempt to connect: at first, and at most.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A read waits at least this long.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -59,28 +62,16 @@ pub(super) struct Up {
     pub(super) conn: Option<Box<dyn Push>>,
     /// When it was made.
     pub(super) since: Tick,
-    /// When the last message came.
-    heard: Tick,
     /// When the read under way, or the last one, began.
     pub(super) reads_since: Tick,
     /// When the last beat was asked for.
     asked: Tick,
     pulse: Pulse,
-    looks_around: bool,
 }
 
 impl Up {
-    pub(super) fn new(place: Place, conn: Box<dyn Push>, now: Tick, looks_around: bool) -> Up {
-        Up {
-            place,
-            conn: Some(conn),
-            since: now,
-            heard: now,
-            reads_since: now,
-            asked: now,
-            pulse: Pulse::Quiet,
-            looks_around,
-        }
+    pub(super) fn new(place: Place, conn: Box<dyn Push>, now: Tick) -> Up {
+        Up { place, conn: Some(conn), since: now, reads_since: now, asked: now, pulse: Pulse::Quiet }
     }
 
     pub(super) fn is_deaf(&self) -> bool {
@@ -98,8 +89,7 @@ impl Up {
     }
 
     fn beat(&mut self, now: Tick, timeout: Duration) -> (bool, Duration) {
-        let last = if self.looks_around { self.asked } else { self.asked.max(self.heard) };
-        let left = BEAT.saturating_sub(now.since(last));
+        let left = BEAT.saturating_sub(now.since(self.asked));
         if !left.is_zero() {
             return (false, left);
         }
@@ -108,8 +98,7 @@ impl Up {
     }
 
     /// A read brought a message.
-    pub(super) fn hears(&mut self, now: Tick) {
-        self.heard = now;
+    pub(super) fn hears(&mut self) {
         if !self.is_deaf() {
             self.pulse = Pulse::Quiet;
         }
@@ -125,5 +114,13 @@ impl Up {
         if self.pulse == Pulse::Asked || pulse == Pulse::Deaf {
             self.pulse = pulse;
         }
+    }
+}
+
+/// Before an attempt that follows on so many bad ones.
+pub(super) fn pause(bad: u32) -> Duration {
+    match bad.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(16)).min(LONGEST_PAUSE),
     }
 }

@@ -8,11 +8,13 @@
 //! 2. `line.rs`: how the connection is, and the beat that tells whether it is alive.
 //! 3. `ghosts.rs`: waits that are over, and may still have an entry in a queue.
 //! 4. `desk.rs`: who waits and who reads: all that is under one lock, with what holds there.
-//! 5. `turns.rs`: that lock, and the loop of a thread that waits.
-//! 6. `connect.rs`: subscribing, in the background.
+//! 5. `awaits.rs`: what else ends a sleep.
+//! 6. `turns.rs`: that lock, and the loop of a thread that waits.
+//! 7. `connect.rs`: subscribing, in the background.
 //!
-//! `tests/models` runs the first five under a scheduler that tries many orders of threads.
+//! `tests/models` runs the first six under a scheduler that tries many orders of threads.
 
+mod awaits;
 mod connect;
 mod desk;
 mod ghosts;
@@ -26,11 +28,12 @@ mod turns;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use self::connect::Warnings;
+pub(crate) use self::awaits::Awaits;
+use self::connect::{LOOK, Warnings};
+use self::desk::Errand;
 pub(crate) use self::desk::Woken;
 pub(crate) use self::ghosts::Ghost;
 pub(crate) use self::line::Place;
-#[allow(unused_imports, reason = "until waits are published grants")]
 pub(crate) use self::pushed::Pushed;
 use self::turns::Turns;
 use crate::clock::Tick;
@@ -46,7 +49,8 @@ pub(crate) struct Ear {
 
 impl Ear {
     pub(crate) fn new(quorum: Arc<Quorum>) -> Arc<Ear> {
-        Arc::new_cyclic(|this: &Weak<Ear>| {
+        let nodes = Arc::clone(&quorum);
+        let ear = Arc::new_cyclic(|this: &Weak<Ear>| {
             let errands = Box::new({
                 let this = this.clone();
                 move |errand| {
@@ -57,7 +61,16 @@ impl Ear {
             });
             let turns = Turns::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, errands);
             Ear { quorum, turns, warnings: Warnings::default(), this: this.clone() }
-        })
+        });
+        let this = Arc::downgrade(&ear);
+        nodes.nodes.on_return(Box::new(move || {
+            if let Some(ear) = this.upgrade()
+                && let Some(place) = ear.turns.servers_are_back()
+            {
+                ear.run(Errand::Wake(place));
+            }
+        }));
+        ear
     }
 
     /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.
@@ -74,7 +87,7 @@ impl Ear {
     /// second.
     pub(crate) fn close(&self) {
         if let Some(place) = self.turns.close() {
-            drop(self.publish(&place, "closed"));
+            drop(self.publish(&place, LOOK, &[]));
         }
     }
 
@@ -106,6 +119,11 @@ impl Wait {
     /// [`place`](Wait::place) yet. Pushes that came since the last sleep are returned first.
     pub(crate) fn sleep(&self, until: Tick) -> Woken {
         self.ear.turns.sleep(self.number, until)
+    }
+
+    /// What else ends the sleeps of this wait from now on.
+    pub(crate) fn await_also(&self, awaits: Awaits) {
+        self.ear.turns.await_also(self.number, awaits);
     }
 
     /// Takes a push that came, without waiting.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::awaits::{Awaits, Watched};
 use super::desk::{After, Arrived, Desk, Errand, Step, Woken};
 use super::ghosts::Ghost;
 use super::line::{Place, Pulse};
@@ -113,6 +114,22 @@ impl Turns {
 
     pub(crate) fn rest(&self) {
         self.with(Desk::rest);
+    }
+
+    pub(crate) fn await_also(&self, number: u64, awaits: Awaits) {
+        self.with(|desk, _| desk.await_also(number, awaits));
+    }
+
+    pub(crate) fn watched(&self) -> Vec<Watched> {
+        self.with(|desk, _| desk.watched())
+    }
+
+    pub(crate) fn look(&self, numbers: Vec<u64>) -> bool {
+        self.with(|desk, _| desk.look(numbers))
+    }
+
+    pub(crate) fn servers_are_back(&self) -> Option<Place> {
+        self.with(|desk, _| desk.servers_are_back())
     }
 
     /// Sleeps until then, or until something is there for this wait. Reads meanwhile, if no other thread does.

@@ -22,6 +22,7 @@ if ARGV[#ARGV] == 'check' then
   -- None of these changes anything if it is run: it only reads, or its arguments are refused after the permissions have been checked.
   need('SET', KEYS[1], '', 'NX', 'XX')
   need('GET', KEYS[3])
+  need('MGET', KEYS[1])
   need('PEXPIRE', KEYS[3], 'never')
   need('PTTL', KEYS[1])
   need('EXISTS', KEYS[2])

@@ -1,4 +1,13 @@
--- Publishes on a channel: to see that a subscription is there, or to wake the thread that listens.
--- ARGV[1] channel, ARGV[2] text
--- replies the number of connections that receive it
-return redis.call('PUBLISH', ARGV[1], ARGV[2])
+-- Publishes on a channel: to see that a subscription is there, or to wake the thread that listens. On the way it looks after locks for which
+-- threads of this client wait.
+-- KEYS[1] and more: such locks, if any
+-- ARGV[1] channel, ARGV[2] text, ARGV[3] and more: the wait for each of these locks
+-- replies the number of connections that receive the text; with locks, a list of that number and of the places of the locks that are free or were
+--         granted to that very wait
+local receivers = redis.call('PUBLISH', ARGV[1], ARGV[2])
+if #KEYS == 0 then return receivers end
+local reply = {receivers}
+for i, held in ipairs(redis.call('MGET', unpack(KEYS))) do
+  if not held or string.sub(held, 33) == ':granted:' .. ARGV[i + 2] then reply[#reply + 1] = i end
+end
+return reply

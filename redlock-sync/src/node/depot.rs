@@ -73,6 +73,7 @@ impl<L, R> Op<L, R> {
         let (told, is_over) = f(&mut state.record);
         if is_over {
             state.turn = Turn::Over;
+            drop(state);
             self.moved.notify_one();
         }
         Some(told)
@@ -93,14 +94,13 @@ impl<L, R> Op<L, R> {
         is_queued
     }
 
-    /// Gives its thread a line to lead with; gives the line back if the thread has left.
+    /// Gives its thread a line to lead with, and leaves it to the caller to wake it; gives the line back if the thread has left.
     fn give(&self, line: L) -> Option<L> {
         let mut state = self.state.lock();
         if !matches!(state.turn, Turn::Queued) {
             return Some(line);
         }
         state.turn = Turn::Leads(line);
-        self.moved.notify_one();
         None
     }
 }
@@ -202,7 +202,12 @@ impl<L, R> Depot<L, R> {
         }
         while let Some(op) = queues.next_leader(self.most_ordinary) {
             match op.give(line) {
-                None => return queues.count_leader(op.is_urgent),
+                None => {
+                    queues.count_leader(op.is_urgent);
+                    drop(queues);
+                    op.moved.notify_one();
+                    return;
+                }
                 Some(back) => line = back,
             }
         }

@@ -41,13 +41,14 @@ impl Breaker {
         !std::mem::replace(&mut state.probing, true)
     }
 
-    /// Closes: the node answered.
-    pub(super) fn recover(&self) {
-        if self.open.load(Ordering::Acquire) {
-            let mut state = self.state.lock();
-            state.outage = None;
-            self.open.store(false, Ordering::Release);
+    /// Closes: the node answered. True if it was open.
+    pub(super) fn recover(&self) -> bool {
+        if !self.open.load(Ordering::Acquire) {
+            return false;
         }
+        let mut state = self.state.lock();
+        self.open.store(false, Ordering::Release);
+        state.outage.take().is_some()
     }
 
     /// True if the probe is needed no more; then the next failure starts a new one.

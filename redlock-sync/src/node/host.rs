@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -19,6 +19,9 @@ use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, Value, handshak
 use crate::clock::{Clock, Tick};
 use crate::script::{Call, Purpose};
 
+/// Told when a node that was left out answers again. Must not wait.
+pub(super) type Returns = OnceLock<Box<dyn Fn() + Send + Sync>>;
+
 /// One server as a member of a client.
 pub(super) struct Host {
     /// Its place in the roster.
@@ -29,6 +32,7 @@ pub(super) struct Host {
     pub(super) roster: Arc<Roster>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
+    returns: Arc<Returns>,
     condition: Condition,
     resolver: Option<Resolver>,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead.
@@ -61,6 +65,7 @@ impl Host {
         clock: Arc<dyn Clock>,
         roster: Arc<Roster>,
         background: Background,
+        returns: Arc<Returns>,
     ) -> Arc<Host> {
         let resolver = match url.info().addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -76,6 +81,7 @@ impl Host {
             roster,
             background,
             breaker: Breaker::default(),
+            returns,
             condition: Condition::default(),
             resolver,
             generation: AtomicU64::new(0),
@@ -133,7 +139,7 @@ impl Host {
 
     /// Notes that the server replied to a call, and be it with an error.
     pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
-        self.breaker.recover();
+        self.answers();
         match result {
             Err(failure) if reply::lacks_commands(failure) => {
                 self.log(self.condition.unusable(During::Call, &failure.message), &failure.message);
@@ -226,7 +232,7 @@ impl Host {
         match &opened {
             Ok(_) => {
                 self.proven.store(true, Ordering::Release);
-                self.breaker.recover();
+                self.answers();
                 self.succeeded(Success::Connected);
             }
             Err(failure) => self.refused(failure),
@@ -241,7 +247,16 @@ impl Host {
             self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
         }
         if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
-            self.breaker.recover();
+            self.answers();
+        }
+    }
+
+    /// The node is not left out any more.
+    fn answers(&self) {
+        if self.breaker.recover()
+            && let Some(tell) = self.returns.get()
+        {
+            tell();
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::host::Host;
+use super::host::{Host, Returns};
 use super::roster::Roster;
 use super::server::RedisNode;
 #[cfg(test)]
@@ -38,6 +38,7 @@ pub(crate) struct Nodes {
     simulated: Vec<Box<dyn Simulated>>,
     roster: Arc<Roster>,
     background: Background,
+    returns: Arc<Returns>,
 }
 
 impl Nodes {
@@ -47,9 +48,11 @@ impl Nodes {
         // Apart: a server that hangs keeps the one busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(urls.len()), Background::new(1));
         let roster = Arc::new(Roster::new(urls.iter().map(|url| url.address().to_owned()).collect()));
+        let returns = Arc::new(Returns::new());
         let node = |(member, url): (usize, &NodeUrl)| {
             let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
-            RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, connecting.clone()))
+            let returns = Arc::clone(&returns);
+            RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, connecting.clone(), returns))
         };
         let nodes = urls.iter().enumerate().map(node).collect();
         Ok(Nodes {
@@ -58,7 +61,13 @@ impl Nodes {
             simulated: Vec::new(),
             roster,
             background,
+            returns,
         })
+    }
+
+    /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this has an effect.
+    pub(crate) fn on_return(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        drop(self.returns.set(tell));
     }
 
     #[cfg(test)]
@@ -69,7 +78,7 @@ impl Nodes {
         background: Background,
     ) -> Nodes {
         let wire = Wire::new(Vec::new(), settings, clock, background.clone());
-        Nodes { wire, simulated: nodes, roster: Arc::new(Roster::new(Vec::new())), background }
+        Nodes { wire, simulated: nodes, roster: Arc::new(Roster::new(Vec::new())), background, returns: Arc::default() }
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.

@@ -96,6 +96,11 @@ fn command(lua: &Lua, args: &MultiValue, raises: bool) -> mlua::Result<LuaValue>
             let items = items.iter().map(|item| bulk(item)).collect::<mlua::Result<Vec<_>>>()?;
             lua.create_sequence_from(items).map(LuaValue::Table)
         }
+        Reply::Some(items) => {
+            let item = |item: &Option<Vec<u8>>| item.as_ref().map_or(Ok(LuaValue::Boolean(false)), |bytes| bulk(bytes));
+            let items = items.iter().map(item).collect::<mlua::Result<Vec<_>>>()?;
+            lua.create_sequence_from(items).map(LuaValue::Table)
+        }
         Reply::Ok => field(lua, "ok", "OK"),
         Reply::Error(message) if raises => Err(mlua::Error::runtime(message)),
         Reply::Error(message) => field(lua, "err", message),

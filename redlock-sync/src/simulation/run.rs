@@ -14,7 +14,7 @@ use super::referee::Counts;
 use super::server::Body;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::acquire::Engine;
-use crate::config::{LONGEST_NAP, grant_span};
+use crate::config::{QUEUE_LIFETIME, grant_span};
 
 type Coroutine = Generator<'static, (), ()>;
 
@@ -206,7 +206,7 @@ fn finish(plan: &Plan) {
             world.violate(format!("no end: nothing happens any more, and clients {stuck:?} wait"));
         }
         let set_back = world.servers.iter().map(|server| server.set_back).max().unwrap_or(0) * MS;
-        world.now += nanos(grant_span(plan.longest()) + plan.longest() + LONGEST_NAP * 2) + set_back;
+        world.now += nanos(grant_span(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
         if world.violation.is_none()
             && let Some(what) = world.residue()
         {

@@ -11,6 +11,8 @@ pub(super) enum Reply {
     Int(i64),
     Bulk(Vec<u8>),
     List(Vec<Vec<u8>>),
+    /// Bulk strings, some of which are missing.
+    Some(Vec<Option<Vec<u8>>>),
     Error(&'static str),
 }
 
@@ -118,6 +120,13 @@ impl Store {
                 Some(Item { data: Data::Text(text), .. }) => Reply::Bulk(text.clone()),
                 Some(_) => WRONG_TYPE,
             },
+            [b"MGET", keys @ ..] => {
+                let mut text = |key: &&[u8]| match self.item(key) {
+                    Some(Item { data: Data::Text(text), .. }) => Some(text.clone()),
+                    _ => None,
+                };
+                Reply::Some(keys.iter().map(&mut text).collect())
+            }
             [b"SET", key, value, options @ ..] => self.set(key, value, options),
             [b"DEL", keys @ ..] => Reply::Int(
                 keys.iter().filter(|key| self.item(key).is_some() && self.items.remove(**key).is_some()).count() as i64,

@@ -120,7 +120,8 @@ fn waiting_threads_keep_no_connection<K: Kind>() {
             thread::spawn(move || K::unlock(lock.lock().unwrap()).unwrap())
         })
         .collect();
-    proxy.wait_count("acquire", 3, SOON);
+    // A bare attempt, and one that enters the queue.
+    proxy.wait_count("acquire", 2, SOON);
     for i in 0..20 {
         K::unlock(K::new(&locks, &format!("other:{i}")).try_lock_for(SOON).unwrap()).unwrap();
     }

@@ -1,5 +1,7 @@
 //! The library's `ear`, as far as the threads that wait are concerned.
 
+#[path = "../../../redlock-sync/src/ear/awaits.rs"]
+pub(crate) mod awaits;
 #[path = "../../../redlock-sync/src/ear/desk.rs"]
 pub(crate) mod desk;
 #[path = "../../../redlock-sync/src/ear/ghosts.rs"]

@@ -101,7 +101,7 @@ impl Rig {
         let rig = self.this.upgrade().unwrap();
         let job: Box<dyn FnOnce() + Send> = match errand {
             Errand::Connect(_) => Box::new(move || rig.connect()),
-            Errand::Beat(place) => Box::new(move || rig.beat(&place)),
+            Errand::Beat(place) | Errand::Wake(place) => Box::new(move || rig.beat(&place)),
             Errand::Rest(_) => {
                 *rig.rests.lock() += 1;
                 return;
@@ -124,7 +124,7 @@ impl Rig {
         let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });
         *self.socket.lock() = Some(Arc::clone(&socket));
         let conn = Box::new(FakePush(socket));
-        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec(), looks_around: false });
+        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec() });
     }
 
     fn beat(&self, place: &Place) {

@@ -62,7 +62,7 @@ impl Rig {
         let channel: Arc<str> = "channel".into();
         self.turns.name_channel(Arc::clone(&channel));
         let conn = Box::new(Told(does.into_iter().collect()));
-        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec(), looks_around: false });
+        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec() });
     }
 
     /// The pause of the attempt that was ordered.

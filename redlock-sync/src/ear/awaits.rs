@@ -1,0 +1,65 @@
+//! What ends the sleep of a wait besides its timer and a push: its lock is free, or granted to it though it has heard of nothing; or servers can be
+//! reached again. A client looks after all of its locks in one call, so that threads that only wait cost next to nothing.
+
+use std::sync::Arc;
+
+use super::desk::{Desk, Spot};
+use super::line::Place;
+
+/// What else ends the sleep of a wait, with [`Woken::Timer`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    #[default]
+    Nothing,
+    /// That the lock with this key is free, or granted to the wait with this id. Looked at once a second, for all waits of the client together.
+    Lock(Arc<str>, Arc<str>),
+    /// That a server can be reached again.
+    Servers,
+}
+
+/// A wait with its lock.
+pub(crate) struct Watched {
+    pub(crate) number: u64,
+    pub(crate) key: Arc<str>,
+    pub(crate) id: Arc<str>,
+}
+
+impl Desk {
+    pub(super) fn await_also(&mut self, number: u64, awaits: Awaits) {
+        if let Some(spot) = self.spots.get_mut(&number) {
+            (spot.awaits, spot.must_look) = (awaits, false);
+        }
+    }
+
+    /// The locks that are to be looked after.
+    pub(super) fn watched(&self) -> Vec<Watched> {
+        let watched = |(number, spot): (&u64, &Spot)| match &spot.awaits {
+            Awaits::Lock(key, id) => Some(Watched { number: *number, key: Arc::clone(key), id: Arc::clone(id) }),
+            Awaits::Nothing | Awaits::Servers => None,
+        };
+        self.spots.iter().filter_map(watched).collect()
+    }
+
+    /// These waits shall look for themselves. True if the thread of one of them reads, perhaps: a message would end that.
+    pub(super) fn look(&mut self, numbers: impl IntoIterator<Item = u64>) -> bool {
+        let mut reads = false;
+        for number in numbers {
+            let Some(spot) = self.spots.get_mut(&number) else { continue };
+            (spot.awaits, spot.must_look) = (Awaits::Nothing, true);
+            if self.sleeping.remove(&number) {
+                self.wake(number);
+            } else {
+                reads = true;
+            }
+        }
+        self.hand_on();
+        reads
+    }
+
+    /// Those that wait for a server look. Where a thread reads that has to be woken for it, if there is one.
+    pub(super) fn servers_are_back(&mut self) -> Option<Place> {
+        let awaits = |(number, spot): (&u64, &Spot)| (spot.awaits == Awaits::Servers).then_some(*number);
+        let numbers: Vec<u64> = self.spots.iter().filter_map(awaits).collect();
+        if self.look(numbers) { self.line.place().cloned() } else { None }
+    }
+}
