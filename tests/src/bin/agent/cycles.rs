@@ -14,9 +14,10 @@ use redlock_sync::{Error, MutexGuard, Redlock, Retry};
 use redlock_tests::poll;
 
 const THREADS: u64 = 4;
-/// Connections that a pool may keep: those set, and those that the library sets aside for renewals and releases.
-const ORDINARY: u32 = 4;
-const RESERVED: u32 = 4;
+/// Lines that a client has.
+const LINES: u32 = 4;
+/// Connections that it may keep besides: the line in reserve, and that for pushes.
+const BESIDES: u32 = 2;
 /// Threads and late sockets end by themselves, after some seconds without work.
 const SETTLES: Duration = Duration::from_secs(60);
 
@@ -34,7 +35,7 @@ pub(crate) fn main(args: &[String]) {
     let base = settled((1, usize::MAX));
     tell(&ends, base);
     let (direct, proxied) = (open(direct), open(proxy));
-    let full = base.1 + usize::try_from(2 * (ORDINARY + RESERVED)).expect("a small number");
+    let full = base.1 + usize::try_from(2 * (LINES + BESIDES)).expect("a small number");
     run(&direct, &proxied, 100, &ends);
     let first = settled((usize::MAX, full));
     tell(&ends, first);
@@ -45,7 +46,7 @@ pub(crate) fn main(args: &[String]) {
 }
 
 fn open(url: &str) -> Redlock {
-    let builder = Redlock::builder().node(url).connections(ORDINARY).node_timeout(Duration::from_millis(500));
+    let builder = Redlock::builder().node(url).connections(LINES).node_timeout(Duration::from_millis(500));
     builder.retry(Retry::every(Duration::from_millis(1))).build().expect("the settings are good")
 }
 
