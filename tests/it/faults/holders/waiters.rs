@@ -36,7 +36,7 @@ fn fault_34_a_connection_that_takes_time_is_waited_for<K: Kind>() {
 fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let lease = ms(1800);
-        let locks = rig.builder().node_timeout(ms(500)).lease(lease).connections(1).build().unwrap();
+        let locks = rig.builder().node_timeout(ms(1000)).lease(lease).connections(1).build().unwrap();
         let guard = K::new(&locks, KEY).lock().unwrap();
         rig.proxies.iter().for_each(|proxy| proxy.latency(ms(40)));
         let enough = AtomicBool::new(false);
