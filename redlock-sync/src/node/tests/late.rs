@@ -60,8 +60,9 @@ fn late_acquire(node: At<'_>, proxy: &Proxy, token: &str, lifetime: Duration) ->
     let held = proxy.on("acquire", Act::Hold);
     let mut call = acquire("k", token);
     call.lifetime = lifetime;
-    let hurry = now().after(TIMEOUT);
-    assert_eq!(failure(ask_until(node, &call, Lane::Ordinary, hurry)).executed, Executed::Maybe);
+    // On a busy machine the connection may take all of the time; then nothing was sent.
+    let is_late = || failure(ask_until(node, &call, Lane::Ordinary, now().after(TIMEOUT))).executed == Executed::Maybe;
+    eventually("a reply is late", SOON, is_late);
     held
 }
 
