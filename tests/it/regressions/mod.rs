@@ -9,6 +9,7 @@
 //! 7. `handlers`: what a handler of a loss may use.
 //! 8. `logs`: what is logged, and how often.
 //! 9. `left`: a wait that ends while its calls do not get through.
+//! 10. `signals`: what a signal does to a call.
 
 mod fences;
 mod forks;
@@ -19,3 +20,4 @@ mod logs;
 mod names;
 mod own;
 mod releases;
+mod signals;

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use redlock_sync::{Error, Redlock};
 
-/// `wait KEY LEASE_MS URL…`: waits for the lock and prints its token; then, for each line on stdin, one line with what came of it:
+/// `wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…`: waits for the lock and prints its token; then, for each line on stdin, one line with what came of it:
 ///
 /// 1. `check`: `check()`;
-/// 2. `unlock`: `unlock()`, and the end.
+/// 2. `fence`: `fencing_token()`;
+/// 3. `unlock`: `unlock()`, and the end.
 pub(crate) fn main(args: &[String]) {
-    let [key, lease, urls @ ..] = args else { panic!("wait KEY LEASE_MS URL…") };
-    let lease = Duration::from_millis(lease.parse().unwrap());
-    let timeout = Duration::from_millis(400);
+    let [key, lease, urls @ ..] = args else { panic!("wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…") };
+    let (lease, timeout) = lease.split_once('/').unwrap_or((lease, "400"));
+    let [lease, timeout] = [lease, timeout].map(|ms| Duration::from_millis(ms.parse().unwrap()));
     let builder = Redlock::builder().nodes(urls).lease(lease).node_timeout(timeout).restart_guard(false);
     let guard = builder.build().unwrap().mutex(key.as_str()).lock().unwrap();
     tell(guard.id().as_str());
     for order in stdin().lock().lines() {
         match order.unwrap().as_str() {
             "check" => tell(word(&guard.check())),
+            "fence" => tell(word(&guard.fencing_token())),
             _unlock => break,
         }
     }
