@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cable::Cable;
 use super::condition::During;
@@ -19,7 +20,7 @@ use crate::script::{Call, Note, Purpose};
 
 /// A node that is left out, and that the others cannot do without, gets so long to connect: else one that is silent would cost each round all of its
 /// time.
-const GLANCE: std::time::Duration = std::time::Duration::from_millis(2);
+const GLANCE: Duration = Duration::from_millis(2);
 
 /// One batch on its way.
 pub(super) struct Batch<'a> {
@@ -49,6 +50,7 @@ struct Stop {
 struct Due {
     rider: usize,
     note: Note,
+    sent_at: Tick,
     /// The host's count of permissions when it was written.
     permissions: u64,
 }
@@ -149,16 +151,22 @@ impl<'a> Batch<'a> {
             return;
         }
         let releases = Stop { node: stop.node, riders: releases };
-        let is_written = self.has_link(stop.node)
-            && self.write(&releases).map(|due| self.shelve(stop.node, &due, due.len())).is_ok();
-        let executed = if is_written { Executed::Maybe } else { Executed::No };
+        let may_arrive = self.has_link(stop.node)
+            && match self.write(&releases) {
+                Ok(due) => {
+                    self.shelve(stop.node, &due, due.len());
+                    true
+                }
+                Err(cut) => cut.arrived,
+            };
+        let executed = if may_arrive { Executed::Maybe } else { Executed::No };
         for rider in releases.riders {
             self.answer(stop.node, rider, Err(Failure { executed, ..outage.clone() }));
         }
     }
 
-    /// Waits for connections to nodes to which the line has none, and writes on each that comes. Once something was written, it is no longer waited for
-    /// than an eighth of a node timeout from the start.
+    /// Waits for connections to nodes to which the line has none, and writes on each that comes. Once something was
+    /// written, they are waited for no longer than an eighth of a node timeout from the start.
     fn warm_up(&mut self, cold: &mut Vec<Stop>, written: &mut Vec<(usize, Result<Vec<Due>, Cut>)>) {
         let a_little = self.started.after(self.wire.settings.node_timeout / 8);
         while !cold.is_empty() {
@@ -224,14 +232,14 @@ impl<'a> Batch<'a> {
                 unanswered: Vec::new(),
             });
         };
-        let permissions = host.permissions();
+        let (permissions, sent_at) = (host.permissions(), self.wire.clock.now());
         let (mut packet, mut due) = (Vec::new(), Vec::with_capacity(stop.riders.len()));
         for &i in &stop.riders {
             let Some(rider) = self.riders.get(i) else { continue };
             if rider.op.note(|round| (round.write_on(stop.node, link.id()), false)).is_some() {
                 let note = note(&rider.call, link.permitted == Some(permissions));
                 rider.call.write_to(&mut packet, note);
-                due.push(Due { rider: i, note, permissions });
+                due.push(Due { rider: i, note, sent_at, permissions });
             }
         }
         match if due.is_empty() { Ok(()) } else { link.send(&packet) } {
@@ -260,26 +268,25 @@ impl<'a> Batch<'a> {
             Ok(()) => return self.put_back(node),
             Err(cut) => cut,
         };
-        let mut again = self.send_again(node, &cut).and_then(|due| self.read_all(node, due));
-        while let Err(Cut { is_signal: true, .. }) = &again
-            && self.wire.clock.now() < self.deadline
-            && let Err(signal) = again
-        {
-            again = self.send_again(node, &signal).and_then(|due| self.read_all(node, due));
-        }
-        match again {
+        match self.send_again(node, &cut).and_then(|due| self.read_all(node, due)) {
             Ok(()) => self.put_back(node),
-            Err(second) => {
-                let executed = if cut.arrived || second.arrived { Executed::Maybe } else { Executed::No };
-                let why = if cut.why == second.why { cut.why } else { format!("{}, then {}", cut.why, second.why) };
-                let failure = Failure::new(Trouble::Unreachable, executed, why);
-                if let Some(host) = self.host(node).filter(|_| !second.is_signal) {
-                    host.note(&failure, During::Call);
-                }
-                for due in second.unanswered {
-                    self.answer(node, due.rider, Err(failure.clone()));
-                }
+            // Not the server's doing: once more, as long as there is time.
+            Err(signal) if signal.is_signal && self.wire.clock.now() < self.deadline => {
+                self.bring_home(node, Err(signal));
             }
+            Err(second) => self.give_up(node, &cut, second),
+        }
+    }
+
+    /// The call broke off twice.
+    fn give_up(&self, node: usize, first: &Cut, second: Cut) {
+        let executed = if first.arrived || second.arrived { Executed::Maybe } else { Executed::No };
+        let failure = Failure::new(Trouble::Unreachable, executed, both(&first.why, &second.why));
+        if let Some(host) = self.host(node).filter(|_| !second.is_signal) {
+            host.note(&failure, During::Call);
+        }
+        for due in second.unanswered {
+            self.answer(node, due.rider, Err(failure.clone()));
         }
     }
 
@@ -294,35 +301,23 @@ impl<'a> Batch<'a> {
             }
         }
         let stop = Stop { node, riders: cut.unanswered.iter().map(|due| due.rider).collect() };
-        let mut sent = Vec::new();
         if self.has_link(node) {
             return self.write(&stop);
         }
-        let riders = stop.riders.clone();
         self.order(node);
         self.cable.posts.wait(&[node], self.connect_by(node), &*self.wire.clock);
-        match self.cable.posts.take(node) {
+        let failure = match self.cable.posts.take(node) {
             Some(Ok(link)) => {
                 self.seat(node, Some(link));
-                sent.push(self.write(&stop));
+                return self.write(&stop);
             }
-            Some(Err(failure)) => self.fail_again(node, cut, &riders, failure),
-            None => {
-                let failure = self.no_connection(node);
-                self.fail_again(node, cut, &riders, failure);
-            }
-        }
-        sent.pop().unwrap_or(Ok(Vec::new()))
-    }
-
-    fn fail_again(&self, node: usize, cut: &Cut, riders: &[usize], failure: Failure) {
+            Some(Err(failure)) => failure,
+            None => self.no_connection(node),
+        };
         let executed = if cut.arrived { Executed::Maybe } else { failure.executed };
-        let message =
-            if cut.why == failure.message { failure.message } else { format!("{}, then {}", cut.why, failure.message) };
-        let failure = Failure { trouble: failure.trouble, executed, message };
-        for &rider in riders {
-            self.answer(node, rider, Err(failure.clone()));
-        }
+        let message = both(&cut.why, &failure.message);
+        self.answer_all(&stop, &Failure { trouble: failure.trouble, executed, message });
+        Ok(Vec::new())
     }
 
     /// Exactly one read for each command that was written. Calls whose script the server does not know are sent again with their sources.
@@ -385,7 +380,8 @@ impl<'a> Batch<'a> {
         if !matches!(broken, Broken::TimedOut) {
             return Err(self.cut(node, broken, true, unanswered));
         }
-        let waited = self.wire.clock.now().since(self.started);
+        // Not from the start of the batch: a connection that came late is not the node's silence.
+        let waited = unanswered.first().map_or(Duration::ZERO, |due| self.wire.clock.now().since(due.sent_at));
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = Failure::new(Trouble::TimedOut, Executed::Maybe, message);
         // A short one, of callers in a hurry, says nothing about the node.
@@ -467,6 +463,10 @@ impl<'a> Batch<'a> {
             server.late.settle(link);
         }
     }
+}
+
+fn both(first: &str, second: &str) -> String {
+    if first == second { first.to_owned() } else { format!("{first}, then {second}") }
 }
 
 /// What a transmission of a call tells the script. Acquires have the user's permissions checked until the check of one was passed, so that nothing
