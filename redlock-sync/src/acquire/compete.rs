@@ -336,7 +336,7 @@ impl<'a> Contender<'a> {
         let start = engine.start(request, granted, origin);
         let core = Arc::new(Core::granted(start, pushed.fence, since, pushed.span));
         if engine.lines.is_closed() {
-            core.release(quorum.limits.node_timeout);
+            core.release(quorum.now(), quorum.limits.node_timeout);
             return Outcome::Up;
         }
         engine.lease(&core).map_or(Outcome::Up, Outcome::Granted)

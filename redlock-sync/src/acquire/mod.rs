@@ -368,7 +368,8 @@ impl Engine {
         }
     }
 
-    /// Has a wait that is over leave the queues, and give up what it was granted, until a majority has confirmed that.
+    /// Has a wait that is over leave the queues, and give up what it was granted, until a majority has confirmed that. Never for a wait that holds the
+    /// lock by its grant: only one whose attempts were all answered does (`Standing`), and such a one is not haunted.
     fn leave_later(&self, request: &Request, wait: &Arc<str>) {
         self.backlog.add(Leftover {
             primitive: Arc::clone(&request.primitive),
@@ -391,7 +392,7 @@ impl Engine {
                 Ok(lease)
             }
             Err(spawn) => {
-                let release = core.release(self.quorum.limits.node_timeout);
+                let release = core.release(self.quorum.now(), self.quorum.limits.node_timeout);
                 self.ended(core, release.haunted);
                 Err(Error::Unavailable {
                     op: "acquire",

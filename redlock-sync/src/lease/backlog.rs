@@ -88,8 +88,8 @@ impl Backlog {
         Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default() })
     }
 
-    /// Gives up all these locks, and what is overdue, together and within two node timeouts. Their guards report them lost. Returns how many
-    /// were held.
+    /// Gives up all these locks, and what is overdue, together and within two node timeouts; then their handlers are called. Their guards report them
+    /// lost. Returns how many were held.
     ///
     /// # Errors
     /// `Unconfirmed` for the first lock whose release no majority confirmed.
@@ -97,12 +97,13 @@ impl Backlog {
         let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
         let all = revoked.iter().map(Core::leftover).chain(overdue).collect();
         let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
-        for core in &revoked {
-            core.tell_loss();
-        }
         let error = left.iter().find_map(|(one, ballot)| Some(one.core.as_ref()?.unconfirmed(ballot.as_ref())));
         for (one, _) in left {
             self.add(one);
+        }
+        // Last, since nothing is known of the time that a handler takes.
+        for core in &revoked {
+            core.tell_loss();
         }
         error.map_or(Ok(revoked.len()), Err)
     }

@@ -256,13 +256,14 @@ impl Lease {
         if self.core.home.is_left() {
             return Err(Error::Closed);
         }
+        let began = self.core.quorum.now();
         if self.pass_on() {
             return Ok(());
         }
         if !sabotage::is("renewal-after-release") {
             self.renewer.retire(&self.worker);
         }
-        let release = self.core.release(patience);
+        let release = self.core.release(began, patience);
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.haunted);
         }

@@ -18,15 +18,15 @@ use crate::token::random_part;
 
 impl Core {
     /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
-    /// the wait took.
-    pub(crate) fn release(&self, patience: Duration) -> Release {
+    /// the wait took. For a drop the node timeout is counted from when it `began`.
+    pub(crate) fn release(&self, began: Tick, patience: Duration) -> Release {
         self.settle();
         if self.state.lock().now == LeaseState::Lost(LostReason::Revoked) {
             // Released together with all others, and repeated if that was not confirmed.
             return Release { result: Err(self.lost(LostReason::Revoked)), haunted: false, is_confirmed: true };
         }
         let is_orderly = self.state.lock().release();
-        let release = self.release_after(patience, is_orderly);
+        let release = self.release_after(began, patience, is_orderly);
         self.leave_line();
         self.tell_loss();
         // Lost before, and found only now.
@@ -39,8 +39,8 @@ impl Core {
         release
     }
 
-    fn release_after(&self, patience: Duration, is_orderly: bool) -> Release {
-        let (began, timeout) = (self.quorum.now(), self.quorum.limits.node_timeout);
+    fn release_after(&self, began: Tick, patience: Duration, is_orderly: bool) -> Release {
+        let timeout = self.quorum.limits.node_timeout;
         let Some(io) = self.io.try_lock_for(patience) else { return self.unreleased() };
         // A drop, which has little patience for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
         let is_drop = patience < timeout;

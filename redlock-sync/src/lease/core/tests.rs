@@ -228,7 +228,7 @@ fn who_took_a_lock_or_deleted_it_is_told_apart() {
         assert_eq!(core.tick(), Next::Done);
         assert_eq!(reason(&core), Some(wanted));
         assert!(core.remaining().is_zero());
-        core.release(SECOND);
+        core.release(core.quorum.now(), SECOND);
         rig.servers[1].del(KEY);
     }
 }
@@ -328,12 +328,12 @@ fn a_minimum_hold_outlives_the_release() {
     let rig = Rig::start(1);
     let core = rig.lease(Terms { at_least: LEASE / 2, ..terms() });
     rig.clock.sleep_through(LEASE / 4);
-    let release = core.release(SECOND);
+    let release = core.release(core.quorum.now(), SECOND);
     assert_eq!((release.result, release.haunted), (Ok(()), false));
     assert!(is_about(rig.time_to_live(0), LEASE / 4));
     let other = rig.servers[0].del(KEY).then(|| rig.lease(Terms { at_least: LEASE / 2, ..terms() })).unwrap();
     rig.clock.sleep_through(LEASE / 2);
-    assert_eq!(other.release(SECOND).result, Ok(()));
+    assert_eq!(other.release(other.quorum.now(), SECOND).result, Ok(()));
     assert_eq!(rig.servers[0].get(KEY), None, "the minimum hold was over");
 }
 
@@ -350,19 +350,22 @@ fn what_a_release_finds_is_told() {
         Box::new(move |_| _ = told.fetch_add(1, Ordering::SeqCst))
     };
     deleted.on_lost(count());
-    assert_eq!(deleted.release(SECOND).result.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+    assert_eq!(
+        deleted.release(deleted.quorum.now(), SECOND).result.unwrap_err().lost_reason(),
+        Some(LostReason::Deleted)
+    );
     assert_eq!(told.load(Ordering::SeqCst), 1, "the handlers too");
     let held = rig.lease(terms());
     held.on_lost(count());
     rig.proxies[0].refuse();
-    let release = held.release(SECOND);
+    let release = held.release(held.quorum.now(), SECOND);
     assert_eq!((release.result, release.haunted), (Ok(()), true), "a majority is enough, but one may have it still");
     assert_eq!(told.load(Ordering::SeqCst), 1, "it was not lost");
     rig.proxies[0].heal();
     rig.servers[0].del(KEY);
     let unanswered = rig.lease(terms());
     rig.proxies[1..].iter().for_each(Proxy::refuse);
-    match unanswered.release(SECOND).result {
+    match unanswered.release(unanswered.quorum.now(), SECOND).result {
         Err(Error::Unconfirmed { confirmed: 0 | 1, of: 3, nodes, .. }) => assert!(nodes.len() >= 2, "{nodes:?}"),
         other => panic!("{other:?}"),
     }
@@ -373,7 +376,8 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
     let core = rig.lease(terms());
     let io = core.io.lock();
-    let release = std::thread::scope(|scope| scope.spawn(|| core.release(SECOND / 10)).join().unwrap());
+    let release =
+        std::thread::scope(|scope| scope.spawn(|| core.release(core.quorum.now(), SECOND / 10)).join().unwrap());
     assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
     assert!(release.haunted);
     drop(io);
@@ -382,7 +386,8 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let lost = rig.lease(terms());
     let io = lost.io.lock();
     rig.clock.sleep_through(LEASE);
-    let release = std::thread::scope(|scope| scope.spawn(|| lost.release(SECOND / 10)).join().unwrap());
+    let release =
+        std::thread::scope(|scope| scope.spawn(|| lost.release(lost.quorum.now(), SECOND / 10)).join().unwrap());
     assert_eq!(release.result.unwrap_err().lost_reason(), Some(LostReason::Expired));
     drop(io);
 }

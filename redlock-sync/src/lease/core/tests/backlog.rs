@@ -16,7 +16,7 @@ fn a_lease_is_revoked_once() {
     assert_eq!(revoke(&rig, &core), Ok(0));
     assert_eq!(reason(&core), Some(LostReason::Revoked));
     let released = Arc::new(rig.lease(terms()));
-    released.release(SECOND);
+    released.release(released.quorum.now(), SECOND);
     assert_eq!(revoke(&rig, &released), Ok(0));
     let unreachable = Arc::new(rig.lease(terms()));
     rig.proxies[0].refuse();
@@ -45,7 +45,7 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let rig = Rig::start(3);
     let core = Arc::new(rig.lease(terms()));
     rig.proxies.iter().for_each(Proxy::refuse);
-    core.release(SECOND).result.unwrap_err();
+    core.release(core.quorum.now(), SECOND).result.unwrap_err();
     core.keep_releasing();
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
