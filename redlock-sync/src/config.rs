@@ -243,6 +243,9 @@ impl Retry {
 
     /// Gives up with [`Busy`](Error::Busy) after that many attempts, in `lock()` too. Default: no limit.
     ///
+    /// Such a call does not queue: as long as threads of other processes that use this library wait for the lock, it goes to them, and each attempt
+    /// finds it taken. Where the lock is contended, bound the wait by time instead (`try_lock_for`), which queues.
+    ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
