@@ -66,7 +66,7 @@ pub(crate) enum Next<'a> {
 }
 
 /// A lock given to the next wait by its holder.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Grant<'a> {
     pub(crate) random: &'a str,
     /// How long the grant lasts.

@@ -33,7 +33,7 @@ mod broken {
         (
             "release-without-compare",
             &["release"],
-            "if held ~= ARGV[1] and not is_own_grant then",
+            "if held ~= token and not is_own_grant then",
             "if held == nil then",
         ),
         (

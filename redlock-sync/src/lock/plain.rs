@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config::FENCE_LIFETIME;
 use crate::key::Key;
-use crate::primitive::{Attempt, BEHIND, GiveUp, Next, Order, Primitive, millis, text};
+use crate::primitive::{Attempt, BEHIND, GiveUp, Grant, Next, Order, Primitive, millis, text};
 use crate::script::Arg::{self, Number, Text};
 use crate::script::{ACQUIRE, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
 use crate::token::LockId;
@@ -27,24 +27,29 @@ impl Plain {
 impl Primitive for Plain {
     fn acquire(&self, attempt: &Attempt<'_>) -> Call {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
-        let several = matches!(attempt.order, Order::None);
-        let mut args = vec![Text(id.as_str()), Number(millis(lease)), flag(several)];
-        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
+        let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
+        let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args);
         let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.tickets.is_empty();
-        if !is_bare || matches!(attempt.order, Order::First { .. }) {
-            let (random, span) =
-                if let Order::First { random, span } = attempt.order { (random, span) } else { ("", Duration::ZERO) };
-            args.extend([
-                Text(wait.map_or("", |w| w.id)),
-                Number(wait.map_or(0, |w| millis(w.stays))),
-                Text(&fence),
-                Number(millis(FENCE_LIFETIME)),
-                Text(random),
-                Number(millis(span)),
-            ]);
-            args.extend(attempt.tickets.iter().map(|ticket| Text(ticket.as_str())));
-        }
-        Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), &args)
+        let (random, span) = match attempt.order {
+            Order::Bare if is_bare => return call(&[token, lease_ms]),
+            Order::None if is_bare => return call(&[token, lease_ms, Number(1)]),
+            Order::First { random, span } => (random, span),
+            Order::Bare | Order::None => ("", Duration::ZERO),
+        };
+        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
+        let mut args = vec![
+            token,
+            lease_ms,
+            Number(u64::from(matches!(attempt.order, Order::None))),
+            Text(wait.map_or("", |w| w.id)),
+            Number(wait.map_or(0, |w| millis(w.stays))),
+            Text(&fence),
+            Number(millis(FENCE_LIFETIME)),
+            Text(random),
+            Number(millis(span)),
+        ];
+        args.extend(attempt.tickets.iter().map(|ticket| Text(ticket.as_str())));
+        call(&args)
     }
 
     fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Call {
@@ -56,26 +61,14 @@ impl Primitive for Plain {
 
     fn release(&self, give_up: &GiveUp<'_>) -> Call {
         let GiveUp { id, keep, wait, next } = *give_up;
-        let grant = if let Next::First(grant) = next { Some(grant) } else { None };
-        let (pause, pauses, several) = match next {
-            Next::Anybody => (Duration::ZERO, 0, false),
-            Next::Others { pause, pauses, several } => (pause, pauses, several),
-            Next::First(grant) => (Duration::ZERO, grant.pauses, grant.several),
-        };
-        let with_fence = grant.is_some_and(|g| g.with_fence);
-        let args = [
-            text(id),
-            Text(wait.unwrap_or("")),
-            Text(grant.map_or("", |g| g.random)),
-            Number(grant.map_or(0, |g| millis(g.span))),
-            Number(grant.map_or(0, |g| millis(g.age))),
-            Number(pauses),
-            flag(several),
-            Number(millis(keep)),
-            Number(if with_fence { millis(FENCE_LIFETIME) } else { 0 }),
-            Number(millis(pause)),
-        ];
-        Call::new(&RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), &args)
+        let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
+        let granted = granted(next);
+        let all = [text(id), Text(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
+        // Most calls need no more than the first two, and each argument costs the server something.
+        let (usual, _) = all.split_at(2);
+        let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
+        let args = if is_usual { usual } else { &all };
+        Call::new(&RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), args)
     }
 
     fn unreserve(&self, random: &str) -> Call {
@@ -97,6 +90,15 @@ impl Primitive for Plain {
     }
 }
 
-fn flag(is_set: bool) -> Arg<'static> {
-    Number(u64::from(is_set))
+/// What a release grants, in one argument of `release.lua`.
+fn granted(next: Next<'_>) -> String {
+    let none = Grant::default();
+    let grant = match next {
+        Next::Anybody => none,
+        Next::Others { pauses, several, .. } => Grant { pauses, several, ..none },
+        Next::First(grant) => grant,
+    };
+    let Grant { random, span, age, pauses, with_fence, several } = grant;
+    let life = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
+    format!("{} {pauses} {} {random} {} {life}", millis(age), u8::from(several), millis(span))
 }

@@ -3,7 +3,8 @@
 -- On one node a free lock is for the first in the queue who is alive: an attempt of another grants it to that one. Several nodes can have
 -- different orders, which would block each other: there it is for whoever comes.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if there are several nodes; a bare call has no more: of a queue it tells only that there is one
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if there are several nodes (may be absent); a bare call has no more: of a queue it tells only
+-- that there is one
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[6] least fence (-1: none is wanted), ARGV[7] ms for which the fence counter outlasts the clock's reaching it,
 -- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] tickets: beginnings of tokens that nobody holds;
@@ -11,8 +12,11 @@
 -- replies 1 or {1, fence} when the token holds the lock now; else
 --         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without
 --         a value the lock is free, but not for this attempt before that time
-local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[4] or ''
-local is_bare, several, least = #ARGV == 3, ARGV[3] == '1', tonumber(ARGV[6] or -1)
+local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
+local is_bare, several = #ARGV <= 3, ARGV[3] == '1'
+if is_bare and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
+
+local wait, least = ARGV[4] or '', tonumber(ARGV[6] or -1)
 local stored = least >= 0 and redis.call('GET', KEYS[3])
 -- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
 if stored and (tonumber(stored) or 0) >= 9007199254740991 then
@@ -39,37 +43,34 @@ local function is_its_turn()
   return true
 end
 
-local is_taken = is_bare and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2])
-if not is_taken then
-  local held, left = redis.pcall('GET', key), nil
-  if type(held) == 'table' then return held end
-  if held == token then
-    -- Also the write that a full server (maxmemory) does not refuse, before the ones that it would.
-    redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
-  else
-    local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
-    for i = 10, #ARGV do
-      if held and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
-    end
-    if not held and not is_bare then
-      free, left = is_its_turn()
-    end
-    if not free then
-      local place = 0
-      held = held or redis.call('GET', key)
-      if wait ~= '' and ARGV[5] == '0' then
-        redis.pcall('ZREM', queue, wait)
-        -- In a pause it is the one that was told to try.
-        if left then hint(queue, left, '0 1') end
-      elseif wait ~= '' then
-        local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
-        place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
-        redis.call('PEXPIRE', queue, ARGV[5])
-      end
-      return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
-    end
-    redis.call('SET', key, token, 'PX', ARGV[2])
+local held, left = redis.pcall('GET', key), nil
+if type(held) == 'table' then return held end
+if held == token then
+  -- Also the write that a full server (maxmemory) does not refuse, before the ones that it would.
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
+else
+  local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
+  for i = 10, #ARGV do
+    if held and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
   end
+  if not held and not is_bare then
+    free, left = is_its_turn()
+  end
+  if not free then
+    local place = 0
+    held = held or redis.call('GET', key)
+    if wait ~= '' and ARGV[5] == '0' then
+      redis.pcall('ZREM', queue, wait)
+      -- In a pause it is the one that was told to try.
+      if left then hint(queue, left, '0 1') end
+    elseif wait ~= '' then
+      local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+      place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
+      redis.call('PEXPIRE', queue, ARGV[5])
+    end
+    return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
+  end
+  redis.call('SET', key, token, 'PX', ARGV[2])
 end
 if wait ~= '' then redis.pcall('ZREM', queue, wait) end
 if least < 0 then return 1 end

@@ -1,16 +1,23 @@
 -- Gives the lock up if the token still holds it: grants it to the first in the queue who is alive, or frees it. Also the way out of a wait,
 -- with an empty token: what was granted to that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
--- ARGV[1] token (may be empty), ARGV[2] own wait (may be empty), ARGV[3] random part of the next token (empty: grants nothing),
--- ARGV[4] span of a grant in ms, ARGV[5] age of the chain of grants in ms, ARGV[6] its pauses so far, ARGV[7] 1 if there are several nodes,
--- ARGV[8] ms to keep the key (0 gives it up now), ARGV[9] ms for which the fence counter outlasts the clock's reaching it (0: no fence is
--- wanted), ARGV[10] where nothing is granted: ms for which the lock is left to programs that poll
+-- ARGV[1] token (may be empty), ARGV[2] what is granted, `age pauses several random span life`: age of the chain of grants in ms, its pauses so
+-- far, 1 if there are several nodes, random part of the next token (empty: nothing is granted), span of the grant in ms, ms for which the
+-- fence counter outlasts the clock's reaching it (0: no fence is wanted)
+-- Then, if one of them differs from what stands in the brackets: ARGV[3] own wait (empty), ARGV[4] ms to keep the key (0 gives it up now),
+-- ARGV[5] where nothing is granted: ms for which the lock is left to programs that poll (0)
 -- replies 1 given up, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this user may not publish,
 --         0 another token holds the lock, -1 there is no key
-local key, queue, wait, random, span, keep = KEYS[1], KEYS[2], ARGV[2], ARGV[3], ARGV[4], ARGV[8]
-local chain, several = ARGV[5] .. ' ' .. ARGV[6], ARGV[7] == '1'
-if wait ~= '' then redis.pcall('ZREM', queue, wait) end
+local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 local held = redis.pcall('GET', key)
+if #ARGV == 2 and held == token and redis.call('EXISTS', queue) == 0 then
+  redis.call('DEL', key)
+  return 1
+end
+local wait, keep, pause = ARGV[3] or '', ARGV[4] or '0', ARGV[5] or '0'
+local chain, several, random, span, life = string.match(ARGV[2], '^(%d+ %d+) (%d) (%x*) (%d+) (%d+)$')
+several = several == '1'
+if wait ~= '' then redis.pcall('ZREM', queue, wait) end
 if type(held) == 'table' then return held end
 if held == false then
   -- The wait that leaves may be the one that was told to try.
@@ -18,23 +25,23 @@ if held == false then
   return -1
 end
 local is_own_grant = wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
-if held ~= ARGV[1] and not is_own_grant then return 0 end
+if held ~= token and not is_own_grant then return 0 end
 if keep ~= '0' or random == '' then
   if keep ~= '0' then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end
-  local first = ARGV[10] ~= '0' and not several and redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+  local first = pause ~= '0' and not several and redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
   if first then
     local now = redis.call('TIME')
-    local pause = now[1] * 1000 + math.floor(now[2] / 1000) + keep + ARGV[10]
-    redis.call('ZADD', queue, first - 1, '*' .. string.format('%.0f', pause))
+    local ends = now[1] * 1000 + math.floor(now[2] / 1000) + keep + pause
+    redis.call('ZADD', queue, first - 1, '*' .. string.format('%.0f', ends))
   end
-  hint(queue, string.format('%.0f', keep + ARGV[10]), chain)
+  hint(queue, string.format('%.0f', keep + pause), chain)
   return 1
 end
 if several then
   local first = redis.pcall('ZRANGE', queue, 0, 7)
   redis.call('PEXPIRE', key, span)
   for i, next in ipairs(first) do
-    local heard = give(key, KEYS[3], next, random, span, chain, ARGV[9])
+    local heard = give(key, KEYS[3], next, random, span, chain, life)
     if heard > 0 then
       redis.call('ZREMRANGEBYRANK', queue, 0, i - 1)
       return 2
@@ -51,7 +58,7 @@ else
   for _ = 1, 64 do
     local next = redis.pcall('ZPOPMIN', queue)[1]
     if not next then break end
-    local heard = string.sub(next, 1, 1) == '*' and 0 or give(key, KEYS[3], next, random, span, chain, ARGV[9])
+    local heard = string.sub(next, 1, 1) == '*' and 0 or give(key, KEYS[3], next, random, span, chain, life)
     if heard > 0 then return 2 end
     if heard < 0 then
       redis.call('DEL', key)

@@ -99,7 +99,7 @@ pub(crate) fn is_broken(name: &str) -> bool {
 pub(super) fn edited<'a>(name: &str, source: &'a str) -> Cow<'a, str> {
     let edits: &[(&str, &str, &str)] = match CURRENT.get() {
         Some(Control::ReleaseWithoutCompare) => {
-            &[("release", "if held ~= ARGV[1] and not is_own_grant then", "if false then")]
+            &[("release", "if held ~= token and not is_own_grant then", "if false then")]
         }
         Some(Control::FenceNotStored) => &[(
             "fence",
