@@ -4,6 +4,7 @@
 //! see [`Vote`](crate::quorum::Vote).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
@@ -101,17 +102,17 @@ impl Chain {
 /// The operations of one lock on one node. Every call is safe to execute twice.
 pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     /// Takes the lock if it is free.
-    fn acquire(&self, attempt: &Attempt<'_>) -> Call;
+    fn acquire(&self, attempt: &Attempt<'_>) -> Arc<Call>;
     /// Lengthens the lease, strictly compared; counts the waits if that is wanted.
-    fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Call;
+    fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Arc<Call>;
     /// Gives the lock up, strictly compared.
-    fn release(&self, give_up: &GiveUp<'_>) -> Call;
+    fn release(&self, give_up: &GiveUp<'_>) -> Arc<Call>;
     /// Frees what was reserved for a grant of which nobody was told.
-    fn unreserve(&self, random: &str) -> Call;
+    fn unreserve(&self, random: &str) -> Arc<Call>;
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
-    fn fence(&self, id: &LockId, fence: Option<u64>) -> Call;
+    fn fence(&self, id: &LockId, fence: Option<u64>) -> Arc<Call>;
     /// Asks who holds the lock.
-    fn inspect(&self) -> Call;
+    fn inspect(&self) -> Arc<Call>;
     /// The keys that [`release_all`] needs: the lock and its queue.
     fn release_keys(&self) -> [&str; 2];
 }
@@ -120,7 +121,7 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 
 /// One call that gives up many locks, none of which is granted. The reply has a number for each.
-pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Primitive, GiveUp<'a>)>) -> Call {
+pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Primitive, GiveUp<'a>)>) -> Arc<Call> {
     let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
     for (primitive, GiveUp { id, keep, wait, .. }) in locks {
         keys.extend(primitive.release_keys());

@@ -30,12 +30,7 @@ mod broken {
 
     /// What is broken, in which scripts, and what stands in its place.
     const SCRIPTS: [(&str, &[&str], &str, &str); 8] = [
-        (
-            "release-without-compare",
-            &["release"],
-            "if held ~= token and not is_own_grant then",
-            "if held == nil then",
-        ),
+        ("release-without-compare", &["release"], "if held ~= token and not is_own_grant then", "if held == nil then"),
         (
             "extend-creates",
             &["extend"],

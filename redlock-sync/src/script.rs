@@ -3,7 +3,7 @@
 //! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its digest; a node
 //! that does not know it yet answers NOSCRIPT and is sent the source in the same round.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use crate::token::LockId;
@@ -70,7 +70,7 @@ pub(crate) enum Note {
 }
 
 /// One script call: the same for every node of a round, and packed once.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) purpose: Purpose,
@@ -99,7 +99,7 @@ impl Call {
         lifetime: Duration,
         keys: &[&str],
         args: &[Arg<'_>],
-    ) -> Call {
+    ) -> Arc<Call> {
         let words = 3 + keys.len() + args.len();
         let mut packed = Vec::with_capacity(USUAL);
         push_head(&mut packed, words);
@@ -118,7 +118,7 @@ impl Call {
                 Arg::Number(n) => push(&mut packed, number.format(*n)),
             }
         }
-        Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail }
+        Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail })
     }
 
     /// Appends the call by its digest.

@@ -107,10 +107,15 @@ impl Mint {
         &self.home
     }
 
-    /// A token that was never used, with `owner` or else host, process and thread behind it.
-    pub(crate) fn fresh(&self, owner: Option<&str>) -> Result<LockId, Error> {
+    /// A token, and a random part for the one that its release may grant: both by one call of the operating system.
+    pub(crate) fn fresh(&self, owner: Option<&str>) -> Result<(LockId, RandomPart), Error> {
+        let [own, next] = two_random()?;
+        Ok((self.token(owner, own), RandomPart(next)))
+    }
+
+    fn token(&self, owner: Option<&str>, random: [u8; 16]) -> LockId {
         let mut text = String::with_capacity(128);
-        push_random(&mut text)?;
+        push_random(&mut text, random);
         if let Some(owner) = owner {
             text.push(':');
             text.push_str(owner);
@@ -118,15 +123,25 @@ impl Mint {
             text.push_str(&self.place);
             text.push_str(itoa::Buffer::new().format(thread_number()));
         }
-        Ok(LockId(text.into()))
+        LockId(text.into())
     }
 }
 
 /// The random part of a token that is granted, or of an id that is used once: 32 hexadecimal digits.
 pub(crate) fn random_part() -> Result<String, Error> {
-    let mut text = String::with_capacity(32);
-    push_random(&mut text)?;
-    Ok(text)
+    Ok(RandomPart(random()?).to_text())
+}
+
+/// The random part of a token that nothing holds yet. For one token only.
+#[derive(Clone, Debug)]
+pub(crate) struct RandomPart([u8; 16]);
+
+impl RandomPart {
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = String::with_capacity(32);
+        push_random(&mut text, self.0);
+        text
+    }
 }
 
 /// The channel on which a client is told of locks that were handed to it.
@@ -136,14 +151,18 @@ pub(crate) fn channel() -> Result<Arc<str>, Error> {
 }
 
 /// 32 hexadecimal digits of a random UUID.
-fn push_random(text: &mut String) -> Result<(), Error> {
-    let uuid = uuid::Builder::from_random_bytes(random()?).into_uuid();
+fn push_random(text: &mut String, random: [u8; 16]) {
+    let uuid = uuid::Builder::from_random_bytes(random).into_uuid();
     text.push_str(uuid.simple().encode_lower(&mut Uuid::encode_buffer()));
-    Ok(())
 }
 
 /// The one source of tokens and ids.
 fn random() -> Result<[u8; 16], Error> {
+    two_random().map(|[first, _]| first)
+}
+
+/// By one system call, which costs the same for both.
+fn two_random() -> Result<[[u8; 16]; 2], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
         return Ok(bytes);
@@ -151,10 +170,10 @@ fn random() -> Result<[u8; 16], Error> {
     if sabotage::is("forked-tokens") {
         // As from a generator that a fork copies: each process counts the same numbers.
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        return Ok(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)).to_be_bytes());
+        return Ok([(); 2].map(|()| u128::from(NEXT.fetch_add(1, Ordering::Relaxed)).to_be_bytes()));
     }
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|e| {
+    let mut bytes = [[0; 16]; 2];
+    getrandom::fill(bytes.as_flattened_mut()).map_err(|e| {
         Error::config(format!("failed to make a token: the operating system gave no random numbers: {e}"))
     })?;
     Ok(bytes)
@@ -207,10 +226,10 @@ mod tests {
     #[test]
     fn tokens_are_fresh_and_say_who() {
         let mint = Mint::new();
-        let (a, b) = (mint.fresh(None).unwrap(), mint.fresh(None).unwrap());
+        let (a, b) = (mint.fresh(None).unwrap().0, mint.fresh(None).unwrap().0);
         assert_ne!(a, b);
         assert!(a.owner().contains(&std::process::id().to_string()));
-        assert_eq!(mint.fresh(Some("me:too")).unwrap().owner(), "me:too");
+        assert_eq!(mint.fresh(Some("me:too")).unwrap().0.owner(), "me:too");
         assert_ne!(random_part().unwrap(), random_part().unwrap());
     }
 
@@ -218,7 +237,7 @@ mod tests {
     fn our_tokens_are_known() {
         let mint = Mint::new();
         let granted = LockId::granted(&random_part().unwrap(), "redlock-sync:0123456789abcdef/7");
-        let ours = [mint.fresh(None).unwrap(), mint.fresh(Some("me")).unwrap(), granted];
+        let ours = [mint.fresh(None).unwrap().0, mint.fresh(Some("me")).unwrap().0, granted];
         assert!(ours.iter().all(|id| is_ours(id.as_str())));
         let hex = "0123456789abcdef0123456789abcdef";
         for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {

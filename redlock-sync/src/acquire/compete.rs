@@ -332,7 +332,7 @@ impl<'a> Contender<'a> {
         if !(self.is_as_asked_for(pushed) && self.is_young(since) || sabotage::is("grant-keeps-settings")) {
             return Outcome::Up;
         }
-        let origin = Origin { wait: None, chain: self.chain };
+        let origin = Origin { wait: None, chain: self.chain, next: None };
         let start = engine.start(request, granted, origin);
         let core = Arc::new(Core::granted(start, pushed.fence, since, pushed.span));
         if engine.lines.is_closed() {

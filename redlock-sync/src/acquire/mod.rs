@@ -244,7 +244,7 @@ impl Engine {
         let mut tickets = self.lines.tickets(key);
         let has_tickets = !tickets.is_empty();
         tickets.extend(what.ticket.cloned());
-        let id = self.mint.fresh(request.terms.lock_id.as_deref())?;
+        let (id, next) = self.mint.fresh(request.terms.lock_id.as_deref())?;
         let fence = request.terms.fenced.then_some(0);
         let is_bare = what.is_bare && fence.is_none() && tickets.is_empty();
         let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };
@@ -267,7 +267,7 @@ impl Engine {
         // A node that said yes has taken it out of its queue.
         let may_be_queued = what.keeps_wait || ballot.ghost || ballot.tally().yes < quorum.len();
         let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
-        let start = self.start(request, id, Origin { wait, chain: what.chain });
+        let start = self.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
         Ok(self.lease(&Arc::new(Core::won(start, &ballot)))?)
     }
 
@@ -429,7 +429,7 @@ impl Engine {
     }
 
     /// Asks all nodes who holds the lock: the token that a majority has, and until when it surely does.
-    pub(crate) fn holder(&self, key: &Key, call: &crate::script::Call) -> Result<Option<Holder>, Error> {
+    pub(crate) fn holder(&self, key: &Key, call: &Arc<crate::script::Call>) -> Result<Option<Holder>, Error> {
         self.ready()?;
         let by = self.quorum.round_deadline();
         let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);

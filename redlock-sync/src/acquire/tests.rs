@@ -52,7 +52,7 @@ fn a_refusal_tells_if_others_wait_for_a_free_lock_and_if_it_is_clean() {
     let engine = idle(LONG);
     let refusal = |error, votes| Refusal { error, ballot: Some(ballot(&engine, votes)) };
     let free = || Vote::taken(String::new(), Some(Duration::ZERO));
-    let held = || taken(&engine.mint.fresh(None).unwrap());
+    let held = || taken(&engine.mint.fresh(None).unwrap().0);
     assert!(refusal(busy(), vec![held(), free(), Vote::Absent]).is_queued());
     assert!(!refusal(busy(), vec![held(), held(), Vote::Absent]).is_queued());
     assert!(!refusal(unavailable(), vec![free()]).is_queued());
@@ -231,7 +231,7 @@ fn a_free_lock_for_which_only_the_dead_wait_is_free_for_those_who_do_not() {
 #[test]
 fn a_lock_that_stands_on_a_ticket_is_free() {
     let mail = Mail::new(3);
-    let ghost = mail.engine.mint.fresh(None).unwrap();
+    let ghost = mail.engine.mint.fresh(None).unwrap().0;
     mail.servers.iter().for_each(|server| server.set("k", ghost.as_str()));
     assert!(try_lock(&mail.engine).map(drop).unwrap_err().is_busy());
     let (key, now) = (plain_request().key, mail.engine.quorum.now());

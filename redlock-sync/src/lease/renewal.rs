@@ -253,7 +253,7 @@ mod tests {
             quorum,
             primitive: Arc::new(Plain { key: key.clone() }),
             key,
-            id: mint.fresh(None).unwrap(),
+            id: mint.fresh(None).unwrap().0,
             terms: Terms::default(),
             home: mint.home().clone(),
             origin: Origin::default(),

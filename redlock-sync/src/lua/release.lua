@@ -1,9 +1,9 @@
 -- Gives the lock up if the token still holds it: grants it to the first in the queue who is alive, or frees it. Also the way out of a wait,
 -- with an empty token: what was granted to that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
--- ARGV[1] token (may be empty), ARGV[2] what is granted, `age pauses several random span life`: age of the chain of grants in ms, its pauses so
--- far, 1 if there are several nodes, random part of the next token (empty: nothing is granted), span of the grant in ms, ms for which the
--- fence counter outlasts the clock's reaching it (0: no fence is wanted)
+-- ARGV[1] token (may be empty), ARGV[2] what is granted, `age pauses several span life random`: age of the chain of grants in ms, its pauses so
+-- far, 1 if there are several nodes, span of the grant in ms, ms for which the fence counter outlasts the clock's reaching it (0: no fence is
+-- wanted), random part of the next token (empty: nothing is granted)
 -- Then, if one of them differs from what stands in the brackets: ARGV[3] own wait (empty), ARGV[4] ms to keep the key (0 gives it up now),
 -- ARGV[5] where nothing is granted: ms for which the lock is left to programs that poll (0)
 -- replies 1 given up, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this user may not publish,
@@ -15,7 +15,7 @@ if #ARGV == 2 and held == token and redis.call('EXISTS', queue) == 0 then
   return 1
 end
 local wait, keep, pause = ARGV[3] or '', ARGV[4] or '0', ARGV[5] or '0'
-local chain, several, random, span, life = string.match(ARGV[2], '^(%d+ %d+) (%d) (%x*) (%d+) (%d+)$')
+local chain, several, span, life, random = string.match(ARGV[2], '^(%d+ %d+) (%d) (%d+) (%d+) (%x*)$')
 several = several == '1'
 if wait ~= '' then redis.pcall('ZREM', queue, wait) end
 if type(held) == 'table' then return held end

@@ -39,11 +39,11 @@ pub(super) struct LeftBehind {
 
 impl Round {
     /// Asks the nodes for which `asks` is true.
-    pub(super) fn new(call: &Call, asks: &[bool], now: Tick) -> Round {
+    pub(super) fn new(call: Arc<Call>, asks: &[bool], now: Tick) -> Round {
         let seat = |&asks: &bool| if asks { Seat::Open } else { Seat::Answered(Err(not_asked())) };
         let open = asks.iter().filter(|&&asks| asks).count();
         let seats = asks.iter().map(seat).collect();
-        Round { call: Arc::new(call.clone()), seats, open, started: now, ghost: false }
+        Round { call, seats, open, started: now, ghost: false }
     }
 
     pub(super) fn call(&self) -> Arc<Call> {

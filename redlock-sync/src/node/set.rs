@@ -82,7 +82,7 @@ impl Nodes {
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
-    pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
+    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
         #[cfg(test)]
         if !self.simulated.is_empty() {
             return simulated::round(&self.simulated, &*self.wire.clock, call, by, asks, need);

@@ -39,7 +39,7 @@ impl Wire {
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
-    pub(super) fn round(&self, call: &Call, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
+    pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
         let now = self.clock.now();
         let cables = match self.cables() {
             Ok(cables) => cables,
@@ -49,7 +49,7 @@ impl Wire {
         };
         // First of all: behind a late call there is order, on another connection there is none.
         let behind = self.send_behind(call, asks);
-        let op = Op::new(Round::new(call, asks, now), lane == Lane::Reserved, by);
+        let op = Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
         let led = self.rounds.enter(&op, || cables.try_get()).or_else(|| {
             match self.rounds.follow(&op, |round, in_batch| self.leave(round, in_batch)) {
                 Followed::Leads(led) => Some(led),

@@ -83,20 +83,20 @@ impl Quorum {
     }
 
     /// Asks one node only, and takes its reply as it is.
-    pub(crate) fn ask_one(&self, node: usize, call: &Call, by: Tick) -> Result<Value, Failure> {
+    pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>, by: Tick) -> Result<Value, Failure> {
         let said = self.say(call, Lane::Reserved, by, &|i| i == node);
         let silence = || Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() };
         said.results.into_iter().nth(node).unwrap_or_else(|| Err(silence()))
     }
 
     /// **The round.** Asks every node that `ask` names, all at the same time.
-    pub(crate) fn round(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
+    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
         let Answers { results, started, ghost } = self.say(call, lane, by, ask);
         Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, ghost }
     }
 
     /// A round about so many locks: a ballot for each of them.
-    pub(crate) fn round_about_many(&self, call: &Call, locks: usize, by: Tick) -> Vec<Ballot> {
+    pub(crate) fn round_about_many(&self, call: &Arc<Call>, locks: usize, by: Tick) -> Vec<Ballot> {
         let Answers { results, started, ghost } = self.say(call, Lane::Reserved, by, &|_| true);
         let vote = |lock: usize, result: &Result<Value, Failure>| {
             Vote::from_result(match result {
@@ -108,7 +108,7 @@ impl Quorum {
         (0..locks).map(|lock| Ballot { votes: votes(lock), started, ghost }).collect()
     }
 
-    fn say(&self, call: &Call, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
+    fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
         let asks: Vec<bool> = (0..self.len()).map(ask).collect();
         let answers = self.nodes.round(call, lane, by, &asks, self.need());
         let started = if sabotage::is("deadline-at-reply") { self.now() } else { answers.started };
@@ -144,7 +144,7 @@ impl Quorum {
 
     /// Takes back what an acquire may have set on any node, whatever the cause. Not waited for longer than `by`; repeated until then where
     /// it could not even be sent. True if some node may have our token all the same, now or later.
-    pub(crate) fn roll_back(&self, ballot: &Ballot, release: &Call, by: Tick) -> bool {
+    pub(crate) fn roll_back(&self, ballot: &Ballot, release: &Arc<Call>, by: Tick) -> bool {
         let may_be_set = |&i: &usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
         let mut unsent: Vec<usize> = (0..self.len()).filter(may_be_set).collect();
         if unsent.is_empty() {

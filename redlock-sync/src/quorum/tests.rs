@@ -53,7 +53,7 @@ impl Rig {
         self.call(&release(), self.quorum.now().after(SOON))
     }
 
-    fn call(&self, call: &Call, by: Tick) -> Vec<Option<Trouble>> {
+    fn call(&self, call: &Arc<Call>, by: Tick) -> Vec<Option<Trouble>> {
         let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);
         let trouble = |vote: &Vote| if let Vote::Failed(failure) = vote { Some(failure.trouble) } else { None };
         ballot.votes.iter().map(trouble).collect()
@@ -61,11 +61,11 @@ impl Rig {
 }
 
 /// A call that nothing is kept of when its answer is late.
-fn question() -> Call {
+fn question() -> Arc<Call> {
     Plain { key: Key::new("", KEY, 100).unwrap() }.inspect()
 }
 
-fn release() -> Call {
+fn release() -> Arc<Call> {
     let plain = Plain { key: Key::new("", KEY, 100).unwrap() };
     let id = LockId::from_server(TOKEN);
     plain.release(&GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })

@@ -3,6 +3,7 @@
 mod scenarios;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_tests::Server;
@@ -29,7 +30,7 @@ const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
 /// Something that runs calls.
 trait Side {
-    fn call(&mut self, call: &Call) -> Result<Value, Failure>;
+    fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure>;
     /// Has a client listen on a channel.
     fn listen(&mut self, channel: &str);
     /// What has been published on it since the last look, in order.
@@ -38,7 +39,7 @@ trait Side {
 }
 
 impl Side for Store {
-    fn call(&mut self, call: &Call) -> Result<Value, Failure> {
+    fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         lua::run(self, call.script, &call.keys(), &call.args())
     }
 
@@ -74,7 +75,7 @@ impl Remote {
 }
 
 impl Side for Remote {
-    fn call(&mut self, call: &Call) -> Result<Value, Failure> {
+    fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         let by = SystemClock.now().after(PATIENCE);
         self.nodes.round(call, Lane::Ordinary, by, &[true], 1).results.remove(0)
     }
@@ -150,16 +151,16 @@ fn attempt<'a>(
     wait: impl Into<Option<Entry<'a>>>,
     order: Order<'_>,
     tickets: &[&str],
-) -> Call {
+) -> Arc<Call> {
     let tickets: Vec<LockId> = tickets.iter().map(|ticket| id(ticket)).collect();
     plain().acquire(&Attempt { id: &id(token), lease: LEASE, fence, wait: wait.into(), order, tickets: &tickets })
 }
 
-fn take(token: &str) -> Call {
+fn take(token: &str) -> Arc<Call> {
     attempt(token, None, None, Order::Bare, &[])
 }
 
-fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Call {
+fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
     attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
 }
 
@@ -171,12 +172,12 @@ fn leaves(id: &str) -> Entry<'_> {
     Entry { id, stays: Duration::ZERO }
 }
 
-fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Call {
+fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
     let token = token.map(id);
     plain().release(&GiveUp { id: token.as_ref(), keep, wait, next })
 }
 
-fn free(token: &str) -> Call {
+fn free(token: &str) -> Arc<Call> {
     give_up(Some(token), Duration::ZERO, None, Next::Anybody)
 }
 
@@ -185,21 +186,21 @@ fn grant(with_fence: bool, several: bool) -> Next<'static> {
     Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: 2, with_fence, several })
 }
 
-fn release(token: &str) -> Call {
+fn release(token: &str) -> Arc<Call> {
     give_up(Some(token), Duration::ZERO, None, grant(false, false))
 }
 
-fn keep(token: &str) -> Call {
+fn keep(token: &str) -> Arc<Call> {
     give_up(Some(token), 5 * SECOND, None, Next::Anybody)
 }
 
-fn pause(token: &str, long: u64, several: bool) -> Call {
+fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
     let pause = Duration::from_millis(long);
     give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: 3, several })
 }
 
 /// A script of the test's own, on all keys of the lock.
-fn own(operation: &'static str, source: &'static str) -> Call {
+fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
     let sha = sha1_smol::Sha1::from(source).hexdigest();
     let script = Box::leak(Box::new(Script { operation, source, sha }));
     let key = plain().key;
@@ -207,19 +208,19 @@ fn own(operation: &'static str, source: &'static str) -> Call {
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
 }
 
-fn clear() -> Call {
+fn clear() -> Arc<Call> {
     own("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")
 }
 
 /// As programs of other libraries take a lock.
-fn take_as_others_do(token: &str) -> Call {
+fn take_as_others_do(token: &str) -> Arc<Call> {
     let source = "return redis.call('SET', KEYS[1], 'x', 'NX', 'PX', 30000) and 1 or 0";
     assert_eq!(token, "x");
     own("take", source)
 }
 
 /// All that is stored for the lock.
-fn dump() -> Call {
+fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   for i = 1, 3 do all[i] = redis.call('PTTL', KEYS[i]) end\n\
                   local function text(reply)\n\
@@ -236,7 +237,7 @@ fn dump() -> Call {
 }
 
 /// Puts a list in the place of one of the keys.
-fn spoil(key: usize) -> Call {
+fn spoil(key: usize) -> Arc<Call> {
     let sources = [
         "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'x')",
         "redis.call('DEL', KEYS[2]) return redis.call('RPUSH', KEYS[2], 'x')",
@@ -245,13 +246,13 @@ fn spoil(key: usize) -> Call {
     own("spoil", sources[key])
 }
 
-fn expire(key: usize) -> Call {
+fn expire(key: usize) -> Arc<Call> {
     let sources = ["return redis.call('PEXPIRE', KEYS[1], 1)", "return redis.call('PEXPIRE', KEYS[2], 1)"];
     own("expire", sources[key])
 }
 
 /// What is done, and what must come of it on either side.
-type Scenario = (&'static str, Vec<(Call, &'static str)>);
+type Scenario = (&'static str, Vec<(Arc<Call>, &'static str)>);
 
 fn follow(side: &mut dyn Side) {
     side.listen(CHANNEL);
@@ -277,7 +278,7 @@ fn scenarios_on_a_server() {
 }
 
 /// A call drawn at random, on one lock with few tokens, so that they meet.
-fn random_call(several: bool) -> Call {
+fn random_call(several: bool) -> Arc<Call> {
     let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
     let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1"];

@@ -36,10 +36,10 @@ fn scrambled(n: u64) -> u64 {
 }
 
 /// Random bytes for the client whose code runs now; none outside of a schedule.
-pub(crate) fn random() -> Option<[u8; 16]> {
+pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
     try_with(|world| {
         let client = world.client;
-        world.clients[client].generator.draw()
+        [(); 2].map(|()| world.clients[client].generator.draw())
     })
 }
 

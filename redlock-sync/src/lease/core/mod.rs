@@ -40,7 +40,7 @@ use crate::primitive::{Attempt, Chain, Order, Primitive};
 use crate::quorum::{Ballot, Quorum, Vote};
 use crate::sabotage;
 use crate::script::Call;
-use crate::token::LockId;
+use crate::token::{LockId, RandomPart};
 use crate::wait::Turn;
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
@@ -85,6 +85,8 @@ pub(crate) struct Origin {
     /// The wait of its holder, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
     pub(crate) chain: Chain,
+    /// The random part of the token that the release may grant; of its own kind, since drawing one takes a system call.
+    pub(crate) next: Option<RandomPart>,
 }
 
 /// A lock that is passed on inside this process.
@@ -357,7 +359,7 @@ impl Core {
         self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
     }
 
-    fn lengthening_round(&self, io: &mut Io, call: &Call, lease: Duration, by: Tick) -> Ballot {
+    fn lengthening_round(&self, io: &mut Io, call: &Arc<Call>, lease: Duration, by: Tick) -> Ballot {
         // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
         let by = {
             let mut state = self.state.lock();

@@ -14,7 +14,7 @@ use crate::node::Lane;
 use crate::primitive::{GiveUp, Grant, Next};
 use crate::quorum::Ballot;
 use crate::script::Call;
-use crate::token::random_part;
+use crate::token::{RandomPart, random_part};
 
 impl Core {
     /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
@@ -92,7 +92,7 @@ impl Core {
             return self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
         }
         // Without random numbers there is no grant: the lock is freed for real.
-        let random = if is_orderly { random_part().ok() } else { None };
+        let random = if is_orderly { self.next_random() } else { None };
         let next = random.as_ref().map_or(Next::Anybody, |random| {
             let span = granting::span(&self.quorum, self.terms.lease);
             let age = chain.age(self.quorum.now()) + keep;
@@ -105,7 +105,11 @@ impl Core {
         ballot
     }
 
-    fn release_call(&self, keep: Duration, next: Next<'_>) -> Call {
+    fn next_random(&self) -> Option<String> {
+        self.origin.next.as_ref().map(RandomPart::to_text).or_else(|| random_part().ok())
+    }
+
+    fn release_call(&self, keep: Duration, next: Next<'_>) -> Arc<Call> {
         self.primitive.release(&GiveUp { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 

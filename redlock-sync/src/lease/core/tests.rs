@@ -57,7 +57,7 @@ impl Rig {
     fn start_for(&self, name: &str, terms: Terms) -> Start {
         let key = Key::new("", name, 100).unwrap();
         let primitive = Arc::new(Plain { key: key.clone() });
-        Start { primitive, key, ..self.start_of(self.mint.fresh(None).unwrap(), terms) }
+        Start { primitive, key, ..self.start_of(self.mint.fresh(None).unwrap().0, terms) }
     }
 
     /// Acquires the lock.

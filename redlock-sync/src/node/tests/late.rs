@@ -59,7 +59,7 @@ fn a_late_acquire_waits_for_its_release_and_others_pass_it() {
 fn late_acquire(node: At<'_>, proxy: &Proxy, token: &str, lifetime: Duration) -> redlock_tests::Fault {
     let held = proxy.on("acquire", Act::Hold);
     let mut call = acquire("k", token);
-    call.lifetime = lifetime;
+    Arc::get_mut(&mut call).unwrap().lifetime = lifetime;
     // On a busy machine the connection may take all of the time; then nothing was sent.
     let is_late = || failure(ask_until(node, &call, Lane::Ordinary, now().after(TIMEOUT))).executed == Executed::Maybe;
     eventually("a reply is late", SOON, is_late);
@@ -87,7 +87,7 @@ fn the_shelf_is_bounded_and_other_calls_are_not_kept() {
     let all: Vec<_> = (0..20).map(|i| late_acquire(node, &proxy, &format!("t{i}"), LEASE)).collect();
     assert_eq!(node.late.len(), 16);
     let mut question = acquire("k", "t");
-    question.purpose = Purpose::Other;
+    Arc::get_mut(&mut question).unwrap().purpose = Purpose::Other;
     let held = proxy.on("acquire", Act::Hold);
     assert!(ask_until(node, &question, Lane::Ordinary, now().after(TIMEOUT / 4)).result.is_err());
     assert_eq!(node.late.len(), 16);

@@ -79,12 +79,12 @@ fn plain(key: &str) -> Plain {
     Plain { key: Key::new("", key, 1024).unwrap() }
 }
 
-fn acquire(key: &str, token: &str) -> Call {
+fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
     plain(key).acquire(&Attempt { id: &id, lease: LEASE, fence: Some(0), wait: None, order: Order::None, tickets: &[] })
 }
 
-fn release(key: &str, token: &str) -> Call {
+fn release(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
     plain(key).release(&GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
 }
@@ -97,7 +97,7 @@ struct Answer {
 }
 
 /// A round about one node, which has until then.
-fn ask_until(node: At<'_>, call: &Call, lane: Lane, by: Tick) -> Answer {
+fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
     let nodes = node.nodes;
     let asks: Vec<bool> = (0..nodes.len()).map(|i| i == node.place).collect();
     // All nodes are needed: none can be left out.
@@ -105,11 +105,11 @@ fn ask_until(node: At<'_>, call: &Call, lane: Lane, by: Tick) -> Answer {
     Answer { result: results.swap_remove(node.place), ghost }
 }
 
-fn ask_on(node: At<'_>, call: &Call, lane: Lane) -> Answer {
+fn ask_on(node: At<'_>, call: &Arc<Call>, lane: Lane) -> Answer {
     ask_until(node, call, lane, now().after(node.host.settings.node_timeout))
 }
 
-fn ask(node: At<'_>, call: &Call) -> Answer {
+fn ask(node: At<'_>, call: &Arc<Call>) -> Answer {
     ask_on(node, call, Lane::Ordinary)
 }
 

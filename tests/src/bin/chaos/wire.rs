@@ -64,7 +64,7 @@ impl Heard {
             // keys for each lock, and grants nothing.
             "release" if call.keys.len() == 3 => {
                 let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
-                self.note(IdOf::Grant, call.arg(1).split(' ').nth(3).unwrap_or(""), after, at);
+                self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);
             }
             _ => {}
         }
@@ -125,7 +125,8 @@ mod tests {
     fn heard(commands: &[(&str, &str)]) -> Heard {
         let mut heard = Heard::default();
         for (name, words) in commands {
-            let words: Vec<String> = words.split_whitespace().map(|word| word.replace('_', "").replace('+', " ")).collect();
+            let words: Vec<String> =
+                words.split_whitespace().map(|word| word.replace('_', "").replace('+', " ")).collect();
             heard.hear(name, &words, 7);
         }
         heard
@@ -135,7 +136,7 @@ mod tests {
     fn ids_of_their_own_are_good() {
         let waits = ("acquire", "sha 3 order q f ab-1:host:1:2 500 0 w1 600 -1 0 r1 500");
         let again = ("acquire", "sha 3 order q f cd-1:host:1:2 500 0 w1 600 -1 0 r2 500");
-        let grants = ("release", "sha 3 order q f ab-1:host:1:2 0+0+0+n1+500+0");
+        let grants = ("release", "sha 3 order q f ab-1:host:1:2 0+0+0+500+0+n1");
         let all = ("release", "sha 4 order q {order} q ab 0 _ cd 0 _");
         let more = ("release", "sha 4 order q {order} q ef 0 _ gh 0 _");
         let heard = heard(&[waits, again, grants, grants, all, more, ("GET", "order")]);
@@ -152,7 +153,7 @@ mod tests {
         ] {
             assert_eq!(heard(&[one, ("acquire", other)]).reused.len(), 1, "{other}");
         }
-        let grants = ["ab", "cd"].map(|token| format!("sha 3 order q f {token} 0+0+0+n1+500+0"));
+        let grants = ["ab", "cd"].map(|token| format!("sha 3 order q f {token} 0+0+0+500+0+n1"));
         let grants = grants.each_ref().map(|words| ("release", words.as_str()));
         assert_eq!(heard(&grants).reused.len(), 1);
     }

@@ -56,7 +56,7 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
     let backlog = Backlog::new(&rig.quorum);
     let leftover = |ends| {
-        let id = rig.mint.fresh(None).unwrap();
+        let id = rig.mint.fresh(None).unwrap().0;
         let core = rig.lease(terms());
         assert!(rig.servers[0].del(KEY));
         crate::lease::Leftover {
@@ -108,7 +108,7 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
 fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
-    let origin = Origin { wait: Some("redlock-sync:1/1".into()), chain: Chain::default() };
+    let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
     let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, terms()) }));
     assert_eq!(revoke(&rig, &core), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
