@@ -69,7 +69,7 @@ impl Core {
         let chain = self.origin.chain;
         let has_strangers = self.turn.lock().as_ref().is_some_and(Turn::has_strangers);
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| pause_after_chain(self.quorum.len() > 1, has_strangers))
+        is_long.then(|| pause_after_chain(self.quorum.len() > 1, has_strangers, chain.pauses))
     }
 
     /// Has the next of this process leave the key alone for a moment.
