@@ -25,6 +25,9 @@ pub(crate) const PAUSES_TO_LOOK: u64 = 12;
 /// ... one is long enough to meet a program of another library, which polls every 100 to 300 ms. Less than 3 % of the time goes to all pauses
 /// together where there is no such program.
 pub(crate) const LOOKING_PAUSE: Duration = Duration::from_millis(250);
+/// Meanwhile it is looked so often whether one takes the lock: each that holds it for as long is seen, most of the others at some time, since they
+/// come again and again in a long pause.
+pub(crate) const LOOK: Duration = Duration::from_millis(2);
 /// As that where a program of another library has had the lock lately. Other libraries poll every 100 to 300 ms: each of them finds it free.
 pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// For how long a client remembers that a program of another library had the lock.
@@ -47,13 +50,37 @@ pub(crate) const MOST_IN_STREAK: u32 = 256;
 /// holder's lease need not ask for another one.
 pub(crate) const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
+/// How many pauses there were since a lock came to be passed on, and whether one of the holders since the last pause knows of a program of
+/// another library that wants it too. The servers pass it on as a number: twice the pauses, and 1 for such a program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pauses(pub(crate) u64);
+
+impl Pauses {
+    pub(crate) fn count(self) -> u64 {
+        self.0 / 2
+    }
+
+    pub(crate) fn has_strangers(self) -> bool {
+        self.0 % 2 == 1
+    }
+
+    pub(crate) fn and_strangers(self, has_strangers: bool) -> Pauses {
+        Pauses(self.0 | u64::from(has_strangers))
+    }
+
+    /// After one more. Those who want the lock look in a pause whether there is such a program still.
+    pub(crate) fn and_one(self) -> Pauses {
+        Pauses(self.count().saturating_add(1).saturating_mul(2))
+    }
+}
+
 /// The pause at the end of a chain, after so many others. On several nodes it is always short: nothing keeps others of this library from a lock
 /// that is free there.
-pub(crate) fn pause_after_chain(several: bool, has_strangers: bool, pauses: u64) -> Duration {
-    match (several, has_strangers) {
+pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
+    match (several, pauses.has_strangers()) {
         (true, _) => PAUSE,
         (_, true) => LONG_PAUSE,
-        _ if pauses % PAUSES_TO_LOOK == PAUSES_TO_LOOK - 1 => LOOKING_PAUSE,
+        _ if pauses.count() % PAUSES_TO_LOOK == PAUSES_TO_LOOK - 1 => LOOKING_PAUSE,
         _ => PAUSE,
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
+use crate::config::Pauses;
 use crate::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::token::LockId;
 
@@ -61,7 +62,7 @@ pub(crate) enum Next<'a> {
     /// Whoever comes; the first who waits is told to try at once.
     Anybody,
     /// For so long programs that poll the key; the first who waits is told to try after it. The number of such pauses, this one included.
-    Others { pause: Duration, pauses: u64, several: bool },
+    Others { pause: Duration, pauses: Pauses, several: bool },
     /// The first who waits.
     First(Grant<'a>),
 }
@@ -74,7 +75,7 @@ pub(crate) struct Grant<'a> {
     pub(crate) span: Duration,
     /// How long the lock has gone from hand to hand, and how many pauses there were before.
     pub(crate) age: Duration,
-    pub(crate) pauses: u64,
+    pub(crate) pauses: Pauses,
     pub(crate) with_fence: bool,
     pub(crate) several: bool,
 }
@@ -84,13 +85,13 @@ pub(crate) struct Grant<'a> {
 pub(crate) struct Chain {
     /// `None` for a lock that nobody has passed on so far.
     pub(crate) began: Option<Tick>,
-    /// How many pauses there were before it.
-    pub(crate) pauses: u64,
+    /// The pauses before it.
+    pub(crate) pauses: Pauses,
 }
 
 impl Chain {
     /// As a push tells it.
-    pub(crate) fn told(now: Tick, age: Duration, pauses: u64) -> Chain {
+    pub(crate) fn told(now: Tick, age: Duration, pauses: Pauses) -> Chain {
         Chain { began: Some(now.before(age)), pauses }
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::config::{Retry, STRANGERS_REMEMBERED, Terms};
+use crate::config::{Pauses, Retry, STRANGERS_REMEMBERED, Terms};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
@@ -71,14 +71,13 @@ impl<T> Line<T> {
 /// A pause in which the head of a line leaves the key to other programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rest {
-    until: Tick,
-    /// How many pauses there were in a row.
-    pub(crate) pauses: u64,
+    pub(crate) until: Tick,
+    pub(crate) pauses: Pauses,
 }
 
 impl Default for Rest {
     fn default() -> Rest {
-        Rest { until: Tick::ZERO, pauses: 0 }
+        Rest { until: Tick::ZERO, pauses: Pauses::default() }
     }
 }
 
@@ -339,7 +338,7 @@ impl<T> Lines<T> {
 
 impl<T> Turn<T> {
     /// Has the next at the head leave the key to other programs for so long.
-    pub(crate) fn rests_for(&self, pause: Duration, pauses: u64) {
+    pub(crate) fn rests_for(&self, pause: Duration, pauses: Pauses) {
         let until = self.lines.clock.now().after(pause);
         let mut by_key = self.lines.by_key.lock();
         by_key.retain(|_, line| !line.is_idle(&*self.lines.clock));
@@ -348,12 +347,9 @@ impl<T> Turn<T> {
         }
     }
 
-    /// Leaves the key alone for as long as that was asked for, but not past `until`. How many pauses there were until now.
-    pub(crate) fn rest(&self, until: Tick) -> u64 {
-        if self.rest.until > Tick::ZERO {
-            self.lines.rest(self.rest.until.min(until));
-        }
-        self.rest.pauses
+    /// The pause that this thread has to leave to other programs, and those before it.
+    pub(crate) fn rest(&self) -> Rest {
+        self.rest
     }
 
     /// True if a program of another library had the lock lately.

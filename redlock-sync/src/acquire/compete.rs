@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::queued::{Queued, Standing};
 use super::{Engine, Refusal, Request, Try, Wait};
 use crate::clock::Tick;
-use crate::config::{LONG_PAUSE, LONGEST_NAP, RENEW_DIVISOR, SHORT_NAP, drift, jittered};
+use crate::config::{LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, RENEW_DIVISOR, SHORT_NAP, drift, jittered};
 use crate::ear::{Awaits, Pushed, Woken};
 use crate::error::Error;
 use crate::lease::{Core, Lease, Origin, granting};
@@ -22,8 +22,6 @@ const NAP_SLACK: Duration = Duration::from_millis(2);
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 /// As that for one that listens on another node than the others.
 const ASIDE: Duration = Duration::from_millis(250);
-/// In a pause that is left to other programs it is looked so often whether one of them takes the lock.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// How a wait for other processes ended.
 pub(super) enum Outcome {
@@ -57,7 +55,7 @@ impl<'a> Contender<'a> {
         request: &'a Request,
         wait: Wait,
         until: Tick,
-        pauses: u64,
+        pauses: Pauses,
     ) -> Contender<'a> {
         Contender {
             engine,
@@ -283,7 +281,7 @@ impl<'a> Contender<'a> {
         loop {
             let Some(queued) = &self.queued else { return Outcome::Up };
             let now = engine.quorum.now();
-            let next_look = if looks { now.after(jittered(LOOK)) } else { Tick::NEVER };
+            let next_look = if looks { now.after(LOOK) } else { Tick::NEVER };
             match queued.ear.sleep(end.min(next_look)) {
                 Woken::Timer if next_look < end => engine.look(self.request, end),
                 Woken::Timer | Woken::Connected | Woken::Closed => return Outcome::Up,
@@ -297,7 +295,7 @@ impl<'a> Contender<'a> {
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
                     // After a pause begins another chain.
-                    looks = pushed.pauses > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    looks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
                     self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
                 }
             }

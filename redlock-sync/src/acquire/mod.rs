@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use self::compete::Contender;
 pub use self::holder::Holder;
 use crate::clock::Tick;
-use crate::config::{CLOSING, LONGEST_GRANT, Terms};
+use crate::config::{CLOSING, LONG_PAUSE, LONGEST_GRANT, LOOK, Terms};
 use crate::ear::Ear;
 use crate::error::{Error, NodeError};
 use crate::key::Key;
@@ -176,8 +176,9 @@ impl Engine {
         loop {
             match self.lines.enter(key, in_line, &request.terms) {
                 Entered::Head(turn) => {
-                    let pauses = turn.rest(until);
-                    let lease = Contender::new(self, request, wait, until, pauses).compete()?;
+                    let rest = turn.rest();
+                    self.rest(request, rest.until.min(until));
+                    let lease = Contender::new(self, request, wait, until, rest.pauses).compete()?;
                     lease.core().keep_turn(turn);
                     return Ok(lease);
                 }
@@ -277,6 +278,16 @@ impl Engine {
             |vote: &Vote| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
         if ballot.votes.iter().any(is_strange) {
             self.lines.note_stranger(request.key.name());
+        }
+    }
+
+    /// Leaves the key to programs of other libraries until then, and looks whether one comes.
+    fn rest(&self, request: &Request, end: Tick) {
+        // What is left of a minimum hold comes first.
+        self.lines.rest(end.before(LONG_PAUSE));
+        while self.quorum.now() < end && !self.lines.is_closed() {
+            self.look(request, end);
+            self.lines.rest(self.quorum.now().after(LOOK).min(end));
         }
     }
 

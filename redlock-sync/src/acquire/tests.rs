@@ -5,7 +5,7 @@ use redlock_tests::{Server, servers};
 use super::compete::Outcome;
 use super::*;
 use crate::clock::SystemClock;
-use crate::config::{Limits, Retry};
+use crate::config::{Limits, Pauses, Retry};
 use crate::ear::Pushed;
 use crate::lock::plain::Plain;
 use crate::quorum::Place;
@@ -80,7 +80,7 @@ fn a_contender_gives_up_when_nothing_can_help() {
     let request = request(Terms::default());
     let ends = |patience, wait, error: &Error| {
         let engine = idle(patience);
-        let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER, 0);
+        let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER, Pauses::default());
         contender.ends_with(error, engine.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
@@ -98,7 +98,7 @@ fn a_contender_gives_up_when_nothing_can_help() {
 fn a_busy_lock_ends_an_outage() {
     let engine = idle(Duration::ZERO);
     let request = request(Terms::default());
-    let mut contender = Contender::new(&engine, &request, Wait::Until(Tick::NEVER), Tick::NEVER, 0);
+    let mut contender = Contender::new(&engine, &request, Wait::Until(Tick::NEVER), Tick::NEVER, Pauses::default());
     let first = engine.quorum.now();
     contender.ends_with(&unavailable(), first);
     contender.ends_with(&busy(), first);
@@ -129,7 +129,7 @@ impl Mail {
     /// The same, with a grant that comes so long after the attempt that entered the wait.
     fn open_after(&self, age: Duration, terms: Terms, span: Duration) -> bool {
         let request = request(terms);
-        let mut contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER, 0);
+        let mut contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER, Pauses::default());
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: Place::New };
         let mut ballot = ballot(&self.engine, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
@@ -137,7 +137,7 @@ impl Mail {
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let refusal = Refusal { error: busy(), ballot: Some(ballot) };
-        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: 0, random: Some(RANDOM.into()) };
+        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random: Some(RANDOM.into()) };
         match contender.open(&refusal, RANDOM, &pushed) {
             Outcome::Granted(lease) => {
                 assert_eq!(lease.id(), &granted);

@@ -1,8 +1,10 @@
 //! What a push says, and how to read it.
 
+use crate::config::Pauses;
 use std::time::Duration;
 
-/// A push to one wait: `wait fence span age pauses random`, where the wait is `channel/number`, times are in ms, and a hint has no random part.
+/// A push to one wait: `wait fence span age pauses random`, where the wait is `channel/number`, times are in ms, and a hint has no random
+/// part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
     /// Of the granted lock; 0 where there is none.
@@ -11,7 +13,7 @@ pub(crate) struct Pushed {
     pub(crate) span: Duration,
     /// Of the chain in which the lock goes from hand to hand.
     pub(crate) age: Duration,
-    pub(crate) pauses: u64,
+    pub(crate) pauses: Pauses,
     /// The random part of the granted token; `None` for a hint.
     pub(crate) random: Option<String>,
 }
@@ -28,7 +30,7 @@ impl Pushed {
             fence,
             span: Duration::from_millis(span),
             age: Duration::from_millis(age),
-            pauses,
+            pauses: Pauses(pauses),
             random: (!random.is_empty()).then(|| random.to_owned()),
         };
         words.next().is_none().then_some((number, pushed))
@@ -48,9 +50,9 @@ mod tests {
         let ms = Duration::from_millis;
         let (number, grant) = read("redlock-sync:1f/12 7 300 20 3 abc").unwrap();
         let random = Some("abc".to_owned());
-        assert_eq!((number, grant), (12, Pushed { fence: 7, span: ms(300), age: ms(20), pauses: 3, random }));
+        assert_eq!((number, grant), (12, Pushed { fence: 7, span: ms(300), age: ms(20), pauses: Pauses(3), random }));
         let (number, hint) = read("redlock-sync:1f/0 0 10 0 0 ").unwrap();
-        assert_eq!((number, hint), (0, Pushed { fence: 0, span: ms(10), age: ms(0), pauses: 0, random: None }));
+        assert_eq!((number, hint), (0, Pushed { fence: 0, span: ms(10), age: ms(0), pauses: Pauses(0), random: None }));
     }
 
     #[test]

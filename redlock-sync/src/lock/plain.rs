@@ -108,7 +108,7 @@ fn granted(next: Next<'_>) -> String {
         text.push_str(after);
     };
     push(millis(age), " ");
-    push(pauses, " ");
+    push(pauses.0, " ");
     push(several.into(), " ");
     push(millis(span), " ");
     push(life, " ");

@@ -11,6 +11,7 @@ use redlock_tests::Server;
 use super::lua;
 use super::store::Store;
 use crate::clock::{Clock, SystemClock};
+use crate::config::Pauses;
 use crate::key::Key;
 use crate::lock::plain::Plain;
 use crate::node::{Executed, Failure, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Trouble, Value};
@@ -183,7 +184,7 @@ fn free(token: &str) -> Arc<Call> {
 
 fn grant(with_fence: bool, several: bool) -> Next<'static> {
     let age = Duration::from_millis(7);
-    Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: 2, with_fence, several })
+    Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: Pauses(2), with_fence, several })
 }
 
 fn release(token: &str) -> Arc<Call> {
@@ -196,7 +197,7 @@ fn keep(token: &str) -> Arc<Call> {
 
 fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
     let pause = Duration::from_millis(long);
-    give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: 3, several })
+    give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: Pauses(3), several })
 }
 
 /// A script of the test's own, on all keys of the lock.

@@ -19,7 +19,7 @@ use redlock_tests::{Server, eventually};
 
 use super::*;
 use crate::clock::{Clock, SystemClock};
-use crate::config::Limits;
+use crate::config::{Limits, Pauses};
 
 const SOON: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_millis(250);
@@ -94,7 +94,7 @@ fn a_lone_wait_hears_its_push() {
     let Woken::Push(pushed) = wait.sleep(soon()) else { panic!() };
     let ms = Duration::from_millis;
     let random = Some("abc".to_owned());
-    assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: 3, random });
+    assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random });
     assert_eq!(wait.sleep(now()), Woken::Timer);
 }
 

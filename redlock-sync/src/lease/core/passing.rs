@@ -24,6 +24,7 @@ impl Core {
         // A round under way would report to the wrong lease; then it is released for real.
         let mut io = self.io.try_lock()?;
         let streak = self.next_streak(&mut io)?;
+        let origin = Origin { chain: self.passed_chain(), ..self.origin.clone() };
         let mut state = self.state.lock();
         let (lease, left) = (self.terms.lease, state.until.since(self.quorum.now()));
         // One that was extended is longer than the next thread has asked for.
@@ -42,7 +43,7 @@ impl Core {
             home: self.home.clone(),
             born: self.quorum.now(),
             hold_end: Tick::NEVER,
-            origin: Origin { chain: self.passed_chain(), ..self.origin.clone() },
+            origin,
             streak,
             renewals: AtomicU32::new(0),
             backlog: Arc::clone(&self.backlog),
@@ -61,21 +62,26 @@ impl Core {
     /// The chain with one holder more.
     pub(super) fn passed_chain(&self) -> Chain {
         let chain = self.origin.chain;
-        Chain { began: chain.began.or_else(|| Some(self.quorum.now())), ..chain }
+        let pauses = chain.pauses.and_strangers(self.has_strangers());
+        Chain { began: chain.began.or_else(|| Some(self.quorum.now())), pauses }
     }
 
     /// The pause for which the lock is to be left to programs that poll, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
         let chain = self.origin.chain;
-        let has_strangers = self.turn.lock().as_ref().is_some_and(Turn::has_strangers);
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
-        is_long.then(|| pause_after_chain(self.quorum.len() > 1, has_strangers, chain.pauses))
+        is_long.then(|| pause_after_chain(self.quorum.len() > 1, chain.pauses.and_strangers(self.has_strangers())))
+    }
+
+    /// This process has seen lately that a program of another library had the lock.
+    fn has_strangers(&self) -> bool {
+        self.turn.lock().as_ref().is_some_and(Turn::has_strangers)
     }
 
     /// Has the next of this process leave the key alone for a moment.
     pub(super) fn rest(&self, pause: Duration) {
         if let Some(turn) = &*self.turn.lock() {
-            turn.rests_for(pause, self.origin.chain.pauses + 1);
+            turn.rests_for(pause, self.origin.chain.pauses.and_one());
         }
     }
 

@@ -88,7 +88,7 @@ impl Core {
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.rest(keep + pause);
-            let next = Next::Others { pause, pauses: chain.pauses + 1, several };
+            let next = Next::Others { pause, pauses: chain.pauses.and_one(), several };
             return self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
         }
         // Without random numbers there is no grant: the lock is freed for real.

@@ -18,18 +18,17 @@ const PAUSE: Duration = Duration::from_millis(2);
 const TOGETHER: Duration = Duration::from_secs(20);
 /// How much later than ours it begins, and how much earlier it ends.
 const LATER: Duration = Duration::from_millis(200);
-/// From then on ours know that there is a foreign program.
-const SEEN: Duration = Duration::from_secs(5);
 const ALONE: Duration = Duration::from_secs(2);
 /// What is left of 0.95 to 0.96 without any pause for others if 3 % of it are given away.
 const LEAST_ALONE: Bar = Bar::RatioAtLeast(0.92);
 const ROUNDS: usize = 3;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
-    let mut field = Field::start(Server::start(), PROCESSES, KEY, process)?;
-    let mut lines = vec![without(&mut field, plan)?];
+    let field = || Field::start(Server::start(), PROCESSES, KEY, process);
+    let mut lines = vec![without(&mut field()?, plan)?];
     for library in Library::ALL {
-        lines.extend(with(&mut field, library, plan)?);
+        // Processes of their own: others would remember the program before.
+        lines.extend(with(&mut field()?, library, plan)?);
     }
     Ok(lines)
 }
@@ -64,18 +63,20 @@ fn with(field: &mut Field, library: Library, plan: Plan) -> Outcome<Vec<Line>> {
     turns.retain(|(_, got)| *got < within);
     let theirs = float(turns.len() as u64);
     let share = theirs / (theirs + float(ours as u64)) * 100.0;
-    let longest = longest_wait(&turns, plan.span(SEEN), within).as_secs_f64();
+    let longest = longest_wait(&turns, within).as_secs_f64();
+    let first = turns.first().map_or(within, |(_, got)| *got);
     let name = library.name();
     Ok(vec![
         alone(format!("{name}: its share"), "%", share, Bar::AtLeast(5.0)),
-        alone(format!("{name}: longest wait later"), "s", longest, Bar::AtMost(3.0)),
+        alone(format!("{name}: first turn"), "s", first.as_secs_f64(), Bar::None),
+        alone(format!("{name}: longest wait after it"), "s", longest, Bar::AtMost(3.0)),
         alone(format!("{name}: ours beside it"), "/s", float(ours as u64) / span.as_secs_f64(), Bar::None),
     ])
 }
 
-/// Of what each wait had after `seen`; from the last turn to the end it still waited, or nearly so.
-fn longest_wait(turns: &[(Duration, Duration)], seen: Duration, end: Duration) -> Duration {
+/// After the first turn, by which ours see that there is another program. From the last turn to the end it still waited, or nearly so.
+fn longest_wait(turns: &[(Duration, Duration)], end: Duration) -> Duration {
     let last = turns.last().map_or(Duration::ZERO, |(_, got)| *got);
-    let waits = turns.iter().copied().chain([(last + HOLD + PAUSE, end)]);
-    waits.map(|(wanted, got)| got.saturating_sub(wanted.max(seen))).max().unwrap_or_default()
+    let waits = turns.iter().copied().skip(1).chain([(last + HOLD + PAUSE, end)]);
+    waits.map(|(wanted, got)| got.saturating_sub(wanted)).max().unwrap_or_default()
 }
