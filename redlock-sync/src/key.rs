@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::sabotage;
 
 /// Something that names a lock: a string, or a type of yours with one place that spells its key.
 ///
@@ -155,11 +154,7 @@ const HELPERS: [&str; 2] = ["fence", "queue"];
 /// between the first `{` and the only `}`. From the second form it is what stands before the last `::`. And no key has both forms:
 /// before `:suffix` stands a `}` in the first and a `:` in the second.
 fn helper(name: &str, suffix: &str) -> String {
-    match has_hash_tag(name) {
-        true if sabotage::is("shared-helpers") => format!("{name}:{suffix}"),
-        true => format!("{name}::{suffix}"),
-        false => format!("{{{name}}}:{suffix}"),
-    }
+    if has_hash_tag(name) { format!("{name}::{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }
 
 /// True for a name that [`helper`] could have made for another lock.

@@ -203,7 +203,6 @@ mod node;
 mod primitive;
 mod quorum;
 mod reentry;
-mod sabotage;
 mod script;
 #[cfg(test)]
 #[allow(

@@ -21,7 +21,6 @@ macro_rules! scripts {
     ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
-            let source = crate::sabotage::script($file, source);
             Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
         });)+
 

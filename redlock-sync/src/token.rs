@@ -15,7 +15,6 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::fork::Home;
-use crate::sabotage;
 
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
@@ -166,11 +165,6 @@ fn two_random() -> Result<[[u8; 16]; 2], Error> {
     #[cfg(test)]
     if let Some(bytes) = crate::simulation::random() {
         return Ok(bytes);
-    }
-    if sabotage::is("forked-tokens") {
-        // As from a generator that a fork copies: each process counts the same numbers.
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        return Ok([(); 2].map(|()| u128::from(NEXT.fetch_add(1, Ordering::Relaxed)).to_be_bytes()));
     }
     let mut bytes = [[0; 16]; 2];
     getrandom::fill(bytes.as_flattened_mut()).map_err(|e| {

@@ -6,6 +6,7 @@
 //! 4. [`fork`](fork()): a forked child.
 //! 5. [`mod@bench`]: what the benches share.
 //! 6. [`foreign`]: programs of other libraries.
+//! 7. [`control`]: the patches that break the library for the negative controls.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
 //! skips one.
@@ -21,6 +22,7 @@
 )]
 
 pub mod bench;
+pub mod control;
 pub mod foreign;
 mod fork;
 mod proxy;

@@ -3,7 +3,6 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use crate::sabotage;
 use crate::{Error, Lease, MutexGuard, Redlock, ReentrantMutexGuard, Unlocked};
 
 /// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is released.
@@ -37,7 +36,7 @@ impl Hold {
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
         match self.0.take().map_or(Ok(()), Held::unlock) {
             Ok(()) => Ok(()),
-            Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) || sabotage::is("body-on-busy") => {
+            Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) => {
                 log::warn!("{error}");
                 Ok(())
             }

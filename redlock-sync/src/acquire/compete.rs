@@ -13,7 +13,6 @@ use crate::lease::{Core, Lease, Origin, granting};
 use crate::node::Lane;
 use crate::primitive::{Chain, GiveUp, Next};
 use crate::quorum::Vote;
-use crate::sabotage;
 use crate::token::{LockId, is_ours, random_part};
 
 /// How long after the holder's lease should have ended a wait tries again: a key lives through its last millisecond.
@@ -290,7 +289,7 @@ impl<'a> Contender<'a> {
                     let pauses = pushed.pauses.max(self.chain.pauses);
                     self.chain = Chain::told(now, pushed.age, pauses);
                     if let Some(random) = &pushed.random {
-                        return self.open(refusal, random, &pushed);
+                        return self.open(random, &pushed);
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
@@ -315,19 +314,16 @@ impl<'a> Contender<'a> {
     /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
     /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
     /// exclusion is plain Redlock.
-    pub(super) fn open(&mut self, refusal: &Refusal, random: &str, pushed: &Pushed) -> Outcome {
+    pub(super) fn open(&mut self, random: &str, pushed: &Pushed) -> Outcome {
         let (engine, request, quorum) = (self.engine, self.request, &self.engine.quorum);
         let Some(id) = self.queued.as_ref().and_then(|queued| queued.id.clone()) else { return Outcome::Up };
         let granted = LockId::granted(random, &id);
-        let is_shared = quorum.len() > 1;
-        if is_shared {
+        if quorum.len() > 1 {
             self.ticket = Some(LockId::from_server(random));
+            return Outcome::Up;
         }
-        let broken = if is_shared { sabotage::is("grant-as-token") } else { sabotage::is("uncertain-grant") };
-        let asked = refusal.ballot.as_ref().map(|ballot| ballot.started).filter(|_| broken);
-        let since = self.standing.grant_since().filter(|_| !is_shared).or(asked);
-        let Some(since) = since else { return Outcome::Up };
-        if !(self.is_as_asked_for(pushed) && self.is_young(since) || sabotage::is("grant-keeps-settings")) {
+        let Some(since) = self.standing.grant_since() else { return Outcome::Up };
+        if !(self.is_as_asked_for(pushed) && self.is_young(since)) {
             return Outcome::Up;
         }
         let origin = Origin { wait: None, chain: self.chain, next: None };

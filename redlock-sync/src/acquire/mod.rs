@@ -28,7 +28,6 @@ use crate::lease::{Afterlife, Backlog, Core, Lease, Leftover, Origin, Registry, 
 use crate::node::Lane;
 use crate::primitive::{Attempt, Chain, Entry, GiveUp, Grant, Next, Order, Primitive};
 use crate::quorum::{Ballot, Quorum, Vote};
-use crate::sabotage;
 use crate::token::{LockId, Mint, is_ours, random_part};
 use crate::wait::{Entered, Lines};
 
@@ -345,7 +344,7 @@ impl Engine {
             return Err(Error::config(conflict));
         }
         let tally = ballot.tally();
-        if !(tally.won() || sabotage::is("body-on-busy") && tally.is_answered()) {
+        if !tally.won() {
             return Err(if tally.is_answered() {
                 Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
             } else {
@@ -363,9 +362,6 @@ impl Engine {
     }
 
     fn take_back(&self, request: &Request, ballot: &Ballot, id: &LockId, lease: Duration, by: Tick) {
-        if sabotage::is("no-clean-up") {
-            return;
-        }
         let quorum = &self.quorum;
         let give_up = GiveUp { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let release = request.primitive.release(&give_up);

@@ -136,9 +136,8 @@ impl Mail {
         contender.enter_as("redlock-sync:1/7", &ballot);
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
-        let refusal = Refusal { error: busy(), ballot: Some(ballot) };
         let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random: Some(RANDOM.into()) };
-        match contender.open(&refusal, RANDOM, &pushed) {
+        match contender.open(RANDOM, &pushed) {
             Outcome::Granted(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();

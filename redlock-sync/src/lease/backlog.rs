@@ -15,7 +15,6 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::primitive::{GiveUp, Next, Primitive, release_all};
 use crate::quorum::{Ballot, Quorum};
-use crate::sabotage;
 use crate::token::LockId;
 
 /// Most releases that are remembered; the one whose lease ends first makes room.
@@ -121,9 +120,6 @@ impl Backlog {
 
     /// Has a release repeated until a majority of the nodes confirms it, or the lease has ended.
     pub(crate) fn add(self: &Arc<Self>, leftover: Leftover) {
-        if sabotage::is("release-gives-up") {
-            return;
-        }
         let mut state = self.state.lock();
         if state.is_closed {
             return;

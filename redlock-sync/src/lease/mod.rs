@@ -32,7 +32,6 @@ pub use self::state::LeaseState;
 
 use self::renewal::Worker;
 use crate::error::Error;
-use crate::sabotage;
 use crate::token::LockId;
 
 /// Told how leases end: with what a release left in doubt, so that this process is not locked out by its own token.
@@ -260,9 +259,7 @@ impl Lease {
         if self.pass_on() {
             return Ok(());
         }
-        if !sabotage::is("renewal-after-release") {
-            self.renewer.retire(&self.worker);
-        }
+        self.renewer.retire(&self.worker);
         let release = self.core.release(began, patience);
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.haunted);

@@ -9,7 +9,6 @@
 
 use crate::clock::Tick;
 use crate::error::LostReason;
-use crate::sabotage;
 
 /// What a lease knows about itself, for those who want to see trouble before it is too late.
 ///
@@ -54,7 +53,7 @@ impl State {
 
     /// True if it is live but its time has passed: somebody has to declare it lost.
     pub(super) fn is_overdue(&self, now: Tick) -> bool {
-        self.is_live() && now >= self.until && !sabotage::is("check-trusts-flag")
+        self.is_live() && now >= self.until
     }
 
     /// A round ended; ignored unless live. Returns the state before and after it.
@@ -84,7 +83,7 @@ impl State {
     /// True if this call released it.
     pub(super) fn release(&mut self) -> bool {
         let was_live = self.is_live();
-        if was_live && !sabotage::is("renewal-after-release") {
+        if was_live {
             self.now = LeaseState::Released;
         }
         was_live

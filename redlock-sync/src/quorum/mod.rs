@@ -18,7 +18,6 @@ use crate::clock::{Clock, Tick};
 use crate::config::Limits;
 use crate::error::{Error, NodeError};
 use crate::node::{Answers, Executed, Failure, Lane, Node, Nodes, Trouble, Value};
-use crate::sabotage;
 use crate::script::Call;
 
 /// The nodes, and the one function that asks them.
@@ -110,15 +109,13 @@ impl Quorum {
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
         let asks: Vec<bool> = (0..self.len()).map(ask).collect();
-        let answers = self.nodes.round(call, lane, by, &asks, self.need());
-        let started = if sabotage::is("deadline-at-reply") { self.now() } else { answers.started };
-        Answers { started, ..answers }
+        self.nodes.round(call, lane, by, &asks, self.need())
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
     /// held; but only while some other member is older, since a cold start of all is no restart.
     pub(crate) fn disqualify_restarted(&self, votes: &mut [Vote]) {
-        if !self.limits.restart_guard || self.len() == 1 || sabotage::is("young-votes") {
+        if !self.limits.restart_guard || self.len() == 1 {
             return;
         }
         let longest = Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed));

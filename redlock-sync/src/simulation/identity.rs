@@ -1,10 +1,8 @@
 //! Which process a client is, and where its tokens and ids come from. The library asks here in place of the system.
 
-use super::controls;
 use super::world::try_with;
 
-/// What the system's random generator is to one client. Its values are its own, unless the control has clients continue in one state, as
-/// children of a process do that copies its generator's state over a fork.
+/// What the system's random generator is to one client. Its values are its own.
 #[derive(Debug, Default)]
 pub(super) struct Generator {
     state: u64,
@@ -12,8 +10,7 @@ pub(super) struct Generator {
 
 impl Generator {
     pub(super) fn new(client: usize) -> Generator {
-        let is_forked = controls::is_broken("forked-tokens");
-        Generator { state: if is_forked { 0 } else { (client as u64 + 1) << 32 } }
+        Generator { state: (client as u64 + 1) << 32 }
     }
 
     fn draw(&mut self) -> [u8; 16] {

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use mlua::{Function, Lua, MultiValue, Value as LuaValue};
 
-use super::controls::{self, Control};
 use super::store::{Reply, Store};
 use crate::node::{Executed, Failure, Trouble, Value};
 use crate::script::{ACQUIRE, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE};
@@ -25,9 +24,8 @@ pub(super) fn name(script: &Script) -> &'static str {
     files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
 }
 
-/// Lua and the scripts that it has compiled, as one control wants them.
+/// Lua and the scripts that it has compiled.
 struct Machine {
-    control: Option<Control>,
     lua: Lua,
     compiled: HashMap<String, Function>,
 }
@@ -42,12 +40,7 @@ thread_local! {
 pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
     store.script_begins();
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
-    let reply = MACHINE.with_borrow_mut(|machine| {
-        if machine.as_ref().is_none_or(|machine| machine.control != controls::current()) {
-            *machine = Some(Machine::new());
-        }
-        machine.as_mut().unwrap().run(script, keys, args)
-    });
+    let reply = MACHINE.with_borrow_mut(|machine| machine.get_or_insert_with(Machine::new).run(script, keys, args));
     STORE.with_borrow_mut(|current| std::mem::swap(current, store));
     store.script_ends();
     reply
@@ -60,14 +53,13 @@ impl Machine {
         redis.set("call", lua.create_function(|lua, args| command(lua, &args, true)).unwrap()).unwrap();
         redis.set("pcall", lua.create_function(|lua, args| command(lua, &args, false)).unwrap()).unwrap();
         lua.globals().set("redis", redis).unwrap();
-        Machine { control: controls::current(), lua, compiled: HashMap::new() }
+        Machine { lua, compiled: HashMap::new() }
     }
 
     fn run(&mut self, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
         if !self.compiled.contains_key(&script.sha) {
-            let source = controls::edited(name(script), script.source);
             // On the script's first line, so that the lines of errors are right.
-            let chunk = self.lua.load(format!("local KEYS, ARGV = ... {source}"));
+            let chunk = self.lua.load(format!("local KEYS, ARGV = ... {}", script.source));
             let function = chunk.set_name(name(script)).into_function().unwrap();
             self.compiled.insert(script.sha.clone(), function);
         }

@@ -34,12 +34,11 @@
 //! |---|---|
 //! | `REDLOCK_SIM_THREADS` | on how many threads they run |
 //! | `REDLOCK_SIM_NODES` | with so many nodes each |
-//! | `REDLOCK_SIM_CONTROL` | with the library broken by this control |
 //! | `REDLOCK_SIM_SURVEY` | go on after a failure, and tell how often what was violated |
 //! | `REDLOCK_SIM_WITHOUT` | leave out these rules, by the names above, with commas between: to see what the others find |
 //!
-//! [`controls`] has the library broken on purpose; each of them must be found out. [`contract`] has the same calls for an in-memory node and for a
-//! server, so that what is simulated is what servers do.
+//! `tests/controls/` has patches that break the library on purpose, and `tests/CHAOS.md` says how they are tried: the simulation must find most of
+//! them. [`contract`] has the same calls for an in-memory node and for a server, so that what is simulated is what servers do.
 //!
 //! From the bottom up:
 //!
@@ -51,7 +50,6 @@
 
 mod client;
 mod contract;
-mod controls;
 mod identity;
 mod lua;
 mod network;
@@ -69,5 +67,4 @@ mod tokens;
 mod wire;
 mod world;
 
-pub(crate) use controls::is_broken;
 pub(crate) use identity::{process_id, random};

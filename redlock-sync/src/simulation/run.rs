@@ -7,7 +7,6 @@ use std::time::Duration;
 use generator::{Generator, Gn};
 
 use super::client::{Thread, in_round, live_as_foreigner, quorum};
-use super::controls::{self, Control};
 use super::network::Link;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::referee::Counts;
@@ -39,14 +38,6 @@ pub(super) struct Outcome {
     pub(super) plan: Plan,
     /// The same for two runs of one seed.
     pub(super) digest: u64,
-}
-
-/// What a schedule has beside its seed.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Setup {
-    /// So many nodes, not as the seed has it.
-    pub(super) nodes: Option<usize>,
-    pub(super) control: Option<Control>,
 }
 
 /// The coroutines of a schedule, by the number of their task.
@@ -86,10 +77,9 @@ impl Coroutines {
     }
 }
 
-/// Runs the schedule of a seed.
-pub(super) fn schedule(seed: u64, setup: Setup, is_logged: bool) -> Outcome {
-    controls::set(setup.control);
-    let plan = Plan::draw(seed, setup.nodes);
+/// Runs the schedule of a seed; with `nodes` on so many of them, not as the seed has it.
+pub(super) fn schedule(seed: u64, nodes: Option<usize>, is_logged: bool) -> Outcome {
+    let plan = Plan::draw(seed, nodes);
     enter(World::new(plan.clone(), is_logged));
     let mut coroutines = Coroutines(Vec::new());
     start_clients(&mut coroutines, &plan);
@@ -97,7 +87,6 @@ pub(super) fn schedule(seed: u64, setup: Setup, is_logged: bool) -> Outcome {
     finish(&plan);
     let mut world = close(coroutines);
     let log = world.take_log();
-    controls::set(None);
     Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
 }
 

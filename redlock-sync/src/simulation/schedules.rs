@@ -1,4 +1,4 @@
-//! Many schedules, the same one twice, and the library broken on purpose.
+//! Many schedules, and the same one twice.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::controls::Control;
 use super::referee::Counts;
-use super::run::{Outcome, Setup, schedule};
+use super::run::{Outcome, schedule};
 use crate::clock::{Clock, SystemClock};
 
 /// How many schedules a test run has without further words.
@@ -19,15 +18,9 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What the environment wants.
-fn setup() -> Setup {
-    let control = std::env::var("REDLOCK_SIM_CONTROL").ok().map(|name| Control::named(&name));
-    Setup { nodes: setting("REDLOCK_SIM_NODES").map(|nodes| nodes as usize), control }
-}
-
 /// The schedule that failed, as is needed to look for the cause.
-fn report(seed: u64, setup: Setup) -> String {
-    let Outcome { violation, log, plan, .. } = schedule(seed, setup, true);
+fn report(seed: u64, nodes: Option<usize>) -> String {
+    let Outcome { violation, log, plan, .. } = schedule(seed, nodes, true);
     let mut text = format!("{plan:#?}\n");
     for line in log {
         _ = writeln!(text, "{line}");
@@ -36,15 +29,9 @@ fn report(seed: u64, setup: Setup) -> String {
     _ = writeln!(
         text,
         "repeat it: {}REDLOCK_SIM_SEED={seed} REDLOCK_SIM_SCHEDULES=1 cargo test -p redlock-sync simulation::schedules -- --nocapture",
-        shown(setup)
+        nodes.map_or_else(String::new, |nodes| format!("REDLOCK_SIM_NODES={nodes} "))
     );
     text
-}
-
-/// As settings of the environment.
-fn shown(Setup { nodes, control }: Setup) -> String {
-    let nodes = nodes.map_or_else(String::new, |nodes| format!("REDLOCK_SIM_NODES={nodes} "));
-    nodes + &control.map_or_else(String::new, |control| format!("REDLOCK_SIM_CONTROL={control:?} "))
 }
 
 /// What came of many schedules.
@@ -62,7 +49,7 @@ fn kind(violation: &str) -> String {
 }
 
 /// Runs schedules: all of them, or until one fails.
-fn run(seeds: Range<u64>, threads: u64, setup: Setup, goes_on: bool) -> Summary {
+fn run(seeds: Range<u64>, threads: u64, nodes: Option<usize>, goes_on: bool) -> Summary {
     let (next, failed) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
     let summary = Mutex::new(Summary::default());
     let work = || {
@@ -71,7 +58,7 @@ fn run(seeds: Range<u64>, threads: u64, setup: Setup, goes_on: bool) -> Summary 
             if seed >= seeds.end || !goes_on && failed.load(Ordering::Relaxed) < seed {
                 return;
             }
-            let outcome = schedule(seed, setup, false);
+            let outcome = schedule(seed, nodes, false);
             let mut summary = summary.lock();
             summary.counts.add(&outcome.counts);
             if let Some(violation) = outcome.violation {
@@ -92,9 +79,10 @@ fn run(seeds: Range<u64>, threads: u64, setup: Setup, goes_on: bool) -> Summary 
 fn nothing_is_violated() {
     let (first, many) = (setting("REDLOCK_SIM_SEED").unwrap_or(1), setting("REDLOCK_SIM_SCHEDULES").unwrap_or(USUAL));
     let threads = setting("REDLOCK_SIM_THREADS").unwrap_or(2).min(many);
-    let (setup, is_survey) = (setup(), std::env::var("REDLOCK_SIM_SURVEY").is_ok());
+    let nodes = setting("REDLOCK_SIM_NODES").map(|nodes| nodes as usize);
+    let is_survey = std::env::var("REDLOCK_SIM_SURVEY").is_ok();
     let started = SystemClock.now();
-    let Summary { counts, violations } = run(first..first + many, threads, setup, is_survey);
+    let Summary { counts, violations } = run(first..first + many, threads, nodes, is_survey);
     let took = SystemClock.now().since(started);
     for (kind, seen) in &violations {
         let (first, what) = seen.first_key_value().unwrap();
@@ -103,7 +91,7 @@ fn nothing_is_violated() {
     }
     println!("{counts}; {:.0} schedules/s on {threads} threads", counts.schedules as f64 / took.as_secs_f64());
     if let Some(&seed) = violations.values().flat_map(BTreeMap::keys).min() {
-        panic!("{}", report(seed, setup));
+        panic!("{}", report(seed, nodes));
     }
     if many >= USUAL {
         // Each of these is a part of the library that would else not have been tried.
@@ -114,62 +102,8 @@ fn nothing_is_violated() {
 
 #[test]
 fn a_seed_is_one_schedule() {
-    let setup = Setup::default();
     for seed in 0..50 {
-        let (a, b) = (schedule(seed, setup, false), schedule(seed, setup, true));
+        let (a, b) = (schedule(seed, None, false), schedule(seed, None, true));
         assert_eq!((a.digest, a.counts.events), (b.digest, b.counts.events), "seed {seed}");
     }
-}
-
-/// The seed of the first schedule in which the control is found out, and what was seen.
-fn found_out(setup: Setup, seeds: Range<u64>) -> Option<(u64, String)> {
-    { seeds }.find_map(|seed| Some((seed, schedule(seed, setup, false).violation?)))
-}
-
-/// The seed at which the search begins: a little before the first that shows a control which few schedules show.
-fn first_seed(control: Control) -> u64 {
-    if control == Control::GrantIsHeld { 550 } else { 0 }
-}
-
-#[test]
-fn each_control_is_found_out() {
-    // By one of these signs.
-    let exclusion: &[&str] = &["two holders", "is taken away", "no lock", "is lost"];
-    let names: &[&str] = &["two holders", "is taken away", "no lock", "nobody had key", "a script failed"];
-    let left: &[&str] = &["an attempt is left", "nobody had key"];
-    let livelock: &[&str] = &["an attempt is left", "no end"];
-    let controls: [(Control, usize, &[&str]); 20] = [
-        (Control::HalfIsEnough, 3, exclusion),
-        (Control::AnchoredAtReply, 3, exclusion),
-        (Control::GrantIsHeld, 3, exclusion),
-        (Control::ReleaseWithoutCompare, 1, exclusion),
-        (Control::ReleaseWithoutCompare, 3, exclusion),
-        (Control::FenceNotStored, 3, &["does not rise"]),
-        (Control::RepeatedGrant, 1, exclusion),
-        (Control::UncertainGrant, 1, exclusion),
-        (Control::Barging, 1, &["out of order"]),
-        (Control::ExtendCreates, 1, &["a lock that was free"]),
-        (Control::NoRestartGuard, 3, exclusion),
-        (Control::ShortGrant, 1, exclusion),
-        (Control::NoCleanUp, 1, left),
-        (Control::NoCleanUp, 3, livelock),
-        (Control::SharedHelpers, 1, names),
-        (Control::RepeatedTokens, 1, &["for two"]),
-        (Control::RepeatedTokens, 3, &["for two"]),
-        (Control::GrantKeepsSettings, 1, &["settings not kept"]),
-        (Control::ReleaseGivesUp, 1, &["a lock is left"]),
-        (Control::ReleaseGivesUp, 3, &["a lock is left"]),
-    ];
-    let mut missed = Vec::new();
-    for (control, nodes, signs) in controls {
-        let first = first_seed(control);
-        let found = found_out(Setup { nodes: Some(nodes), control: Some(control) }, first..first + 4000);
-        match found {
-            Some((seed, what)) if signs.iter().any(|sign| what.contains(sign)) => {
-                println!("{control:?} on {nodes}: seed {seed}: {what}");
-            }
-            other => missed.push((control, nodes, other)),
-        }
-    }
-    assert!(missed.is_empty(), "not found out, or by something else: {missed:#?}");
 }

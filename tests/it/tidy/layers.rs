@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 26] = [
+const LAYERS: [(&str, u8); 25] = [
     ("lib", 7),
     ("__private", 7),
     ("default_client", 7),
@@ -27,25 +27,21 @@ const LAYERS: [(&str, u8); 26] = [
     ("error", 0),
     ("fork", 0),
     ("clock", 0),
-    // Of the unit tests; `sabotage` asks it what is broken.
+    // Of the unit tests.
     ("simulation", 0),
     ("sync", 0),
-    ("sabotage", 0),
     // Modules that are to come have their place already.
     ("queue", 5),
     ("testing", 7),
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 10] = [
-    ("token", "sabotage"),
-    ("key", "sabotage"),
+const EDGES: [(&str, &str); 7] = [
     ("ear", "quorum"),
     ("quorum", "primitive"),
     ("node", "script"),
     ("key", "error"),
     ("token", "error"),
-    ("sabotage", "simulation"),
     ("token", "fork"),
     ("token", "simulation"),
 ];

@@ -6,9 +6,11 @@
 //! 4. `docs`: each public item has an example.
 //! 5. `guarantees`: each row of the table of faults and bad input has a test.
 //! 6. `scripts`: the Lua files.
-//! 7. `packages`: changelog, versions, licences, and what must not be in any file.
+//! 7. `controls`: the patches that break the library.
+//! 8. `packages`: changelog, versions, licences, and what must not be in any file.
 
 mod code;
+mod controls;
 mod docs;
 mod guarantees;
 mod layers;

@@ -38,7 +38,6 @@ from_library! {
     depot "../../../redlock-sync/src/node/depot.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
-    sabotage "../../../redlock-sync/src/sabotage.rs"
     token "../../../redlock-sync/src/token.rs"
     wait "../../../redlock-sync/src/wait.rs"
 }

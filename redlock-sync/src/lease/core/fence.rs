@@ -3,7 +3,6 @@
 use super::{Core, Io};
 use crate::error::Error;
 use crate::node::Lane;
-use crate::sabotage;
 
 impl Core {
     /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
@@ -26,7 +25,7 @@ impl Core {
         if fence == 0 {
             fence = self.fence_round(&mut io, None)?;
         }
-        if self.quorum.len() > 1 && !sabotage::is("fence-without-write-back") {
+        if self.quorum.len() > 1 {
             self.fence_round(&mut io, Some(fence))?;
         }
         io.fence = Some(fence);

@@ -38,7 +38,6 @@ use crate::key::Key;
 use crate::node::Lane;
 use crate::primitive::{Attempt, Chain, Order, Primitive};
 use crate::quorum::{Ballot, Quorum, Vote};
-use crate::sabotage;
 use crate::script::Call;
 use crate::token::{LockId, RandomPart};
 use crate::wait::Turn;
@@ -335,7 +334,7 @@ impl Core {
     }
 
     fn tell(&self, reason: LostReason) {
-        if self.is_forked_copy() || sabotage::is("loss-unsignalled") {
+        if self.is_forked_copy() {
             return;
         }
         let handlers = std::mem::take(&mut *self.on_lost.lock());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::checkers;
 use crate::event::words;
 use crate::names::MOST;
 use crate::plan::{CALM, COMMANDS, GAP, Kind, STORM};
@@ -26,9 +27,8 @@ chaos [OPTIONS]
   --beyond          also faults beyond what the library promises exclusion for; then overlap, counter and tokens are not judged
   --out DIR         where logs and picture go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
-  --controls        build the broken variants and show that each is caught
-  --help            this text
-  --only A,B,…      with --controls: these only";
+  --until A,B,…     end as soon as one of these checkers has found something
+  --help            this text";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     pub(crate) beyond: bool,
     pub(crate) gap: u64,
     pub(crate) out: Option<PathBuf>,
-    pub(crate) only: Vec<String>,
+    pub(crate) until: Vec<&'static str>,
     pub(crate) what: Todo,
 }
 
@@ -56,7 +56,6 @@ pub(crate) struct Options {
 pub(crate) enum Todo {
     Run,
     Schedule,
-    Controls,
     Help,
 }
 
@@ -84,7 +83,7 @@ impl Default for Options {
             beyond: false,
             gap: GAP,
             out: None,
-            only: Vec::new(),
+            until: Vec::new(),
             what: Todo::Run,
         }
     }
@@ -112,10 +111,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--commands" => options.commands = value()?.split(',').map(command).collect::<Result<_, _>>()?,
             "--gap" => options.gap = number(&value()?, 12, 600_000)?,
             "--out" => options.out = Some(value()?.into()),
-            "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
+            "--until" => options.until = value()?.split(',').map(checker).collect::<Result<_, _>>()?,
             "--beyond" => options.beyond = true,
             "--schedule" => options.what = Todo::Schedule,
-            "--controls" => options.what = Todo::Controls,
             "--help" | "-h" => options.what = Todo::Help,
             other => return Err(format!("unknown option {other}")),
         }
@@ -125,6 +123,10 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
 
 fn command(word: &str) -> Result<&'static str, String> {
     COMMANDS.into_iter().find(|command| *command == word).ok_or(format!("unknown command {word}"))
+}
+
+fn checker(word: &str) -> Result<&'static str, String> {
+    checkers::ALL.iter().map(|(name, ..)| *name).find(|name| *name == word).ok_or(format!("unknown checker {word}"))
 }
 
 fn number<T: FromStr + PartialOrd + std::fmt::Display + Copy>(word: &str, least: T, most: T) -> Result<T, String> {
@@ -150,7 +152,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        for wrong in ["--nodes 0", "--forked many", "--nodes", "--faults dance", "--commands dance", "--sed 7"] {
+        for wrong in
+            ["--nodes 0", "--forked many", "--nodes", "--faults dance", "--commands dance", "--until dance", "--sed 7"]
+        {
             words(wrong).unwrap_err();
         }
     }

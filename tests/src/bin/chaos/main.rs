@@ -4,10 +4,11 @@
 //! 1. `args.rs`, `timing.rs`, `names.rs`: what is asked for, and on which locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
 //! 3. `client/`: the processes that use the locks. `nursery.rs`: what some are forked from. `event.rs`: what they write down. `store.rs`: the fenced store.
-//! 4. `nemesis/`: brings the faults about. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile.
+//! 4. `nemesis/`: brings the faults about. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile. `until.rs`: when it is over.
 //! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
 //! 6. `summary.rs`, `svg.rs`: for people.
-//! 7. `controls.rs`: shows that a broken library is noticed.
+//!
+//! That a broken library is noticed is shown by the program `controls`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,7 +22,6 @@ mod args;
 mod checkers;
 mod client;
 mod clock;
-mod controls;
 mod event;
 mod history;
 mod names;
@@ -33,6 +33,7 @@ mod store;
 mod summary;
 mod svg;
 mod timing;
+mod until;
 mod watch;
 mod wire;
 
@@ -63,7 +64,6 @@ fn main() -> ExitCode {
         Ok(options) => match options.what {
             Todo::Run => chaos(&options),
             Todo::Schedule => schedule(&options),
-            Todo::Controls => controls::main(&options),
             Todo::Help => {
                 println!("{}", args::USAGE);
                 ExitCode::SUCCESS

@@ -13,11 +13,12 @@ use redlock_tests::{Proxy, Server};
 use crate::args::Options;
 use crate::client::Order;
 use crate::clock::{SEC, now};
-use crate::history::{History, IdOf, Left};
+use crate::history::{Deleted, History, IdOf, Left, Sighting, Struck};
 use crate::nemesis::{self, Clients, Field};
 use crate::plan::{self, Terms};
 use crate::store::Store;
 use crate::timing::LONGEST_LEASE;
+use crate::until::{self, Ending};
 use crate::watch::watch;
 use crate::wire::{Heard, sweep};
 
@@ -26,6 +27,15 @@ const LAST_WORDS: Duration = Duration::from_secs(30);
 
 /// The file that says which checker found how much, and when first.
 pub(crate) const FOUND: &str = "found.txt";
+
+/// What is written down while it runs, besides the clients' logs.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    pub(crate) struck: Mutex<Vec<Struck>>,
+    pub(crate) deleted: Mutex<Vec<Deleted>>,
+    seen: Mutex<Vec<Sighting>>,
+    heard: Mutex<Heard>,
+}
 
 /// The run that these options describe.
 pub(crate) fn run(options: &Options, dir: &Path) -> History {
@@ -49,10 +59,9 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         dir: dir.to_owned(),
         urls: urls.clone(),
     };
-    let clients = Clients::start((0..options.clients).map(order), options.forked);
+    let clients = Clients::start(dir, (0..options.clients).map(order), options.forked);
     let begin = now();
-    let deleted = Mutex::new(Vec::new());
-    let (seen, heard, is_over) = (Mutex::default(), Mutex::new(Heard::default()), AtomicBool::new(false));
+    let (records, ending, is_over) = (Records::default(), Ending::default(), AtomicBool::new(false));
     let field = Field {
         servers: &servers,
         proxies: &proxies,
@@ -60,44 +69,55 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         clients: &clients,
         beyond: options.beyond,
         distance,
-        deleted: &deleted,
+        records: &records,
+        ending: &ending,
     };
-    let (struck, end) = thread::scope(|scope| {
+    let so_far = |end| history(options, (begin, end), &records, &clients, &store);
+    let end = thread::scope(|scope| {
         for (node, server) in servers.iter().enumerate() {
-            let (is_over, seen) = (&is_over, &seen);
+            let (is_over, seen) = (&is_over, &records.seen);
             scope.spawn(move || watch(node, server, options.keys, is_over, seen));
         }
-        scope.spawn(|| sweep(&proxies, &is_over, &heard));
-        let struck = nemesis::run(&field, begin, &faults);
-        nemesis::sleep_until(begin + options.seconds * SEC);
+        scope.spawn(|| sweep(&proxies, &is_over, &records.heard));
+        scope.spawn(|| until::look(&options.until, &ending, || so_far(now())));
+        nemesis::run(&field, begin, &faults);
+        ending.sleep_until(begin + options.seconds * SEC);
+        ending.end();
         let end = now();
         clients.end(LAST_WORDS);
         // Locks of clients that were killed end with their leases.
         thread::sleep(Duration::from_millis(LONGEST_LEASE + 500));
         is_over.store(true, Ordering::SeqCst);
-        (struck, end)
+        end
     });
     let left = servers.iter().enumerate().flat_map(|(node, server)| left(node, server)).collect();
-    let heard = heard.into_inner().unwrap();
+    History { left, ..so_far(end) }
+}
+
+/// What has happened so far.
+fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Clients, store: &Store) -> History {
+    let mut struck = records.struck.lock().unwrap().clone();
+    struck.sort_by_key(|struck| struck.from);
+    let heard = records.heard.lock().unwrap();
     let history = History {
         nodes: options.nodes,
         keys: options.keys,
         clients: options.clients,
-        begin,
-        end,
+        begin: span.0,
+        end: span.1,
         beyond: options.beyond,
         struck,
-        sightings: seen.into_inner().unwrap(),
+        sightings: records.seen.lock().unwrap().clone(),
         waits: heard.count(IdOf::Wait),
         grants: heard.count(IdOf::Grant),
-        extended: heard.extended,
-        reused: heard.reused,
-        left,
+        extended: heard.extended.clone(),
+        reused: heard.reused.clone(),
         stored: store.writes(),
-        deleted: deleted.into_inner().unwrap(),
+        deleted: records.deleted.lock().unwrap().clone(),
         fallen: clients.fallen(),
         ..History::default()
     };
+    drop(heard);
     history.with_events(clients.events())
 }
 

@@ -64,6 +64,11 @@ pub(crate) const ALL: [(&str, &str, Checker); 14] = [
     ("calls", "a call takes too long or ends as documented nowhere", calls::check),
 ];
 
+/// Whether one of those that are named finds something.
+pub(crate) fn find_any(history: &History, named: &[&str]) -> bool {
+    ALL.iter().any(|(name, _, check)| named.contains(name) && !check(history).violations.is_empty())
+}
+
 pub(crate) fn judge(history: &History) -> Vec<(&'static str, &'static str, Verdict)> {
     ALL.iter().map(|&(name, about, check)| (name, about, check(history))).collect()
 }

@@ -14,8 +14,6 @@ use crate::timing::PACE;
 /// The shortest, so that one which was given up in vain soon ends.
 const LEASE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the negative control stays away after an error.
-const SULK: Duration = Duration::from_secs(3);
 
 /// Takes the lock each [`PACE`], or when the last call is done, and writes down that it went well.
 pub(super) fn run(locks: &Redlock, name: String, me: Session, log: &Log, is_over: impl Fn() -> bool) {
@@ -24,17 +22,10 @@ pub(super) fn run(locks: &Redlock, name: String, me: Session, log: &Log, is_over
     let mut due = Instant::now();
     while !is_over() {
         let outcome: Result<(), redlock_sync::Error> = once();
-        match outcome {
-            Ok(()) => log.note(me, 0, What::Beat),
-            Err(_) if is_sulky() => thread::sleep(SULK),
-            Err(_) => {}
+        if outcome.is_ok() {
+            log.note(me, 0, What::Beat);
         }
         due = (due + PACE).max(Instant::now());
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
-}
-
-/// Whether this is the control `recovers-late`, which is of the rig and not of the library.
-fn is_sulky() -> bool {
-    cfg!(redlock_sabotage) && std::env::var("REDLOCK_SABOTAGE").is_ok_and(|broken| broken == "recovers-late")
 }

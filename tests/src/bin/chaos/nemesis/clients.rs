@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Mutex;
 use std::thread;
@@ -30,6 +31,8 @@ struct Member {
 }
 
 pub(crate) struct Clients {
+    /// Where their logs are.
+    dir: PathBuf,
     members: Vec<Mutex<Member>>,
     fallen: Mutex<Vec<Fallen>>,
     /// Two parents: one has drawn random numbers, the other has not.
@@ -39,8 +42,9 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn start(orders: impl IntoIterator<Item = Order>, forked: Forked) -> Self {
+    pub(crate) fn start(dir: &Path, orders: impl IntoIterator<Item = Order>, forked: Forked) -> Self {
         let mut clients = Self {
+            dir: dir.to_owned(),
             members: Vec::new(),
             fallen: Mutex::default(),
             drawn: Nursery::start(Habit::Drawn),
@@ -148,18 +152,11 @@ impl Clients {
         self.fallen.lock().unwrap().clone()
     }
 
-    /// What all of them wrote down, in all their lives.
+    /// What all of them wrote down, in all their lives. Waits for none of them.
     pub(crate) fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for member in &self.members {
-            let mut order = member.lock().unwrap().order.clone();
-            for life in 0..=order.life {
-                order.life = life;
-                // One that was killed at once has none.
-                events.extend(read(&fs::read_to_string(order.log_file()).unwrap_or_default()));
-            }
-        }
-        events
+        let files = fs::read_dir(&self.dir).expect("the folder of the run is there").flatten().map(|file| file.path());
+        let logs = files.filter(|file| file.extension().is_some_and(|end| end == "log"));
+        logs.flat_map(|log| read(&fs::read_to_string(log).expect("a log can be read"))).collect()
     }
 }
 

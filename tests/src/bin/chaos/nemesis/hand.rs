@@ -33,7 +33,7 @@ pub(super) fn delete(field: &Field<'_>, key: usize) -> usize {
         deleted += gone.unwrap_or(0);
     }
     if deleted > 0 {
-        field.deleted.lock().unwrap().push(Deleted { at: now(), token, nodes: deleted });
+        field.records.deleted.lock().unwrap().push(Deleted { at: now(), token, nodes: deleted });
     }
     deleted
 }

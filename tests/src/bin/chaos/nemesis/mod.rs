@@ -8,7 +8,6 @@ mod clients;
 mod hand;
 mod node;
 
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -17,8 +16,10 @@ use redlock_tests::{Proxy, Server};
 pub(crate) use clients::Clients;
 
 use crate::clock::{MS, now};
-use crate::history::{Deleted, Struck};
+use crate::history::Struck;
 use crate::plan::{Fault, Target};
+use crate::run::Records;
+use crate::until::Ending;
 
 /// Everything that can be injured.
 pub(crate) struct Field<'a> {
@@ -30,12 +31,12 @@ pub(crate) struct Field<'a> {
     pub(crate) beyond: bool,
     /// How long each way to a node takes without a fault.
     pub(crate) distance: Duration,
-    pub(crate) deleted: &'a Mutex<Vec<Deleted>>,
+    pub(crate) records: &'a Records,
+    pub(crate) ending: &'a Ending,
 }
 
-/// Runs the whole schedule, which began at `begin`; what came of it.
-pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) -> Vec<Struck> {
-    let struck = Mutex::new(Vec::new());
+/// Runs the schedule, which began at `begin`, until its end or that of the run.
+pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
     let targets = {
         let mut targets: Vec<(u8, usize)> = faults.iter().map(|fault| lane(fault.target)).collect();
         targets.sort_unstable();
@@ -45,20 +46,19 @@ pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) -> Vec<Struck
     // Faults of one target follow each other; each target has a thread.
     thread::scope(|scope| {
         for target in targets {
-            let struck = &struck;
             scope.spawn(move || {
                 for fault in faults.iter().filter(|fault| lane(fault.target) == target) {
-                    sleep_until(begin + fault.at * MS);
+                    if field.ending.sleep_until(begin + fault.at * MS) {
+                        return;
+                    }
                     let from = now();
                     let hits = strike(field, fault);
-                    struck.lock().unwrap().push(Struck { fault: fault.clone(), from, until: now(), hits });
+                    let struck = Struck { fault: fault.clone(), from, until: now(), hits };
+                    field.records.struck.lock().unwrap().push(struck);
                 }
             });
         }
     });
-    let mut struck = struck.into_inner().unwrap();
-    struck.sort_by_key(|struck: &Struck| struck.from);
-    struck
 }
 
 fn lane(target: Target) -> (u8, usize) {
@@ -77,8 +77,4 @@ fn strike(field: &Field<'_>, fault: &Fault) -> usize {
         Target::Client(client) => field.clients.strike(client, fault, length),
         Target::Key(key) => hand::delete(field, key),
     }
-}
-
-pub(crate) fn sleep_until(at: u64) {
-    thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
 }

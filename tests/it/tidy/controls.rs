@@ -1,0 +1,56 @@
+//! The negative controls: their patches apply to the code as it is, and they name what there is to notice them. That they are noticed is shown by
+//! the program `controls`.
+
+use std::path::Path;
+use std::process::Command;
+
+use redlock_tests::control::{self, Control};
+
+use super::source::{read, tracked};
+
+#[test]
+fn each_patch_applies_once() {
+    let problems = |control: &Control| -> Vec<String> {
+        let applied = control.changes.iter().map(|change| change.apply(&text(&change.path)));
+        applied.filter_map(Result::err).map(|problem| format!("{}: {problem}", control.name)).collect()
+    };
+    let wrong: Vec<String> = control::all().iter().flat_map(problems).collect();
+    assert!(wrong.is_empty(), "adapt these patches in tests/controls:\n{}", wrong.join("\n"));
+}
+
+fn text(path: &str) -> String {
+    read(Path::new(path)).unwrap_or_else(|| panic!("`{path}` is no text"))
+}
+
+/// The chaos run has the options and the checkers, and the simulation has the words of the violations.
+#[test]
+fn each_control_names_what_must_notice_it() {
+    let simulation: String =
+        tracked().iter().filter(|path| is_of_simulation(path)).filter_map(|path| read(path)).collect();
+    assert!(!simulation.is_empty(), "the simulation lies elsewhere now");
+    for control in control::all() {
+        let name = &control.name;
+        if let Some(options) = &control.chaos {
+            let until = (!control.is_whole()).then(|| ["--until".to_owned(), control.checkers.join(",")]);
+            let mut chaos = Command::new(env!("CARGO_BIN_EXE_chaos"));
+            let output = chaos.arg("--schedule").args(options).args(until.iter().flatten()).output().unwrap();
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let unknown = control.violations.iter().find(|words| !simulation.contains(words.as_str()));
+        assert_eq!(unknown, None, "{name}: the simulation does not say this");
+    }
+}
+
+fn is_of_simulation(path: &Path) -> bool {
+    path.starts_with("redlock-sync") && path.iter().any(|part| part == "simulation")
+}
+
+#[test]
+fn each_control_stands_in_the_table() {
+    let table = text("tests/CHAOS.md");
+    let rows: Vec<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | ")).map(|row| row.0).collect();
+    let missing: Vec<String> =
+        control::all().into_iter().map(|control| control.name).filter(|name| !rows.contains(&name.as_str())).collect();
+    assert!(missing.is_empty(), "tests/CHAOS.md does not have {missing:?}");
+}

@@ -1,0 +1,122 @@
+//! The negative controls: the library is broken in one way after the other, by the patches in `tests/controls/`, and each time the chaos run and the
+//! simulation must notice it. How to run and read it: `tests/CHAOS.md`.
+//!
+//! 1. `scratch.rs`: a copy of the workspace, which takes a patch and is built.
+//! 2. `trial.rs`: one control in the chaos run, or in the simulation.
+//!
+//! Two threads share the work. One applies a patch, builds, and runs the simulation; the other has the chaos runs, which mostly wait, meanwhile.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a rig that cannot do its work fails with a message"
+)]
+
+mod scratch;
+mod trial;
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use redlock_tests::control::{self, Control};
+
+use scratch::Scratch;
+use trial::Found;
+
+const USAGE: &str = "\
+controls [OPTIONS] [CONTROL…]
+  applies each of these controls, or all in tests/controls, to a copy of the workspace, and shows that it is noticed
+  --seed N          of the first chaos run of each control; default: a fresh one, which is printed";
+
+fn main() -> ExitCode {
+    match parse(env::args().skip(1)) {
+        Ok((controls, seed)) => try_all(&controls, seed),
+        Err(problem) => {
+            eprintln!("{problem}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(words: impl IntoIterator<Item = String>) -> Result<(Vec<Control>, u64), String> {
+    let (mut names, mut seed) = (Vec::new(), fastrand::u64(..1_000_000));
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seed" => seed = words.next().and_then(|seed| seed.parse().ok()).ok_or("--seed wants a number")?,
+            option if option.starts_with('-') => return Err(format!("unknown option {option}")),
+            _ => names.push(word),
+        }
+    }
+    let all = control::all();
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|control| control.name != **name)) {
+        return Err(format!("there is no control {unknown}"));
+    }
+    Ok((all.into_iter().filter(|control| names.is_empty() || names.contains(&control.name)).collect(), seed))
+}
+
+/// Prints a row for each trial; 1 if one of them did not end as it must.
+fn try_all(controls: &[Control], seed: u64) -> ExitCode {
+    let scratch = Scratch::new();
+    let escaped = AtomicUsize::new(0);
+    let tell = |control: &Control, rig: &str, found: Found| {
+        escaped.fetch_add(usize::from(found.is_err()), Ordering::Relaxed);
+        let found = found.unwrap_or_else(|problem| format!("**{problem}**"));
+        println!("| `{}` | {} | {rig} | {found} |", control.name, control.about);
+    };
+    println!("seed {seed}\n\n| control | what is broken | rig | found |\n|---|---|---|---|");
+    thread::scope(|scope| {
+        let (built, to_run) = mpsc::channel::<(&Control, PathBuf)>();
+        scope.spawn(move || {
+            for (control, program) in to_run {
+                tell(control, "chaos", trial::chaos(&program, control, seed));
+                fs::remove_file(program).expect("the program is there");
+            }
+        });
+        for control in controls {
+            if let Err(problem) = scratch.apply(control) {
+                tell(control, "none", Err(problem));
+                continue;
+            }
+            if control.chaos.is_some() {
+                match scratch.chaos(&control.name) {
+                    Ok(program) => built.send((control, program)).expect("the other thread waits for programs"),
+                    Err(problem) => tell(control, "chaos", Err(problem)),
+                }
+            }
+            for settings in &control.simulation {
+                tell(control, "simulation", trial::simulation(&scratch, control, settings));
+            }
+        }
+        drop(built);
+    });
+    let escaped = escaped.into_inner();
+    if escaped > 0 {
+        println!("\n{escaped} did not end as they must");
+    }
+    ExitCode::from(u8::from(escaped > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    fn words(line: &str) -> Result<(Vec<String>, u64), String> {
+        let (controls, seed) = parse(line.split_whitespace().map(str::to_owned))?;
+        Ok((controls.into_iter().map(|control| control.name).collect(), seed))
+    }
+
+    #[test]
+    fn controls_are_chosen_by_name() {
+        assert_eq!(words("--seed 7 young-votes nothing"), Ok((vec!["nothing".into(), "young-votes".into()], 7)));
+        assert!(words("").is_ok_and(|(all, _)| all.len() > 20));
+        for wrong in ["--seed", "--seed x", "--sed 7", "everything"] {
+            words(wrong).unwrap_err();
+        }
+    }
+}

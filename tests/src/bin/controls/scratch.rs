@@ -1,0 +1,113 @@
+//! A copy of the workspace below the target directory, with at most one patch applied.
+//!
+//! It is kept from one control to the next, and from one run to the next, with what was built of it: only files that differ are written, so that
+//! little has to be built again.
+
+use std::collections::HashMap;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use redlock_tests::control::Control;
+use redlock_tests::find::target_dir;
+
+pub(crate) struct Scratch {
+    original: PathBuf,
+    copy: PathBuf,
+    /// What cargo builds, and the programs that are to be run.
+    build: PathBuf,
+    programs: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let original = tests.parent().expect("the tests crate lies in a workspace").to_owned();
+        let root = target_dir().join("controls");
+        Self { original, copy: root.join("copy"), build: root.join("build"), programs: root.join("programs") }
+    }
+
+    /// Makes the copy what the workspace is with this control's changes.
+    pub(crate) fn apply(&self, control: &Control) -> Result<(), String> {
+        let mut changed = HashMap::new();
+        for change in &control.changes {
+            let original = fs::read_to_string(self.original.join(&change.path));
+            let original = original.map_err(|error| format!("`{}` cannot be read: {error}", change.path))?;
+            changed.insert(PathBuf::from(&change.path), change.apply(&original)?.into_bytes());
+        }
+        self.mirror(Path::new(""), &changed)
+            .map_err(|error| format!("the copy of the workspace cannot be made: {error}"))
+    }
+
+    /// Makes a folder of the copy what that of the workspace is but for the changed files, without what is hidden or built.
+    fn mirror(&self, folder: &Path, changed: &HashMap<PathBuf, Vec<u8>>) -> io::Result<()> {
+        fs::create_dir_all(self.copy.join(folder))?;
+        for path in paths(&self.copy, folder)?.iter().filter(|path| !self.original.join(path).exists()) {
+            let gone = self.copy.join(path);
+            if gone.is_dir() { fs::remove_dir_all(gone) } else { fs::remove_file(gone) }?;
+        }
+        for path in paths(&self.original, folder)? {
+            let (from, to) = (self.original.join(&path), self.copy.join(&path));
+            if from.is_dir() {
+                self.mirror(&path, changed)?;
+                continue;
+            }
+            let text = changed.get(&path).map_or_else(|| fs::read(from), |text| Ok(text.clone()))?;
+            if !fs::read(&to).is_ok_and(|old| old == text) {
+                fs::write(to, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds the program of the chaos run; a copy of it, which the next build leaves alone.
+    pub(crate) fn chaos(&self, name: &str) -> Result<PathBuf, String> {
+        let words = ["build", "--package", "redlock-tests", "--no-default-features", "--bin", "chaos"];
+        let output = output(&mut self.cargo(&words))?;
+        if !output.status.success() {
+            return Err(format!("it cannot be built: {}", text(&output.stderr)));
+        }
+        let program = self.programs.join(name);
+        let copied =
+            fs::create_dir_all(&self.programs).and_then(|()| fs::copy(self.build.join("controls/chaos"), &program));
+        copied.map_err(|error| format!("the program cannot be copied: {error}"))?;
+        Ok(program)
+    }
+
+    /// Builds the library's tests, and runs the simulation with these settings.
+    pub(crate) fn simulation(&self, settings: &str) -> Result<Output, String> {
+        let words = ["test", "--package", "redlock-sync", "--lib", "simulation::schedules::nothing_is_violated"];
+        let settings = settings.split_whitespace().filter_map(|setting| setting.split_once('='));
+        output(self.cargo(&words).envs(settings))
+    }
+
+    /// Behind the chaos run, which is judged by the time it takes.
+    fn cargo(&self, words: &[&str]) -> Command {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new("nice");
+        command.args(["-n", "5"]).arg(cargo).args(words).args(["--quiet", "--profile", "controls"]);
+        command.current_dir(&self.copy).env("CARGO_TARGET_DIR", &self.build);
+        command
+    }
+}
+
+pub(crate) fn output(command: &mut Command) -> Result<Output, String> {
+    command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What is in a folder, from `root` on.
+fn paths(root: &Path, folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let names = fs::read_dir(root.join(folder))?.map(|file| Ok(file?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    let is_source = |name: &OsString| name != "target" && !name.as_encoded_bytes().starts_with(b".");
+    Ok(names.into_iter().filter(is_source).map(|name| folder.join(name)).collect())
+}

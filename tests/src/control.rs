@@ -1,0 +1,262 @@
+//! The negative controls: `tests/controls/NAME.patch`, one file for each way to break the library.
+//!
+//! A file begins with what is broken, in one line. Then it says what must notice it, and last comes the change as `git diff` prints it:
+//!
+//! ```text
+//! A release deletes the key, whichever token stands there.
+//!
+//! chaos: --nodes 1 --faults pause,hold          options of the chaos run
+//! checkers: overlap, counter                    one of these must find something in it; `none`: it must find nothing
+//! simulation: REDLOCK_SIM_NODES=1               settings of the simulation; one line for each run of it
+//! violations: two holders, is taken away        its violation must contain one of these
+//!
+//! --- a/redlock-sync/src/lua/release.lua
+//! +++ b/redlock-sync/src/lua/release.lua
+//! @@ -27,3 +27,2 @@
+//! …
+//! ```
+//!
+//! The lines of a hunk must stand in the file exactly once, wherever that is: line numbers are not looked at, so that a patch applies for as long as
+//! the lines that it changes are as they were.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// One way to break the library, and what must notice it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// The name of its file.
+    pub name: String,
+    /// What is broken.
+    pub about: String,
+    /// Options of the chaos run that must notice it; none if it is not one for the chaos run.
+    pub chaos: Option<Vec<String>>,
+    /// The checkers of the chaos run of which one must find something. Without any, nothing is broken and nothing may be found.
+    pub checkers: Vec<String>,
+    /// The runs of the simulation that must notice it, each with its settings: environment variables, as a shell has them.
+    pub simulation: Vec<String>,
+    /// Words of which some must be in the violation that the simulation reports.
+    pub violations: Vec<String>,
+    /// What it changes.
+    pub changes: Vec<Change>,
+}
+
+/// What is changed in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The file, from the workspace's folder.
+    pub path: String,
+    hunks: Vec<Hunk>,
+}
+
+/// Lines in place of others. Each has its line end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Hunk {
+    old: Vec<String>,
+    new: Vec<String>,
+}
+
+/// All controls, by name.
+pub fn all() -> Vec<Control> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("controls");
+    let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("cannot read `{}`: {error}", folder.display()));
+    let mut controls: Vec<Control> = files.map(|file| read(&file.unwrap().path())).collect();
+    controls.sort_by(|a, b| a.name.cmp(&b.name));
+    controls
+}
+
+fn read(path: &Path) -> Control {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".patch"));
+    let name = name.unwrap_or_else(|| panic!("`{}` is no `NAME.patch`", path.display()));
+    let text = fs::read_to_string(path).unwrap();
+    Control::parse(name, &text).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()))
+}
+
+impl Control {
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(name: &str, text: &str) -> Result<Control, String> {
+        // `git diff` prints these too, and nothing depends on them.
+        let is_needed = |line: &&str| !line.starts_with("diff ") && !line.starts_with("index ");
+        let text: String = text.split_inclusive('\n').filter(is_needed).collect();
+        let (head, patch) = text.split_at(text.find("\n--- ").map_or(text.len(), |end| end + 1));
+        let mut lines = head.lines().filter(|line| !line.is_empty());
+        let about = lines.next().ok_or("it does not say what is broken")?.to_owned();
+        let mut said: HashMap<&str, Vec<&str>> = HashMap::new();
+        for line in lines {
+            let (word, value) = line.split_once(": ").ok_or(format!("cannot read `{line}`"))?;
+            said.entry(word).or_default().push(value);
+        }
+        let chaos = one(&mut said, "chaos")?.map(|options| options.split_whitespace().map(str::to_owned).collect());
+        let checkers = list(one(&mut said, "checkers")?);
+        let simulation: Vec<String> = said.remove("simulation").into_iter().flatten().map(str::to_owned).collect();
+        if let Some(line) = simulation.iter().find(|line| line.split(' ').any(|word| !word.contains('='))) {
+            return Err(format!("`{line}` are no settings as `NAME=VALUE`"));
+        }
+        let violations = list(one(&mut said, "violations")?);
+        if let Some(word) = said.keys().next() {
+            return Err(format!("`{word}` is not known, or stands there twice"));
+        }
+        let is_whole = checkers == ["none"];
+        let checkers = if is_whole { Vec::new() } else { checkers };
+        let control =
+            Control { name: name.to_owned(), about, chaos, checkers, simulation, violations, changes: changes(patch)? };
+        control.checked(is_whole)
+    }
+
+    fn checked(self, is_whole: bool) -> Result<Control, String> {
+        let problem = if is_whole != self.changes.is_empty() {
+            "it changes nothing, and something must be found; or the other way round"
+        } else if self.chaos.is_some() != (is_whole || !self.checkers.is_empty()) {
+            "a chaos run needs checkers, and they need a chaos run"
+        } else if self.simulation.is_empty() != self.violations.is_empty() {
+            "a simulation needs violations, and they need a simulation"
+        } else if self.chaos.is_none() && self.simulation.is_empty() {
+            "nothing must notice it"
+        } else {
+            return Ok(self);
+        };
+        Err(problem.to_owned())
+    }
+
+    /// Nothing is broken, and nothing may be found.
+    pub fn is_whole(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+fn one<'a>(said: &mut HashMap<&str, Vec<&'a str>>, word: &str) -> Result<Option<&'a str>, String> {
+    match said.remove(word).as_deref() {
+        None => Ok(None),
+        Some([value]) => Ok(Some(value)),
+        Some(_) => Err(format!("`{word}` stands there twice")),
+    }
+}
+
+fn list(value: Option<&str>) -> Vec<String> {
+    value.into_iter().flat_map(|value| value.split(", ")).map(str::to_owned).collect()
+}
+
+fn changes(diff: &str) -> Result<Vec<Change>, String> {
+    let mut changes: Vec<Change> = Vec::new();
+    let mut lines = diff.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let path = line
+            .strip_prefix("--- a/")
+            .map(str::trim_end)
+            .ok_or(format!("`{line}` where `--- a/FILE` should stand"))?;
+        let to = lines.next().and_then(|line| line.strip_prefix("+++ b/")).map(str::trim_end);
+        if to != Some(path) {
+            return Err(format!("behind `--- a/{path}` is no `+++ b/{path}`"));
+        }
+        let mut hunks = Vec::new();
+        while let Some(head) = lines.next_if(|line| line.starts_with("@@ ")) {
+            let mut hunk = Hunk::default();
+            while let Some(line) =
+                lines.next_if(|line| line.starts_with([' ', '-', '+']) && !line.starts_with("--- a/"))
+            {
+                hunk.take(line);
+            }
+            hunks.push(hunk.checked(head)?);
+        }
+        changes.push(Change { path: path.to_owned(), hunks });
+    }
+    Ok(changes)
+}
+
+impl Hunk {
+    fn take(&mut self, line: &str) {
+        let (sign, line) = line.split_at(1);
+        if sign != "+" {
+            self.old.push(line.to_owned());
+        }
+        if sign != "-" {
+            self.new.push(line.to_owned());
+        }
+    }
+
+    /// It has as many lines as its head says, or `git apply` would not take it.
+    fn checked(self, head: &str) -> Result<Hunk, String> {
+        // `-12,3 +12,2`; without a number it is one line.
+        let count = |span: &str| span.split_once(',').map_or(Ok(1), |(_, count)| count.parse()).unwrap_or(0);
+        let lines: Vec<usize> = head.split_whitespace().skip(1).take(2).map(count).collect();
+        if lines == [self.old.len(), self.new.len()] && self.old != self.new {
+            return Ok(self);
+        }
+        Err(format!("`{}` is no head of {} lines that become {}", head.trim_end(), self.old.len(), self.new.len()))
+    }
+}
+
+impl Change {
+    /// The text of the file after this change.
+    ///
+    /// # Errors
+    /// The lines of a hunk do not stand in it exactly once.
+    pub fn apply(&self, text: &str) -> Result<String, String> {
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        for Hunk { old, new } in &self.hunks {
+            let stands_at = |at: &usize| lines.get(*at..at + old.len()).is_some_and(|there| there == old.as_slice());
+            let places: Vec<usize> = (0..lines.len()).filter(stands_at).collect();
+            let [at] = places[..] else {
+                return Err(format!("{} has these lines {} times:\n{}", self.path, places.len(), old.concat()));
+            };
+            lines.splice(at..at + old.len(), new.iter().map(String::as_str));
+        }
+        Ok(lines.concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "It is broken.\n\nchaos: --nodes 3 --faults a,b\ncheckers: x, y\nsimulation: A=1 B=2\nsimulation: A=3\nviolations: lost it, z\n\n";
+    const PATCH: &str = "--- a/f.rs\n+++ b/f.rs\n@@ -1,3 +1,2 @@ fn\n a\n-b\n c\n@@ -9 +8,2 @@\n-d\n+e\n+f\n--- a/g.rs\n+++ b/g.rs\n@@ -1,1 +1,1 @@\n-a\n+b\n";
+
+    fn parse(head: &str, patch: &str) -> Result<Control, String> {
+        Control::parse("c", &format!("{head}{patch}"))
+    }
+
+    #[test]
+    fn a_file_is_read() {
+        let control = parse(HEAD, PATCH).unwrap();
+        assert_eq!((control.name.as_str(), control.about.as_str()), ("c", "It is broken."));
+        assert_eq!(control.chaos.unwrap(), ["--nodes", "3", "--faults", "a,b"]);
+        assert_eq!((control.checkers.join("|"), control.violations.join("|")), ("x|y".into(), "lost it|z".into()));
+        assert_eq!(control.simulation, ["A=1 B=2", "A=3"]);
+        let as_printed = PATCH.replace("--- a", "diff --git a/f b/f\nindex 1..2 100644\n--- a");
+        assert_eq!(parse(HEAD, &as_printed).unwrap().changes, control.changes);
+        let paths: Vec<&str> = control.changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(paths, ["f.rs", "g.rs"]);
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_is_refused() {
+        for (head, patch) in [
+            (HEAD.replace("chaos", "chaso"), PATCH.to_owned()),
+            (HEAD.replace("checkers: x, y\n", ""), PATCH.to_owned()),
+            (HEAD.replace("violations: lost it, z\n", ""), PATCH.to_owned()),
+            (HEAD.replace("checkers: x, y", "checkers: none"), PATCH.to_owned()),
+            (HEAD.to_owned(), String::new()),
+            (HEAD.to_owned(), PATCH.replace("-1,3", "-1,4")),
+            (HEAD.to_owned(), PATCH.replace("+++ b/g", "+++ b/h")),
+            (HEAD.to_owned(), PATCH.replace("+e\n", "+e\n\n")),
+            ("It is broken.\n\n".to_owned(), PATCH.to_owned()),
+        ] {
+            parse(&head, &patch).unwrap_err();
+        }
+        assert!(parse("It is whole.\n\nchaos: --nodes 3\ncheckers: none\n", "").unwrap().is_whole());
+    }
+
+    #[test]
+    fn a_hunk_applies_where_its_lines_stand_once() {
+        let change = &parse(HEAD, PATCH).unwrap().changes[0];
+        assert_eq!(change.apply("0\na\nb\nc\n1\nd\n"), Ok("0\na\nc\n1\ne\nf\n".to_owned()));
+        for other in ["0\na\nb\nb\nc\nd\n", "a\nb\nc\na\nb\nc\nd\n", "a\nb\nc\n", "a\nb\nc\nxd\n", "a\nb\nc\nd\nd\n"] {
+            change.apply(other).unwrap_err();
+        }
+    }
+}
