@@ -37,7 +37,7 @@ scripts! {
     FENCE = "fence" for "fence",
     RELEASE = "release" behind "push" for "release",
     RELEASE_ALL = "release_all" behind "push" for "release",
-    UNRESERVE = "unreserve" for "release",
+    UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
 }

@@ -1,10 +1,13 @@
--- Several nodes: frees a lock that was reserved for a grant of which nobody was told, with the queue in which nobody listened.
+-- Several nodes: frees a lock that was reserved for a grant of which no wait was told, with the queue in which none listened. On a node where
+-- waits do listen, and another token still stood for a moment, the first of them is told to try.
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant
 -- replies 1 freed, 0 another token holds the lock, -1 there is no key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
-if held == false then return -1 end
-if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+if held == false or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
+  hint(KEYS[2], '0', '0 0')
+  return held and 0 or -1
+end
 redis.call('DEL', KEYS[1], KEYS[2])
 return 1
