@@ -46,7 +46,7 @@ pub(crate) enum Policy {
     Panic,
 }
 
-/// The same for a lock that somebody else has.
+/// The same for a lock that another holder has.
 pub(crate) struct Busy {
     pub(crate) answer: Answer,
     pub(crate) span: Span,

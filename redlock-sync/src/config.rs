@@ -16,7 +16,7 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
 /// of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
-/// After this long a chain of grants from wait to wait ends with a release for real and a pause, so that programs that poll get their chance.
+/// After this long a chain of grants from wait to wait ends with a real release and a pause, in which programs that poll can take the lock.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
 /// For how long the lock is left free then: on one node and on several.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
@@ -41,13 +41,13 @@ pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
 pub(crate) const QUEUE_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// How long the end of a client waits for its threads.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
-/// How long threads of this process pass a lock on among themselves before they look whether others wait.
+/// How long threads of this process hand a lock to each other before the holder asks whether other processes wait.
 pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
-/// And how many of them.
+/// And after how many hand-overs.
 pub(crate) const MOST_IN_STREAK: u32 = 256;
 
-/// Longest time for which a release grants a lock: what is lost if the waiter dies just then. The default lease, since a waiter with the
-/// holder's lease need not ask for another one.
+/// Longest time for which a release grants a lock: what is lost if the waiter stops just then. It is the default lease, so that grants between clients
+/// with defaults need no round trip.
 pub(crate) const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
 /// How many pauses there were since a lock came to be passed on, and whether one of the holders since the last pause knows of a program of
@@ -93,7 +93,7 @@ pub(crate) fn grant_span(lease: Duration) -> Duration {
     lease.min(LONGEST_GRANT)
 }
 
-/// Between half of it and all, so that those who wait do not move in step.
+/// Between half of it and all, so that waiters do not move in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
@@ -205,7 +205,7 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &Limits) -> Resul
     Ok(())
 }
 
-/// How an attempt on a busy lock is repeated: at which intervals, with how much jitter, how often.
+/// How an attempt on a busy lock is repeated: at which intervals, with how much jitter, and how often.
 ///
 /// The default grows from 2 ms to 100 ms with half of each interval drawn at random. Shorter intervals hand a contended lock over faster
 /// and cost the server more commands; jitter keeps racers from meeting again and again.
@@ -231,8 +231,8 @@ pub struct Retry {
 const MIN_PAUSE: Duration = Duration::from_micros(500);
 
 impl Retry {
-    /// Always the same interval (from which jitter is still drawn; see [`jitter`](Retry::jitter)). Zero means "as fast as is decent":
-    /// the pause is never less than half a millisecond.
+    /// Always the same interval (from which jitter is still drawn; see [`jitter`](Retry::jitter)). The pause is never less than half
+    /// a millisecond, not even with zero.
     ///
     /// ```
     /// use redlock_sync::Retry;

@@ -1,4 +1,4 @@
--- Several nodes: frees a lock that was reserved for a grant of which nobody was told, with the queue in which nobody listened.
+-- Several nodes: frees a lock that was reserved for a grant of which no wait was told, and deletes the queue, in which no client listened.
 -- KEYS[1] lock, KEYS[2] queue
 -- ARGV[1] random part of the grant
 -- replies 1 freed, 0 another token holds the lock, -1 there is no key
