@@ -1,5 +1,4 @@
-//! The threads that wait, the one that reads, and the state of the push connection: all that is under the one lock of
-//! [`Turns`](super::turns::Turns).
+//! The threads that wait, the one that reads, and the push connection: all that is under the one lock of [`Turns`](super::turns::Turns).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
@@ -422,8 +421,7 @@ impl Desk {
 
     // --- the end ---
 
-    /// Once no thread reads, grants to ghosts could not be given back. So the channel ends with the last wait: releases then find that no connection
-    /// receives what they publish there, and skip the entries of the ghosts.
+    /// Grants to ghosts could not be given back any more. So the channel ends: releases then skip the entries of the ghosts.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ghosts.is_empty() {

@@ -46,7 +46,7 @@ fn each_script_says_what_it_takes_and_gives() {
         let header = header(&script);
         let body = &script[header.len()..];
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
-        // What others begin with has neither, and who publishes needs no key.
+        // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
             "push" => &[],
             "publish" => &["replies "],
