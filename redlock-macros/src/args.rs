@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     Mutex,
 }
 
-/// What becomes of a call that has no lock.
+/// What a call does that did not get the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
     Error,

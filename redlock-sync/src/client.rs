@@ -123,10 +123,9 @@ impl Redlock {
         }
     }
 
-    /// Gives up every lock that this client and its clones hold in this process, for one about to exit. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up. All are given up
-    /// together: it takes two node timeouts at most, however many there are, and what their [handlers](crate::Lease::on_lost) take, which are called here one
-    /// after the other.
+    /// Releases every lock that this client and its clones hold in this process, such as before the process exits. Their guards report
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were released. All are released together, which
+    /// takes two node timeouts at most. Then the [handlers](crate::Lease::on_lost) of their losses are called here, one after the other.
     ///
     /// # Errors
     /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and are tried again in the
@@ -152,8 +151,8 @@ impl Redlock {
     /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
     /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. Then the
-    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. The rest
-    /// is waiting for threads that wait for a lock: a few milliseconds, or up to a second and a node timeout with a server that hangs.
+    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. At last it waits until the threads that waited for a lock
+    /// have returned: a few milliseconds, or up to a second and a node timeout if a server hangs.
     ///
     /// A default client that was closed stays the default client, and can be replaced: [`set_default`](Redlock::set_default).
     ///

@@ -61,9 +61,9 @@ pub(crate) struct GiveUp<'a> {
 pub(crate) enum Next<'a> {
     /// Any attempt; the first wait is told to try at once.
     Anybody,
-    /// For so long programs that poll the key; the first who waits is told to try after it. The number of such pauses, this one included.
+    /// For so long, programs that poll the key; the first wait is told to try after that. The pauses, this one included.
     Others { pause: Duration, pauses: Pauses, several: bool },
-    /// The first who waits.
+    /// The first wait.
     First(Grant<'a>),
 }
 
@@ -108,11 +108,11 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Arc<Call>;
     /// Gives the lock up, strictly compared.
     fn release(&self, give_up: &GiveUp<'_>) -> Arc<Call>;
-    /// Frees what was reserved for a grant of which nobody was told.
+    /// Frees what was reserved for a grant of which no wait was told.
     fn unreserve(&self, random: &str) -> Arc<Call>;
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
     fn fence(&self, id: &LockId, fence: Option<u64>) -> Arc<Call>;
-    /// Asks who holds the lock.
+    /// Asks for the holder of the lock.
     fn inspect(&self) -> Arc<Call>;
     /// The keys that [`release_all`] needs: the lock and its queue.
     fn release_keys(&self) -> [&str; 2];

@@ -435,7 +435,7 @@ impl Engine {
         self.backlog.revoke(self.registry.live(), Vec::new())
     }
 
-    /// Asks all nodes who holds the lock: the token that a majority has, and until when it surely does.
+    /// Asks all nodes for the holder of the lock: the token that a majority has, and until when it surely does.
     pub(crate) fn holder(&self, key: &Key, call: &Arc<crate::script::Call>) -> Result<Option<Holder>, Error> {
         self.ready()?;
         let by = self.quorum.round_deadline();

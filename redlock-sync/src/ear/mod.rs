@@ -83,8 +83,8 @@ impl Ear {
         self.turns.listens()
     }
 
-    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel; if that does not get through, it wakes within a
-    /// second.
+    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel, since the crate `redis` gives no access to the
+    /// socket; if the message does not get through, the thread wakes within a second.
     pub(crate) fn close(&self) {
         if let Some(place) = self.turns.close() {
             drop(self.publish(&place, LOOK, &[]));
