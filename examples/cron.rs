@@ -67,7 +67,7 @@ fn instance(url: &str, start: Duration) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Starts the instances, kills one, and counts who ran what.
+/// Starts the instances, kills one, and counts which of them ran what.
 fn watch() -> Result<ExitCode, Box<dyn Error>> {
     let redis = Redis::any();
     println!("{}\n{} instances, one job, due each {PERIOD:?}:\n", redis.describe(), INSTANCES.len());

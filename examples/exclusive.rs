@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The options and exit codes are like those of `flock`; `exclusive --help` lists them. The command finds the lock's fencing token in its
-//! environment. Without `REDIS_URL` a private server is started, which is good for a try and excludes nobody.
+//! environment. Without `REDIS_URL` a private server is started, which is good for a try and excludes no other process.
 
 #[path = "exclusive/options.rs"]
 mod options;
@@ -62,7 +62,7 @@ fn servers() -> (Vec<String>, Option<Redis>) {
     }
     let redis = Redis::any();
     if !redis.servers().is_empty() {
-        say("REDIS_URL is not set: a private server is used, which excludes nobody");
+        say("REDIS_URL is not set: a private server is used, which excludes no other process");
     }
     (redis.urls().to_vec(), Some(redis))
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A process can be paused at any moment: by a page fault, by a suspended laptop, by a busy hypervisor. When the pause is longer than
-//! the lease, the lock is given to somebody else, and the paused process awakes in the belief that it holds it. No lock
+//! the lease, the lock is given to another process, and the paused one awakes in the belief that it holds it. No lock
 //! can prevent that. The protected resource can: each holder gets a larger *fencing token* than the one before, gives it along
 //! with each write, and the resource refuses a token that is smaller than one it has seen.
 //!
@@ -104,7 +104,7 @@ fn slow_holder(url: &str, file: &Path, amount: i64, is_fenced: bool) -> Result<(
     Ok(())
 }
 
-/// Reads, thinks, and writes: wrong when somebody else writes in between.
+/// Reads, thinks, and writes: wrong when another process writes in between.
 fn deposit(who: &str, bank: &Connection, lease: &Lease, amount: i64, is_fenced: bool) -> Result<i64, Box<dyn Error>> {
     let token = lease.fencing_token()?;
     let balance: i64 = bank.query_row("SELECT balance FROM account", [], |row| row.get(0))?;

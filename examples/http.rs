@@ -36,7 +36,7 @@ fn sell_ticket(dir: &Path, event: &str) -> Result<String, Refusal> {
     Ok(format!("ticket {}", last + 1))
 }
 
-/// `POST /close/EVENT`: no use in waiting, if somebody else is doing the same.
+/// `POST /close/EVENT`: no use in waiting, if another request is doing the same.
 #[distributed_lock("close:<event>", wait = "0s", lease = "5s")]
 fn close(dir: &Path, event: &str) -> Result<String, Refusal> {
     thread::sleep(Duration::from_secs(1)); // counts the money
@@ -70,7 +70,7 @@ impl From<redlock_sync::Error> for Refusal {
                 Self { retry_after: Some(USUAL_HOLD), ..Self::new(423, error.to_string()) }
             }
             redlock_sync::Error::Unavailable { .. } => Self::new(503, error.to_string()), // Redis is away
-            _ => Self::new(500, error.to_string()), // such as Lost: the work was done, and perhaps by somebody else as well
+            _ => Self::new(500, error.to_string()), // such as Lost: the work was done, and perhaps by another process as well
         }
     }
 }

@@ -59,13 +59,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let lost = told.recv_timeout(LEASE * 2)?;
     let after = killed.elapsed();
     println!("   after {} ms: {lost}", after.as_millis());
-    // The lease began before the kill, so nobody else can have had the lock before we were told.
+    // The lease began before the kill, so no other holder can have had the lock before the loss was told.
     if guard.check().is_ok() {
         return Err("a lock without a majority is still believed".into());
     }
     drop(guard);
 
-    println!("\n4. Without a majority nobody gets the lock, and is told why.");
+    println!("\n4. Without a majority the lock cannot be had, and the error says why.");
     match order.try_lock() {
         Err(error) if error.is_unavailable() => println!("   {error}"),
         other => return Err(format!("expected that the lock is unavailable, not {other:?}").into()),

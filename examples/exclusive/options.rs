@@ -11,10 +11,10 @@ Runs a command while it holds a distributed lock.
 
 usage: exclusive [options] KEY -- COMMAND [ARGUMENTS…]
 
-  -n, --nonblock                do not wait when the lock is held by someone else
+  -n, --nonblock                do not wait when the lock is held by another process
   -w, --timeout SECONDS         wait for at most that long; fractions are allowed
   -E, --conflict-exit-code N    how to exit when the lock could not be had; default 1
-      --lease SECONDS           how long others are kept out if this machine dies; default 30
+      --lease SECONDS           how long the lock stays taken if this machine dies; default 30
       --on-lost WHAT            if the lock is lost while the command runs (default: term):
                                   term  send it SIGTERM, and 5 s later SIGKILL
                                   kill  send it SIGKILL
@@ -26,7 +26,7 @@ The command finds REDLOCK_KEY and REDLOCK_FENCING_TOKEN in its environment.
 
 exit codes:
   of the command, when it ran; 128 + N when signal N ended it
-    1   the lock is held by someone else (--nonblock, --timeout); see -E
+    1   the lock is held by another process (--nonblock, --timeout); see -E
    64   wrong usage
    66   the servers cannot be used as told: a wrong URL, a replica, a key that is something else
    69   too few servers could be reached; the command did not run

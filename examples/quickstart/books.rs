@@ -10,7 +10,7 @@ pub(crate) fn progress(store: &Store) -> Result<(usize, usize), ShopError> {
     Ok((count(store, "SELECT count(DISTINCT number) FROM line")?, count(store, "SELECT count(*) FROM sale")?))
 }
 
-/// Who settled the order, if anybody has.
+/// The worker that settled the order, if one has.
 pub(crate) fn settled_by(store: &Store, order: &str) -> Result<Option<String>, ShopError> {
     let query = "SELECT worker FROM orders WHERE id = ?1";
     Ok(store.keep_quiet().query_row(query, params![order], |row| row.get(0)).optional()?)
@@ -70,7 +70,7 @@ pub(crate) struct Books {
     proof: Vec<(&'static str, usize)>,
     open: usize,
     stale: usize,
-    /// The orders at which a worker was killed or paused, what happened to it, and who settled them.
+    /// The orders at which a worker was killed or paused, what happened to it, and which worker settled them.
     handed_over: Vec<(String, &'static str, Option<String>)>,
 }
 
@@ -104,11 +104,11 @@ impl Books {
         self.facts.iter().for_each(|(what, number)| row(what, *number));
         row("late writes that the fence refused", self.stale);
         for (order, what, by) in &self.handed_over {
-            let by = by.as_deref().unwrap_or("nobody");
+            let by = by.as_deref().unwrap_or("no worker");
             println!("  order {order}, whose worker was {what} at it, was settled by {by}");
         }
         println!("\nProof");
-        row("lines that nobody settled", self.open);
+        row("lines that no worker settled", self.open);
         self.proof.iter().for_each(|(what, number)| row(what, *number));
         println!("\n{}", self.verdict(with_locks));
     }

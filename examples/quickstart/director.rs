@@ -79,7 +79,7 @@ pub(crate) fn run(with_locks: bool) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Play {
-    /// Starts the workers. Returns what they say, and who says it.
+    /// Starts the workers. Returns what they say, each line with the worker's name.
     fn raise_the_curtain(
         &mut self,
         file: &str,

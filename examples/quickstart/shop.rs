@@ -18,7 +18,7 @@ pub(crate) struct Shop {
 
 impl Shop {
     /// One line of the feed, under the lock of its order: the next line with the same order has to wait for its turn, here or in any other
-    /// process. Nobody waits, though: `busy = skip` returns `Ok(None)` when another worker is at this order, and we come back later.
+    /// process. No worker waits, though: `busy = skip` returns `Ok(None)` when another worker is at this order, and we come back later.
     #[distributed_lock("order:<line.order>", wait = "0s", busy = skip, lease = "1s", guard = lock)]
     fn settle(&self, line: &Line) -> Result<Option<Outcome>, ShopError> {
         self.decide(line, Some(lock.fencing_token()?))
@@ -35,9 +35,9 @@ impl Shop {
         if self.with_locks { self.settle(line) } else { self.decide(line, None) }
     }
 
-    /// Looks whether the order was there before: right only if nobody settles it between the look and the deed.
+    /// Looks whether the order was there before: right only if no other worker settles it between the look and the deed.
     fn decide(&self, line: &Line, order: Option<u64>) -> Result<Option<Outcome>, ShopError> {
-        // The worker has looked for this before it called us. But what was seen without the lock is a hint, and no more: somebody may have
+        // The worker has looked for this before it called us. But what was seen without the lock is a hint, and no more: another one may have
         // settled the line between that look and our lock.
         if self.store.is_settled(line)? {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Shop {
         Ok(Some(outcome))
     }
 
-    /// Reads, pauses, writes: right only if nobody else sells from this stock meanwhile.
+    /// Reads, pauses, writes: right only if no other worker sells from this stock meanwhile.
     fn take_from_stock(&self, line: &Line, fences: Fences) -> Result<Outcome, ShopError> {
         let began = redlock_examples::now();
         let Some(stock) = self.store.stock(&line.sku)? else {
@@ -63,7 +63,7 @@ impl Shop {
             return self.store.settle(line, Outcome::OutOfStock, fences);
         }
         self.stage.hold_still(&self.store, line);
-        // The numbers of the units that are sold are what makes a race visible: who read the same stock sells the same units.
+        // The numbers of the units that are sold are what makes a race visible: workers that read the same stock sell the same units.
         self.store.sell(line, &Sale { first: stock.sold + 1, began }, fences)
     }
 }
@@ -81,7 +81,7 @@ impl Stage {
         if self.sales.fetch_add(1, Ordering::Relaxed) + 1 != self.hold_at {
             return;
         }
-        // Keeps the other thread of this process away from the file: who is stopped within a transaction stops everybody.
+        // Keeps the other thread of this process away from the file: a worker that is stopped within a transaction stops all.
         let _quiet = store.keep_quiet();
         println!("still {}", line.order);
         _ = io::stdin().read_line(&mut String::new()); // until the director nods

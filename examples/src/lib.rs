@@ -14,7 +14,7 @@ pub use redis::Redis;
 pub use temp::TempDir;
 pub use worker::{Worker, work};
 
-/// The time on a clock that all processes of this host share and that nobody sets: comparable between them, unlike a
+/// The time on a clock that all processes of this host share and that is never set: comparable between them, unlike a
 /// `SystemTime`, which may jump, and an `Instant`, which cannot be sent.
 #[must_use]
 pub fn now() -> Duration {

@@ -1,4 +1,4 @@
-//! Settings: they work or are refused by a `Config` error, as the documentation says, and a client that is made connects to nobody.
+//! Settings: they work or are refused by a `Config` error, as the documentation says, and a client that is made does not connect.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
@@ -102,7 +102,7 @@ pub struct Drawn<'a> {
     retry: Set<Pauses>,
     lock_id: Set<&'a str>,
     call: Call,
-    /// Whether a lock that can work is tried where nobody listens. That starts threads, so it is rare.
+    /// Whether a lock that can work is tried on an address on which no server listens. That starts threads, so it is rare.
     is_tried: u8,
 }
 
@@ -238,12 +238,12 @@ pub fn settings(drawn: &Drawn<'_>) {
     } else {
         use_lock!(drawn, locks.mutex(drawn.name), call)
     };
-    match outcome.map(|outcome| outcome.expect_err("nobody gives locks here")) {
+    match outcome.map(|outcome| outcome.expect_err("no server is here")) {
         Some(error) if is_tried => assert!(error.is_unavailable(), "{error}"),
         Some(error) => drop(refusal(&error).to_owned()),
         None => {}
     }
     drop(locks);
     let knock = NODES.accept().map(drop).map_err(|error| error.kind());
-    assert_eq!(knock, Err(ErrorKind::WouldBlock), "somebody connected");
+    assert_eq!(knock, Err(ErrorKind::WouldBlock), "a client connected");
 }

@@ -38,7 +38,7 @@ pub(crate) enum Kind {
     Mutex,
 }
 
-/// What becomes of a call that has no lock.
+/// What a call does that did not get the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
     Error,
@@ -46,7 +46,7 @@ pub(crate) enum Policy {
     Panic,
 }
 
-/// The same for a lock that somebody else has.
+/// The same for a lock that another holder has.
 pub(crate) struct Busy {
     pub(crate) answer: Answer,
     pub(crate) span: Span,

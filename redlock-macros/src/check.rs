@@ -177,7 +177,7 @@ fn caller(function: &Function) -> Result<()> {
     }
 }
 
-/// What becomes of a failure that is not "busy".
+/// What the call does after a failure other than "busy".
 pub(crate) fn failed(args: &Args) -> Policy {
     let panics = matches!(&args.busy, Some(busy) if matches!(busy.answer, Answer::Policy(Policy::Panic)));
     args.failed.unwrap_or(if panics { Policy::Panic } else { Policy::Error })

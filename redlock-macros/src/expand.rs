@@ -246,7 +246,7 @@ fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Toke
     }
 }
 
-/// The arm for a lock that somebody else has, unless that is a failure as any other.
+/// The arm for a lock that another holder has, unless that is treated as any other failure.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
     args.wait.as_ref()?;
     let answer = match args.busy.as_ref().map_or(&Answer::Policy(Policy::Error), |busy| &busy.answer) {

@@ -16,7 +16,7 @@ use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::quorum::Quorum;
 use crate::reentry::{self, Mine};
 
-/// Most lines of a client: room for them is made in advance, and more than a few bring nothing.
+/// Most lines of a client: room for them is made in advance, and more than a few do not help.
 const MAX_CONNECTIONS: u32 = 1_000;
 
 /// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
@@ -123,10 +123,9 @@ impl Redlock {
         }
     }
 
-    /// Gives up every lock that this client and its clones hold in this process, for one about to exit. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were given up. All are given up
-    /// together: it takes two node timeouts at most, however many there are, and what their [handlers](crate::Lease::on_lost) take, which are called here one
-    /// after the other.
+    /// Releases every lock that this client and its clones hold in this process, such as before the process exits. Their guards report
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were released. All are released together, which
+    /// takes two node timeouts at most. Then the [handlers](crate::Lease::on_lost) of their losses are called here, one after the other.
     ///
     /// # Errors
     /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and are tried again in the
@@ -152,8 +151,8 @@ impl Redlock {
     /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
     /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. Then the
-    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. The rest
-    /// is waiting for threads that wait for a lock: a few milliseconds, or up to a second and a node timeout with a server that hangs.
+    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. At last it waits until the threads that waited for a lock
+    /// have returned: a few milliseconds, or up to a second and a node timeout if a server hangs.
     ///
     /// A default client that was closed stays the default client, and can be replaced: [`set_default`](Redlock::set_default).
     ///
@@ -302,7 +301,7 @@ impl Builder {
     }
 
     /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder has more time before its
-    /// first renewal. It takes part in the shortest possible lease.
+    /// first renewal, and the shortest possible lease is longer by as much.
     ///
     /// ```
     /// use std::time::Duration;
@@ -318,8 +317,8 @@ impl Builder {
     }
 
     /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked; default 10 s. Zero gives up at
-    /// the first failure; longer rides out a longer failover. Counted for the client as a whole: who calls in the midst of an outage does not wait
-    /// all of it again. A lock that is merely busy is waited for without limit.
+    /// the first failure; longer rides out a longer failover. Counted for the client as a whole: a call in the midst of an outage does not wait all
+    /// of it again. A lock that is merely busy is waited for without limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -351,8 +350,8 @@ impl Builder {
     /// opened when they are needed.
     ///
     /// All threads of the client share them: calls that are made while the connections are in use travel together with the next one, up to 64 in a
-    /// packet. So hundreds of threads need no more connections than one. More can help where the way to a server is long and thousands of calls a
-    /// second use it; on a short way they bring nothing.
+    /// packet. So hundreds of threads need no more connections than one. More can help if the round trip to a server is long and thousands of calls a
+    /// second make it; with a short round trip they do not help.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
@@ -365,12 +364,12 @@ impl Builder {
 
     /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten a lock that is still
     /// held; default true. "Just now" is less than the longest lease that this client has asked for so far, extensions included, ago. While no
-    /// node is known to be older than that, all of them vote: a cold start of all is no restart. The price: after a restart the node
-    /// helps nobody to take a lock for that long.
+    /// node is known to be older than that, all of them vote: a cold start of all is no restart. The price: for that long after a
+    /// restart, the node's vote is missing in every acquire.
     ///
     /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the longer lock of another
-    /// client; give all clients of a lock the same longest lease. And it relies on the uptime that `INFO` tells: where that is
-    /// forbidden, or a proxy hides a restart, it is blind.
+    /// client; give all clients of a lock the same longest lease. And it relies on the uptime in `INFO`: where that is forbidden, or a proxy hides
+    /// a restart, it has no effect.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;

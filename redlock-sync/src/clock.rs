@@ -45,7 +45,7 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Tick;
     fn sleep(&self, d: Duration);
 
-    /// A simulation's: nothing may wait by another clock, nor start a thread.
+    /// True for the clock of a simulation, in which nothing may wait by another clock or start a thread.
     #[cfg(test)]
     fn is_virtual(&self) -> bool {
         false
@@ -117,7 +117,7 @@ mod tests {
         assert!(SystemClock.now().since(before) >= Duration::from_millis(2));
     }
 
-    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which somebody can set.
+    /// Between two readings of the clock that goes on in suspend, and decades away from the time of day, which can be set.
     #[cfg(target_os = "linux")]
     #[test]
     fn fault_14_the_lease_clock_is_not_the_wall_clock() {

@@ -16,19 +16,19 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
 /// of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
-/// After this long a chain of grants from wait to wait ends with a release for real and a pause, so that programs that poll get their chance.
+/// After this long a chain of grants from wait to wait ends with a real release and a pause, in which programs that poll can take the lock.
 pub(crate) const LONGEST_CHAIN: Duration = Duration::from_secs(1);
-/// For how long the lock is left free then: on one node and on several.
+/// How long the lock is left free then, on one node and on several.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// Every so many pauses of a key that stays contended ...
+/// On one node, each pause of this number on a key that stays contended is a [`LOOKING_PAUSE`].
 pub(crate) const PAUSES_TO_LOOK: u64 = 12;
-/// ... one is long enough to meet a program of another library, which polls every 100 to 300 ms. Less than 3 % of the time goes to all pauses
-/// together where there is no such program.
+/// Long enough to meet a program of another library, which polls every 100 to 300 ms. Without such a program, all pauses together cost less than 3 % of
+/// the time.
 pub(crate) const LOOKING_PAUSE: Duration = Duration::from_millis(250);
-/// Meanwhile it is looked so often whether one takes the lock: each that holds it for as long is seen, most of the others at some time, since they
-/// come again and again in a long pause.
+/// How often a waiter looks meanwhile whether such a program takes the lock. One that holds it for longer than this is seen; most others are seen at some
+/// time, since they take it again and again in a long pause.
 pub(crate) const LOOK: Duration = Duration::from_millis(2);
-/// As that where a program of another library has had the lock lately. Other libraries poll every 100 to 300 ms: each of them finds it free.
+/// The pause if a program of another library has had the lock lately. Other libraries poll every 100 to 300 ms, so each of them finds it free.
 pub(crate) const LONG_PAUSE: Duration = Duration::from_millis(500);
 /// For how long a client remembers that a program of another library had the lock.
 pub(crate) const STRANGERS_REMEMBERED: Duration = Duration::from_secs(60);
@@ -41,17 +41,17 @@ pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
 pub(crate) const QUEUE_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// How long the end of a client waits for its threads.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
-/// How long threads of this process pass a lock on among themselves before they look whether others wait.
+/// How long threads of this process hand a lock to each other before the holder asks whether other processes wait.
 pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
-/// And how many of them.
+/// And after how many hand-overs.
 pub(crate) const MOST_IN_STREAK: u32 = 256;
 
-/// Longest time for which a release grants a lock: what is lost if the waiter dies just then. The default lease, since a waiter with the
-/// holder's lease need not ask for another one.
+/// Longest time for which a release grants a lock: what is lost if the waiter stops just then. It is the default lease, so that grants between clients
+/// with defaults need no round trip.
 pub(crate) const LONGEST_GRANT: Duration = Duration::from_secs(30);
 
-/// How many pauses there were since a lock came to be passed on, and whether one of the holders since the last pause knows of a program of
-/// another library that wants it too. The servers pass it on as a number: twice the pauses, and 1 for such a program.
+/// How many pauses there were since a lock came to be passed on, and whether a holder since the last pause knows of a program of another library that
+/// wants it too. On the servers it is a number: twice the pauses, plus 1 for such a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pauses(pub(crate) u64);
 
@@ -68,14 +68,14 @@ impl Pauses {
         Pauses(self.0 | u64::from(has_strangers))
     }
 
-    /// After one more. Those who want the lock look in a pause whether there is such a program still.
+    /// After one more pause, in which waiters look anew whether there is such a program.
     pub(crate) fn and_one(self) -> Pauses {
         Pauses(self.count().saturating_add(1).saturating_mul(2))
     }
 }
 
-/// The pause at the end of a chain, after so many others. On several nodes it is always short: nothing keeps others of this library from a lock
-/// that is free there.
+/// The pause at the end of a chain, after so many others. On several nodes it is always short: nothing keeps other clients of this library from
+/// a free lock there.
 pub(crate) fn pause_after_chain(several: bool, pauses: Pauses) -> Duration {
     match (several, pauses.has_strangers()) {
         (true, _) => PAUSE,
@@ -93,7 +93,7 @@ pub(crate) fn grant_span(lease: Duration) -> Duration {
     lease.min(LONGEST_GRANT)
 }
 
-/// Between half of it and all, so that those who wait do not move in step.
+/// Between half of it and all, so that waiters do not move in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
@@ -205,7 +205,7 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &Limits) -> Resul
     Ok(())
 }
 
-/// How an attempt on a busy lock is repeated: at which intervals, with how much jitter, how often.
+/// How an attempt on a busy lock is repeated: at which intervals, with how much jitter, and how often.
 ///
 /// The default grows from 2 ms to 100 ms with half of each interval drawn at random. Shorter intervals hand a contended lock over faster
 /// and cost the server more commands; jitter keeps racers from meeting again and again.
@@ -231,8 +231,8 @@ pub struct Retry {
 const MIN_PAUSE: Duration = Duration::from_micros(500);
 
 impl Retry {
-    /// Always the same interval (from which jitter is still drawn; see [`jitter`](Retry::jitter)). Zero means "as fast as is decent":
-    /// the pause is never less than half a millisecond.
+    /// Always the same interval (from which jitter is still drawn; see [`jitter`](Retry::jitter)). The pause is never less than half
+    /// a millisecond, not even with zero.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -259,7 +259,8 @@ impl Retry {
         Retry { first, last, jitter: 0.5, max_attempts: None }
     }
 
-    /// The part of each interval that is drawn at random, 0.0 to 1.0. Default 0.5. With 0.0 racers that lost to each other meet again.
+    /// The part of each interval that is drawn at random, 0.0 to 1.0. Default 0.5. With 0.0, attempts that split the votes
+    /// of several nodes split them again.
     ///
     /// ```
     /// use redlock_sync::Retry;

@@ -1,4 +1,4 @@
-//! The process-wide default client: set by the program, or made from the environment when it is first wanted.
+//! The process-wide default client: set by the program, or made from the environment when it is first needed.
 
 use std::env;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Redlock {
     /// the message names the variable. A failure is not remembered: the next call tries again.
     ///
     /// ```
-    /// # // One process for each doctest: nobody else has set it.
+    /// # // Each doctest is a process of its own, without a default client so far.
     /// # let server = redlock_tests::Server::start();
     /// # redlock_sync::Redlock::set_default(redlock_sync::Redlock::open(server.url())?)?;
     /// use redlock_sync::Redlock;

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 /// Why an operation on a lock did not succeed. **`Ok` always means that the lock is held**; everything else is here.
 ///
-/// Four situations stay apart, because a program reacts to them differently: somebody else has the lock
+/// Four situations stay apart, because a program reacts to them differently: another holder has the lock
 /// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable), [`Unconfirmed`](Error::Unconfirmed)), the
 /// lock was held and is no more ([`Lost`](Error::Lost)), and the call cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock),
-/// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)).
+/// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)). What to do about each, in a table:
+/// [errors, and how to react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -28,8 +29,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another holder has the lock, or the racers' votes were split so that nobody got it. Nothing of this attempt is left on any
-    /// node.
+    /// Another holder has the lock, or attempts at the same time split the votes so that none of them won. Nothing of this attempt is left on
+    /// any node.
     Busy {
         /// The lock's key, with prefix.
         key: String,
@@ -53,7 +54,7 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// The lock was held and is no more. Somebody else may hold it now; stop what you do under it. What was done since the last
+    /// The lock was held and is no more. Another holder may have it now; stop what you do under it. What was done since the last
     /// [`check`](crate::Lease::check) that was `Ok` may have overlapped with another holder.
     Lost {
         /// The lock's key, with prefix.
@@ -64,11 +65,11 @@ pub enum Error {
     /// A release was sent in time, but fewer than a majority of the nodes confirmed it. This guard does not hold the lock any more. The client
     /// goes on releasing it in the background (up to 4096 locks at a time), until a majority has confirmed that, the lease has ended, or the
     /// client is [closed](crate::Redlock::close). Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was
-    /// done under the lock is not in doubt: only others may have to wait longer.
+    /// done under the lock is not in doubt; only the next holder may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.
         key: String,
-        /// How many nodes confirmed that our token is gone.
+        /// How many nodes confirmed that this lease's token is gone.
         confirmed: usize,
         /// How many nodes the client has.
         of: usize,
@@ -145,9 +146,9 @@ pub struct NodeError {
 pub enum LostReason {
     /// The lease ran out: it was not to be renewed, or the process did not run (stopped, asleep) until it was too late.
     Expired,
-    /// The key holds somebody else's token on so many nodes that a majority cannot be ours.
+    /// The key holds another token on so many nodes that no majority can hold this lease's token.
     Taken,
-    /// The key is gone from so many nodes that a majority cannot be ours: deleted by hand, or lost by a restart or failover.
+    /// The key is gone from so many nodes that no majority can hold this lease's token: deleted by hand, or lost by a restart or failover.
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,

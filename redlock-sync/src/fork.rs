@@ -1,7 +1,8 @@
 //! Whether this is still the process in which something was made.
 //!
-//! A forked child has copies of its parent's clients and guards, on the same sockets: they must do nothing. It is asked for at each lock and
-//! unlock, so it must not be a system call: a handler that `fork` calls in the child counts.
+//! A forked child has copies of its parent's clients and guards, on the same sockets: they must do nothing. Each lock and unlock asks, so the answer
+//! must not cost a system call: a handler that `fork` calls in the child (`pthread_atfork`) raises a counter. A child that a program makes by a
+//! bare `clone` system call is not noticed.
 
 /// The process in which this was made.
 #[derive(Clone, Debug)]
@@ -14,7 +15,7 @@ impl Home {
 
     /// True in a child that was forked since.
     pub(crate) fn is_left(&self) -> bool {
-        // Asking a guard makes it forget: a copy is asked.
+        // A guard that was asked forgets: so a copy is asked.
         self.0.clone().detected_fork()
     }
 }

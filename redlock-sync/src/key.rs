@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// Something that names a lock: a string, or a type of yours with one place that spells its key.
+/// Something that names a lock: a string, or a type of yours that spells its key in one place.
 ///
 /// With feature `macros`, `#[derive(LockKey)]` writes this from a template.
 ///

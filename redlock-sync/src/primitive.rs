@@ -21,7 +21,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) fence: Option<u64>,
     pub(crate) wait: Option<Entry<'a>>,
     pub(crate) order: Order<'a>,
-    /// Beginnings of tokens that nobody holds but that a node may still have.
+    /// Beginnings of tokens that no lease has but that a node may still have.
     pub(crate) tickets: &'a [LockId],
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Order<'a> {
     None,
     /// Asks for nothing but the lock, and is told if there is a queue.
     Bare,
-    /// Grants it to the first who is alive.
+    /// Grants it to the first wait whose client listens.
     First { random: &'a str, span: Duration },
 }
 
@@ -56,14 +56,14 @@ pub(crate) struct GiveUp<'a> {
     pub(crate) next: Next<'a>,
 }
 
-/// Who gets a lock that is given up.
+/// Which attempt or wait gets a lock that is given up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Next<'a> {
-    /// Whoever comes; the first who waits is told to try at once.
+    /// Any attempt; the first wait is told to try at once.
     Anybody,
-    /// For so long programs that poll the key; the first who waits is told to try after it. The number of such pauses, this one included.
+    /// For so long, programs that poll the key; the first wait is told to try after that. The pauses, this one included.
     Others { pause: Duration, pauses: Pauses, several: bool },
-    /// The first who waits.
+    /// The first wait.
     First(Grant<'a>),
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Grant<'a> {
 /// A chain of holders that got the lock from each other: programs that poll the key never saw it free. It ends with a pause in which they do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// `None` for a lock that nobody has passed on so far.
+    /// `None` for a lock that no holder has passed on so far.
     pub(crate) began: Option<Tick>,
     /// The pauses before it.
     pub(crate) pauses: Pauses,
@@ -108,11 +108,11 @@ pub(crate) trait Primitive: Send + Sync + fmt::Debug {
     fn extend(&self, id: &LockId, lease: Duration, counts_waits: bool) -> Arc<Call>;
     /// Gives the lock up, strictly compared.
     fn release(&self, give_up: &GiveUp<'_>) -> Arc<Call>;
-    /// Frees what was reserved for a grant of which nobody was told.
+    /// Frees what was reserved for a grant of which no wait was told.
     fn unreserve(&self, random: &str) -> Arc<Call>;
     /// Raises the fence counter while the lock is held: to `fence` at least, or to the next value.
     fn fence(&self, id: &LockId, fence: Option<u64>) -> Arc<Call>;
-    /// Asks who holds the lock.
+    /// Asks for the holder of the lock.
     fn inspect(&self) -> Arc<Call>;
     /// The keys that [`release_all`] needs: the lock and its queue.
     fn release_keys(&self) -> [&str; 2];

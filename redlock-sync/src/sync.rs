@@ -1,5 +1,4 @@
-//! What the local line and the renewal threads wait with. They name it here, so that `tests/models` can run the same files under a scheduler of
-//! its own.
+//! What threads wait with in the files that `tests/models` runs under a scheduler of its own, which has another one of this file.
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 pub(crate) use std::thread;

@@ -133,7 +133,7 @@ fn fault_13_a_machine_sleeps_longer_than_its_lease<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         let guard = K::try_lock(&rig.locks).unwrap();
         let fence = guard.fencing_token().unwrap();
-        // On the servers the lease runs out, and somebody else takes the lock.
+        // On the servers the lease runs out, and another client takes the lock.
         rig.machine.sleep_through(LEASE);
         assert!(rig.servers.iter().all(|server| server.del(KEY)));
         let other = rig.elsewhere();

@@ -1,4 +1,4 @@
-//! Tokens: who holds a lock.
+//! Tokens: what names the holder of a lock.
 //!
 //! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per `lock()` call
 //! a delayed release of the first attempt could delete the lock that the second attempt had won. It is a random UUID (122 bits),
@@ -19,8 +19,8 @@ use crate::fork::Home;
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
-/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one client that hand a lock on
-/// among themselves, without asking the servers again, have the same one after each other; their fencing tokens differ.
+/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one client that hand a lock to each
+/// other, without asking the servers again, have the same id one after the other; their fencing tokens differ.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -50,8 +50,8 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. `granted:` and the
-    /// wait to which it went for a lock that its last holder, another process, handed over directly. Empty for tokens of other programs that have none.
+    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. For a lock that its last holder, another process,
+    /// handed over directly, it is `granted:` and the wait to which the lock went. Empty for tokens of other programs that have none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -1,9 +1,9 @@
-//! How a thread waits for a lock that somebody else has.
+//! How a thread waits for a lock that another thread or process has.
 //!
-//! Threads of one process that want the same key stand in one line, first come first served. Whoever is at its head talks to the servers, and
-//! stays there while he holds the lock; so a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to
-//! the next in line without a word to the servers. The head waits for other processes on a push or, where there
-//! is none, by [`pause`]: jittered polling under the lock's [`Retry`].
+//! Threads of one process that want the same key stand in one line, first come first served. Only the thread at its head talks to the servers, and it
+//! stays the head while it holds the lock. So a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to the next in
+//! line without a call. The head waits for other processes on a push or, where there is none, by [`pause`](Lines::pause): jittered polling under the
+//! lock's [`Retry`].
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -23,13 +23,13 @@ const SHORT_SLICE: Duration = Duration::from_millis(50);
 /// Tokens of unknown fate that are remembered for one key.
 const MAX_TICKETS: usize = 8;
 
-/// The lines of one client, one for each key that somebody wants or that has tickets. `T` is what is handed over: a held lease.
+/// The lines of one client, one for each key that a thread wants or that has tickets. `T` is what is handed over: a held lease.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
     clock: Arc<dyn Clock>,
     by_key: Mutex<HashMap<Arc<str>, Line<T>>>,
     is_closed: AtomicBool,
-    /// How many stand in line and how many tickets there are, of all keys: most have none, and need not look.
+    /// How many threads stand in line and how many tickets there are, of all keys: usually none, and then the table is not locked to look.
     standing: AtomicUsize,
     tickets: AtomicUsize,
     /// A program of another library has been seen on some key.
@@ -38,7 +38,7 @@ pub(crate) struct Lines<T> {
 
 #[derive(Debug)]
 struct Line<T> {
-    /// Somebody is at the head: trying, or holding.
+    /// A thread is at the head: trying, or holding.
     is_taken: bool,
     waiting: VecDeque<Arc<Spot<T>>>,
     rest: Rest,
@@ -86,7 +86,7 @@ impl Default for Rest {
 /// | place | set by | leaves to |
 /// |---|---|---|
 /// | Waiting | the thread itself | Head, Promised, Closed; or the thread leaves when its time is up |
-/// | Head | who leaves the head | the thread goes on |
+/// | Head | the thread that leaves the head | the thread goes on |
 /// | Promised | a holder that is about to hand over | Handed |
 /// | Handed | that holder | the thread goes on |
 /// | Closed | the end of the client | the thread goes on |
@@ -155,7 +155,7 @@ impl<T> Lines<T> {
         Turn { lines: Arc::clone(self), key: Arc::clone(key), rest }
     }
 
-    /// The head of the key's line if nobody is there.
+    /// The head of the key's line, if no thread is there.
     pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>) -> Option<Turn<T>> {
         let mut by_key = self.by_key.lock();
         let line = by_key.entry(Arc::clone(key)).or_default();
@@ -167,7 +167,7 @@ impl<T> Lines<T> {
     pub(crate) fn enter(self: &Arc<Self>, key: &Arc<str>, until: Tick, terms: &Terms) -> Entered<T> {
         let spot = {
             let mut by_key = self.by_key.lock();
-            // Under the lock: `close` sends away those who are in line by then, and this one would come after that.
+            // Under the lock: `close` sends away the threads that are in line by then, and this one would come after that.
             if self.is_closed() {
                 return Entered::Closed;
             }
@@ -200,7 +200,7 @@ impl<T> Lines<T> {
                 if self.leave(key, spot) {
                     return Entered::Late;
                 }
-                // Somebody took the spot out of the line first: what he gives is here or about to come.
+                // Another thread took the spot out of the line first: what it gives is here or about to come.
                 place = spot.place.lock();
                 continue;
             }
@@ -245,7 +245,7 @@ impl<T> Lines<T> {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Sends everybody away who stands in a line, for good.
+    /// Sends all threads away that stand in a line, for good.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
@@ -255,8 +255,8 @@ impl<T> Lines<T> {
         }
     }
 
-    /// Remembers a token that nobody holds but that a node may have until then: the next attempt may take the lock from it, so that
-    /// nobody is locked out by his own ghost.
+    /// Remembers a token that no lease has, but that a node may have until then: a ticket. The next attempt may take the lock from it, so that this
+    /// process is not locked out by a late copy of its own call.
     pub(crate) fn add_ticket(&self, key: &Arc<str>, id: LockId, until: Tick) {
         let now = self.clock.now();
         let mut by_key = self.by_key.lock();
@@ -287,7 +287,7 @@ impl<T> Lines<T> {
         line.tickets.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Forgets tickets that every node has seen used or knows nothing of.
+    /// Forgets tickets once every node has executed an attempt that named them.
     pub(crate) fn drop_tickets(&self, key: &Arc<str>) {
         let mut by_key = self.by_key.lock();
         if let Some(line) = by_key.get_mut(key) {
@@ -360,7 +360,7 @@ impl<T> Turn<T> {
         }
     }
 
-    /// True if somebody waits behind whom the lock can be handed to.
+    /// True if the next thread in line can be handed the lock.
     pub(crate) fn has_successor(&self, terms: &Terms) -> bool {
         if self.lines.standing.load(Ordering::SeqCst) == 0 {
             return false;
@@ -369,7 +369,7 @@ impl<T> Turn<T> {
         by_key.get(&self.key).and_then(|line| line.waiting.front()).is_some_and(|spot| spot.terms == *terms)
     }
 
-    /// Takes the next in line out of it, if he wants the lock on the same terms. He must be handed it.
+    /// Takes the next thread out of the line, if it wants the lock on the same terms. The lock must be handed to it then.
     pub(crate) fn successor(&self, terms: &Terms) -> Option<Arc<Spot<T>>> {
         let mut by_key = self.lines.by_key.lock();
         let line = by_key.get_mut(&self.key)?;

@@ -50,10 +50,10 @@ fn while_busy<R>(key: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Gives the key to somebody else under its holder.
+/// Gives the key to another holder while it is held.
 fn steal(key: &str) {
     assert!(server().get(key).is_some(), "`{key}` is not held");
-    server().set(key, "somebody else's");
+    server().set(key, "another holder's");
 }
 
 fn panic_message(f: impl FnOnce()) -> String {
@@ -229,11 +229,11 @@ fn loses(id: &str, result: Result<u8, Error>) -> Result<u8, Error> {
 fn a_lost_lease_is_told() {
     let _ = locks();
     assert!(loses("ok", Ok(1)).unwrap_err().is_lost());
-    assert_eq!(server().get("lost:ok").as_deref(), Some("somebody else's"), "the next holder's key is untouched");
+    assert_eq!(server().get("lost:ok").as_deref(), Some("another holder's"), "the next holder's key is untouched");
     let (result, logged) = logged(|| loses("err", Err(Error::Closed)));
     assert_eq!(result, Err(Error::Closed), "the body's error wins");
     assert!(logged.iter().any(|line| line.starts_with("WARN: lock `lost:err` was lost")), "{logged:?}");
-    assert_eq!(server().get("lost:err").as_deref(), Some("somebody else's"));
+    assert_eq!(server().get("lost:err").as_deref(), Some("another holder's"));
 }
 
 #[distributed_lock("unconfirmed:{id}", client = locks)]

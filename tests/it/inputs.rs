@@ -16,7 +16,7 @@ const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A client that never gets to talk to anybody: what is refused is refused before.
+/// A client that never connects: what is refused is refused before.
 fn nowhere() -> Redlock {
     Redlock::open(NOWHERE).unwrap()
 }
@@ -169,7 +169,7 @@ fn input_06_retry_policies<K: Kind>() {
     }
     // An interval of zero is allowed, and is no busy loop.
     // The holder is a program that has to be polled.
-    server.set("k", "somebody");
+    server.set("k", "stranger");
     let proxy = Proxy::start(&server);
     let locks_seen = Redlock::open(proxy.url()).unwrap();
     for retry in [Retry::every(Duration::ZERO), Retry::growing(Duration::ZERO, Duration::ZERO).jitter(1.0)] {
@@ -232,13 +232,13 @@ fn input_08_a_replica_of_a_member_is_found_at_first_contact<K: Kind>() {
     three[2].replica_of(&three[0]);
     let urls: Vec<String> = three.iter().map(Server::url).collect();
     expect_conflict::<K>(&urls, &[&three[0], &three[1]], &["node 3", "is a replica of", "node 1"]);
-    // A replica of somebody else is no member either, whatever the majority says of it.
+    // A replica of another server is no member either, whatever the majority says of it.
     let locks = Redlock::open(three[2].url()).unwrap();
     let error = K::new(&locks, "k").lock().map(drop).unwrap_err().to_string();
     assert!(error.contains("replica of 127.0.0.1"), "{error}");
 }
 
-/// A user who may do all but ask for INFO.
+/// A user with all permissions but INFO.
 fn hide_info(server: &Server) -> String {
     server.ask::<()>(cmd("ACL").arg(&["SETUSER", "shy", "on", ">Geheimnis", "~*", "&*", "+@all", "-info"]));
     server.url().replace("redis://", "redis://shy:Geheimnis@")
@@ -304,7 +304,7 @@ fn input_10_a_database_of_its_own_per_node<K: Kind>() {
 #[test]
 fn input_10_debug_shows_no_password() {
     let builder =
-        || Redlock::builder().node("redis://someone:Geheimnis@host:7000/3").node("unix:///a.sock?pass=Geheimnis&db=2");
+        || Redlock::builder().node("redis://anna:Geheimnis@host:7000/3").node("unix:///a.sock?pass=Geheimnis&db=2");
     let locks = builder().build().unwrap();
     let (mutex, reentrant) = (locks.mutex("k"), locks.reentrant_mutex("k"));
     for shown in
@@ -314,21 +314,21 @@ fn input_10_debug_shows_no_password() {
     }
     let shown = format!("{locks:?}");
     assert!(shown.contains("redis://host:7000/3") && shown.contains("/a.sock?db=2"), "{shown}");
-    let broken = Redlock::builder().node("redis://someone:Geheimnis@host:port/");
+    let broken = Redlock::builder().node("redis://anna:Geheimnis@host:port/");
     assert!(!format!("{broken:?}").contains(SECRET));
 }
 
 #[test]
 fn input_11_urls_that_cannot_be() {
     for (url, shown, why) in [
-        ("redis://someone:Geheimnis@host:port/", "redis://someone:***@host:port/", ""),
+        ("redis://anna:Geheimnis@host:port/", "redis://anna:***@host:port/", ""),
         ("redis://:Geheimnis@host/x", "redis://:***@host/x", ""),
         ("redis://:Geheimnis@host:70000", "redis://:***@host:70000", ""),
         ("redis://:Geheimnis@", "redis://:***@", ""),
         ("redis://:Geheimnis@host/-1", "redis://:***@host/-1", ""),
         ("redis://:Geheimnis@host:0", "redis://:***@host:0", "port 0"),
-        ("http://someone:Geheimnis@host/", "http://someone:***@host/", "unknown scheme `http`"),
-        ("someone:Geheimnis@host", "someone:***@host", "redis://"),
+        ("http://anna:Geheimnis@host/", "http://anna:***@host/", "unknown scheme `http`"),
+        ("anna:Geheimnis@host", "anna:***@host", "redis://"),
         ("host:6379", "host:6379", "redis://"),
         ("redis://", "redis://", "host is missing"),
         ("redis://:Geheimnis@host/0?timeout=3", "redis://:***@host/0?timeout=***", "unknown parameter `timeout`"),
@@ -346,7 +346,7 @@ fn input_11_urls_that_cannot_be() {
 /// Without the feature: a unit test of the library, beside its URLs.
 #[test]
 fn input_11_tls_with_the_feature() {
-    let shown = format!("{:?}", Redlock::open("rediss://someone:Geheimnis@host/").unwrap());
+    let shown = format!("{:?}", Redlock::open("rediss://anna:Geheimnis@host/").unwrap());
     assert!(shown.contains("rediss://host:6379/0") && !shown.contains(SECRET), "{shown}");
     says(Redlock::open("rediss://:Geheimnis@host:0/"), &["rediss://:***@host:0/", "port 0"]);
 }
@@ -358,10 +358,10 @@ fn input_11_no_message_shows_a_part_of_a_password() {
     {
         let password = format!("Geheim{odd}nisvoll");
         for url in [
-            format!("redis://someone:{password}@host:port/"),
+            format!("redis://anna:{password}@host:port/"),
             format!("redis://:{password}@host/0?what=1"),
             format!("rediss+x://:{password}@host/"),
-            format!("someone:{password}@host"),
+            format!("anna:{password}@host"),
             format!("unix:///a.sock?pass={password}&what=1"),
             format!("unix:///a:b.sock?db=x&pass={password}"),
             format!("redis+unix://?pass={password}"),
@@ -380,7 +380,7 @@ fn input_11_no_message_shows_a_part_of_a_password() {
 fn input_11_no_message_of_a_server_shows_a_password<K: Kind>() {
     let server = Server::builder().password("another").start();
     let url = |with: &str| server.url().replace(":another@", with);
-    for url in [url("someone:Geheimnis@"), url(":Geheimnis@"), url(""), "redis://:Geheimnis@127.0.0.1:1/".into()] {
+    for url in [url("anna:Geheimnis@"), url(":Geheimnis@"), url(""), "redis://:Geheimnis@127.0.0.1:1/".into()] {
         let builder: Builder = Redlock::builder().node(&url).unavailable_after(Duration::ZERO);
         let lock = K::new(&builder.build().unwrap(), "k");
         let error = lock.lock().map(drop).unwrap_err();

@@ -7,6 +7,7 @@
 //! 5. [`mod@bench`]: what the benches share.
 //! 6. [`foreign`]: programs of other libraries.
 //! 7. [`control`]: the patches that break the library for the negative controls.
+//! 8. [`stand_in`]: private servers for the code in README.md and `docs/`.
 //!
 //! Everything here panics with a message when the environment fails it: a missing server fails a test, it never
 //! skips one.
@@ -26,15 +27,12 @@ pub mod control;
 pub mod foreign;
 mod fork;
 mod proxy;
+mod samples;
 mod server;
 mod wait;
 
 pub use fork::{ended, fork, wait_for};
 pub use proxy::{Act, Fault, Proxy, Seen};
+pub use samples::stand_in;
 pub use server::{Builder, Server, find, servers};
 pub use wait::{eventually, poll};
-
-/// The code of the README, compiled and run as people see it: nothing in it is hidden.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-mod readme {}

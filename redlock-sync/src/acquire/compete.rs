@@ -30,20 +30,21 @@ pub(super) enum Outcome {
     Granted(Lease),
 }
 
-/// The one thread of this process that competes with others for a lock: who is at the head of its line.
+/// The one thread of this process that competes with other processes for a lock: the head of its line.
 pub(super) struct Contender<'a> {
     engine: &'a Arc<Engine>,
     request: &'a Request,
     wait: Wait,
     until: Tick,
     made: u32,
-    /// Most need none.
+    /// The wait for other processes; most acquires need none.
     queued: Option<Queued>,
     standing: Standing,
-    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the attempt with it may not get through.
+    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with it may not get through.
     ticket: Option<LockId>,
     chain: Chain,
-    /// It has slept, or sleeps, until the holder's lease should have ended; if the holder has renewed it, that is not worth another look.
+    /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later looks are left to the client
+    /// ([`Awaits::Lock`]).
     has_looked: bool,
     unavailable_since: Option<Tick>,
 }
@@ -88,7 +89,7 @@ impl<'a> Contender<'a> {
     /// **This is the loop**: attempts, and waiting in between.
     fn attempts(&mut self) -> Result<Lease, Error> {
         loop {
-            // The first time it was asked on entry.
+            // The first time, `acquire` has asked.
             if self.made > 0
                 && let Err(closed) = self.engine.ready()
             {
@@ -149,6 +150,9 @@ impl<'a> Contender<'a> {
     }
 
     /// The id under which the next attempt enters the queue, if it does.
+    ///
+    /// There is none before the subscription is confirmed (`Ear::place`), so no wake-up is lost: a release that is executed before the attempt leaves the
+    /// key free or held anew, which the attempt sees; one that is executed after it finds the entry, and a listening client.
     fn entry(&mut self, is_last: bool) -> Result<Option<Arc<str>>, Error> {
         if is_last && !self.standing.may_be_queued() {
             return Ok(None);
@@ -159,7 +163,7 @@ impl<'a> Contender<'a> {
         let Some(queued) = &mut self.queued else { return Ok(None) };
         let id = queued.next_id()?;
         if queued.id != id && queued.id.is_some() {
-            // Its client listens under another name now: the old entry is for nobody.
+            // The client listens on another channel now: no message to the old entry is heard.
             self.leave();
             self.standing = Standing::new();
             self.standing.distrust();
@@ -192,7 +196,7 @@ impl<'a> Contender<'a> {
 
     // --- the end of a wait --------------------------------------------------------------------------------------------
 
-    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stand granted to nobody.
+    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait that is over.
     fn leave(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
         // Without random numbers the grant ends by itself.
@@ -208,8 +212,8 @@ impl<'a> Contender<'a> {
         self.standing.is_haunted |= ballot.ghost || !ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no());
     }
 
-    /// What may be granted to the wait although it is over is given back: what was granted by now, as soon as the servers answer, and what a late
-    /// attempt brings, when it is pushed.
+    /// Gives back what may be granted to the wait although it is over: what was granted by now, as soon as the servers answer; what a late attempt
+    /// brings, when it is pushed.
     fn haunt(&self) {
         let Some(queued) = self.queued.as_ref().filter(|_| self.standing.is_haunted) else { return };
         let Some(id) = queued.id.clone() else { return };

@@ -1,11 +1,11 @@
-//! Who holds a lock, as others see it.
+//! The holder of a lock, as other clients see it.
 
 use std::time::Duration;
 
 use crate::quorum::{Ballot, Tally, Vote};
 use crate::token::LockId;
 
-/// Who holds a lock right now, as seen by a majority of the nodes.
+/// The holder of a lock at this moment, as seen by a majority of the nodes.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     backlog: Arc<Backlog>,
     registry: Registry,
     mint: Mint,
-    /// Since when attempts find no majority; one for all threads, or each in a line would wait out the patience of its own.
+    /// Since when attempts find no majority. One for all threads: otherwise each thread of a line would wait for `unavailable_after` anew.
     outage: Mutex<Option<Outage>>,
     has_outage: AtomicBool,
     /// How many threads are in an acquire.
@@ -65,7 +65,7 @@ pub(crate) enum Wait {
     /// One attempt.
     No,
     Until(Tick),
-    /// Until it is ours, the retry policy gives up, or the servers were unavailable for too long.
+    /// Until the lock is held, the retry policy gives up, or the servers were unavailable for too long.
     Forever,
 }
 
@@ -139,7 +139,7 @@ impl Engine {
         })
     }
 
-    /// Refuses to work once closed, and in a forked child: it shares its parent's sockets, and has none of its threads.
+    /// `Closed` once the client is closed, and in a forked child, which shares the sockets of its parent and has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
         if self.mint.home().is_left() || self.lines.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
@@ -187,15 +187,15 @@ impl Engine {
                         return Ok(lease);
                     }
                 }
-                // Who never got to the head of the line still makes one try, and so learns whether the lock is busy or Redis is away.
+                // A thread that never got to the head still makes one attempt, and so learns whether the lock is busy or Redis is away.
                 Entered::Late => return self.only_attempt(request),
                 Entered::Closed => return Err(Error::Closed),
             }
         }
     }
 
-    /// The attempt of one that does not wait. Where others do, the full one follows the bare one: the first of them may be dead. Both together take
-    /// one node timeout at most.
+    /// The attempt of a call that does not wait. If a queue is found, a full attempt follows the bare one, since all waits in the queue may be dead.
+    /// Both together take one node timeout at most.
     fn only_attempt(self: &Arc<Self>, request: &Request) -> Result<Lease, Error> {
         let by = self.quorum.round_deadline();
         let outcome = match self.attempt(request, &Try { is_bare: true, ..Try::default() }, by) {
@@ -235,7 +235,7 @@ impl Engine {
         since
     }
 
-    /// One round with a token of its own, which nobody waits for beyond `by`. What it set is taken back before it returns an error.
+    /// One round with a token of its own, which ends by `by`. What it set is taken back before it returns an error.
     fn attempt(self: &Arc<Self>, request: &Request, what: &Try<'_>, by: Tick) -> Result<Lease, Box<Refusal>> {
         let quorum = &self.quorum;
         let lease = Core::first_lease(&request.terms);
@@ -339,7 +339,7 @@ impl Engine {
     fn judge(&self, request: &Request, ballot: &Ballot, lease: Duration) -> Result<(), Error> {
         let quorum = &self.quorum;
         let key = request.key.as_str();
-        // Asked after the round: only then every node that voted has told who it is.
+        // Asked after the round: only then every node that voted has told its identity.
         if let Some(conflict) = quorum.nodes.conflict() {
             return Err(Error::config(conflict));
         }
@@ -375,8 +375,8 @@ impl Engine {
         }
     }
 
-    /// Has a wait that is over leave the queues, and give up what it was granted, until a majority has confirmed that. Never for a wait that holds the
-    /// lock by its grant: only one whose attempts were all answered does (`Standing`), and such a one is not haunted.
+    /// Has the backlog take a wait that is over out of the queues, and give up what was granted to it, until a majority has confirmed that. Never called
+    /// for a wait that holds the lock by its grant: such a wait had all its attempts answered (`Standing`), and is not haunted.
     fn leave_later(&self, request: &Request, wait: &Arc<str>) {
         self.backlog.add(Leftover {
             primitive: Arc::clone(&request.primitive),
@@ -420,7 +420,7 @@ impl Engine {
         self.ear.close();
         let by = self.quorum.now().after(CLOSING);
         let given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
-        // Again and again: a thread may have looked before the client was closed and start to wait only now.
+        // In a loop: a thread may have looked before the client was closed, and start to wait only now.
         while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
@@ -435,7 +435,7 @@ impl Engine {
         self.backlog.revoke(self.registry.live(), Vec::new())
     }
 
-    /// Asks all nodes who holds the lock: the token that a majority has, and until when it surely does.
+    /// Asks all nodes for the holder of the lock: the token that a majority has, and until when it surely does.
     pub(crate) fn holder(&self, key: &Key, call: &Arc<crate::script::Call>) -> Result<Option<Holder>, Error> {
         self.ready()?;
         let by = self.quorum.round_deadline();

@@ -15,7 +15,7 @@ use crate::token::random_part;
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) ear: ear::Wait,
-    /// Under which it stands in the queues; none until its client listens, or is known not to.
+    /// Its name in the queues; none until its client listens, or is known not to.
     pub(super) id: Option<Arc<str>>,
     /// The subscription that its last attempt knew of.
     pub(super) since: u64,
@@ -26,7 +26,7 @@ impl Queued {
         Queued { ear: ear.begin(), id: None, since: 0 }
     }
 
-    /// Its client is not told anything: it looks by itself.
+    /// Its client cannot be told anything: the wait looks by itself.
     pub(super) fn polls(&self) -> bool {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }
@@ -68,7 +68,7 @@ impl Queued {
 /// grant took it, and if no attempt can still take the key from the grant.
 #[derive(Debug)]
 pub(super) struct Standing {
-    /// Since when the grant is younger: the start of the last attempt that found the entry.
+    /// A grant to this wait was made after this moment: the start of the last attempt that found the entry.
     anchor: Option<Tick>,
     /// Each attempt was answered by a clean no.
     is_certain: bool,
@@ -106,7 +106,7 @@ impl Standing {
             match vote {
                 Vote::Taken { place: Place::Nowhere, .. } => {}
                 Vote::Taken { place, .. } => {
-                    // It entered a second time: the entry was taken out in between, by a grant of which nobody knows.
+                    // It entered a second time: the entry was taken out in between, by a grant of which this wait was not told.
                     self.is_certain &= (*place == Place::New) == self.anchor.is_none();
                     self.anchor = Some(ballot.started);
                 }

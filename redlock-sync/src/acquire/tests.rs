@@ -69,7 +69,7 @@ fn an_outage_goes_on_from_attempt_to_attempt_until_it_is_over() {
     assert_eq!(engine.outage_since(first, &unavailable()), first);
     assert_eq!(engine.outage_since(engine.quorum.now(), &unavailable()), first);
     let much_later = engine.quorum.now().after(SAME_OUTAGE * 10);
-    assert_eq!(engine.outage_since(much_later, &unavailable()), much_later, "nobody saw it in between");
+    assert_eq!(engine.outage_since(much_later, &unavailable()), much_later, "no attempt failed in between");
     engine.outage_is_over();
     let next = engine.quorum.now();
     assert_eq!(engine.outage_since(next, &unavailable()), next);

@@ -1,5 +1,6 @@
-//! What ends the sleep of a wait besides its timer and a push: its lock is free, or granted to it though it has heard of nothing; or servers can be
-//! reached again. A client looks after all of its locks in one call, so that threads that only wait cost next to nothing.
+//! What ends the sleep of a wait besides its timer and a push: its lock is free, or was granted to it by a message that was lost; or servers can be
+//! reached again. A client looks after the locks of all its waits in one call a second, together with the beat (`line.rs`). If each wait looked by
+//! itself, a thousand idle threads would cost hundreds of calls a second.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ impl Desk {
         self.spots.iter().filter_map(watched).collect()
     }
 
-    /// These waits shall look for themselves. True if the thread of one of them reads, perhaps: a message would end that.
+    /// Has these waits look for themselves. True if the thread of one of them may be reading: then a message has to wake it.
     pub(super) fn look(&mut self, numbers: impl IntoIterator<Item = u64>) -> bool {
         let mut reads = false;
         for number in numbers {

@@ -21,7 +21,7 @@ pub(super) const LOOK: &str = "look";
 /// Locks that are looked after in one call.
 const MOST_WATCHED: usize = 1000;
 
-/// Why nothing is heard. Each is told once.
+/// Why no message arrives. Each is logged once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Cause {
     Subscribe,
@@ -36,7 +36,7 @@ pub(super) struct Warnings(Mutex<HashSet<Cause>>);
 
 /// How an attempt to listen ended without success.
 enum Deaf {
-    /// Until somebody changes the set-up.
+    /// Until the set-up of the server is changed.
     Refused(Cause, String),
     Failed {
         is_left_out: bool,
@@ -78,7 +78,7 @@ impl Ear {
         }
     }
 
-    /// Subscribes, publishes on the channel, and hears what was published: only then a push finds its way.
+    /// Subscribes, publishes on the channel, and waits for that message to arrive: only then are pushes known to arrive.
     fn listen(&self) -> Result<Listening, Deaf> {
         let Some((node, member)) = self.quorum.wake_node() else { return Err(Deaf::Failed { is_left_out: true }) };
         let channel = self.turns.channel().map_or_else(|| self.new_channel(), Ok)?;

@@ -1,4 +1,4 @@
-//! Who waits, who reads, and how the push connection is: all that is under the one lock of [`Turns`](super::turns::Turns).
+//! The threads that wait, the one that reads, and the push connection: all that is under the one lock of [`Turns`](super::turns::Turns).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | ends its sleep (push, timer) while it has the mark | marks another | wakes it |
 //!
 //! [`Desk::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a thread reads it, or a thread
-//! that was woken to read has the mark and is on its way. So no push stays unread: whoever leaves the connection, or a mark, behind passes it on in
-//! the same step ([`Desk::hand_on`]), and whoever ends for another reason (a panic) does so by dropping its [`Wait`](super::Wait).
+//! that was woken to read has the mark and is on its way. So no push stays unread: a thread that leaves the connection, or a mark, passes it on in the
+//! same step ([`Desk::hand_on`]); one that panics does so by dropping its [`Wait`](super::Wait).
 //! The mark may come too late: a thread that just begins to sleep takes the connection first. Then the marked one finds none and sleeps on.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -89,7 +89,7 @@ pub(super) struct Spot {
     moved: Arc<Condvar>,
     kept: VecDeque<Pushed>,
     pub(super) awaits: Awaits,
-    /// What it awaits has come.
+    /// What it awaits has happened.
     pub(super) must_look: bool,
     /// The news it knows of.
     seen: u64,
@@ -234,7 +234,7 @@ impl Desk {
         }
     }
 
-    /// If the connection is there and nobody is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
+    /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
     pub(super) fn hand_on(&mut self) {
         let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
         if is_left && self.marked.is_none() {
@@ -400,7 +400,7 @@ impl Desk {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
-        // Without a connection nobody looks after their locks.
+        // Without a connection no beat looks after their locks.
         let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
         self.look(unwatched);
         self.connect_after(if is_left_out { line::FIRST_PAUSE } else { line::pause(self.failures) });
@@ -421,7 +421,7 @@ impl Desk {
 
     // --- the end ---
 
-    /// Entries of ghosts in a queue must not be heard any more once nobody can give their grants back: the channel ends with them.
+    /// Grants to ghosts could not be given back any more. So the channel ends: releases then skip the entries of the ghosts.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ghosts.is_empty() {
@@ -451,7 +451,7 @@ impl Desk {
         }
     }
 
-    /// Closes a connection that nobody reads.
+    /// Closes a connection that no thread reads.
     fn hang_up(&mut self) {
         if let Line::Up(up) = &mut self.line
             && let Some(conn) = up.conn.take()

@@ -1,8 +1,8 @@
 //! How the push connection is, and whether it is still alive.
 //!
-//! A reset is noticed at once. A silent break is noticed by the **beat**: each second one is published on the own channel. If no
+//! A reset is noticed at once. A silent break is noticed by the **beat**, a message that the client publishes on its own channel each second. If no
 //! connection receives it, or it does not arrive within a node timeout after the server has sent it, the connection is of no more use. If the call
-//! itself gets no answer, the server or the client has other troubles, which a new push connection would not end: the next beat is a second later.
+//! itself gets no answer, the trouble is another one, which a new push connection would not end: the next beat is a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 }
 
 pub(super) enum Line {
-    /// None, and nothing is done about it: nobody waits.
+    /// None, and none is made: no thread waits.
     Down,
     /// An attempt to connect is under way or planned.
     Coming,

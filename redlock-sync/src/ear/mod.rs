@@ -1,5 +1,5 @@
-//! How a client hears that a lock was handed to one of its waits: one push connection, on its [wake node](Quorum::wake_node), read by the waiting
-//! threads in turn.
+//! How a client learns that a lock was granted to one of its waits: by one push connection, to its [wake node](Quorum::wake_node), which the waiting
+//! threads read in turn.
 //!
 //! A lone waiting thread reads by itself, without a thread in between; with more of them the one that reads wakes those for which something came.
 //! However many wait, there is one connection, and none of them wakes without a reason.
@@ -7,7 +7,7 @@
 //! 1. `pushed.rs`: what a push says.
 //! 2. `line.rs`: how the connection is, and the beat that tells whether it is alive.
 //! 3. `ghosts.rs`: waits that are over, and may still have an entry in a queue.
-//! 4. `desk.rs`: who waits and who reads: all that is under one lock, with what holds there.
+//! 4. `desk.rs`: which threads wait and which one reads: all that is under one lock, with what holds there.
 //! 5. `awaits.rs`: what else ends a sleep.
 //! 6. `turns.rs`: that lock, and the loop of a thread that waits.
 //! 7. `connect.rs`: subscribing, in the background.
@@ -83,8 +83,8 @@ impl Ear {
         self.turns.listens()
     }
 
-    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel; if that does not get through, it wakes within a
-    /// second.
+    /// Ends all waits, for good. The thread that reads is woken by a message on its own channel, since the crate `redis` gives no access to the
+    /// socket; if the message does not get through, the thread wakes within a second.
     pub(crate) fn close(&self) {
         if let Some(place) = self.turns.close() {
             drop(self.publish(&place, LOOK, &[]));
@@ -92,8 +92,8 @@ impl Ear {
     }
 
     /// A wait that is over may still have an entry in a queue: what is pushed to it later goes to the ghost, on the thread that reads. At most 64
-    /// ghosts; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers find that
-    /// nobody hears there, and pass the entries of the ghosts over.
+    /// ghosts; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers
+    /// find that no connection receives what they publish on the old one, and skip the entries of the ghosts.
     pub(crate) fn haunt(&self, wait_number: u64, ghost: Ghost) {
         self.turns.haunt(wait_number, ghost);
     }

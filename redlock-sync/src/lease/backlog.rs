@@ -1,7 +1,7 @@
 //! Releases that no majority of the nodes has confirmed: repeated in the background until one has, or the lease has ended by itself.
 //!
-//! Only releases are sent from here, compared with a token that is never used again, so a late or doubled one does no harm. All that are due go
-//! out in one call, however many they are: a server that hung while everybody released gets them all when it is back.
+//! Only releases are sent from here. They compare a token that is never used again, so a late or doubled one does no harm. All that are due go out in
+//! one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::token::LockId;
 
 /// Most releases that are remembered; the one whose lease ends first makes room.
 const MOST: usize = 4096;
-/// Most locks in one call: the server is kept from others for some 20 ms by as many.
+/// Most locks in one call: so many keep the server busy for some 20 ms.
 const MOST_IN_A_CALL: usize = MOST;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -100,7 +100,7 @@ impl Backlog {
         for (one, _) in left {
             self.add(one);
         }
-        // Last, since nothing is known of the time that a handler takes.
+        // Last: a handler takes as long as it takes.
         for core in &revoked {
             core.tell_loss();
         }
@@ -171,7 +171,7 @@ impl Backlog {
 }
 
 impl State {
-    /// The release whose lease ends first is given up: that one ends first by itself.
+    /// Gives up the release whose lease ends first: its key is the first to end by itself.
     fn make_room(&mut self) {
         let is_full = self.list.len() > MOST;
         if is_full && let Some(first) = (0..self.list.len()).min_by_key(|&i| self.list.get(i).map(|one| one.ends)) {

@@ -3,7 +3,7 @@
 use crate::node::{Executed, Failure, Trouble};
 use crate::quorum::{Ballot, Tally, Vote};
 
-/// A majority said that our token is not there (any more); that something else stands there says so too.
+/// A majority said that the token is not there (any more); something else in its place says so too.
 pub(super) fn is_confirmed(ballot: &Ballot) -> bool {
     let clear = ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
     clear >= Tally::need(ballot.votes.len())
@@ -19,7 +19,7 @@ pub(super) fn is_gone(vote: &Vote) -> bool {
 }
 
 /// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
-/// first transmission had done it; somebody else can have taken the lock since.
+/// first transmission had done it; another holder can have taken the lock since.
 pub(super) fn merge(ballot: &mut Ballot, again: Ballot) {
     ballot.ghost |= again.ghost;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {

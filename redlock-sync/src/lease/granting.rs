@@ -17,7 +17,7 @@ pub(crate) fn span(quorum: &Quorum, lease: Duration) -> Duration {
     if quorum.len() == 1 { grant_span(lease) } else { MIN_RESERVATION.max(quorum.limits.node_timeout * 2) }
 }
 
-/// Where a grant was reserved and no node could tell anybody of it, it is taken back.
+/// Takes a grant back that was reserved and of which no node could tell a waiter.
 pub(crate) fn unreserve(quorum: &Quorum, primitive: &dyn Primitive, ballot: &Ballot, random: &str, by: Tick) {
     let is_reserved = |i: usize| ballot.votes.get(i) == Some(&RESERVED);
     if (0..quorum.len()).any(is_reserved) && !ballot.votes.contains(&GRANTED) {

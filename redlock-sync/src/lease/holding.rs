@@ -6,12 +6,12 @@ use crate::clock::Tick;
 use crate::config::drift;
 use crate::quorum::{Tally, Vote};
 
-/// Per node the moment until which it grants the lock to nobody else, by this process's clock.
+/// Per node a mark: the moment until which it grants the lock to no other token, by this process's clock.
 ///
 /// A yes to a call sent at `T1` keeps the key for `ttl` after some moment later than `T1`; less the drift of the clocks, that is
-/// at least until `T1 + ttl - drift`. An extend never shortens, so a later yes never lowers the mark; a definite no
-/// clears it; silence leaves it. Whoever else wants the lock needs a majority, so the lock is ours until the moment at which the
-/// number of marked nodes falls below a majority: the mark that ranks `need`-th from the latest.
+/// at least until `T1 + ttl - drift`. An extend never shortens, so a later yes never lowers the mark; a definite no clears it; silence leaves it. A
+/// rival needs a majority, so the lock is held until the number of marked nodes falls below a majority: until the mark that ranks `need`-th
+/// from the latest. So two rounds without a majority that each reached another node can lengthen the lease together.
 #[derive(Debug, Clone)]
 pub(crate) struct Holding {
     until: Vec<Tick>,
@@ -46,7 +46,7 @@ impl Holding {
         }
     }
 
-    /// Until when the lock is surely ours.
+    /// Until when the lock is surely held.
     pub(crate) fn deadline(&self) -> Tick {
         let mut marks = self.until.clone();
         marks.sort_unstable_by(|a, b| b.cmp(a));

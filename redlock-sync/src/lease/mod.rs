@@ -6,7 +6,7 @@
 //! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
-//! 7. [`Lease`], here: what users see, and the one way out.
+//! 7. [`Lease`], here: what users see, and the one way in which it ends.
 
 mod backlog;
 mod core;
@@ -34,7 +34,7 @@ use self::renewal::Worker;
 use crate::error::Error;
 use crate::token::LockId;
 
-/// Told how leases end: with what a release left in doubt, so that this process is not locked out by its own token.
+/// Is told how leases end, and what a release left in doubt, so that this process is not locked out by its own token.
 pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
     /// The lock is on its way to another thread.
     fn passed_on(&self, successor: &Arc<Core>);
@@ -43,7 +43,7 @@ pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
 
 /// A lock that is held for a time and renewed: what every guard derefs to.
 ///
-/// A renewal thread of the guard's own lengthens the lease at a third of its length. The methods here tell whether the lock is still ours
+/// A renewal thread of the guard's own lengthens the lease at a third of its length. The methods here tell whether the lock is still held
 /// and what to give to the protected resource. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
 /// `&Lease`; it is never `Clone`.
 ///
@@ -53,7 +53,7 @@ pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
 /// use redlock_sync::{Lease, Redlock};
 ///
 /// fn write(lease: &Lease) -> Result<(), redlock_sync::Error> {
-///     lease.check()?; // still ours
+///     lease.check()?; // still held
 ///     println!("UPDATE … WHERE fence < {}", lease.fencing_token()?);
 ///     Ok(())
 /// }
@@ -81,12 +81,12 @@ impl Lease {
         Ok(Lease { core, worker, renewer, afterlife, is_finished: AtomicBool::new(false) })
     }
 
-    /// Ok while the lock is surely ours. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
+    /// Ok while the lock is surely held. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
     /// when the renewal thread got no processor time. Call it before each step that must not happen without the lock; between the call and the
     /// step the process can still be paused, against which only [`fencing_token`](Lease::fencing_token) helps.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) from the moment at which somebody else could have the lock, for ever;
+    /// [`Lost`](Error::Lost) from the moment at which another holder could have the lock, for ever;
     /// [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing.
     ///
     /// ```
@@ -103,7 +103,7 @@ impl Lease {
         self.core.check()
     }
 
-    /// How long the lock is ours without a further renewal; zero when it is lost.
+    /// How long the lock is held without a further renewal; zero when it is lost.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -148,8 +148,8 @@ impl Lease {
     /// set back: by any time while the number is kept, and by up to 20 minutes afterwards.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
-    /// it: the lock is held as long as before, ask again; [`WrongType`](Error::WrongType) if somebody put something else in its place;
+    /// [`Lost`](Error::Lost) if the lock is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
+    /// it: the lock is held as long as before, ask again; [`WrongType`](Error::WrongType) if the key holds something that is no lock;
     /// [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica), which does not mean that
     /// the lock is gone; [`Closed`](Error::Closed) in a forked child.
     ///
@@ -170,8 +170,8 @@ impl Lease {
     /// `renew(false)`, or before a step during which this process may get no processor time. Renewal goes on as before.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it is not ours any more; [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is
-    /// held as long as before; [`WrongType`](Error::WrongType) if somebody put something else in its place;
+    /// [`Lost`](Error::Lost) if it is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is
+    /// held as long as before; [`WrongType`](Error::WrongType) if the key holds something that is no lock;
     /// [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server refuses the call: the
     /// lock is held as long as before; [`Closed`](Error::Closed) in a forked child.
     ///
@@ -190,8 +190,7 @@ impl Lease {
     }
 
     /// Has `handler` called once if the lock is lost; at once if it is lost already; never for a normal release. It is called on the
-    /// renewal thread, or on the thread whose own call noticed the loss first; keep it short. What it panics with is swallowed and
-    /// logged. Several handlers are called in the order in which they were added.
+    /// renewal thread, or on the thread whose own call noticed the loss first; keep it short. A panic in it is caught and logged. Several handlers are called in the order in which they were added.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -243,7 +242,7 @@ impl Lease {
         &self.core
     }
 
-    /// The one room behind both doors, `unlock()` and `Drop`: ends renewal, gives the lock up, once.
+    /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and gives the lock up, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         self.finish_within(self.core.quorum.limits.node_timeout * 2)
     }
@@ -275,7 +274,7 @@ impl Lease {
         let Some((successor, spot)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
         Renewer::transfer(&self.worker, Arc::clone(&core));
-        // Here, not when that thread runs: until then the lock is held too, for those who give up all.
+        // Here, and not when that thread runs: the lock is held in between too, and `unlock_all` has to find it.
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.passed_on(&core);
         }
@@ -289,7 +288,7 @@ impl Lease {
         true
     }
 
-    /// What a guard does that is dropped: at most one node timeout, then the rest in the background; at most one line of log.
+    /// For a guard that is dropped: takes one node timeout at most, leaves the rest to the background, and logs at most one line.
     pub(crate) fn finish_quietly(&self) {
         match self.finish_within(self.core.quorum.limits.node_timeout / 2) {
             // A loss is logged where it is noticed.
@@ -314,7 +313,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// The leases of a client that are alive, for those who give up all of them.
+/// The leases of a client that are alive, for `unlock_all` and `close`.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<Vec<Weak<Core>>>);
 

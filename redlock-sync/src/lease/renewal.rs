@@ -141,7 +141,7 @@ impl Renewer {
         }
     }
 
-    /// True if the thread was idle until now, and nobody can give it a job any more.
+    /// True if the thread was idle until now; then it cannot be given a job any more.
     fn forget(&self, worker: &Arc<Worker>) -> bool {
         let mut idle = self.idle.lock();
         let place = idle.workers.iter().position(|other| Arc::ptr_eq(other, worker));

@@ -4,13 +4,13 @@
 //! |---|---|---|---|
 //! | Held | the last round was confirmed by a majority | the majority's mark | Suspended, Lost, Released |
 //! | Suspended | the last renewal brought no majority; the lease still runs | the same mark | Held, Lost, Released |
-//! | Lost | not ours any more; sticky | - | - |
-//! | Released | given up by its guard | - | - |
+//! | Lost | not held any more; final | - | - |
+//! | Released | given up by its guard; final | - | - |
 
 use crate::clock::Tick;
 use crate::error::LostReason;
 
-/// What a lease knows about itself, for those who want to see trouble before it is too late.
+/// The state of a lease, by which trouble can be seen before the lock is lost.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -51,7 +51,7 @@ impl State {
         matches!(self.now, LeaseState::Held | LeaseState::Suspended)
     }
 
-    /// True if it is live but its time has passed: somebody has to declare it lost.
+    /// True if it is live but its time has passed: it has to be declared lost.
     pub(super) fn is_overdue(&self, now: Tick) -> bool {
         self.is_live() && now >= self.until
     }

@@ -67,8 +67,8 @@ impl Handle {
 /// The settings that every kind of lock has, as builder methods on its handle. `$open` is how the examples make a handle.
 macro_rules! settings {
     ($open:literal) => {
-        /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, more patience with
-        /// unreachable servers. Shorter: others get the lock sooner after this process dies. Checked when the lock is used: it must
+        /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, and the
+        /// lock outlives longer outages of the servers. Shorter: other processes get the lock sooner after this one dies. Checked when the lock is used: it must
         /// exceed drift (1 % + 2 ms) + node timeout + minimum validity.
         ///
         /// ```
@@ -87,7 +87,7 @@ macro_rules! settings {
         }
 
         /// Whether the lease is renewed while the guard lives; default true. With `false` the lock is lost when the lease has run out, unless
-        /// [`extend`](crate::Lease::extend) is called in time: a bound on how long a hung holder keeps others out.
+        /// [`extend`](crate::Lease::extend) is called in time: a bound on how long a hung holder keeps the lock.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -104,7 +104,7 @@ macro_rules! settings {
         }
 
         /// Keeps the lock taken for at least this long from its acquisition, also when the guard ends earlier; default zero, at most the
-        /// lease. For jobs that several machines start at the same time and that are done before a slow clock has started the last one.
+        /// lease. For jobs that several machines start by their clocks, and that may end before the machine with the latest clock starts its own.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -192,7 +192,7 @@ macro_rules! settings {
             self
         }
 
-        /// The readable part of the token, 1 to 200 bytes; default: host, process and thread. Others see it with `inspect`.
+        /// The readable part of the token, 1 to 200 bytes; default: host, process and thread. `inspect` shows it to other clients.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -208,8 +208,8 @@ macro_rules! settings {
             self
         }
 
-        /// Whether anybody holds the lock at this moment, us included, by a majority of the nodes. It can have changed when this returns: use
-        /// it to watch, not to decide; [`check`](crate::Lease::check) tells the holder.
+        /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have changed when this returns: use
+        /// it to watch, not to decide. A holder asks [`check`](crate::Lease::check).
         ///
         /// # Errors
         /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
@@ -229,7 +229,7 @@ macro_rules! settings {
             Ok(self.handle.inspect()?.is_some())
         }
 
-        /// Who holds the lock at this moment, by a majority of the nodes; `None` if nobody does.
+        /// The holder of the lock at this moment, on a majority of the nodes; `None` if it is free.
         ///
         /// # Errors
         /// As for `is_locked`.

@@ -1,4 +1,4 @@
-//! The mutex: one holder; a thread that would wait for itself is told so.
+//! The mutex: one holder; a thread that would wait for itself gets an error.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,7 +21,7 @@ use crate::reentry::{self, Entry, Mine};
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let order = locks.mutex("order:42");
 /// {
-///     let guard = order.lock()?; // blocks until it is ours
+///     let guard = order.lock()?; // blocks until this thread has the lock
 ///     guard.check()?;
 /// } // released here
 /// assert!(!order.is_locked()?);
@@ -39,7 +39,7 @@ impl Mutex {
 
     settings!("locks.mutex(\"order:42\")");
 
-    /// Blocks until the lock is ours. Threads of this process that want the same key are served in the order in which they came.
+    /// Blocks until this thread has the lock. Threads of this process that want the same key are served in the order in which they came.
     ///
     /// # Errors
     /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already and that hold does not end by itself;
@@ -84,13 +84,13 @@ impl Mutex {
         self.take(Wait::No)
     }
 
-    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
+    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
     /// and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely ends before the
-    /// deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals)), [`Unavailable`](Error::Unavailable) if no
-    /// majority could be asked in the end; and as for [`lock`](Mutex::lock). Nothing is held after an error.
+    /// deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals)),
+    /// [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for [`lock`](Mutex::lock). Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -170,8 +170,8 @@ pub struct Sendable {
 
 /// The lock is held while this lives; dropping it releases the lock. Derefs to [`Lease`].
 ///
-/// The drop waits for the servers one node timeout at most; it then leaves the rest to a background thread, and reports what went wrong by the
-/// log. [`unlock`](MutexGuard::unlock) does the same and tells. `std::mem::forget` of a guard keeps the lock, renewed, until
+/// The drop waits for the servers one node timeout at most. It leaves the rest to a background thread, and logs what went wrong.
+/// [`unlock`](MutexGuard::unlock) releases too, and returns what went wrong. `std::mem::forget` of a guard keeps the lock, renewed, until
 /// [`max_hold`](Mutex::max_hold) or the end of the process.
 ///
 /// ```
@@ -193,22 +193,22 @@ pub struct Sendable {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct MutexGuard<M = ThreadBound> {
-    /// Dropped before the lease: who locks this key next in this thread is not waiting for himself. None once it may leave the thread.
+    /// Dropped before the lease: this thread may lock the key again by then. None once the guard may leave its thread.
     entry: Option<Entry>,
     lease: Lease,
     bound: PhantomData<M>,
 }
 
 impl<M> MutexGuard<M> {
-    /// Releases the lock and tells how that went: `Ok` once a majority of the nodes confirmed it. A node that could not be reached keeps the key
-    /// until its time-to-live ends; it is one of a minority, and for others one vote less until then. Once this has returned, nothing more
-    /// is sent for this lock but, after `Unconfirmed`, its release.
+    /// Releases the lock and reports how that went: `Ok` once a majority of the nodes confirmed it. The key remains on a minority of nodes that could
+    /// not be reached, until its time-to-live ends; until then other clients have one vote fewer to win for each of them. Once this has returned,
+    /// nothing more is sent for this lock but, after `Unconfirmed`, its release.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was not ours any more: what was done under it may have overlapped with another holder.
+    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder.
     /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one
     /// has, the lease has ended, or the client is [closed](crate::Redlock::close).
-    /// [`WrongType`](Error::WrongType) if something else stands in its place. The lock is not held by us after any of these.
+    /// [`WrongType`](Error::WrongType) if the key holds something that is no lock. The lock is not held by this guard after any of these.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -225,7 +225,8 @@ impl<M> MutexGuard<M> {
 }
 
 impl MutexGuard {
-    /// Lets the guard change threads. From then on the library cannot tell this thread any more that it would wait for itself.
+    /// Lets the guard change threads. From then on, a thread that locks the key again waits for this guard: the library cannot detect any more that a
+    /// thread waits for itself.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

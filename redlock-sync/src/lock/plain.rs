@@ -1,7 +1,7 @@
 //! The exclusive lock: a string key whose value is the holder's token, set with a time-to-live.
 //!
-//! The layout is that of the Redis documentation, redsync, node-redlock and redis-py, so that programs in other languages exclude us and
-//! we them.
+//! The layout is that of the Redis documentation, redsync, node-redlock and redis-py, so that programs with these and with this library exclude each
+//! other.
 
 use std::sync::Arc;
 use std::time::Duration;

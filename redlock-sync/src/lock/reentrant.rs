@@ -49,11 +49,11 @@ impl ReentrantMutex {
 
     settings!("locks.reentrant_mutex(\"order:42\")");
 
-    /// Blocks until the lock is ours; returns at once if this thread holds it already.
+    /// Blocks until this thread has the lock; returns at once if it holds the lock already.
     ///
     /// # Errors
     /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are
-    /// gone it cannot be locked again, as the outer code believes to hold it. [`WouldDeadlock`](Error::WouldDeadlock) if this
+    /// gone it cannot be locked again, since the outer code still relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this
     /// thread holds the key by a [`Mutex`](crate::Mutex).
     ///
     /// ```
@@ -86,7 +86,7 @@ impl ReentrantMutex {
         self.enter(Wait::No)
     }
 
-    /// Blocks until the lock is ours, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
+    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
     /// and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl fmt::Debug for ReentrantMutex {
 pub enum Unlocked {
     /// It was this thread's last guard: the lock is free.
     Released,
-    /// Other guards of this thread hold it on.
+    /// Other guards of this thread still hold it.
     StillHeld,
 }
 

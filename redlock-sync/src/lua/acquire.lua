@@ -1,13 +1,13 @@
 -- Takes the lock for a token if it is free and it is this attempt's turn, or if it was granted to this wait; else enters the wait in the
 -- queue, where it keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
--- On one node a free lock is for the first in the queue who is alive: an attempt of another grants it to that one. Several nodes can have
--- different orders, which would block each other: there it is for whoever comes.
+-- On one node a free lock is for the first wait in the queue whose client listens: an attempt of another one grants it to that wait. Several nodes
+-- can have different orders, which would block each other: there any attempt may take it.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if there are several nodes (may be absent); a bare call has no more: of a queue it tells only
 -- that there is one
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[6] least fence (-1: none is wanted), ARGV[7] ms for which the fence counter outlasts the clock's reaching it,
--- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] tickets: beginnings of tokens that nobody holds;
+-- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] tickets: beginnings of tokens that no lease has;
 -- the last one may be `check` (permissions.lua)
 -- replies 1 or {1, fence} when the token holds the lock now; else
 --         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without

@@ -1,15 +1,15 @@
--- Stands before the scripts that give a lock up, or may grant it: what they tell waits. Uses no key and no argument by itself.
+-- Stands before the scripts that give a lock up or may grant it: how they tell the waits. Uses no key and no argument by itself.
 -- The queue is a sorted set of waits, each `channel/number`, in order of arrival. One that begins with `-` polls, and is told nothing. A
 -- member `*ms` is a pause until that time of the server, in which programs that poll the key find it free.
 -- A push is `wait fence span age pauses random`, times in ms; one without a random part is a hint to try after the span.
 
--- How many received it: 0 where the client of the wait is gone, -1 where this user may not publish.
+-- How many connections received it: 0 if the client of the wait is gone, -1 if this user may not publish.
 local function push(wait, rest)
   local heard = redis.pcall('PUBLISH', string.match(wait, '^[^/]*'), wait .. ' ' .. rest)
   return type(heard) == 'table' and -1 or heard
 end
 
--- Tells the first in the queue who is alive when to try; all keep their places. `chain` is the age and the pauses.
+-- Tells the first wait in the queue whose client listens when to try; all keep their places. `chain` is the age and the pauses.
 local function hint(queue, span, chain)
   for _, wait in ipairs(redis.pcall('ZRANGE', queue, 0, 7)) do
     local kind = string.sub(wait, 1, 1)

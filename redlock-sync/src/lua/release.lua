@@ -1,5 +1,5 @@
--- Gives the lock up if the token still holds it: grants it to the first in the queue who is alive, or frees it. Also the way out of a wait,
--- with an empty token: what was granted to that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
+-- Gives the lock up if the token still holds it: grants it to the first wait in the queue whose client listens, or frees it. Also takes a wait out of
+-- the queue, with an empty token: what was granted to that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
 -- ARGV[1] token (may be empty), ARGV[2] what is granted, `age pauses several span life random`: age of the chain of grants in ms, its pauses so
 -- far, 1 if there are several nodes, span of the grant in ms, ms for which the fence counter outlasts the clock's reaching it (0: no fence is

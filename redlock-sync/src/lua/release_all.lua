@@ -1,5 +1,5 @@
--- Gives up many locks in one step, each if its token still holds it; the first who waits is told to try. Nothing is granted: this is for locks
--- whose release went unconfirmed, and for a client that gives up all it has. The first write is one that a full server (maxmemory) does not
+-- Gives up many locks in one step, each if its token still holds it; the first wait is told to try. Nothing is granted: this is for locks whose
+-- release went unconfirmed, and for a client that gives up all it has. The first write is one that a full server (maxmemory) does not
 -- refuse. What was granted to a wait that is named is given up with it.
 -- KEYS[1] lock, KEYS[2] its queue; then the same two of each further lock
 -- ARGV[1] token of the first lock, ARGV[2] ms to keep its key (0 gives it up now), ARGV[3] its holder's own wait (may be empty); then the

@@ -18,8 +18,8 @@ use super::{Executed, Failure, Node, Trouble, Value, reply};
 use crate::clock::Tick;
 use crate::script::{Call, Note, Purpose};
 
-/// A node that is left out, and that the others cannot do without, gets so long to connect: else one that is silent would cost each round all of its
-/// time.
+/// How long a round waits for a connection to a node that is left out but needed for a majority: waiting longer for one that is silent would cost each
+/// round all of its time.
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// One batch on its way.

@@ -11,7 +11,7 @@ use super::link::Link;
 use super::{Background, Failure};
 use crate::clock::{Clock, Tick};
 
-/// A line of a client. `Line` is taken: threads wait for a lock in one.
+/// A line of a client: what a leader has for itself. (A `Line` is another thing: threads wait for a lock in one.)
 #[derive(Debug)]
 pub(super) struct Cable {
     /// One for each node.
@@ -19,7 +19,8 @@ pub(super) struct Cable {
     pub(super) posts: Arc<Posts>,
 }
 
-/// The lines that r2d2 keeps: all of them from the start, none is ever replaced. Links break, lines do not.
+/// The lines that r2d2 keeps. Making one needs no I/O, and links break but lines do not: so the pool is full from the start, none is ever replaced, and
+/// no thread waits in r2d2 for a connection.
 pub(super) type CablePool = Pool<CableManager>;
 pub(super) type PooledCable = r2d2::PooledConnection<CableManager>;
 
@@ -47,8 +48,7 @@ impl ManageConnection for CableManager {
     }
 }
 
-/// So many lines to so many nodes, all of which are there when this returns. They need no time to speak of; the bound is for a machine that
-/// stands still.
+/// So many lines to so many nodes, all of which are there when this returns. That takes no time; the bound is for a machine that stands still.
 pub(super) fn cables(nodes: usize, lines: u32, background: &Background) -> Result<CablePool, Failure> {
     let built = Pool::builder()
         .max_size(lines)

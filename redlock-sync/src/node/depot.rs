@@ -1,4 +1,6 @@
-//! Who uses a line, and who travels along: the rounds of all threads share a few lines.
+//! Which thread uses a line, and which rounds travel along: the rounds of all threads share a few lines. With a connection for each call, hundreds of
+//! threads would need hundreds of connections, or a queue for them in which calls time out. A round has a whole line or none, so rounds never wait for
+//! each other in a circle.
 //!
 //! A thread that finds a line leads: it takes the rounds of those that found none into its batch, and gives the line to the next of them when it is
 //! done. The others follow: they sleep until their round was answered, until they are given a line, or until their time is up.
@@ -50,7 +52,7 @@ enum Turn<L> {
     Over,
 }
 
-/// How a thread goes on that has no line.
+/// How a thread without a line goes on.
 pub(super) enum Followed<L> {
     /// With this line.
     Leads(L),
@@ -194,7 +196,7 @@ impl<L, R> Depot<L, R> {
         batch
     }
 
-    /// Gives the line to a round that may lead. If there is none, the line becomes idle before anybody else can look.
+    /// Gives the line to a round that may lead. If there is none, the line becomes idle before another thread can look.
     fn pass_on(&self, mut line: L, was_urgent: bool) {
         let mut queues = self.queues.lock();
         if !was_urgent {

@@ -1,4 +1,4 @@
-//! The talk on a new connection: log in, choose the database, and ask the server who it is. One write, one round trip.
+//! The handshake on a new connection: log in, choose the database, and ask the server for its identity. One write, one round trip.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::url::host_port;
 use super::{Failure, Trouble, reply};
 use crate::clock::{Clock, Tick};
 
-/// Logs in and asks. The error of a server that cannot serve us at all.
+/// Logs in and asks. An error for a server that cannot be used at all.
 pub(super) fn greet(
     link: &mut Link,
     login: &RedisConnectionInfo,

@@ -35,7 +35,7 @@ pub(super) struct Host {
     returns: Arc<Returns>,
     condition: Condition,
     resolver: Option<Resolver>,
-    /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead.
+    /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
     generation: AtomicU64,
     /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
     permissions: AtomicU64,
@@ -137,7 +137,7 @@ impl Host {
         self.log(self.condition.down(during), &failure.message);
     }
 
-    /// Notes that the server replied to a call, and be it with an error.
+    /// Notes that the server replied to a call, even if with an error.
     pub(super) fn replied(&self, call: &Call, result: &Result<Value, Failure>) {
         self.answers();
         match result {
@@ -240,7 +240,7 @@ impl Host {
         opened
     }
 
-    /// A server that answers, and be it with a refusal, is not left out: the next call shall hear the refusal.
+    /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
     fn refused(&self, failure: &Failure) {
         self.note(failure, During::Connect);
         if failure.trouble == Trouble::Misuse {

@@ -18,7 +18,8 @@ use crate::clock::{Clock, Tick};
 use crate::script::{Call, Note, Purpose};
 use crate::token::LockId;
 
-/// At most this many sockets per node; the oldest are closed first.
+/// At most this many sockets per node. Beyond that the oldest is closed, perhaps before the server has executed the release behind it: an acquire that is
+/// executed after that leaves a token that no lease has, until its time-to-live ends. Tickets keep it from locking out this process.
 const MOST: usize = 16;
 /// The first question whether all replies have come; later ones follow after twice the pause each.
 const FIRST_POLL: Duration = Duration::from_millis(20);
@@ -136,7 +137,7 @@ impl Shelf {
         let mut entries = self.entries.lock();
         for out in self.take_out(&mut entries, link.id()) {
             for release in out.behind {
-                // A link that breaks here is found broken by whoever uses it next.
+                // A link that breaks here is found broken when it is used next.
                 if link.send(&release).is_ok() {
                     link.owed += 1;
                 }
@@ -151,8 +152,8 @@ impl Shelf {
         mine
     }
 
-    /// Writes a release behind every late call for its token, or has that done. True if it stands behind at least one. It carries its source:
-    /// there will be nobody to answer a NOSCRIPT.
+    /// Writes a release behind every late call for its token, or has that done. True if it stands behind at least one. It carries its source, since
+    /// no thread will be there to answer a NOSCRIPT.
     pub(super) fn send_behind(&self, release: &Call) -> bool {
         let mut entries = self.entries.lock();
         if entries.list.is_empty() && entries.out.is_empty() {

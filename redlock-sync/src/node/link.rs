@@ -37,7 +37,7 @@ pub(super) struct Link {
     poisoned: bool,
     /// When the user's permissions were found to be enough, as the host counts (`Host::permissions`).
     pub(super) permitted: Option<u64>,
-    /// Replies that nobody wants come first: to so many commands.
+    /// Replies to so many commands come first, and are skipped.
     pub(super) owed: usize,
 }
 

@@ -18,11 +18,11 @@
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
-//! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is the talk on a new connection.
+//! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is what is said on a new connection.
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
 //! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: [`Node`] for a Redis server.
 //! 11. `cable.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
-//! 12. `depot.rs`: which thread uses a line, and whose rounds travel along. `round.rs` is what is noted of a round.
+//! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line.
 //! 14. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
@@ -96,7 +96,7 @@ pub(crate) enum Trouble {
     Unreachable,
     /// No answer, or no connection, in time.
     TimedOut,
-    /// Not sent in time: the client had more calls than its connections could carry. Says nothing of the node.
+    /// Not sent in time: the client had more calls than its connections could carry. Says nothing about the node.
     Overloaded,
     /// Left out for a short while because it failed just now.
     LeftOut,
@@ -106,7 +106,7 @@ pub(crate) enum Trouble {
     Transient,
     /// The key holds another type.
     WrongType,
-    /// Will not work until somebody changes the set-up: NOAUTH, WRONGPASS, NOPERM, READONLY, MOVED, ASK, a replica.
+    /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, READONLY, MOVED, ASK, a replica.
     Misuse,
     /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
     Refused,

@@ -1,4 +1,4 @@
-//! The push connection: it is subscribed to one channel, and whoever has it waits for messages.
+//! The push connection: it is subscribed to one channel, and a thread that has it waits for messages.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -1,5 +1,5 @@
-//! Names to addresses. The system's resolver knows no time limit, so it runs on a helper thread, one per node at most, and whoever
-//! needs the result waits for it as long as he can.
+//! Names to addresses. The system's resolver has no time limit, so it runs on a helper thread, one per node at most, and a thread that needs the result
+//! waits for it until its own time is up.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -31,7 +31,7 @@ struct Flight {
 #[derive(Debug, Default)]
 struct State {
     under_way: bool,
-    /// Counts finished lookups, so that a waiter takes no result from before he asked.
+    /// Counts finished lookups, so that a waiter takes no result from before it asked.
     finished: u64,
     last: Option<Result<Vec<SocketAddr>, String>>,
 }

@@ -35,7 +35,7 @@ impl Roster {
         Roster { addresses, members, in_conflict: AtomicBool::new(false), conflict: Mutex::new(None) }
     }
 
-    /// Notes who answered at a member's address just now; it may be another server than last time.
+    /// Notes which server answered at a member's address just now; it may be another one than last time.
     pub(super) fn report(&self, member: usize, identity: Identity) {
         let mut members = self.members.lock();
         if let Some(slot) = members.get_mut(member) {

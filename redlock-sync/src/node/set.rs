@@ -45,7 +45,7 @@ impl Nodes {
     /// Checks the list. Does no I/O and starts no thread: connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
         check(urls, settings)?;
-        // Apart: a server that hangs keeps the one busy, and must not keep releases from going out.
+        // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(urls.len()), Background::new(1));
         let roster = Arc::new(Roster::new(urls.iter().map(|url| url.address().to_owned()).collect()));
         let returns = Arc::new(Returns::new());

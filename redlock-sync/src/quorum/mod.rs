@@ -114,6 +114,9 @@ impl Quorum {
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
     /// held; but only while some other member is older, since a cold start of all is no restart.
+    ///
+    /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the round whose vote that connection
+    /// carries. The vote then counts as "may be set", so that a release reaches that node too.
     pub(crate) fn disqualify_restarted(&self, votes: &mut [Vote]) {
         if !self.limits.restart_guard || self.len() == 1 {
             return;
@@ -204,7 +207,7 @@ impl Quorum {
 }
 
 impl Trouble {
-    /// Stays until somebody changes the key or the set-up.
+    /// Stays until the key or the set-up is changed.
     fn is_lasting(self) -> bool {
         matches!(self, Trouble::WrongType | Trouble::Misuse)
     }

@@ -6,13 +6,13 @@
 //! executed out of order; calls are sent again; processes pause or die, clocks run at different rates and jump, nodes restart without their
 //! data. While it runs the [`referee`] checks:
 //!
-//! 1. Exclusion: whoever is given the lock, nobody else's `check` is `Ok` at that moment. So a loss is told before another holder begins.
+//! 1. Exclusion: when a client is given the lock, no other holder's `check` is `Ok`. So a loss is told before another holder begins.
 //! 2. No update of what the lock protects is lost.
 //! 3. Fences rise in real-time order, and a holder's stays the same.
 //! 4. A token is never asked for again after its release was sent.
 //! 5. No key of a lock is without a time-to-live, and at the end only fence counters are left.
-//! 6. Liveness: once all is well again, everybody gets through; and a wait with a deadline ends at its deadline.
-//! 7. Where nothing goes wrong, a lock that somebody wants is not without a holder for long.
+//! 6. Liveness: once all is well again, all threads get through; and a wait with a deadline ends at its deadline.
+//! 7. Where nothing goes wrong, a lock that is wanted is not without a holder for long.
 //! 8. Only those errors come which the faults can cause.
 //! 9. A client that is given a lock has its token on a majority of the nodes, and only its own calls take it from there (`support`).
 //! 10. A token is used for one attempt or one grant, an id for one wait (`ids`).

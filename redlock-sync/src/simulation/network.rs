@@ -152,7 +152,7 @@ impl World {
         self.servers[node].is_up && self.clients[client].links[node].partitioned_until <= self.now
     }
 
-    /// A connection was made: the node says who it is.
+    /// A connection was made: the node tells its identity.
     pub(super) fn greet(&mut self, client: usize, node: usize) {
         let seconds = self.servers[node].uptime_in_seconds(self.now);
         let at = self.tick(client);

@@ -70,7 +70,7 @@ pub(super) struct Plan {
     pub(super) cold: u32,
     /// Per mille of clients that may not use channels.
     pub(super) refused: u32,
-    /// Per mille of holds in which nobody renews.
+    /// Per mille of holds without renewal.
     pub(super) careless: u32,
     /// Per mille of holds in which a fence is asked for.
     pub(super) fences: u32,

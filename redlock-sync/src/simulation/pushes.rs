@@ -16,7 +16,7 @@ pub(super) struct Line {
     channel: String,
     /// The node counts it among those that listen.
     is_subscribed: bool,
-    /// Nothing arrives any more, and perhaps nobody knows.
+    /// Nothing arrives any more, and perhaps neither side has noticed.
     is_lost: bool,
     /// The client knows that it is broken.
     is_broken: bool,

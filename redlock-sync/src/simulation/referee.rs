@@ -34,27 +34,27 @@ pub(super) struct Referee {
 #[derive(Debug, Default)]
 struct Key {
     holders: Vec<Holder>,
-    /// Writes so far by those who hold the lock, none of which may be lost.
+    /// Writes so far by holders, none of which may be lost.
     counter: u64,
-    /// The largest fence that anybody was given.
+    /// The largest fence that was given out.
     fence: u64,
     last_token: String,
-    /// Since when nobody holds it.
+    /// Since when it has no holder.
     free_since: Time,
-    /// The last holder's lease ran out, or runs out by itself: not everybody who waits is told.
+    /// The last holder's lease ran out, or runs out by itself: not all waiters are told.
     ran_out: bool,
-    /// Who waits, and since when.
+    /// The tasks that wait, and since when.
     waiting: Vec<(usize, Time)>,
 }
 
-/// Somebody who may act, as long as his lease lasts by his own clock.
+/// A client that may act, as long as its lease lasts by its own clock.
 #[derive(Debug, Clone)]
 pub(super) struct Holder {
     pub(super) client: usize,
     pub(super) task: usize,
     pub(super) token: String,
     pub(super) claim: Claim,
-    /// His fence must exceed this.
+    /// Its fence must exceed this.
     floor: u64,
     fence: Option<u64>,
     read: Option<u64>,
@@ -72,7 +72,7 @@ impl Holder {
         Holder { client, task, token: token.to_owned(), claim, floor: 0, fence: None, read: None }
     }
 
-    /// For how long he may act by his own clock. Must not be asked from within the world.
+    /// For how long it may act by its own clock. Must not be asked from within the world.
     fn remaining(&self) -> Duration {
         match &self.claim {
             Claim::Lease(core) => core.remaining(),
@@ -122,14 +122,14 @@ pub(super) fn has_waited(key: usize) {
         let gap = world.now.saturating_sub(first);
         if world.plan.is_calm && is_free && gap > world.longest_gap() {
             world.violate(format!(
-                "nothing went wrong, and nobody had key {key} for {} ms while somebody waited",
+                "nothing went wrong, and key {key} had no holder for {} ms while a task waited",
                 gap / MS
             ));
         }
     });
 }
 
-/// Somebody was told that the lock is his: nobody else may believe the same.
+/// A client was told that it has the lock: no other one may believe the same.
 pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
     let others = with(|world| world.referee.keys[key].holders.clone());
     let acting: Vec<Holder> =
@@ -142,7 +142,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
             }
             if world.is_beyond_promise(name, &other.token) {
                 world.counts.excused += 1;
-                // From now on he counts as one who acts without the lock.
+                // From now on it counts as one that acts without the lock.
                 let task = other.task;
                 world.referee.keys[key].holders.retain(|holder| holder.task != task);
                 continue;
@@ -197,7 +197,7 @@ pub(super) fn end(key: usize, keep: Duration) {
         let token = state.holders.iter().find(|holder| holder.task == task).map(|holder| holder.token.clone());
         state.holders.retain(|holder| holder.task != task);
         state.free_since = world.now + nanos(keep);
-        // The end of a minimum hold is told to one of those who wait, and he may leave before it.
+        // The end of a minimum hold is told to one of the waiters, which may leave before it.
         state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
         if let Some(token) = token {
             world.note_end(&token, keep);

@@ -17,9 +17,9 @@ use crate::config::{QUEUE_LIFETIME, grant_span};
 
 type Coroutine = Generator<'static, (), ()>;
 
-/// So long after all is well again everybody is through.
+/// So long after all is well again all tasks are through.
 const PATIENCE: Time = 120_000 * MS;
-/// A schedule that goes on for longer has somebody in a loop.
+/// A schedule that goes on for longer has a task in a loop.
 const MOST_EVENTS: u64 = 1_000_000;
 /// In words of the machine.
 const STACK: usize = 32 * 1024;
@@ -187,7 +187,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
     }
 }
 
-/// Nothing happens any more: everybody is through, and when time has passed nothing is left.
+/// Nothing happens any more: all tasks are through, and when time has passed nothing is left.
 fn finish(plan: &Plan) {
     with(|world| {
         let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();

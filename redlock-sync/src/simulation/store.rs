@@ -49,7 +49,7 @@ pub(super) struct Store {
     pub(super) clock: u64,
     /// Microseconds that pass with each command: a server does not stop its clock while a script runs.
     pub(super) creep: u64,
-    /// Who listens, by channel.
+    /// The clients that listen, by channel.
     pub(super) listeners: BTreeMap<Vec<u8>, i64>,
     /// The user of the call may not publish.
     pub(super) refuses: bool,

@@ -1,4 +1,4 @@
-//! The simulated world: its time, what will happen when, and who waits for what. Everything runs on one thread of the system; the clients'
+//! The simulated world: its time, what will happen when, and what each task waits for. Everything runs on one thread of the system; the clients'
 //! threads are coroutines that give way whenever they would wait.
 
 use std::cell::RefCell;

@@ -132,7 +132,7 @@ fn who_runs_out_of_time_while_promised_takes_the_gift() {
             spot.hand(1);
         }
         let got = matches!(waiter.join().unwrap(), Entered::Handed(1));
-        assert_eq!(got, promised, "nothing is handed to nobody");
+        assert_eq!(got, promised, "what is handed over arrives");
     }
 }
 

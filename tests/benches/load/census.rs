@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How the names of the users begin.
 const USER: &str = "ours";
 
-/// Makes a user who may do everything.
+/// Makes a user with all permissions.
 pub(crate) fn register(server: &Server, user: &str) {
     server.ask::<()>(cmd("ACL").arg("SETUSER").arg(user).arg(&["on", "nopass", "~*", "&*", "+@all"]));
 }

@@ -62,7 +62,7 @@ impl Outcome for u8 {
     }
 }
 
-/// Nobody can tell a skipped call from another one.
+/// A skipped call looks like any other one.
 impl Outcome for () {
     fn outcome(self) -> &'static str {
         "skip"

@@ -30,7 +30,7 @@ fn on_lost_is_called_once<K: Kind>() {
     eventually("the handler is called", SOON, || calls.load(Ordering::SeqCst) > 0);
     assert!(guard.check().unwrap_err().is_lost());
     let late = counter(&guard);
-    assert_eq!(late.load(Ordering::SeqCst), 1, "who comes after the loss is told at once");
+    assert_eq!(late.load(Ordering::SeqCst), 1, "a handler that comes after the loss is called at once");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     thread::sleep(ms(300));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -91,10 +91,10 @@ fn unlock_all_gives_up_all<K: Kind>() {
 fn a_late_release_leaves_the_next_holder_alone<K: Kind>() {
     let server = Server::start();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
-    server.set("order:42", "somebody else");
+    server.set("order:42", "another holder");
     let Err(Error::Lost { key, reason }) = K::unlock(guard) else { panic!() };
     assert_eq!((key.as_str(), reason), ("order:42", LostReason::Taken));
-    assert_eq!(server.get("order:42").as_deref(), Some("somebody else"));
+    assert_eq!(server.get("order:42").as_deref(), Some("another holder"));
 }
 
 fn a_release_of_a_deleted_key_says_so<K: Kind>() {

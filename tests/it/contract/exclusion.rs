@@ -16,7 +16,7 @@ struct Outcome {
     made: u64,
     counted: u64,
     changes: u64,
-    /// Somebody read while somebody else was between read and write.
+    /// A thread read while another one was between read and write.
     met: bool,
     took: Duration,
 }
@@ -83,7 +83,7 @@ fn no_update_is_lost_on_five_nodes() {
     excludes(5, 1, 3_000, 1_000, Duration::from_millis(2));
 }
 
-/// The control: the same counting does lose updates when nobody locks.
+/// The control: the same counting does lose updates without locks.
 #[test]
 fn without_the_lock_updates_are_lost() {
     let _alone = heavy();

@@ -1,4 +1,4 @@
-//! Fencing tokens rise strictly from each holder to the next, whoever they are and whatever a minority forgets in between.
+//! Fencing tokens rise strictly from each holder to the next, in whatever process, whatever a minority of the nodes forgets in between.
 
 use std::thread;
 use std::time::Duration;
@@ -119,7 +119,7 @@ fn tokens_rise_though_each_holder_has_another_majority<K: Kind>() {
     }
 }
 
-/// One node's counter is far ahead, as after a jump of its clock. Who has its vote gets a token from there; whoever comes next without it must
+/// One node's counter is far ahead, as after a jump of its clock. A holder with its vote gets a token from there; the next one, without it, must
 /// get a larger one all the same: that is what storing the token on a majority is for.
 fn tokens_rise_though_one_node_is_ahead<K: Kind>() {
     let servers = servers(5);

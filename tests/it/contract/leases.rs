@@ -70,7 +70,7 @@ fn without_renewal_the_lease_runs_out<K: Kind>() {
     assert_eq!(K::unlock(guard).unwrap_err(), error);
 }
 
-/// The holder is told before the key can be somebody else's.
+/// The holder is told before another one can have the key.
 fn the_loss_is_told_before_the_key_is_gone<K: Kind>() {
     let server = Server::start();
     let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();

@@ -1,4 +1,4 @@
-//! `is_locked` and `inspect`: who holds the lock, ourselves, others, and programs that know nothing of us.
+//! `is_locked` and `inspect`: the holder of a lock, be it this client, another one, or a program of another library.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn our_own_holder_is_seen<K: Kind>() {
     }
 }
 
-/// Who says nothing else is known by host, process and thread.
+/// A holder without a name of its own is known by host, process and thread.
 fn a_holder_without_a_name_is_known_by_its_process<K: Kind>() {
     let server = Server::start();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();

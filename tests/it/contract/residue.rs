@@ -1,4 +1,4 @@
-//! What ten thousand cycles leave behind, compared with the first hundred and with what was before. In an agent of its own, whose threads and files nobody else uses.
+//! What ten thousand cycles leave behind, compared with the first hundred and with what was before. In an agent of its own, whose threads and files nothing else uses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

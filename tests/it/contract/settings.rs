@@ -57,7 +57,7 @@ fn a_database_index_works<K: Kind>() {
     K::unlock(K::new(&Redlock::open(four).unwrap(), "order:42").try_lock().unwrap()).unwrap();
 }
 
-/// One index for each node, if somebody wants that.
+/// One index for each node, if that is wanted.
 fn a_database_index_for_each_node_works<K: Kind>() {
     let servers = servers(3);
     let urls: Vec<String> = servers.iter().zip(1..).map(|(server, db)| format!("{}{db}", server.url())).collect();

@@ -63,7 +63,7 @@ fn threads_are_served_in_the_order_of_arrival<K: Kind>() {
 /// For as long as the holder is one that has to be polled, which shows how often that is done.
 fn a_hundred_threads_are_one_waiter<K: Kind>() {
     let (server, proxy) = watched();
-    server.set("order:42", "somebody");
+    server.set("order:42", "stranger");
     let locks = through(&proxy);
     let lock = K::new(&locks, "order:42").retry(Retry::every(ms(20)));
     let (tell, told) = mpsc::channel();
@@ -88,7 +88,7 @@ fn a_hundred_threads_are_one_waiter<K: Kind>() {
     join(threads);
 }
 
-/// Who gives up in the middle of the line does not stop those behind.
+/// A thread that gives up in the middle of the line does not stop those behind.
 fn who_gives_up_leaves_no_gap<K: Kind>() {
     let (server, proxy) = watched();
     let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();

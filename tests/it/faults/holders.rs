@@ -4,8 +4,8 @@
 //! 2. `renewal`: the renewal and what gets in its way (24, 25, 26, 27).
 //! 3. `processes`: processes that fork, exit, or are killed (28, 30, 39, 41).
 //! 4. `guards`: guards that panic, move, nest, or are forgotten (29, 31, 32, 33).
-//! 5. `waiters`: many who want the lock at the same time, and deadlines (34, 36, 37, 40).
-//! 6. `grants`: a grant that nobody reads (35).
+//! 5. `waiters`: many threads that want the lock at the same time, and deadlines (34, 36, 37, 40).
+//! 6. `grants`: a grant that no waiter reads (35).
 //! 7. `rig`: servers behind proxies, which all of these use.
 
 mod grants;

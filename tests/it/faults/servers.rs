@@ -1,7 +1,7 @@
 //! Rows 1 to 22: servers and connections.
 //!
 //! 1. `down`: a server, some servers, most servers are gone (1, 10, 11).
-//! 2. `restarts`: servers come back empty, or as somebody else (2, 3, 4, 16).
+//! 2. `restarts`: servers come back empty, or are replaced by others (2, 3, 4, 16).
 //! 3. `traffic`: requests and replies are lost, late or slow (5 to 9).
 //! 4. `paused`: the holder's process is stopped (12). The rows 13 and 14 are unit tests of the library, which can move its clock.
 //! 5. `clocks`: a server's wall clock jumps (15).

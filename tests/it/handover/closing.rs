@@ -13,12 +13,12 @@ use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
 /// Promptly, on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(1);
 
-/// The head of a line blocked on the server, three behind him, one who waits for a program that never pushes, one who polls because no
-/// connection is left, and one who holds.
+/// The head of a line blocked on the server, three threads behind it, one that waits for a program that never pushes, one that polls because no
+/// connection is left, and a holder.
 fn closes_all(rig: &Rig, connections: u32) {
     let other = rig.client();
     let theirs = other.mutex(KEY).lock().unwrap();
-    rig.servers.iter().for_each(|server| server.set("foreign", "somebody"));
+    rig.servers.iter().for_each(|server| server.set("foreign", "stranger"));
     let locks = settings(&rig.urls()).connections(connections).build().unwrap();
     let guard = locks.mutex("held").lock().unwrap().into_send();
     let (tell, told) = mpsc::channel();
@@ -56,10 +56,10 @@ fn closes_all(rig: &Rig, connections: u32) {
     assert_eq!(locks.mutex("more").try_lock().unwrap_err(), Error::Closed);
     assert_eq!(rig.holding("held"), 0);
     drop(guard);
-    // Nobody of them waits any more, as far as the servers know: nothing is granted to them.
+    // None of them waits any more, as far as the servers know: nothing is granted to them.
     theirs.unlock().unwrap();
     rig.assert_free_but(KEY, &["foreign"]);
-    assert_eq!(rig.servers[0].get("foreign").as_deref(), Some("somebody"));
+    assert_eq!(rig.servers[0].get("foreign").as_deref(), Some("stranger"));
 }
 
 #[test]

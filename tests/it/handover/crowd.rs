@@ -1,4 +1,4 @@
-//! Many hand-overs with waiters that give up at random: nobody is ever inside with another, and no lock is lost.
+//! Many hand-overs with waiters that give up at random: no two are ever inside at once, and no lock is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -25,7 +25,7 @@ impl Crowd {
             let taken = if random.below(100) < impatient {
                 lock.try_lock_for(Duration::from_micros(u64::from(random.below(3000))))
             } else {
-                // Nobody may wait for long while the others go on without a hold.
+                // No thread may wait for long while the others go on without a hold.
                 lock.try_lock_for(SOON)
             };
             match taken {
@@ -70,7 +70,7 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
             let locks = settings(&rig.urls()).build().unwrap();
             for i in 0..threads {
                 let (crowd, is_enough) = (&crowd, &is_enough);
-                // Every third thread on other terms, who cannot be handed what the others have.
+                // Every third thread on other terms: it cannot be handed what the others have.
                 let lease = if i % 3 == 2 { Duration::from_secs(20) } else { Duration::from_secs(10) };
                 let lock = locks.mutex(KEY).lease(lease);
                 scope.spawn(move || crowd.work(&lock, impatient, is_enough));
@@ -90,7 +90,7 @@ fn no_lock_is_lost_in_a_hundred_thousand_hand_overs() {
     let mixed = run(&rig, 3, 4, 30, |crowd| crowd.passed.load(Ordering::Relaxed) >= 90_000);
     let all = between.passed.into_inner() + mixed.passed.into_inner();
     assert!(all >= 100_000, "{all}");
-    assert!(between.gave_up.into_inner() > 10 && mixed.gave_up.into_inner() > 10, "nobody gave up");
+    assert!(between.gave_up.into_inner() > 10 && mixed.gave_up.into_inner() > 10, "no thread gave up");
 }
 
 #[test]
@@ -129,6 +129,6 @@ fn one_thread_waits_in_two_clients() {
             .collect();
         all.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
     });
-    assert!(longest < ms(2000), "somebody waited for {longest:?} of {:?}", start.elapsed());
+    assert!(longest < ms(2000), "a thread waited for {longest:?} of {:?}", start.elapsed());
     rig.assert_free(KEY);
 }

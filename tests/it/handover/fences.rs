@@ -8,7 +8,7 @@ use redlock_sync::MutexGuard;
 
 use super::rig::{KEY, Rig, SOON, for_sizes, this_thread, until_asleep};
 
-/// The largest fence that anybody was given, and how many were.
+/// The largest fence that was given out, and how many were.
 #[derive(Default)]
 struct Fences {
     last: AtomicU64,
@@ -18,7 +18,7 @@ struct Fences {
 }
 
 impl Fences {
-    /// Whoever holds the lock looks and notes; nobody else does meanwhile.
+    /// The holder looks and notes; no other thread does meanwhile.
     fn note(&self, guard: &MutexGuard, how: &str) {
         let fence = guard.fencing_token().unwrap();
         let last = self.last.swap(fence, Ordering::SeqCst);
@@ -28,7 +28,7 @@ impl Fences {
     }
 }
 
-/// Clients with several threads each; `asks` says whether the holder number so and so of a thread asks for his fence.
+/// Clients with several threads each; `asks` says whether the holder number so and so of a thread asks for its fence.
 fn rise(rig: &Rig, threads: usize, rounds: usize, asks: fn(client: usize, thread: usize, i: usize) -> bool) -> Fences {
     let fences = Fences::default();
     thread::scope(|scope| {
@@ -95,7 +95,7 @@ fn a_first_question_after_a_long_time_without_any_is_answered() {
     });
 }
 
-/// The successor in the same process has the same token on the servers, and a fence of his own.
+/// The successor in the same process has the same token on the servers, and a fence of its own.
 #[test]
 fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_his_own() {
     for_sizes(&[1, 3], |rig| {

@@ -141,7 +141,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
     });
 }
 
-/// Nobody pushes when a foreign program releases: ours poll its token.
+/// No push comes when a foreign program releases: ours poll its token.
 #[test]
 fn ours_notice_a_plain_release_by_polling() {
     let rig = Rig::start(1);

@@ -45,9 +45,9 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
         first.unlock().unwrap();
         let mut order = Vec::new();
         for left in (0..WAITERS).rev() {
-            let next = told.recv_timeout(SOON).expect("somebody is granted the lock");
+            let next = told.recv_timeout(SOON).expect("one of them is granted the lock");
             order.push(next);
-            // Nobody else was woken: all others are still blocked, or have gone back to it.
+            // No other one was woken: they are still blocked, or have gone back to it.
             rig.until_blocked(0, left);
             assert!(told.try_recv().is_err(), "two were granted the lock");
             if left == 0 {
@@ -65,7 +65,7 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
     (asked.attempts <= most).then_some((order, asked))
 }
 
-/// As long as no wait for a push runs out, which takes 2.5 s at least, only the one who is granted the lock says anything at all.
+/// As long as no wait for a push runs out, which takes 2.5 s at least, only the one that is granted the lock sends anything at all.
 #[test]
 fn each_release_is_one_grant_to_the_one_who_waits_longest() {
     for_sizes(&[1, 3], |rig| {
@@ -110,7 +110,7 @@ fn an_id_of_ones_own_is_kept_when_granted() {
     });
 }
 
-/// A holder who chose the readable part of his token grants like any other, so that nobody has to poll him.
+/// A holder that chose the readable part of its token grants like any other, so that no waiter has to poll.
 #[test]
 fn a_holder_with_an_id_of_his_own_is_not_polled() {
     for_sizes(&[1, 3], |rig| {
@@ -138,7 +138,7 @@ fn waited_for_by_the_dead(rig: &Rig, key: &str) {
         server.ask::<()>(redis::cmd("ZADD").arg(format!("{{{key}}}:queue")).arg(1).arg("redlock-sync:0/1"));
     }
     held.unlock().unwrap();
-    assert_eq!(rig.holding(key), 0, "it was granted to nobody");
+    assert_eq!(rig.holding(key), 0, "it is granted to no waiter");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_lock_for_which_only_the_dead_wait_is_free_for_all() {
         for (name, take) in calls {
             waited_for_by_the_dead(rig, name);
             let (guard, took) = timed(|| take(&rig.client().mutex(name)));
-            let guard = guard.unwrap_or_else(|error| panic!("{name}: {error}, though nobody holds it"));
+            let guard = guard.unwrap_or_else(|error| panic!("{name}: {error}, though it is free"));
             assert!(took < ms(700), "{name} took {took:?}");
             assert_eq!(rig.having(name, guard.id().as_str()), rig.servers.len());
             guard.unlock().unwrap();
@@ -157,7 +157,7 @@ fn a_lock_for_which_only_the_dead_wait_is_free_for_all() {
     });
 }
 
-/// The reply that brings a grant comes when that is over: it is worth nothing then, whether another holds the lock by now or nobody does.
+/// The reply that brings a grant comes when that is over: it is worth nothing then, whether another holder has the lock by now or none.
 #[test]
 fn a_grant_that_comes_late_is_no_lock() {
     for is_taken in [true, false] {

@@ -51,7 +51,7 @@ impl<'scope, 'env> Line<'scope, 'env> {
         self.go[i].send(()).unwrap();
     }
 
-    /// All who are in line now have the lock one after the other; their tokens in that order.
+    /// All threads that are in line now have the lock one after the other; their tokens in that order.
     fn drain(self) -> Vec<(usize, LockId)> {
         let order: Vec<_> = (0..self.go.len())
             .map(|_| {
@@ -226,7 +226,7 @@ fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
     rig.assert_free(KEY);
 }
 
-/// Handed over time and again around the moment when the renewal is due: it is renewed for whoever has it then.
+/// Handed over time and again around the moment when the renewal is due: it is renewed for the thread that has it then.
 #[test]
 fn a_lease_is_renewed_whenever_it_is_handed_over() {
     let _alone = heavy();
@@ -243,7 +243,7 @@ fn a_lease_is_renewed_whenever_it_is_handed_over() {
                     while long.load(Ordering::SeqCst) < rounds {
                         let guard = lock.lock().unwrap();
                         let mut since = since.lock().unwrap();
-                        // A third of the lease after the last long hold a renewal is due; after that somebody holds on for longer than a lease.
+                        // A third of the lease after the last long hold a renewal is due; after that a thread holds it for longer than a lease.
                         if since.elapsed() > lease / 3 + ms(60) {
                             let end = Instant::now() + lease + ms(200);
                             while Instant::now() < end {
@@ -334,7 +334,7 @@ fn unlock_all_gives_up_what_is_being_handed_over() {
     rig.assert_free(KEY);
 }
 
-/// How often each client got the lock, and the longest wait of anybody.
+/// How often each client got the lock, and the longest wait of all.
 fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([usize; 2], Duration) {
     let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let inside = AtomicUsize::new(0);
@@ -360,7 +360,7 @@ fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([
     (counts.map(AtomicUsize::into_inner), longest)
 }
 
-/// A busy machine stretches some rounds; who starves does so in all of them.
+/// A busy machine stretches some rounds; a thread that starves does so in all of them.
 #[test]
 fn nobody_starves_while_threads_hand_over_among_themselves() {
     let _alone = heavy();

@@ -1,4 +1,4 @@
-//! How a lock goes from one who has it to one who waits: grants between processes, hand-over between threads.
+//! How a lock goes from its holder to a waiter: grants between processes, hand-over between threads.
 //!
 //! Each client has lines of its own, so several clients in one process act as processes; where one has to die, it is a real one.
 //!

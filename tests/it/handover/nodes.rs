@@ -14,7 +14,7 @@ const LEASE: Duration = Duration::from_millis(1600);
 /// The time-out of a node for these clients.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// A waiter is blocked on the first node when something happens to that node and the holder releases; how long he waited from then on.
+/// A waiter is blocked on the first node when something happens to that node and the holder releases; how long it waited from then on.
 fn injured_while_waiting(rig: &Rig, injure: fn(&Server)) -> Duration {
     let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
     let locks = brisk(&rig.urls(), LEASE);
@@ -55,7 +55,7 @@ fn the_node_waited_on_is_stopped() {
     });
 }
 
-/// Three clients pass the lock on, the first node being away: they wait on the next one, and nobody goes short.
+/// Three clients pass the lock on, the first node being away: they wait on the next one, and each gets its share.
 #[test]
 fn hand_over_works_with_a_dead_node() {
     for_sizes(&[3, 5], |rig| {
@@ -90,11 +90,11 @@ fn hand_over_works_with_a_dead_node() {
         assert!(listened >= 3, "{listened} listened on another node");
         assert!(longest < ms(2000) && took < Duration::from_secs(10), "longest wait {longest:?}, all {took:?}");
         let rest: Vec<_> = rig.servers[1..].iter().filter_map(|server| server.get(KEY)).collect();
-        assert!(rest.len() < rig.servers.len() / 2, "granted to nobody: {rest:?}");
+        assert!(rest.len() < rig.servers.len() / 2, "granted to no waiter: {rest:?}");
     });
 }
 
-/// Several locks waited for by one client, over one push connection: nobody polls. Where subscribing is refused all poll, and all are got.
+/// Several locks waited for by one client, over one push connection: none is polled. Where subscribing is refused all poll, and all are got.
 #[test]
 fn waits_share_a_connection_or_poll() {
     let _alone = heavy();

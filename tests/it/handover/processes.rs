@@ -95,7 +95,7 @@ fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
     assert!(took <= LEASE + SLACK, "{took:?}");
 }
 
-/// Somebody who waits behind the process, in a thread; when he got the lock, and that he really had it.
+/// A thread that waits behind the process; when it got the lock, and that it really had it.
 fn bystander(locks: &Redlock, patience: Duration) -> Instant {
     let guard = locks.mutex(KEY).try_lock_for(patience).expect("the grant is over some time");
     let at = Instant::now();
@@ -120,7 +120,7 @@ fn a_granted_waiter_that_is_killed_holds_nobody_up_for_longer_than_the_grant() {
             victim.kill();
             let killed = Instant::now();
             let took = next.join().unwrap() - killed;
-            // His own wait for the push ends with the old lease, the grant with its span.
+            // Its own wait for the push ends with the old lease, the grant with its span.
             assert!(took <= LEASE + LONGEST_NAP + SLACK, "{took:?}");
         });
         assert!(victim.lines.try_recv().is_err(), "it had the lock all the same");

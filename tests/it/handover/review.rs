@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, this_thread, until_asleep};
 
-/// A grant that nobody took, whose key somebody deletes by hand: who takes the lock then has it alone.
+/// A grant that no waiter took, and whose key is deleted by hand: the next holder has the lock alone.
 #[test]
 fn a_grant_whose_key_was_deleted_is_void() {
     for is_watched_by_fences in [false, true] {
@@ -60,7 +60,7 @@ fn a_granted_lock_is_handed_over_like_any_other() {
     });
 }
 
-/// Who waits behind a minimum hold comes when that is over.
+/// A waiter behind a minimum hold gets the lock when that is over.
 #[test]
 fn the_end_of_a_minimum_hold_is_told() {
     for_sizes(&[1, 3], |rig| {
@@ -109,7 +109,7 @@ fn a_grant_is_not_longer_than_the_lease() {
     assert!(late.iter().all(|(_, left, took)| *left <= lease && *took < ms(1700)), "{late:?}");
 }
 
-/// Whoever has the lock after `unlock_all` really has it.
+/// A thread that has the lock after `unlock_all` really has it.
 #[test]
 fn unlock_all_leaves_no_holder_without_a_lock() {
     let rig = Rig::start(1);

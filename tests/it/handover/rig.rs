@@ -80,7 +80,7 @@ impl Rig {
         self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
     }
 
-    /// Fails unless the lock can be had at once, whatever is left of those who died: it ends by itself.
+    /// Fails unless the lock can be had at once, whatever is left of holders that died: it ends by itself.
     pub(crate) fn assert_to_be_had(&self, key: &str) {
         for server in &self.servers {
             for left in server.keys() {
@@ -98,7 +98,7 @@ impl Rig {
 
     /// As that, with other keys that may be there.
     pub(crate) fn assert_free_but(&self, key: &str, others: &[&str]) {
-        // On several nodes a grant can come to one of them after its taker was there, and he can do without that one.
+        // On several nodes a grant can come to one of them after its taker was there, which can do without that one.
         let spare = (self.servers.len() - 1) / 2;
         assert!(self.holding(key) <= spare, "the lock is still taken on {} nodes", self.holding(key));
         for server in &self.servers {
@@ -132,7 +132,7 @@ pub(crate) fn warm(locks: &Redlock) {
     guard.extend(Duration::from_secs(60)).unwrap();
     assert!(lock.is_locked().unwrap());
     thread::scope(|scope| {
-        // With somebody who waits, so that there is a grant.
+        // With a waiter, so that there is a grant.
         let waiter = scope.spawn(|| lock.try_lock_for(ms(5)).map(drop));
         drop(waiter.join().unwrap());
     });

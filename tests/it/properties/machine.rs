@@ -1,4 +1,4 @@
-//! Random operations of three clients on two keys of one server, and of somebody with a shell on that server. One thread, no waits: a
+//! Random operations of three clients on two keys of one server, and of a person with a shell on that server. One thread, no waits: a
 //! reference of a few lines tells what each operation must answer, and what must stand on the server after it.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const KEYS: [&str; 2] = ["a", "order:42"];
 const CLIENTS: usize = 3;
 /// More than anything takes here.
 const SOON: Duration = Duration::from_secs(10);
-const FOREIGN: &str = "somebody";
+const FOREIGN: &str = "stranger";
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
@@ -38,7 +38,7 @@ enum Op {
         key: usize,
     },
     UnlockAll(usize),
-    /// What somebody does by hand.
+    /// What is done by hand.
     Delete(usize),
     Expire(usize),
     Persist(usize),
@@ -92,7 +92,7 @@ struct Machine<'a, K: Kind> {
     stored: [Option<Stored>; KEYS.len()],
     /// In the order in which they were acquired.
     leases: Vec<Believed>,
-    /// By key: the fence of each of those leases, as far as somebody asked.
+    /// By key: the fence of each of those leases, as far as it was asked for.
     fences: [BTreeMap<usize, u64>; KEYS.len()],
     /// Each with the number of its lease.
     guards: Vec<(usize, K::Guard)>,
@@ -198,7 +198,7 @@ impl<'a, K: Kind> Machine<'a, K> {
     fn lock(&mut self, client: usize, key: usize, patient: bool, fenced: bool) {
         let lock = K::new(&self.clients[client], KEYS[key]).fenced(fenced);
         let mine = self.leases.iter().rposition(|l| (l.client, l.key) == (client, key) && l.guards > 0);
-        // Of a kind that does not nest a lease that is lost is in nobody's way.
+        // Of a kind that does not nest a lease that is lost is in no thread's way.
         let mine = mine.filter(|mine| nests::<K>() || self.leases[*mine].lost.is_none());
         let waits = mine.is_none() && self.stored[key].is_some();
         let patient = patient && !waits;
@@ -219,11 +219,11 @@ impl<'a, K: Kind> Machine<'a, K> {
             (Some(_), Err(Error::WouldDeadlock { .. })) if patient => {}
             (Some(_), Err(Error::Busy { .. })) if !patient => {}
             (None, Err(Error::Busy { expires_in, .. })) => {
-                let stored = self.stored[key].as_ref().expect("nobody has it");
+                let stored = self.stored[key].as_ref().expect("it is free");
                 assert_eq!(expires_in.is_some(), stored.ends);
             }
             (None, Ok(guard)) => {
-                assert_eq!(self.stored[key], None, "somebody has it");
+                assert_eq!(self.stored[key], None, "it is held");
                 let token = guard.id().as_str().to_owned();
                 self.stored[key] = Some(Stored { token: token.clone(), ends: true });
                 self.guards.push((self.leases.len(), guard));
@@ -331,7 +331,7 @@ impl<'a, K: Kind> Machine<'a, K> {
         let found: (Option<String>, i64, Option<String>, i64) = ask.query(&mut self.shell).unwrap();
         let stored = |token: Option<String>, ttl: i64| token.map(|token| Stored { token, ends: ttl >= 0 });
         assert_eq!([stored(found.0, found.1), stored(found.2, found.3)], self.stored);
-        // Nobody waited: beside the locks there are counters of fences, which end.
+        // No thread waited: beside the locks there are counters of fences, which end.
         let others: Vec<String> = cmd("KEYS").arg("*:*").query(&mut self.shell).unwrap();
         for other in others.iter().filter(|other| !KEYS.contains(&other.as_str())) {
             assert!(other.ends_with(":fence") && self.server.pttl(other).is_some(), "{other} is left");

@@ -62,7 +62,7 @@ fn a_counter_ends_soon_after_the_clock_has_passed_it() {
     });
 }
 
-/// Somebody set it by hand. A number that does not rise would be worse than none.
+/// It was set by hand. A number that does not rise would be worse than none.
 #[test]
 fn a_counter_at_its_end_is_an_error() {
     let rig = Rig::start(1);

@@ -10,7 +10,7 @@ use redlock_tests::{Act, Proxy, Server, eventually};
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
 
-/// Nobody else waits in its client, so nobody reads what is pushed: the wait leaves the queue, and gives back the grant, when the server answers.
+/// No other thread waits in its client, so none reads what is pushed: the wait leaves the queue, and gives back the grant, when the server answers.
 #[test]
 fn what_a_wait_was_granted_when_it_ended_is_given_back() {
     let server = Server::start();

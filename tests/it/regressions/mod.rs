@@ -4,7 +4,7 @@
 //! 2. `forks`: tokens and ids of forked workers.
 //! 3. `grants`: a lock that was granted has the waiter's own settings.
 //! 4. `releases`: those that a partition swallowed, and those of many locks at once.
-//! 5. `fences`: counters are kept for those who ask.
+//! 5. `fences`: counters are kept on request.
 //! 6. `own`: a thread that wants what it holds itself.
 //! 7. `handlers`: what a handler of a loss may use.
 //! 8. `logs`: what is logged, and how often.

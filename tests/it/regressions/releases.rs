@@ -36,7 +36,7 @@ fn a_release_is_repeated(rig: &Rig, end: End, cut: fn(&Proxy)) {
     let healed = Instant::now();
     rig.proxies.iter().for_each(Proxy::heal);
     let lock = other.mutex("order:42");
-    eventually("somebody else gets the lock", SOON, || match lock.try_lock() {
+    eventually("another client gets the lock", SOON, || match lock.try_lock() {
         Ok(guard) => guard.unlock().is_ok(),
         Err(error) => !error.is_busy() && panic!("{error}"),
     });

@@ -1,4 +1,4 @@
-//! Who may import whom, and who alone may do what: section 3 of ARCHITECTURE as data.
+//! Which module may import which, and which alone may do what: the picture of ARCHITECTURE.md as data.
 
 use std::collections::BTreeSet;
 

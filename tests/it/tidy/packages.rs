@@ -76,7 +76,7 @@ fn the_other_packages_are_not_published() {
     }
 }
 
-/// Paths of somebody's machine: homes, and where this checkout lies. Put together here, so that this file has none.
+/// Paths of one machine: homes, and where this checkout lies. Put together here, so that this file has none.
 fn machine_paths() -> Vec<String> {
     let homes = ["root", "home", "Users", "work"].map(|folder| format!("/{folder}/"));
     let here = root().to_str().map(str::to_owned);

@@ -46,7 +46,7 @@ fn each_script_says_what_it_takes_and_gives() {
         let header = header(&script);
         let body = &script[header.len()..];
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
-        // What others begin with has neither, and who publishes needs no key.
+        // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
             "push" => &[],
             "publish" => &["replies "],
@@ -97,8 +97,8 @@ fn each_command_of_a_script_is_checked_and_documented() {
     // Without it waits poll.
     used.remove("PUBLISH");
     assert_eq!(quoted_behind(&checked, "need('"), used, "in permissions.lua");
-    let docs = read(Path::new("redlock-sync/src/lib.rs")).unwrap();
-    let line = docs.lines().find(|line| line.starts_with("//! ACL SETUSER ")).unwrap();
+    let docs = read(Path::new("docs/operations.md")).unwrap();
+    let line = docs.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
     let missing: Vec<_> = used.iter().filter(|name| !line.contains(&format!("+{} ", name.to_lowercase()))).collect();
     assert!(missing.is_empty(), "{missing:?} are not in `{line}`");
 }

@@ -176,7 +176,7 @@ impl Rig {
         (0..rests).for_each(|_| self.turns.rest());
     }
 
-    /// Nobody hears anything any more.
+    /// No thread hears anything any more.
     pub(crate) fn assert_deaf(&self) {
         let socket = self.socket.lock().clone();
         assert!(socket.is_none_or(|socket| socket.inbox.lock().is_cut), "a connection is left");
@@ -229,7 +229,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// Those who wait, with their channels, for those who push.
+/// The waits with their channels, for the threads that push.
 #[derive(Clone)]
 pub(crate) struct Board(Arc<Notes>);
 

@@ -16,7 +16,7 @@ use crate::world::{self, ModelClock};
 pub(crate) struct Rig<T> {
     pub(crate) lines: Arc<Lines<T>>,
     pub(crate) key: Arc<str>,
-    /// Somebody is at the head or was handed what it has.
+    /// A thread is at the head or was handed what it has.
     is_held: Arc<Mutex<bool>>,
 }
 
@@ -40,17 +40,17 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     fn head(&self) -> Turn<T> {
-        self.lines.try_enter(&self.key).expect("nobody is there")
+        self.lines.try_enter(&self.key).expect("no thread is there")
     }
 
-    /// Holds the lock for a moment, in which nobody else may.
+    /// Holds the lock for a moment, in which no other thread may.
     pub(crate) fn hold(&self) {
         let was_held = std::mem::replace(&mut *self.is_held.lock(), true);
         assert!(!was_held, "two are at the head");
         *self.is_held.lock() = false;
     }
 
-    /// What everybody does who gets the head.
+    /// What each thread does that gets the head.
     fn hold_and_leave(&self, turn: Turn<T>) {
         self.hold();
         drop(turn);
@@ -61,7 +61,7 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
         thread::spawn(move || run(rig))
     }
 
-    /// Nothing is kept of a key that nobody wants.
+    /// Nothing is kept of a key that no thread wants.
     pub(crate) fn assert_empty(&self) {
         let lines = format!("{:?}", self.lines);
         assert!(lines.contains("by_key: {}"), "left over: {lines}");
@@ -78,7 +78,7 @@ fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// A clock that knows who has read it: a thread that stands in line does, after it has taken its place.
+/// A clock that knows which threads have read it: a thread that stands in line does, after it has taken its place.
 #[derive(Debug)]
 struct Watched {
     seen: Mutex<Vec<ThreadId>>,
@@ -129,7 +129,7 @@ pub fn first_come_first_served() {
     rig.assert_empty();
 }
 
-/// However many come at once, one at a time is at the head, and nobody is left behind. No time passes: each wake-up counts.
+/// However many come at once, one at a time is at the head, and none is left behind. No time passes: each wake-up counts.
 pub fn a_crowd() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..3).map(|_| {
@@ -166,7 +166,7 @@ pub fn late_while_moving_up() {
     rig.assert_empty();
 }
 
-/// Who is promised something takes it, though his time is up or the client ends, and nothing is handed to nobody.
+/// A thread that is promised something takes it, though its time is up or the client ends, and nothing is handed over in vain.
 pub fn late_or_closed_while_promised() {
     let rig: Rig<Gift> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
@@ -174,7 +174,7 @@ pub fn late_or_closed_while_promised() {
     let waiter = rig.spawn(move |rig| match rig.enter(until) {
         Entered::Handed(gift) => gift.take(),
         Entered::Late => assert!(world::now() >= until, "before its time"),
-        Entered::Closed => assert!(rig.lines.is_closed(), "closed by nobody"),
+        Entered::Closed => assert!(rig.lines.is_closed(), "closed by no thread"),
         Entered::Head(_) => panic!("the head stays until the end"),
     });
     let time = rig.spawn(move |_| world::pass_until(until));
@@ -192,7 +192,7 @@ pub fn late_or_closed_while_promised() {
     rig.assert_empty();
 }
 
-/// What is handed over, with the number of those who took it.
+/// What is handed over, with the number of threads that took it.
 #[derive(Debug, Clone)]
 struct Gift(Arc<Mutex<u32>>);
 
@@ -223,7 +223,7 @@ impl Rig<Baton> {
             Entered::Handed(baton) => baton,
             Entered::Late | Entered::Closed => return false,
         };
-        assert_eq!(baton.terms, *terms, "handed to somebody who wants something else");
+        assert_eq!(baton.terms, *terms, "handed to a thread that wants something else");
         self.hold();
         // The first in line may change in between.
         if baton.turn.has_successor(terms)
@@ -265,7 +265,7 @@ pub fn hand_to_hand_to_the_end() {
     rig.assert_empty();
 }
 
-/// The end of the client sends everybody away, also those who come just then. The lock is held all the time, so nobody moves up.
+/// The end of the client sends all threads away, also those that come just then. The lock is held all the time, so none moves up.
 pub fn closed_while_entering() {
     let rig: Rig<()> = Rig::new();
     let head = rig.head();
@@ -277,7 +277,7 @@ pub fn closed_while_entering() {
     rig.assert_empty();
 }
 
-/// Those who only try get the head if nobody is there, and are in nobody's way.
+/// Threads that only try get the head if none is there, and are in no thread's way.
 pub fn trying_while_others_wait() {
     let rig: Rig<()> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
@@ -303,7 +303,7 @@ pub fn trying_while_others_wait() {
     rig.assert_empty();
 }
 
-/// Tickets come and go on a key while threads stand in its line: the line stays as long as somebody is in it, and goes with the last of both.
+/// Tickets come and go on a key while threads stand in its line: the line stays as long as a thread is in it, and goes with the last of both.
 pub fn tickets_come_and_go() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..2).map(|_| {

@@ -110,7 +110,7 @@ pub fn side_by_side() {
     client.close();
 }
 
-/// A guard ends while its renewal hangs. The thread is given to nobody else meanwhile, so the next guard is renewed; and nothing more is sent
+/// A guard ends while its renewal hangs. The thread is given to no other guard meanwhile, so the next guard is renewed; and nothing more is sent
 /// for the lease that ended.
 pub fn ended_while_a_round_hangs() {
     let client = Client::new();

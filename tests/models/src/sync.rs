@@ -1,6 +1,6 @@
 //! The library's `sync`, on the scheduler: the same names as its real one, with the calls of `parking_lot` that the library makes.
 //!
-//! A wait with a bound ends when somebody notifies, or when the model's clock ([`world`]) reaches its bound; never otherwise. So a
+//! A wait with a bound ends when a thread notifies, or when the model's clock ([`world`]) reaches its bound; never otherwise. So a
 //! wake-up that was lost is a deadlock, which the scheduler reports, unless the model lets the time pass.
 
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicUsize};

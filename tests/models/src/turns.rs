@@ -37,7 +37,7 @@ pub fn each_hears_its_own() {
     end(&rig);
 }
 
-/// Two that sleep until some moment, and one that has time and hears its push all the same, whoever reads then.
+/// Two that sleep until some moment, and one that has time and hears its push all the same, whichever thread reads then.
 pub fn readers_whose_time_is_up() {
     let (rig, board) = (Rig::new(), Board::new());
     let moment = world::now().after(Duration::from_millis(300));
@@ -146,7 +146,7 @@ pub fn a_connection_that_falls_silent() {
     end(&rig);
 }
 
-/// The end of the client reaches all, the reader and those who come just then too. No time passes.
+/// The end of the client reaches all, the reader and those that come just then too. No time passes.
 pub fn the_client_ends() {
     let rig = Rig::new();
     let threads = [(); 3].map(|()| {

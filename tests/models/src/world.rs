@@ -1,4 +1,4 @@
-//! What one run of a model has: a clock that moves when the model says so, those who sleep until some moment, and the threads that the library
+//! What one run of a model has: a clock that moves when the model says so, the threads that sleep until some moment, and the threads that the library
 //! started.
 //!
 //! All threads of a run are on one thread of the system, so it can be kept there.

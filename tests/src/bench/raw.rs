@@ -1,4 +1,4 @@
-//! The raw limit: bare connections, and only the commands that nobody can do without.
+//! The raw limit: bare connections, and only the commands that no implementation can avoid.
 //!
 //! For a lock that is one script that sets the key if it is not there and one that compares and deletes; for a hand-over, a
 //! token that is passed with LPUSH and BLPOP; for several nodes, write to all, then read from all. Bytes are packed beforehand.
@@ -124,7 +124,7 @@ fn round(wires: &mut [Wire], call: &[u8], expected: &Value) -> Outcome<()> {
     Ok(())
 }
 
-/// A token in a list, that whoever pops it holds.
+/// A token in a list: the process that pops it holds it.
 pub struct RawRing {
     wire: Wire,
     pop: Vec<u8>,

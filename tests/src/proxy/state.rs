@@ -14,7 +14,7 @@ use super::rules::Rule;
 use super::traffic::Awaited;
 use super::{Act, Seen};
 
-/// The state, and the condition by which changes of it are told to those who wait for a fault to act. The threads of a link wait on a
+/// The state, and the condition by which changes of it are told to tests that wait for a fault to act. The threads of a link wait on a
 /// condition of their own: with hundreds of links, waking all of them for each command would take all of a small machine.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -116,7 +116,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells those who wait for a fault to act.
+    /// Tells tests that wait for a fault to act.
     pub(super) fn changed(&self) {
         self.changed.notify_all();
     }

@@ -141,7 +141,7 @@ impl State {
 }
 
 impl Link {
-    /// The request that `reply` is the last reply to; none for a message that nobody asked for.
+    /// The request that `reply` is the last reply to; none for a message that no request asked for.
     fn answered(&mut self, reply: &[u8]) -> Option<Awaited> {
         let push = reply.first() == Some(&b'>');
         let word = if push || self.subscriber { resp::first_word(reply) } else { None };

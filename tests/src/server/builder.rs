@@ -72,7 +72,7 @@ impl Builder {
         self
     }
 
-    /// Starts the server and waits until it answers; another port is tried when somebody took ours in between.
+    /// Starts the server and waits until it answers; another port is tried when another process took ours in between.
     pub fn start(&self) -> Server {
         let tries = if self.port == 0 { TRIES } else { 1 };
         let mut problem = String::new();

@@ -7,7 +7,7 @@ use socket2::{Domain, Socket, Type};
 /// A reserved port: bound, but not listened on.
 ///
 /// On Linux, a socket that is bound with `SO_REUSEADDR` and does not listen lets one other such socket listen on the
-/// port, while nobody gets the port by asking for a free one; a connection is refused as long as no one listens. On
+/// port, while no process gets the port by asking for a free one; a connection is refused as long as none listens. On
 /// other systems the port is merely picked and could be taken in between: starting a server there retries.
 #[derive(Debug)]
 pub(crate) struct Port {

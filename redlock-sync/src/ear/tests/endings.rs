@@ -107,7 +107,7 @@ fn with_the_last_wait_the_channel_of_its_ghosts_ends() {
         ear.haunt(last.number(), ghost().0);
         assert_eq!(subscribers(&server), 1);
         drop(last);
-        eventually("nobody hears there", SOON, || subscribers(&server) == 0);
+        eventually("no connection listens there", SOON, || subscribers(&server) == 0);
         channels.push(place.channel);
     }
     // As well if the wait is over first, and its channel is not heard at the time.
@@ -116,7 +116,7 @@ fn with_the_last_wait_the_channel_of_its_ghosts_ends() {
     let number = last.number();
     drop(last);
     ear.haunt(number, ghost().0);
-    eventually("nobody hears there", SOON, || subscribers(&server) == 0);
+    eventually("no connection listens there", SOON, || subscribers(&server) == 0);
     let (_wait, place) = wait(&ear);
     channels.push(place.channel);
     channels.sort_unstable();

@@ -2,7 +2,7 @@
 //!
 //! 1. Here: pushes that arrive.
 //! 2. `breaks.rs`: connections that break, and servers that are gone.
-//! 3. `refusals.rs`: users who may not do it.
+//! 3. `refusals.rs`: users without the permission.
 //! 4. `endings.rs`: closing, resting, and ghosts.
 //! 5. `turns.rs`: without a server: what needs a connection that behaves as told.
 

@@ -125,7 +125,7 @@ fn pauses_between_attempts_grow() {
     assert_eq!(rig.pause(), Some(Duration::from_millis(20)));
     rig.turns.end(wait);
     rig.turns.failed(false);
-    assert_eq!(rig.pause(), None, "nobody waits");
+    assert_eq!(rig.pause(), None, "no thread waits");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     let third = rig.turns.begin();
     assert_eq!(rig.turns.place(third), None);
     assert_eq!(rig.pause(), Some(Duration::ZERO));
-    // While somebody waits it stays, whatever was planned.
+    // While a thread waits it stays, whatever was planned.
     rig.connect([]);
     rig.turns.rest();
     assert!(rig.turns.place(third).is_some());

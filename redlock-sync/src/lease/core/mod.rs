@@ -91,7 +91,7 @@ pub(crate) struct Origin {
 /// A lock that is passed on inside this process.
 #[derive(Debug, Clone, Copy)]
 struct Streak {
-    /// Since when, and how often, it has been passed on without a look at who else waits.
+    /// Since when, and how often, it has been passed on without asking whether other processes wait.
     since: Tick,
     count: u32,
 }
@@ -108,7 +108,7 @@ struct Io {
 #[derive(Debug)]
 pub(crate) struct Release {
     pub(crate) result: Result<(), Error>,
-    /// Our token may still stand on some node, though nobody holds it.
+    /// The token may still stand on some node, although the lease is over.
     pub(crate) haunted: bool,
     /// A majority said that the token is not there.
     pub(crate) is_confirmed: bool,
@@ -194,8 +194,8 @@ impl Core {
             return until;
         }
         let lease = self.terms.lease;
-        // A node that missed the acquire is filled soon, since spare votes are what survives the loss of one; but not so soon that a short
-        // hold would pay for it.
+        // A node that missed the acquire gets the key soon, since the lock survives the loss of a node by its spare votes; but not so soon that a
+        // short hold would pay for it.
         let is_short = self.io.lock().holding.is_incomplete();
         let wait = if is_short { retry_pause(lease) } else { lease / RENEW_DIVISOR };
         self.born.after(wait).min(until)
@@ -222,7 +222,7 @@ impl Core {
         self.state.lock().now
     }
 
-    /// Declares the lease lost if its time has passed; whoever notices first. The handlers are told later, without locks.
+    /// Declares the lease lost if its time has passed; the thread that notices first does. The handlers are called later, without locks.
     fn settle(&self) {
         let now = self.quorum.now();
         if self.state.lock().is_overdue(now) {
@@ -242,14 +242,14 @@ impl Core {
         }
     }
 
-    /// Ok while the lease is surely ours. No I/O; looks at the clock itself rather than at what some thread noted.
+    /// Ok while the lease is surely held. No I/O. Looks at the clock itself, and not at a flag that a starved thread would have had to set.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let outcome = self.still_ours();
         self.tell_loss();
         outcome
     }
 
-    /// As `check`, for those who hold `io`.
+    /// As `check`, for callers that hold `io`.
     fn still_ours(&self) -> Result<(), Error> {
         if self.is_forked_copy() {
             return Err(Error::Closed);
@@ -303,7 +303,7 @@ impl Core {
         made_lost
     }
 
-    /// What the user asked for is no trouble.
+    /// A loss that the user asked for is no warning.
     fn log_loss(&self, reason: LostReason) {
         let level = if reason == LostReason::Revoked { log::Level::Debug } else { log::Level::Warn };
         log::log!(level, "{}", self.lost(reason));
@@ -325,7 +325,7 @@ impl Core {
         }
     }
 
-    /// Calls the handlers, once, if the lease is lost. Never with `io` held: what they do takes as long as it takes.
+    /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes.
     pub(in crate::lease) fn tell_loss(&self) {
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state {
@@ -462,7 +462,7 @@ impl Core {
         self.verdict("extend", &ballot)
     }
 
-    /// What a round says to the one who asked for it.
+    /// What a round means for the call that asked for it.
     fn verdict(&self, op: &'static str, ballot: &Ballot) -> Result<(), Error> {
         let (won, ours) = (ballot.tally().won(), self.still_ours());
         if ours.is_err()

@@ -15,8 +15,8 @@ use crate::primitive::Chain;
 use crate::wait::{Spot, Turn};
 
 impl Core {
-    /// Takes the lease over for the next thread in line, if there is one that wants it on the same terms: same token, same deadline, no
-    /// round trip. Its fence is new: a holder's fence must exceed those of earlier holders. Not for ever while other processes wait.
+    /// The lease for the next thread in line, if that wants it on the same terms: same token, same deadline, no round trip. Its fence is new, since a
+    /// holder's fence must exceed those of earlier holders. Ends from time to time while other processes wait.
     pub(crate) fn pass_on(&self) -> Option<(Core, Arc<Spot<Lease>>)> {
         if !self.terms.is_plain() || !self.has_successor() || self.pause().is_some() {
             return None;

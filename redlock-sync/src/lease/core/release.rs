@@ -141,7 +141,7 @@ impl Core {
         !self.is_forked_copy() && self.lose(LostReason::Revoked)
     }
 
-    /// What is to be said of a revoked lock whose release no majority confirmed.
+    /// The error for a release that no majority confirmed.
     pub(in crate::lease) fn unconfirmed(&self, ballot: Option<&Ballot>) -> Error {
         let clear = |ballot: &Ballot| ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
         Error::Unconfirmed {

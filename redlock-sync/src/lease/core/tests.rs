@@ -283,8 +283,8 @@ fn a_node_that_forgot_is_filled_again() {
     core.tick();
     assert_eq!(rig.servers[2].get(KEY).as_deref(), Some(core.id.as_str()));
     assert!(is_about(rig.time_to_live(2), LEASE));
-    assert_eq!(rig.proxies[0].count("acquire"), 1, "who has it is not asked");
-    assert_eq!(rig.servers[2].keys(), [KEY], "nobody asked for a fence");
+    assert_eq!(rig.proxies[0].count("acquire"), 1, "a node that has it is not asked");
+    assert_eq!(rig.servers[2].keys(), [KEY], "no fence was asked for");
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn a_streak_goes_on_without_a_look_until_it_is_long() {
     core.streak = renewed(&rig);
     assert_eq!(streak(&rig, &core), (Some(1), 0));
     core.streak.count = MOST_IN_STREAK;
-    assert_eq!(streak(&rig, &core), (Some(0), 1), "so many: it looks, and nobody else waits");
+    assert_eq!(streak(&rig, &core), (Some(0), 1), "so many: it looks, and no other process waits");
     core.streak = Streak { since: Tick::ZERO, ..renewed(&rig) };
     rig.clock.sleep_through(LEASE / 2);
     assert_eq!(streak(&rig, &core), (Some(0), 1), "for so long");
@@ -456,7 +456,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         let mut core = rig.lease(terms());
         core.keep_turn(lines.try_enter(&name).unwrap());
         scope.spawn(|| assert!(matches!(lines.enter(&name, Tick::NEVER, &terms()), crate::wait::Entered::Closed)));
-        redlock_tests::eventually("somebody waits", SOON, || {
+        redlock_tests::eventually("a thread waits", SOON, || {
             core.turn.lock().as_ref().unwrap().has_successor(&terms())
         });
         rig.proxies[0].refuse();
@@ -469,7 +469,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         });
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
-        // Else it would look who waits, and lengthen the lease by that.
+        // Else it would ask how many wait, and lengthen the lease by that.
         core.streak.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
         lines.close();

@@ -26,7 +26,7 @@ fn a_release_goes_behind_the_late_acquire() {
     assert_eq!((behind.trouble, behind.executed), (Trouble::LeftOut, Executed::Maybe));
     assert!(behind.message.contains("written behind"), "{}", behind.message);
     assert!(now().since(start) < TIMEOUT);
-    eventually("it is still there, and nobody is looking at it", SOON, || node.late.len() == 1);
+    eventually("it is still there, and no thread is looking at it", SOON, || node.late.len() == 1);
     server.cont();
     eventually("the late socket is done", SOON, || node.late.len() == 0);
     assert_eq!(server.get("k"), None);
@@ -48,7 +48,7 @@ fn a_late_acquire_waits_for_its_release_and_others_pass_it() {
     assert!(is_yes(&ask(node, &acquire("k2", "t2"))));
     // The release goes behind and the normal way; there it finds nothing yet.
     assert_eq!(ask(node, &release("k", "t")).result, Ok(Value::Int(-1)));
-    eventually("it is still there, and nobody is looking at it", SOON, || node.late.len() == 1);
+    eventually("it is still there, and no thread is looking at it", SOON, || node.late.len() == 1);
     held.release();
     eventually("the late socket is done", SOON, || node.late.len() == 0);
     assert_eq!(server.get("k"), None);
@@ -106,7 +106,7 @@ fn a_late_release_gets_through_and_is_cleared_away() {
     let nodes = nodes(&[server.url()]);
     let node = first(&nodes);
     eventually("the node is warm", SOON, || is_yes(&ask(node, &acquire("k", "t"))));
-    // The script must be known, or the late release meets NOSCRIPT with nobody there to answer it.
+    // The script must be known, or the late release meets NOSCRIPT and no thread is there to answer it.
     eventually("the script is known", SOON, || ask(node, &release("k", "other")).result.is_ok());
     server.stop();
     assert_eq!(failure(ask(node, &release("k", "t"))).trouble, Trouble::TimedOut);

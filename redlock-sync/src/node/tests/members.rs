@@ -53,7 +53,7 @@ fn passwords_are_given_and_their_refusal_is_told() {
         failure.message
     };
     assert!(with(":guess@").starts_with("WRONGPASS"));
-    assert!(with("nobody:guess@").starts_with("WRONGPASS"));
+    assert!(with("stranger:guess@").starts_with("WRONGPASS"));
     assert!(with("").starts_with("NOAUTH"));
     let open = Server::start();
     let nodes = patient(&[format!("redis://:guess@127.0.0.1:{}", open.port())]);

@@ -4,7 +4,7 @@
 //! 2. `lines.rs`: connections: none, not enough, stale; and rounds that share them.
 //! 3. `late.rs`: replies that do not come in time.
 //! 4. `outage.rs`: servers that are gone, and come back.
-//! 5. `members.rs`: who the servers are.
+//! 5. `members.rs`: which servers the nodes really are.
 
 mod calls;
 mod late;

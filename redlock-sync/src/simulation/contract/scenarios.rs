@@ -46,7 +46,7 @@ fn scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "who leaves passes on what was granted to it",
+            "a wait that leaves passes on what was granted to it",
             vec![
                 (take("a"), "1"),
                 (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
@@ -68,7 +68,7 @@ fn scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "a lock that is free is for the first who is alive",
+            "a lock that is free is for the first wait whose client listens",
             vec![
                 (take("a"), "1"),
                 (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
@@ -101,7 +101,7 @@ fn more_scenarios() -> Vec<Scenario> {
             ],
         ),
         (
-            "in a pause nobody who waits gets it, and then the first",
+            "in a pause no wait gets it, and then the first",
             vec![
                 (take("a"), "1"),
                 (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),

@@ -1,4 +1,4 @@
-//! One thread, one node, nobody else.
+//! One thread, one node, no other clients.
 
 use redis::cmd;
 use redlock_tests::bench::counts::requests;

@@ -75,7 +75,7 @@ fn all_at_once<F: FnMut() -> Outcome<()> + Send>(work: Vec<F>, span: Duration) -
 const QUEUE: usize = 20;
 const HOLD: Duration = Duration::from_millis(200);
 
-/// Everybody wants the lock at once and holds it for 200 ms: four seconds, and hardly anything to say to the server.
+/// All threads want the lock at once, and each holds it for 200 ms: four seconds, and hardly anything to say to the server.
 pub(super) fn queue(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let ours = mutex(&[server.url()], "ours")?;

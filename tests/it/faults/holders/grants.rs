@@ -1,4 +1,4 @@
-//! A release gives the lock to one who waits, by a push that he never reads.
+//! A release gives the lock to a waiter, by a push that the waiter never reads.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::kinds::{Kind, each_kind};
 
 /// A grant lasts as long.
 const LEASE: Duration = Duration::from_secs(2);
-/// What the documentation says: the grant that nobody took, and the longest wait for a push.
+/// The grant that no waiter took, and some looks of the waiting clients, which come about once a second.
 const BOUND: Duration = Duration::from_secs(2 + 5);
 const QUEUE: &str = "{order:42}:queue";
 /// A client that listens, and does no more.
@@ -56,7 +56,7 @@ fn is_found_all_the_same<K: Kind>(rig: &Rig, lose: impl FnOnce(K::Guard) -> Inst
             let guard = K::new(&locks, KEY).try_lock_for(SOON).expect("the waiter finds the lock");
             let at = Instant::now();
             guard.check().unwrap();
-            assert!(rig.is_held_by(KEY, guard.id().as_str()), "he believes to have it");
+            assert!(rig.is_held_by(KEY, guard.id().as_str()), "it believes to have the lock");
             K::unlock(guard).unwrap();
             at
         });
@@ -81,12 +81,12 @@ fn fault_35_the_connection_breaks_with_the_grant<K: Kind>() {
     });
 }
 
-/// The server ends the connection on which one listens, and the release finds nobody there.
+/// The server ends the connection on which one listens, and the release finds none there.
 fn fault_35_the_waiting_connection_is_killed<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
         is_found_all_the_same::<K>(rig, |guard| {
             blocked(rig, 1);
-            assert!(kill_listeners(rig) > 0, "nobody listens");
+            assert!(kill_listeners(rig) > 0, "no client listens");
             let killed = Instant::now();
             K::unlock(guard).unwrap();
             killed
@@ -94,7 +94,7 @@ fn fault_35_the_waiting_connection_is_killed<K: Kind>() {
     });
 }
 
-/// The lock was granted to one who does not come for it, and somebody deletes the key.
+/// The lock was granted to a waiter that does not take it, and the key is deleted by hand.
 fn fault_35_the_grant_is_deleted_by_hand<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         is_found_all_the_same::<K>(rig, |guard| {
@@ -109,7 +109,7 @@ fn fault_35_the_grant_is_deleted_by_hand<K: Kind>() {
     });
 }
 
-/// The grant reached one who does not come for it, and others wait behind.
+/// The grant reached a waiter that does not take it, and others wait behind.
 fn fault_35_the_receiver_dies_with_the_grant<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let guard = K::new(&brisk(rig.builder()), KEY).lock().unwrap();

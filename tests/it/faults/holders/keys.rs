@@ -9,7 +9,7 @@ use redlock_tests::{Server, eventually};
 use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
-/// So long that whoever waits for it is noticed.
+/// So long that a wait for it is noticed.
 const PATIENT: Duration = Duration::from_secs(3);
 
 fn put_list(server: &Server) {

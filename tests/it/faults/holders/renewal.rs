@@ -53,7 +53,7 @@ fn fault_25_a_handler_that_panics_harms_nobody<K: Kind>() {
         guard.on_lost(|_| panic!("this panic is part of the test"));
         guard.on_lost(move |error| tell.send((error, thread::current().id())).unwrap());
         rig.servers[0].del(KEY);
-        // Nobody but the renewal thread looks.
+        // Only the renewal thread looks.
         let (error, on) = told.recv_timeout(SOON).unwrap();
         assert_eq!(error.lost_reason(), Some(LostReason::Deleted));
         assert_ne!(on, thread::current().id());
@@ -148,7 +148,7 @@ fn fault_26_nothing_is_sent_after_unlock_returned<K: Kind>() {
 fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
     let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
     let token = guard.id().as_str().to_owned();
-    // The servers know the script then: else one that answers while the first is waited for is sent it as the round ends, and nobody waits.
+    // The servers know the script then: else one that answers while the first is waited for is sent it as the round ends, and no thread waits for it.
     guard.extend(ms(1500)).unwrap();
     let fault = rig.proxies[0].on("extend", act.clone());
     fault.wait_hit(SOON);

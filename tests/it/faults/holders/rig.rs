@@ -68,14 +68,14 @@ impl Rig {
         self.proxies.iter().map(|proxy| scripts.iter().map(|name| proxy.count(name)).sum::<usize>()).sum()
     }
 
-    /// After which time a majority of the servers is free if nobody renews.
+    /// After which time a majority of the servers is free without renewals.
     pub(super) fn free_in(&self, key: &str) -> Duration {
         let mut left: Vec<_> = self.servers.iter().map(|server| server.pttl(key).unwrap_or_default()).collect();
         left.sort_unstable();
         left[self.majority().len() - 1]
     }
 
-    /// What was sent for a token after its `unlock` returned. A release that nobody waited for may be read by the proxy a little later.
+    /// What was sent for a token after its `unlock` returned. A release that no thread waited for may be read by the proxy a little later.
     pub(super) fn sent_after(&self, token: &str, returned: Instant) -> Vec<Seen> {
         let mut sent = self.sent_for(token);
         let grace = |name: &str| if name == "release" { ms(200) } else { Duration::ZERO };

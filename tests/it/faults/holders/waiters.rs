@@ -1,4 +1,4 @@
-//! Many who want the lock at the same time, and deadlines that pass.
+//! Many threads that want the lock at the same time, and deadlines that pass.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -84,7 +84,7 @@ fn fault_34_nobody_sleeps_on_a_connection<K: Kind>() {
                 });
             }
             rig.proxies[0].wait_count("acquire", keys.len(), SOON);
-            // All wait; the one connection is free for who needs it.
+            // All wait; the one connection is free for other calls.
             for _ in 0..5 {
                 let (guard, took) = timed(|| K::new(&locks, "free").try_lock());
                 K::unlock(guard.unwrap()).unwrap();

@@ -84,7 +84,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     let fence = guard.fencing_token().unwrap();
     jump_forward(&rig.servers[0]);
     let jumped = Instant::now();
-    // Nobody knows before the next renewal; a fence tells the two holders apart.
+    // Unknown before the next renewal; a fence tells the two holders apart.
     let other = K::new(&rig.open_direct(), KEY).lease(LONG).lock().unwrap();
     assert!(other.fencing_token().unwrap() > fence);
     assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, jumped), LostReason::Taken);
@@ -92,7 +92,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     other.check().unwrap();
     assert_eq!(rig.holding(KEY, other.id().as_str()), 1);
     K::unlock(other).unwrap();
-    // The same with nobody who took it.
+    // The same without another holder.
     let guard = hold::<K>(&rig, PATIENT);
     jump_forward(&rig.servers[0]);
     lost_by_renewal::<K>(&guard, PATIENT, Instant::now());
@@ -100,7 +100,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     assert!(rig.is_free(KEY), "nothing is created again");
 }
 
-/// The keys have longer to live by the servers' clocks than anybody asked for.
+/// The keys have longer to live by the servers' clocks than was asked for.
 fn fault_15_clocks_jump_backward<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
@@ -124,7 +124,7 @@ fn fault_15_clocks_jump_backward<K: Kind>() {
     });
 }
 
-/// A renewal gives it an end again, so that a holder who dies then blocks nobody for ever.
+/// A renewal gives it an end again, so that a holder that dies then does not block the lock for ever.
 fn fault_15_a_key_that_never_ends_gets_an_end_again<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
@@ -139,7 +139,7 @@ fn fault_15_a_key_that_never_ends_gets_an_end_again<K: Kind>() {
             assert!(left <= PATIENT && left > Duration::from_millis(1), "{left:?}");
         }
         K::unlock(guard).unwrap();
-        // Without renewal it is as endless as the one who did that wanted it; the release takes it away all the same.
+        // Without renewal it is as endless as it was made by hand; the release takes it away all the same.
         let guard = K::new(&rig.open(), KEY).lease(LONG).renew(false).lock().unwrap();
         persist();
         assert!(rig.servers.iter().all(never_ends));

@@ -24,9 +24,9 @@ const OPTIONAL: [&str; 5] = ["+publish", "+subscribe", "+info", "+select", "&red
 
 /// The words of the line in the documentation, behind `ACL SETUSER`.
 fn documented() -> Vec<String> {
-    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../redlock-sync/src/lib.rs");
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
     let docs = std::fs::read_to_string(docs).unwrap();
-    let lines: Vec<&str> = docs.lines().filter_map(|line| line.strip_prefix("//! ACL SETUSER ")).collect();
+    let lines: Vec<&str> = docs.lines().filter_map(|line| line.strip_prefix("ACL SETUSER ")).collect();
     let [line] = lines[..] else { panic!("one line for ACL SETUSER, but: {lines:?}") };
     line.split(' ').map(str::to_owned).collect()
 }

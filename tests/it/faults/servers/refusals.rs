@@ -216,7 +216,7 @@ fn fault_20_moved_and_ask<K: Kind>() {
 fn fault_21_no_password_and_a_wrong_one<K: Kind>() {
     let server = Server::builder().password("secret").start();
     let address = server.addr().to_string();
-    for (auth, said) in [("", "NOAUTH"), (":wrong@", "WRONGPASS"), ("nobody:secret@", "WRONGPASS")] {
+    for (auth, said) in [("", "NOAUTH"), (":wrong@", "WRONGPASS"), ("stranger:secret@", "WRONGPASS")] {
         let locks = Redlock::open(format!("redis://{auth}{address}/")).unwrap();
         let error = refused_at_once::<K>(&locks);
         assert_misuse(&error, &address, said);
@@ -340,7 +340,7 @@ fn fault_22_snapshots_fail<K: Kind>() {
     refuses_writes::<K>(&rig, "MISCONF", refuse, || server.config("save", ""));
 }
 
-/// A ghost stands for as long as `extend` asked for, which can be longer than the lease; the one who left it is not shut out by it.
+/// A ghost stands for as long as `extend` asked for, which can be longer than the lease; the client that left it is not shut out by it.
 fn fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);

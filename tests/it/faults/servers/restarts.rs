@@ -1,4 +1,4 @@
-//! Servers that come back empty, or as somebody else.
+//! Servers that come back empty, or are replaced by others.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

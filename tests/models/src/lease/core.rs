@@ -112,7 +112,7 @@ impl Core {
         assert!(was_live, "it ends once");
     }
 
-    /// Ends it in favour of another one, if no round is under way and `take` finds somebody; as `Core::pass_on` of the library.
+    /// Ends it in favour of another one, if no round is under way and `take` finds a thread; as `Core::pass_on` of the library.
     pub(crate) fn pass_on<S>(&self, take: impl FnOnce() -> Option<S>) -> Option<(Arc<Core>, S)> {
         let mut is_live = self.io.try_lock()?;
         let successor = take()?;

@@ -1,7 +1,7 @@
 //! `agent contend FILE ROUNDS THREADS LOCKED RETRY_US URL…`: counts in a shared file, by read, pause and write.
 //!
 //! The file is one record of five numbers: the count, the process that counted last, how often the process changed, the process that
-//! is inside, and whether somebody found another one inside. Without the lock (`LOCKED` is `no`) updates get lost.
+//! is inside, and whether one found another one inside. Without the lock (`LOCKED` is `no`) updates get lost.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -41,7 +41,7 @@ fn count(file: &File) {
     let [counter, last, changes, inside] = read(file);
     let me = u64::from(std::process::id());
     if inside != 0 {
-        // Somebody else has read and not written yet; the test finds the mark in the damage that it does.
+        // Another thread has read and not written yet; the test finds the mark in the damage that it does.
         write(file, 4, 1);
     }
     write(file, 3, me);

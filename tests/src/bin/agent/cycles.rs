@@ -68,7 +68,7 @@ fn cycle(direct: &Redlock, proxied: &Redlock, thread: u64, i: u64, ends: &Ends) 
     note(ends, taken.and_then(|guard| hold(guard, thread / 2, i)));
 }
 
-/// Nobody else is inside meanwhile, whatever becomes of the connections.
+/// No other thread is inside meanwhile, whatever becomes of the connections.
 fn hold(guard: MutexGuard, key: u64, i: u64) -> Result<(), Error> {
     static INSIDE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
     let inside = &INSIDE[usize::from(key == 1)];

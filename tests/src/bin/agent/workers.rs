@@ -1,6 +1,6 @@
 //! Workers that are forked from one process which has drawn random numbers before, as an application does: `workers ORDER URL`.
 //!
-//! `ORDER` is `fork-open` if each child opens a client of its own, and `open-fork` if the parent has opened one before, which nobody uses. Each
+//! `ORDER` is `fork-open` if each child opens a client of its own, and `open-fork` if the parent has opened one before, which is not used. Each
 //! child tells a token of an acquire, the id under which it waits, and a token that it is granted.
 
 use std::thread;
@@ -39,7 +39,7 @@ fn work(url: &str, key: &str) {
                 redis::cmd("ZRANGE").arg(format!("{{{key}}}:queue")).arg(0).arg(-1).query(&mut server).unwrap();
             all.into_iter().next()
         };
-        println!("waits {}", poll(SOON, &mut waiting).expect("nobody waits"));
+        println!("waits {}", poll(SOON, &mut waiting).expect("no child waits"));
         held.unlock().unwrap();
         println!("granted {}", granted.join().unwrap().as_str());
     });

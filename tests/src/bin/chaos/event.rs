@@ -34,7 +34,7 @@ impl FromStr for Session {
     }
 }
 
-/// The token of those who have no guard to ask.
+/// The token of a holder without a guard to ask.
 pub(crate) const UNKNOWN: &str = "-";
 
 /// A word for each value of an enumeration.

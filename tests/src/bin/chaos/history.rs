@@ -48,7 +48,7 @@ pub(crate) struct Hold {
     pub(crate) unlock: Option<u64>,
     /// When the unlock returned, and what.
     pub(crate) unlocked: Option<(u64, Outcome)>,
-    /// When the guard was gone, of which nobody was told how it went.
+    /// When the guard was gone, without a word of how it went.
     pub(crate) dropped: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
 //! The chaos run: client processes want a few locks, while a seeded nemesis injures servers, network and clients. Then checkers judge what
-//! everybody wrote down. How to run and read it: `tests/CHAOS.md`.
+//! they wrote down. How to run and read it: `tests/CHAOS.md`.
 //!
 //! 1. `args.rs`, `timing.rs`, `names.rs`: what is asked for, and on which locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.

@@ -28,7 +28,7 @@ const NAMES: [&str; MOST] = [
 /// The number of the first slow lock: one with leases that are longer than a calm. Nothing is kept from the clients for as long as these
 /// last, so they are judged by what does not depend on that.
 pub(crate) const SLOW: usize = MOST;
-/// How many there are: a holder that is killed keeps one of them from everybody for long.
+/// How many there are: a holder that is killed keeps one of them from all others for long.
 pub(crate) const SLOWS: usize = 32;
 /// The first of them are those that many want.
 pub(crate) const BUSY_SLOWS: usize = 4;

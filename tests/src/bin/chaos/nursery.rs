@@ -37,7 +37,7 @@ words! {
 /// Between the words of a line: a path may have spaces.
 const SEPARATOR: char = '\t';
 
-/// Whom the parent has forked, and the line to each.
+/// The children that the parent has forked, and the line to each.
 type Children = HashMap<Pid, Option<UnixStream>>;
 
 /// The parent.

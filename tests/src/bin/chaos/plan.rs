@@ -286,7 +286,7 @@ impl Maker<'_> {
         here.map(|away| away.2 + APART).max()
     }
 
-    /// When this fault can begin: those who have the nodes that it keeps away are to be done with them.
+    /// When this fault can begin: faults that have the nodes that it keeps away are to be done with them.
     fn undisturbed(&self, fault: &Fault) -> u64 {
         let away = fault.away(self.terms.nodes);
         let planned = self.taken.iter().chain(&self.away).filter(|span| away.contains(&span.0));
@@ -309,7 +309,7 @@ impl Maker<'_> {
             // Shorter than most leases.
             Kind::Partition => self.random.u64(500..1300),
             Kind::Role => LONG + 1500 + self.random.u64(..500),
-            // Amnesia: until nobody holds anything on the nodes that are out of reach.
+            // Amnesia: until no lock is held on the nodes that are out of reach.
             Kind::Flush | Kind::Amnesia => LONG + self.random.u64(..500),
             Kind::Empty if self.terms.nodes == 1 && !self.terms.beyond => LONG + self.random.u64(..500),
             // Within what a client waits for: the late reply still counts.

@@ -1,5 +1,5 @@
 //! The store that looks at fences: it takes no write of a holder after one of a later holder, whatever was paused, and refuses none of a
-//! holder whose looks before and after it say that the lock is his.
+//! holder whose looks before and after it say that it has the lock.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ fn came_before(hold: &Hold, other: &Hold) -> bool {
         && other.last_look().is_some()
 }
 
-/// The lock was his before the write and after it.
+/// It had the lock before the write and after it.
 fn is_rightful(hold: &Hold, write: &Stored) -> bool {
     hold.looks.iter().any(|look| look.at <= write.at && look.until.is_some())
         && hold.last_look().is_some_and(|last| last >= write.at)

@@ -1,4 +1,4 @@
-//! What is to be unique is unique: tokens, the tokens under which a lock is granted, the ids of those who wait. Also where processes are
+//! What is to be unique is unique: tokens, the tokens under which a lock is granted, the ids of waits. Also where processes are
 //! forked from one that had drawn random numbers.
 
 use std::collections::HashMap;

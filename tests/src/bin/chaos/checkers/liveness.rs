@@ -1,4 +1,4 @@
-//! Once a majority of the nodes is up, somebody gets each lock that is wanted: within the longest lease and the longest uninterrupted wait.
+//! Once a majority of the nodes is up, each lock that is wanted gets a holder: within the longest lease and 5 s.
 
 use super::weather::calm;
 use super::{Verdict, Violation};
@@ -29,7 +29,7 @@ pub(super) fn check(history: &History) -> Verdict {
                     }
                     if is_wanted {
                         let what = format!(
-                            "{}: nobody got it for {} ms, from {}",
+                            "{}: no client got it for {} ms, from {}",
                             names::of(key),
                             gap / MS,
                             history.seconds(free).trim()

@@ -54,7 +54,7 @@ pub(crate) const ALL: [(&str, &str, Checker); 14] = [
     ("tokens", "fencing tokens do not rise from holder to holder", tokens::check),
     ("signals", "a loss is not signalled, too late, or where there is none", signals::check),
     ("silence", "a lease is extended after its unlock returned", silence::check),
-    ("liveness", "nobody gets a lock though a majority is up", liveness::check),
+    ("liveness", "a lock has no holder though a majority is up", liveness::check),
     ("recovery", "a second after a storm a client takes locks at less than half of its pace", recovery::check),
     ("settings", "a hold does not keep to its own settings", settings::check),
     ("ids", "what is to be unique is not", ids::check),

@@ -67,7 +67,7 @@ fn ghosts(history: &History, verdict: &mut Verdict) -> usize {
         judged += 1;
         let until = sighting.until.min(span.1);
         let (since, whose) = match holds.get(sighting.token.as_str()) {
-            // One who cannot tell his token may have it.
+            // A holder that cannot tell its token may have it.
             None if unnamed(history, sighting) => continue,
             None => (sighting.from, "of an attempt that failed"),
             Some(of_token) => match of_token.iter().map(|hold| released(hold)).collect::<Option<Vec<u64>>>() {

@@ -12,7 +12,7 @@ use crate::timing::{SLACK, TIMEOUT};
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut looks, mut bounded, mut least) = (0, 0, 0);
-    // Who has no guard to ask claims nothing.
+    // A holder without a guard to ask claims nothing.
     for hold in history.holds.iter().filter(|hold| hold.token.is_some()) {
         looks += hold.looks.len();
         bounded += usize::from(hold.wants.renewals < u64::MAX || hold.wants.max_hold < u64::MAX);

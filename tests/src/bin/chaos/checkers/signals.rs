@@ -88,7 +88,7 @@ fn wrong(history: &History, hold: &Hold, due: Option<u64>) -> Option<String> {
     }
     let due = due?;
     let (client, life) = (hold.session.client, hold.session.life);
-    // Who stood still just before has much to catch up with.
+    // A client that stood still just before has much to catch up with.
     let before = due.saturating_sub(SLACK);
     let by = history.awake_for(client, before, due - before + SLACK);
     if history.killed(client, life).is_some_and(|end| end <= by) || by > history.end {

@@ -1,4 +1,4 @@
-//! When the nodes were well and nobody stood still.
+//! When the nodes were well and no client stood still.
 
 use crate::clock::MS;
 use crate::history::{History, Struck};

@@ -158,7 +158,7 @@ impl Job<'_> {
         }
     }
 
-    /// As `count` for those who have no guard to look at; what they wrote is written down when they know that it counts.
+    /// As `count` for holders without a guard to look at; what they wrote is written down when they know that it counts.
     pub(super) fn count_bare(&mut self, work: Duration) -> What {
         let parent = self.counter.read(self.key);
         thread::sleep(work);

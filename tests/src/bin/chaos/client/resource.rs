@@ -1,4 +1,4 @@
-//! What the locks protect: a counter in a file that nobody else protects, and a store that looks at fences.
+//! What the locks protect: a counter in a file that nothing else protects, and a store that looks at fences.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};

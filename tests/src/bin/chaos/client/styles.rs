@@ -16,10 +16,10 @@ const MS: Duration = Duration::from_millis(1);
 /// That of the annotated function.
 const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 
-/// That of those who want a lock alike.
+/// That of threads that want a lock on the same terms.
 const COMMON: Duration = Duration::from_millis(LEASES[1]);
 
-/// For those who hold until the end of their lease.
+/// For holders that hold until the end of their lease.
 const SHORTEST: Duration = Duration::from_millis(LEASES[0]);
 
 /// A job, and what it is drawn from.

@@ -15,7 +15,7 @@ use crate::timing::NODE_TIMEOUT;
 const DELETE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('PTTL', KEYS[1]) <= tonumber(ARGV[2]) then \
                       return redis.call('DEL', KEYS[1]) end return 0";
 
-/// Who has the key, and for how long.
+/// Which client has the key, and for how long.
 const LOOK: &str = "return {redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])}";
 
 /// How often the key was deleted.

@@ -1,0 +1,207 @@
+//! The pages: their length, that their Rust code is run, and that each link leads to something.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::source::{package, read, tracked};
+
+/// What is longer is not read.
+const LONGEST: [(&str, usize); 2] = [("README.md", 170), ("ARCHITECTURE.md", 220)];
+/// How pages that are shown elsewhere name a file of the repository.
+const REPOSITORY: &str = "https://github.com/redlock-sync/redlock-sync/";
+/// The documentation of the library's public items.
+const ITEMS: &str = "https://docs.rs/redlock-sync/latest/redlock_sync/";
+
+/// All pages, and what the crate's own documentation says, by path.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let markdown = tracked().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "md"));
+    let mut pages: BTreeMap<PathBuf, String> = markdown.map(|path| (path.clone(), read(&path).unwrap())).collect();
+    for name in ["redlock-sync", "redlock-macros"] {
+        for source in package(name) {
+            let doc = |line: &str| {
+                let line = line.trim_start();
+                let text = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"));
+                text.map_or("", str::trim_start).to_owned()
+            };
+            let docs: Vec<String> = source.text.lines().map(doc).collect();
+            pages.insert(Path::new(name).join("src").join(&source.name), docs.join("\n"));
+        }
+    }
+    pages
+}
+
+/// The lines outside of code blocks, without what stands in backticks.
+fn prose(page: &str) -> String {
+    let mut is_code = false;
+    let mut lines = Vec::new();
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            lines.push(line.split('`').step_by(2).collect::<Vec<_>>().join("`"));
+        }
+    }
+    lines.join("\n")
+}
+
+/// Where the links of a page lead: those in the text, and those below it.
+fn targets(page: &str) -> Vec<String> {
+    let prose = prose(page);
+    let inline = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '\n']).next());
+    inline.chain(definitions(&prose).map(|(_, target)| target)).map(str::to_owned).collect()
+}
+
+/// The lines `[name]: target`.
+fn definitions(prose: &str) -> impl Iterator<Item = (&str, &str)> {
+    prose.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "))
+}
+
+/// What an anchor to each heading is called: its letters, digits, hyphens and underscores in lower case, with hyphens for spaces.
+fn anchors(page: &str) -> Vec<String> {
+    let mut is_code = false;
+    let mut found = Vec::new();
+    for line in page.lines() {
+        is_code ^= line.trim_start().starts_with("```");
+        if let Some(title) = line.strip_prefix('#').filter(|_| !is_code) {
+            let title = title.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            found.push(title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect());
+        }
+    }
+    found
+}
+
+/// Why the link of a page leads nowhere, if it does not lead to something.
+fn is_broken(pages: &BTreeMap<PathBuf, String>, page: &Path, target: &str) -> Option<String> {
+    let has = |path: &Path, anchor: &str| {
+        let text = pages.get(path)?;
+        Some(anchor.is_empty() || anchors(text).iter().any(|known| known == anchor))
+    };
+    let in_repository = |path: &Path, anchor: &str| match has(path, anchor) {
+        Some(true) => None,
+        Some(false) => Some(format!("{} has no heading `{anchor}`", path.display())),
+        None if anchor.is_empty() && tracked().iter().any(|file| file.starts_with(path)) => None,
+        None => Some(format!("no file {}", path.display())),
+    };
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    if let Some(item) = path.strip_prefix(ITEMS) {
+        return (!is_documented(pages, item, anchor)).then(|| format!("no such item: {item}#{anchor}"));
+    }
+    if let Some(file) = path.strip_prefix(REPOSITORY) {
+        let Some(file) = file.strip_prefix("blob/main/") else { return None };
+        return in_repository(Path::new(file), anchor);
+    }
+    // Paths of Rust items are rustdoc's to check, but for headings of the crate's page.
+    if path == "crate" {
+        return in_repository(Path::new("redlock-sync/src/lib.rs"), anchor);
+    }
+    let is_of_rust =
+        path.contains("::") || page.starts_with("redlock-sync/src") || page.starts_with("redlock-macros/src");
+    if path.starts_with("https://") || is_of_rust && !path.is_empty() {
+        return None;
+    }
+    in_repository(&beside(page, path), anchor)
+}
+
+/// The path that `path` means on a page.
+fn beside(page: &Path, path: &str) -> PathBuf {
+    if path.is_empty() {
+        return page.to_owned();
+    }
+    let mut found = page.parent().unwrap().to_owned();
+    for part in path.split('/') {
+        match part {
+            ".." => assert!(found.pop(), "{path} leaves the repository"),
+            _ => found.push(part),
+        }
+    }
+    found
+}
+
+/// Whether `struct.Mutex.html#method.lease` and the like are in the documentation of the library.
+fn is_documented(pages: &BTreeMap<PathBuf, String>, item: &str, anchor: &str) -> bool {
+    let has_heading = |path: &str| anchor.is_empty() || anchors(&pages[Path::new(path)]).iter().any(|a| a == anchor);
+    let parts: Vec<&str> = item.split(['.', '/']).collect();
+    match parts[..] {
+        ["index", "html"] => has_heading("redlock-sync/src/lib.rs"),
+        ["guarantees", "index", "html"] => has_heading("redlock-sync/src/guarantees.md"),
+        ["attr", name, "html"] => has_heading(&format!("redlock-macros/src/docs/{name}.md")),
+        [kind, name, "html"] => {
+            let library = package("redlock-sync");
+            let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+            let is_in = |code: &str, words: &str| code.split(words).skip(1).any(ends);
+            let has = |words: String| library.iter().any(|source| is_in(&source.code, &words));
+            let method = anchor.strip_prefix("method.");
+            has(format!("pub {kind} {name}")) && method.is_none_or(|method| has(format!("pub fn {method}")))
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn pages_are_short() {
+    for (page, longest) in LONGEST {
+        let lines = read(Path::new(page)).unwrap().lines().count();
+        assert!(lines <= longest, "{page} has {lines} lines, more than {longest}");
+    }
+}
+
+#[test]
+fn each_link_leads_to_something() {
+    let pages = pages();
+    let mut count = 0;
+    let mut broken = Vec::new();
+    for (page, text) in &pages {
+        for target in targets(text) {
+            count += 1;
+            let why = is_broken(&pages, page, &target);
+            broken.extend(why.map(|why| format!("{}: {target}: {why}", page.display())));
+        }
+    }
+    assert!(count > 200, "only {count} links were found: the search is broken");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn each_name_of_a_link_is_defined_and_used() {
+    for (page, text) in pages().into_iter().filter(|(page, _)| page.extension().is_some_and(|ext| ext == "md")) {
+        let prose = prose(&text);
+        let defined: Vec<&str> = definitions(&prose).map(|(name, _)| name).collect();
+        let used = |name: &str| prose.matches(&format!("[{name}]")).count() > 1;
+        let unused: Vec<&&str> = defined.iter().filter(|name| !used(name)).collect();
+        assert!(unused.is_empty(), "{}: no text has a link by {unused:?}", page.display());
+        let names = prose.split("][").skip(1).filter_map(|rest| rest.split(']').next());
+        let unknown: Vec<&str> = names.filter(|name| !defined.contains(name)).collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?} are not defined", page.display());
+    }
+}
+
+/// Those in the packages' own documentation are doctests of these packages.
+#[test]
+fn all_rust_code_of_the_pages_is_run() {
+    let build = read(Path::new("tests/build.rs")).unwrap();
+    let samples = read(Path::new("tests/src/samples.rs")).unwrap();
+    let is_shown = |page: &PathBuf| !page.components().any(|part| part.as_os_str() == "src");
+    for (page, text) in pages().into_iter().filter(|(page, _)| is_shown(page)) {
+        let name = page.display().to_string();
+        let fences: Vec<&str> =
+            text.lines().filter_map(|line| line.trim_start().strip_prefix("```")).step_by(2).collect();
+        assert!(fences.iter().all(|kind| ["rust", "text", "toml"].contains(kind)), "{name}: {fences:?}");
+        let is_named =
+            build.contains(&format!("\"{name}\"")) && samples.contains(&format!("\"{}\"", name.replace('/', "-")));
+        assert_eq!(fences.contains(&"rust"), is_named, "{name} in tests/build.rs and tests/src/samples.rs");
+    }
+}
+
+#[test]
+fn links_and_headings_are_found() {
+    let page = "# A `b`: c\n[d](e#f), [`g`](h.md) `[i](j)`\n```\n[k](l)\n# m\n```\n[n][o]\n\n[o]: https://p\n";
+    assert_eq!(targets(page), ["e#f", "h.md", "https://p"]);
+    assert_eq!(anchors(page), ["a-b-c"]);
+    assert_eq!(beside(Path::new("docs/a.md"), "../tests/b.md"), Path::new("tests/b.md"));
+    let pages = BTreeMap::from([(PathBuf::from("docs/a.md"), page.to_owned())]);
+    let broken = |target: &str| is_broken(&pages, Path::new("docs/a.md"), target).is_some();
+    assert!(!broken("#a-b-c") && !broken("a.md#a-b-c") && !broken("https://crates.io/crates/redis"));
+    assert!(broken("#m") && broken("b.md") && broken(&format!("{REPOSITORY}blob/main/docs/no.md")));
+    assert!(!broken(&format!("{ITEMS}struct.Builder.html#method.lease")));
+    assert!(broken(&format!("{ITEMS}struct.Builder.html#method.leash")) && broken(&format!("{ITEMS}struct.No.html")));
+}

@@ -1,0 +1,29 @@
+//! The Rust code of README.md and `docs/`, compiled and run as doctests. `build.rs` makes the copies that are taken in here.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+
+use crate::Server;
+
+/// The URL of a private server in the place of `url`: the same one each time, for as long as this process lives.
+pub fn stand_in(url: &str) -> String {
+    static SERVERS: LazyLock<Mutex<HashMap<String, Server>>> = LazyLock::new(Mutex::default);
+    let mut servers = SERVERS.lock().unwrap();
+    servers.entry(url.to_owned()).or_insert_with(Server::start).url()
+}
+
+macro_rules! pages {
+    ($($name:ident = $copy:literal),+ $(,)?) => {
+        $(
+            #[cfg(doctest)]
+            #[doc = include_str!(concat!(env!("OUT_DIR"), "/", $copy))]
+            mod $name {}
+        )+
+    };
+}
+
+pages! {
+    readme = "README.md",
+    errors = "docs-errors.md",
+    operations = "docs-operations.md",
+}
