@@ -20,9 +20,10 @@ fn scripts() -> BTreeMap<String, String> {
 fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
-    for (name, before) in [("acquire", check + &push), ("release", push.clone()), ("release_all", push.clone())] {
-        scripts.get_mut(name).unwrap().insert_str(0, &before);
+    for name in ["acquire", "release", "release_all", "unreserve"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &push);
     }
+    scripts.get_mut("acquire").unwrap().insert_str(0, &check);
     scripts.into_values().collect()
 }
 
