@@ -87,7 +87,7 @@ fn is_broken(pages: &BTreeMap<PathBuf, String>, page: &Path, target: &str) -> Op
         return (!is_documented(pages, item, anchor)).then(|| format!("no such item: {item}#{anchor}"));
     }
     if let Some(file) = path.strip_prefix(REPOSITORY) {
-        let Some(file) = file.strip_prefix("blob/main/") else { return None };
+        let file = file.strip_prefix("blob/main/")?;
         return in_repository(Path::new(file), anchor);
     }
     // Paths of Rust items are rustdoc's to check, but for headings of the crate's page.
