@@ -254,6 +254,8 @@ impl Thread {
             world.clients[client].is_closing = true;
             world.clients[client].is_closed = true;
             world.counts.closes += 1;
+            // Its waits are over, though its threads do not know yet.
+            world.end_arrivals(|world, task| world.tasks[task].client == client);
             world.log(|_| format!("client {client} closes"));
         });
         _ = self.engine.close();

@@ -49,12 +49,18 @@ impl World {
             self.violate(format!("out of order: `{lock}` was given to task {task} before {earlier} that came earlier"));
         }
     }
+    /// The waits of these tasks are over: no later one passes them.
+    pub(super) fn end_arrivals(&mut self, of: impl Fn(&World, usize) -> bool) {
+        let mut arrivals = std::mem::take(&mut self.referee.arrivals);
+        arrivals.iter_mut().filter(|a| of(self, a.task)).for_each(|a| a.is_over = true);
+        self.referee.arrivals = arrivals;
+    }
 }
 
 /// The current task waits no more.
 pub(super) fn is_over() {
     with(|world| {
-        let task = world.current;
-        world.referee.arrivals.iter_mut().filter(|a| a.task == task).for_each(|a| a.is_over = true);
+        let current = world.current;
+        world.end_arrivals(|_, task| task == current);
     });
 }
