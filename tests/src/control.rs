@@ -109,7 +109,7 @@ impl Control {
 
     fn checked(self, is_whole: bool) -> Result<Control, String> {
         let problem = if is_whole != self.changes.is_empty() {
-            "it changes nothing, and something must be found; or the other way round"
+            "`checkers: none` belongs to a patch that changes nothing, and to no other"
         } else if self.chaos.is_some() != (is_whole || !self.checkers.is_empty()) {
             "a chaos run needs checkers, and they need a chaos run"
         } else if self.simulation.is_empty() != self.violations.is_empty() {

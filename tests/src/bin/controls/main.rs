@@ -4,7 +4,7 @@
 //! 1. `scratch.rs`: a copy of the workspace, which takes a patch and is built.
 //! 2. `trial.rs`: one control in the chaos run, or in the simulation.
 //!
-//! Two threads share the work. One applies a patch, builds, and runs the simulation; the other has the chaos runs, which mostly wait, meanwhile.
+//! Two threads share the work: one applies a patch, builds, and runs the simulation; meanwhile the other has the chaos run of a control before.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
