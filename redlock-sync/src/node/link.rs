@@ -14,7 +14,7 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     /// As [`Node::address`](super::Node::address).
     fn address(&self) -> &str;
 
-    /// Who logs in, and which database is chosen.
+    /// The login, and the database to choose.
     fn login(&self) -> &RedisConnectionInfo;
 
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure>;

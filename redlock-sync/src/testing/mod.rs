@@ -177,7 +177,7 @@ impl Memory {
         }
     }
 
-    /// Has the next `times` attempts to take that lock fail, on each node, as if somebody else had it for a moment. The name is the whole key, with the
+    /// Has the next `times` attempts to take that lock fail, on each node, as if another holder had it for a moment. The name is the whole key, with the
     /// client's prefix. A call that waits tries again and succeeds once they are used up; each of them costs it some 20 ms.
     ///
     /// ```
@@ -278,7 +278,7 @@ impl Memory {
 }
 
 impl Redlock {
-    /// A client of a node in memory, which nobody else uses: for unit tests, without a server. What can be done to such a node:
+    /// A client of a node in memory, which no other client uses: for unit tests, without a server. What can be done to such a node:
     /// [`testing`](crate::testing). With feature `testing`.
     ///
     /// ```

@@ -18,7 +18,7 @@ use crate::sync::{Condvar, Mutex};
 
 /// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
 const EPOCH: u64 = 1_700_000_000_000_000;
-/// Who has a lock that is denied, and for how many ms: who waits tries again after that.
+/// The holder of a lock that is denied, and for how many ms: waits try again after that.
 const DENIED: &str = "00000000000000000000000000000000:denied";
 const DENIED_FOR: u64 = 20;
 
@@ -146,7 +146,7 @@ impl State {
             return Reply::Error("ERR value is not an integer or out of range".into());
         };
         let denied = keys.first().filter(|key| digest == ACQUIRE.sha && takes_denial(denials, key));
-        // For the time of the script: its reply is what somebody else's lock would bring.
+        // For the time of the script: its reply is what the lock of another holder would bring.
         let hidden = denied.map(|key| store.replace(key, Some(store.lasting(DENIED, DENIED_FOR))));
         let reply = lua::run(store, Source { digest, text }, keys, args);
         if let (Some(key), Some(item)) = (denied, hidden) {
@@ -168,7 +168,7 @@ impl State {
         }
     }
 
-    /// Brings what was published to those who listen. False if there was nothing.
+    /// Brings what was published to the connections that listen. False if there was nothing.
     fn deliver(&mut self) -> bool {
         let published = std::mem::take(&mut self.store.published);
         for (channel, message) in &published {
