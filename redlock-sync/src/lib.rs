@@ -78,8 +78,8 @@
 //! No two holders have the same lock at the same time, as long as both of these are true:
 //!
 //! 1. Each holder acts only while [`check`](Lease::check) is `Ok`, and nothing pauses it between the check and the act.
-//! 2. Fewer nodes than would break the majority lose the key before its time: by a restart without persistence, a jump of the server's wall clock,
-//!    eviction, or a failover to a replica that does not have it. With one node that is: this node loses nothing.
+//! 2. A majority of the nodes keeps the key for its time. A node loses it early by a restart without persistence, a jump of its wall clock, eviction, or
+//!    a failover to a replica that does not have it. With one node: that node loses nothing.
 //!
 //! Where one of them may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write, and let it refuse a token
 //! smaller than the largest it has seen. No lock with a lease protects against a holder that was paused; only a fence does.

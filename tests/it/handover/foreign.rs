@@ -127,8 +127,10 @@ fn no_chain_of_grants_goes_on_for_ever() {
         let (ends, grants): (Vec<_>, Vec<_>) =
             releases.iter().partition(|seen| word(seen, 5).is_some_and(|w| w.is_empty()));
         let pauses = ends.iter().filter(|seen| seen.args.get(9).is_some_and(|pause| pause != "0")).count();
-        assert!(pauses >= 2, "N = {n}, {id:?}: {pauses} of {} releases end a chain", releases.len());
         let ages: Vec<u64> = grants.iter().map(|seen| word(seen, 0).unwrap().parse().unwrap()).collect();
+        // On several nodes a newcomer may take a free lock, and on a busy machine some do: then another chain begins, without a pause.
+        let begun = if n == 1 { 0 } else { ages.iter().filter(|age| **age == 0).count() };
+        assert!(pauses + begun >= 2, "N = {n}, {id:?}: {pauses} of {} releases end a chain", releases.len());
         let (oldest, passed) = (ages.iter().max(), ages.iter().filter(|age| **age > 0).count());
         assert!(oldest.is_some_and(|age| ms(*age) < ms(1000) + SLACK), "N = {n}, {id:?}: {oldest:?}");
         // On a busy machine newcomers break many of them early.
