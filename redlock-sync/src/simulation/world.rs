@@ -326,7 +326,7 @@ impl Clock for VirtualClock {
         sleep(self.client, d);
     }
 
-    /// Threads that give way to each other cannot notify: who waits looks again and again.
+    /// Threads that give way to each other cannot notify: a thread that waits looks again and again.
     fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
         let time = time.min(Duration::from_millis(fastrand::u64(1..20)));
         waiting.unlocked(&mut || sleep(self.client, time));

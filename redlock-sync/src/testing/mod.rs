@@ -51,7 +51,7 @@
 //! # Time
 //!
 //! The clients of a [`Memory`] and its nodes have a clock of their own. It runs as the machine's does, and [`advance`](Memory::advance) adds to it:
-//! leases run out and waits end without anybody sleeping.
+//! leases run out and waits end without any thread sleeping for so long.
 
 mod clock;
 
