@@ -125,6 +125,7 @@ fn is_documented(pages: &BTreeMap<PathBuf, String>, item: &str, anchor: &str) ->
     match parts[..] {
         ["index", "html"] => has_heading("redlock-sync/src/lib.rs"),
         ["guarantees", "index", "html"] => has_heading("redlock-sync/src/guarantees.md"),
+        ["testing", "index", "html"] => has_heading("redlock-sync/src/testing/mod.rs"),
         ["attr", name, "html"] => has_heading(&format!("redlock-macros/src/docs/{name}.md")),
         [kind, name, "html"] => {
             let library = package("redlock-sync");
