@@ -36,6 +36,8 @@ mod health;
 mod host;
 mod late;
 mod link;
+#[cfg(test)]
+pub(crate) mod memory;
 mod push;
 mod reply;
 mod resolve;

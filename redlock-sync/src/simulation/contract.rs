@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use redlock_tests::Server;
 
-use super::lua;
-use super::store::Store;
+use super::scripts;
 use crate::clock::{Clock, SystemClock};
 use crate::config::Pauses;
 use crate::key::Key;
 use crate::lock::plain::Plain;
+use crate::node::memory::Store;
 use crate::node::{Executed, Failure, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Trouble, Value};
 use crate::primitive::{Attempt, Entry, GiveUp, Grant, Next, Order, Primitive};
 use crate::script::{Arg, Call, PUBLISH, Purpose, Script};
@@ -41,7 +41,7 @@ trait Side {
 
 impl Side for Store {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
-        lua::run(self, call.script, &call.keys(), &call.args())
+        scripts::run(self, call.script, &call.keys(), &call.args())
     }
 
     fn listen(&mut self, channel: &str) {
@@ -260,7 +260,13 @@ fn follow(side: &mut dyn Side) {
     for (name, steps) in scenarios::all() {
         side.call(&clear()).unwrap();
         for (i, (call, expected)) in steps.iter().enumerate() {
-            assert_eq!(shown(&side.call(call)), *expected, "{name}, step {}: {}.lua", i + 1, lua::name(call.script));
+            assert_eq!(
+                shown(&side.call(call)),
+                *expected,
+                "{name}, step {}: {}.lua",
+                i + 1,
+                scripts::name(call.script)
+            );
             for told in side.heard() {
                 assert!(told.starts_with("redlock-sync:1/"), "{told}");
             }
@@ -320,7 +326,7 @@ fn random_calls_have_the_same_replies() {
         let mut done = String::new();
         for _ in 0..40 {
             let call = random_call(seed % 3 == 0);
-            _ = writeln!(done, "{} {:?}", lua::name(call.script), call.args());
+            _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
             let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
             assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
             let told = (said(&memory.heard()), said(&remote.heard()));

@@ -42,7 +42,7 @@
 //!
 //! From the bottom up:
 //!
-//! - [`store`]: data and commands. [`lua`]: the scripts. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
+//! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
 //!   connections. [`wire`]: a node as a client sees it.
 //! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
 //! - [`client`]: what the threads do. [`referee`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`rules`]: leaving some out.
@@ -51,7 +51,6 @@
 mod client;
 mod contract;
 mod identity;
-mod lua;
 mod network;
 mod order;
 mod plan;
@@ -60,9 +59,9 @@ mod referee;
 mod rules;
 mod run;
 mod schedules;
+mod scripts;
 mod server;
 mod settings;
-mod store;
 mod tokens;
 mod wire;
 mod world;

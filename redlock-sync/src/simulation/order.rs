@@ -1,7 +1,7 @@
 //! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier.
 
-use super::lua;
 use super::plan::Time;
+use super::scripts;
 use super::server::Execution;
 use super::world::{World, with};
 use crate::node::{Failure, Value};
@@ -20,7 +20,7 @@ pub(super) struct Arrival {
 impl World {
     /// A script has run: it may have entered a wait, or given the lock to one that is in no queue.
     pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
-        if self.plan.nodes > 1 || lua::name(call.script) != "acquire" {
+        if self.plan.nodes > 1 || scripts::name(call.script) != "acquire" {
             return;
         }
         match reply {

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::lua;
 use super::network::{End, Fate, Link};
 use super::plan::{MS, Plan, Time, US};
-use super::store::{Data, Item, State, Store};
+use super::scripts;
 use super::world::{Event, World};
+use crate::node::memory::{Data, Item, State, Store};
 use crate::node::{Failure, Value};
 use crate::script::Script;
 
@@ -185,20 +185,20 @@ impl World {
         store.listeners = listeners;
         let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
         let before: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
-        let reply = lua::run(store, script, keys, args);
+        let reply = scripts::run(store, script, keys, args);
         let after: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
         let published = std::mem::take(&mut store.published);
         let took = store.clock - started;
         server.busy_until = now + took * US;
         self.log(|_| {
             let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
-            let (name, key) = (lua::name(script), keys.first().map_or("", String::as_str));
+            let (name, key) = (scripts::name(script), keys.first().map_or("", String::as_str));
             format!("node {node}: {name} `{key}` {} of client {client}: {}", args.join(" "), shown(&reply))
         });
         if let Err(failure) = &reply
-            && !(is_refused && lua::name(script) == "publish")
+            && !(is_refused && scripts::name(script) == "publish")
         {
-            self.violate(format!("a script failed: {}.lua: {}", lua::name(script), failure.message));
+            self.violate(format!("a script failed: {}.lua: {}", scripts::name(script), failure.message));
         }
         for (lock, change) in locks.into_iter().zip(before.into_iter().zip(after)) {
             self.check_change(client, script, lock, change);
@@ -207,7 +207,7 @@ impl World {
             |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
         let found = self.servers[node].store.live().find_map(endless);
         if let Some(key) = found {
-            self.violate(format!("no time-to-live: `{key}` after {}.lua", lua::name(script)));
+            self.violate(format!("no time-to-live: `{key}` after {}.lua", scripts::name(script)));
         }
         for (channel, text) in published {
             self.publish(node, &channel, &text);
@@ -218,7 +218,7 @@ impl World {
 
     /// What a script may make of a lock.
     fn check_change(&mut self, client: usize, script: &Script, lock: &str, change: (Option<State>, Option<State>)) {
-        let script = lua::name(script);
+        let script = scripts::name(script);
         match change {
             (None, Some(_)) if !TAKERS.contains(&script) => {
                 self.violate(format!("a lock that was free is set: by {script}.lua"));
@@ -252,7 +252,7 @@ impl World {
         let server = &mut self.servers[node];
         server.is_up = false;
         if self.plan.nodes > 1 {
-            server.store.clear();
+            server.store = Store::default();
         }
         self.cut_lines(node);
         self.plan_at(now + long, Event::Up { node });

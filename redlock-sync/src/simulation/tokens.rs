@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::lua;
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
+use super::scripts;
 use super::server::{Body, Execution, Message, Server, short};
 use super::world::World;
 
@@ -56,7 +56,7 @@ impl World {
     /// Notes a call that is about to be written, perhaps on a further node or once more.
     pub(super) fn note_call(&mut self, call: &Execution, is_first: bool) {
         let Execution { script, keys, args } = call;
-        let script = lua::name(script);
+        let script = scripts::name(script);
         match (script, &args[..]) {
             ("acquire", [token, ms, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
@@ -141,7 +141,7 @@ impl World {
             && let Some(token) = execution.args.first()
             && let Some(trace) = self.referee.tokens.traces.get_mut(token)
         {
-            trace.is_late |= lua::name(execution.script) == "acquire";
+            trace.is_late |= scripts::name(execution.script) == "acquire";
         }
     }
 

@@ -1,0 +1,189 @@
+//! Runs scripts on the store of an in-memory node, as a server does: by an embedded Lua 5.1.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use mlua::{Function, Lua, MultiValue, Table, Value};
+
+use super::store::{Reply, Store};
+
+/// A script as it came in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source<'a> {
+    /// Scripts of one digest are the same script.
+    pub(crate) digest: &'a str,
+    pub(crate) text: &'a str,
+}
+
+/// Lua, with the scripts that it has compiled. Each thread has one: Lua itself has no locks.
+struct Machine {
+    lua: Lua,
+    compiled: HashMap<String, Function>,
+}
+
+thread_local! {
+    static MACHINE: RefCell<Option<Machine>> = const { RefCell::new(None) };
+    /// The store of the node whose script runs.
+    static STORE: RefCell<Store> = RefCell::default();
+}
+
+/// Runs a script as EVAL does.
+pub(crate) fn run(store: &mut Store, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
+    store.script_begins();
+    STORE.with_borrow_mut(|current| std::mem::swap(current, store));
+    let reply = MACHINE.with_borrow_mut(|machine| {
+        if machine.is_none() {
+            *machine = Machine::new().ok();
+        }
+        match machine {
+            Some(machine) => machine.run(script, keys, args),
+            None => Reply::Error("ERR Lua does not start".into()),
+        }
+    });
+    STORE.with_borrow_mut(|current| std::mem::swap(current, store));
+    store.script_ends();
+    reply
+}
+
+impl Machine {
+    fn new() -> mlua::Result<Machine> {
+        let lua = Lua::new();
+        let redis = lua.create_table()?;
+        redis.set("call", lua.create_function(|lua, words| command(lua, &words, true))?)?;
+        redis.set("pcall", lua.create_function(|lua, words| command(lua, &words, false))?)?;
+        redis
+            .set("error_reply", lua.create_function(|lua, text: mlua::String| field(lua, "err", &text.as_bytes()))?)?;
+        // The user may run everything.
+        redis.set("acl_check_cmd", lua.create_function(|_, _: MultiValue| Ok(true))?)?;
+        lua.globals().set("redis", redis)?;
+        Ok(Machine { lua, compiled: HashMap::new() })
+    }
+
+    fn run(&mut self, script: Source<'_>, keys: &[&[u8]], args: &[&[u8]]) -> Reply {
+        let replied = self.function(script).and_then(|function| {
+            let (keys, args) = (self.strings(keys)?, self.strings(args)?);
+            converted(&function.call::<Value>((keys, args))?)
+        });
+        let failed = |error| Reply::Error(format!("{} script: {}", message(&error), script.digest).into());
+        replied.unwrap_or_else(failed)
+    }
+
+    fn function(&mut self, script: Source<'_>) -> mlua::Result<Function> {
+        if let Some(function) = self.compiled.get(script.digest) {
+            return Ok(function.clone());
+        }
+        // On the script's first line, so that the lines of errors are right.
+        let chunk = self.lua.load(format!("local KEYS, ARGV = ... {}", script.text));
+        let function = chunk.set_name("@user_script").into_function()?;
+        self.compiled.insert(script.digest.to_owned(), function.clone());
+        Ok(function)
+    }
+
+    fn strings(&self, words: &[&[u8]]) -> mlua::Result<Table> {
+        let words = words.iter().map(|word| self.lua.create_string(word)).collect::<mlua::Result<Vec<_>>>()?;
+        self.lua.create_sequence_from(words)
+    }
+}
+
+/// What a server says of an error in a script: of a command that failed its own words.
+fn message(error: &mlua::Error) -> String {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => message(cause),
+        mlua::Error::ExternalError(refused) => refused.to_string(),
+        other => format!("ERR {}", other.to_string().lines().next().unwrap_or_default()),
+    }
+}
+
+/// The error reply of a command, raised in the script.
+#[derive(Debug)]
+struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// `redis.call` and `redis.pcall`.
+fn command(lua: &Lua, words: &MultiValue, raises: bool) -> mlua::Result<Value> {
+    let words: Vec<Word<'_>> = words.iter().map(Word::new).collect();
+    let words: Vec<&[u8]> = words.iter().map(Word::bytes).collect();
+    match STORE.with_borrow_mut(|store| store.command(&words)) {
+        Reply::Error(message) if raises => Err(mlua::Error::external(Refused(message.into_owned()))),
+        reply => value(lua, reply),
+    }
+}
+
+/// A reply as scripts see it.
+#[allow(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
+fn value(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
+    match reply {
+        Reply::Nil => Ok(Value::Boolean(false)),
+        Reply::Int(n) => Ok(Value::Number(n as f64)),
+        Reply::Bulk(bytes) => lua.create_string(&bytes).map(Value::String),
+        Reply::List(items) => {
+            let items = items.into_iter().map(|item| value(lua, item)).collect::<mlua::Result<Vec<_>>>()?;
+            lua.create_sequence_from(items).map(Value::Table)
+        }
+        Reply::Ok => field(lua, "ok", b"OK"),
+        Reply::Error(message) => field(lua, "err", message.as_bytes()),
+    }
+}
+
+fn field(lua: &Lua, name: &str, text: &[u8]) -> mlua::Result<Value> {
+    let table = lua.create_table()?;
+    table.set(name, lua.create_string(text)?)?;
+    Ok(Value::Table(table))
+}
+
+/// A word of a command.
+enum Word<'a> {
+    Text(mlua::BorrowedBytes<'a>),
+    /// A number as Redis writes it.
+    Number(String),
+}
+
+impl Word<'_> {
+    #[allow(clippy::cast_possible_truncation, reason = "the number is whole and small")]
+    fn new(value: &Value) -> Word<'_> {
+        match value {
+            Value::String(text) => Word::Text(text.as_bytes()),
+            Value::Integer(n) => Word::Number(n.to_string()),
+            // Redis writes whole numbers without a point.
+            Value::Number(n) if n.fract() == 0.0 && n.abs() < 1e15 => Word::Number((*n as i64).to_string()),
+            Value::Number(n) => Word::Number(n.to_string()),
+            other => Word::Number(format!("{other:?}")),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Word::Text(text) => text,
+            Word::Number(text) => text.as_bytes(),
+        }
+    }
+}
+
+/// What a script returns, as the server sends it.
+#[allow(clippy::cast_possible_truncation, reason = "as a server does")]
+fn converted(value: &Value) -> mlua::Result<Reply> {
+    Ok(match value {
+        Value::Integer(n) => Reply::Int(*n),
+        Value::Number(n) => Reply::Int(*n as i64),
+        Value::String(text) => Reply::Bulk(text.as_bytes().to_vec()),
+        Value::Boolean(true) => Reply::Int(1),
+        Value::Table(table) => {
+            if let Some(message) = table.raw_get::<Option<String>>("err")? {
+                return Ok(Reply::Error(message.into()));
+            }
+            if table.raw_get::<Option<String>>("ok")?.is_some() {
+                return Ok(Reply::Ok);
+            }
+            let items = table.sequence_values::<Value>().map(|item| converted(&item?));
+            Reply::List(items.collect::<mlua::Result<_>>()?)
+        }
+        _ => Reply::Nil,
+    })
+}

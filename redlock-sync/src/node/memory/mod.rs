@@ -1,0 +1,36 @@
+//! A node in memory: the same scripts, on a store of its own.
+//!
+//! 1. `store.rs`: the data, and the commands that the scripts use.
+//! 2. `lua.rs`: runs a script on a store.
+
+mod lua;
+mod store;
+
+use super::{Failure, Value, reply};
+
+#[cfg(test)]
+pub(crate) use self::lua::{Source, run};
+#[cfg(test)]
+pub(crate) use self::store::{Data, Item, State};
+pub(crate) use self::store::{Reply, Store};
+
+/// A reply as a client reads it from the wire.
+fn on_the_wire(reply: Reply) -> redis::Value {
+    match reply {
+        Reply::Nil => redis::Value::Nil,
+        Reply::Ok => redis::Value::Okay,
+        Reply::Int(n) => redis::Value::Int(n),
+        Reply::Bulk(bytes) => redis::Value::BulkString(bytes),
+        Reply::List(items) => redis::Value::Array(items.into_iter().map(on_the_wire).collect()),
+        Reply::Error(message) => {
+            let line = message.replace(['\r', '\n'], " ");
+            redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap_or_default()
+        }
+    }
+}
+
+/// What a client makes of a reply.
+#[cfg(test)]
+pub(crate) fn outcome(reply: Reply) -> Result<Value, Failure> {
+    reply::value(on_the_wire(reply))
+}

@@ -1,0 +1,307 @@
+//! What an in-memory node stores, and the commands that the scripts use. Keys expire by the node's own clock, when they are looked at.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A reply in the terms of the protocol.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reply {
+    Nil,
+    Ok,
+    Int(i64),
+    Bulk(Vec<u8>),
+    List(Vec<Reply>),
+    Error(Cow<'static, str>),
+}
+
+/// The value of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Data {
+    Text(Vec<u8>),
+    List(Vec<Vec<u8>>),
+    Sorted(BTreeMap<Vec<u8>, f64>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Item {
+    pub(crate) data: Data,
+    /// Milliseconds of the node's clock.
+    pub(crate) expires: Option<u64>,
+}
+
+/// A string and its time to live.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) text: String,
+    pub(crate) expires: Option<u64>,
+    pub(crate) left: Duration,
+}
+
+/// The data of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    items: BTreeMap<Vec<u8>, Item>,
+    /// The node's wall clock in microseconds.
+    pub(crate) clock: u64,
+    /// Microseconds that pass with each command: a server does not stop its clock while a script runs.
+    pub(crate) creep: u64,
+    /// How many connections are subscribed to each channel.
+    pub(crate) listeners: BTreeMap<Vec<u8>, i64>,
+    /// The user of the call may not publish.
+    pub(crate) refuses: bool,
+    /// What was published, with its channel.
+    pub(crate) published: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The millisecond at which the running script began: until its end no further key expires.
+    script_began: Option<u64>,
+}
+
+fn error(message: &'static str) -> Reply {
+    Reply::Error(Cow::Borrowed(message))
+}
+
+fn wrong_type() -> Reply {
+    error("WRONGTYPE Operation against a key holding the wrong kind of value")
+}
+
+fn unknown() -> Reply {
+    error("ERR unknown command, or arguments that no script of the library gives it")
+}
+
+fn not_a_number() -> Reply {
+    error("ERR value is not an integer or out of range")
+}
+
+impl Store {
+    fn ms(&self) -> u64 {
+        self.clock / 1000
+    }
+
+    pub(super) fn script_begins(&mut self) {
+        self.script_began = Some(self.ms());
+    }
+
+    pub(super) fn script_ends(&mut self) {
+        self.script_began = None;
+    }
+
+    /// The item, unless its time has passed. As on a server, a key lives through its last millisecond.
+    fn item(&mut self, key: &[u8]) -> Option<&mut Item> {
+        let now = self.script_began.unwrap_or(self.ms());
+        if self.items.get(key)?.expires.is_some_and(|at| now > at) {
+            self.items.remove(key);
+            return None;
+        }
+        self.items.get_mut(key)
+    }
+
+    /// All keys that have not expired.
+    pub(crate) fn live(&mut self) -> impl Iterator<Item = (&Vec<u8>, &Item)> {
+        let now = self.ms();
+        self.items.retain(|_, item| item.expires.is_none_or(|at| now <= at));
+        self.items.iter()
+    }
+
+    /// The string at a key.
+    pub(crate) fn text(&mut self, key: &str) -> Option<&[u8]> {
+        match self.item(key.as_bytes()) {
+            Some(Item { data: Data::Text(text), .. }) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The string at a key, with its time to live.
+    pub(crate) fn state(&mut self, key: &str) -> Option<State> {
+        let text = String::from_utf8_lossy(self.text(key)?).into_owned();
+        let expires = self.item(key.as_bytes())?.expires;
+        let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
+        Some(State { text, expires, left })
+    }
+
+    /// Carries out one command.
+    pub(crate) fn command(&mut self, words: &[&[u8]]) -> Reply {
+        self.clock += self.creep;
+        match words {
+            [b"TIME"] => {
+                let parts = [self.clock / 1_000_000, self.clock % 1_000_000];
+                Reply::List(parts.map(|part| Reply::Bulk(part.to_string().into_bytes())).to_vec())
+            }
+            [b"GET", key] => self.get(key),
+            [b"MGET", keys @ ..] => {
+                let text = |reply| if matches!(reply, Reply::Bulk(_)) { reply } else { Reply::Nil };
+                Reply::List(keys.iter().map(|key| text(self.get(key))).collect())
+            }
+            [b"SET", key, value, options @ ..] => self.set(key, value, options),
+            [b"DEL", keys @ ..] => {
+                let is_gone = |key: &&&[u8]| self.item(key).is_some() && self.items.remove(**key).is_some();
+                count(keys.iter().filter(is_gone).count())
+            }
+            [b"EXISTS", key] => Reply::Int(i64::from(self.item(key).is_some())),
+            [b"PTTL", key] => {
+                let now = self.ms();
+                let left = |item: &mut Item| item.expires.map_or(-1, |at| signed(at.saturating_sub(now)));
+                Reply::Int(self.item(key).map_or(-2, left))
+            }
+            [b"PEXPIRE", key, ms] => self.expire(key, number(ms)),
+            [b"KEYS", b"*"] => Reply::List(self.live().map(|(key, _)| Reply::Bulk(key.clone())).collect()),
+            [b"RPUSH", key, values @ ..] => self.push(key, values),
+            [b"PUBLISH", channel, message] => self.publish(channel, message),
+            [command, key, rest @ ..] if command.starts_with(b"Z") => self.sorted(command, key, rest),
+            _ => unknown(),
+        }
+    }
+
+    fn get(&mut self, key: &[u8]) -> Reply {
+        match self.item(key) {
+            None => Reply::Nil,
+            Some(Item { data: Data::Text(text), .. }) => Reply::Bulk(text.clone()),
+            Some(_) => wrong_type(),
+        }
+    }
+
+    fn publish(&mut self, channel: &[u8], message: &[u8]) -> Reply {
+        if self.refuses {
+            return error("NOPERM this user has no permissions to access one of the channels used as arguments");
+        }
+        let heard = self.listeners.get(channel).copied().unwrap_or(0);
+        if heard > 0 {
+            self.published.push((channel.to_vec(), message.to_vec()));
+        }
+        Reply::Int(heard)
+    }
+
+    fn set(&mut self, key: &[u8], value: &[u8], options: &[&[u8]]) -> Reply {
+        let (only_new, ms) = match options {
+            [] => (false, None),
+            [b"NX", b"PX", ms] => (true, Some(ms)),
+            [b"PX", ms] => (false, Some(ms)),
+            _ => return error("ERR syntax error"),
+        };
+        let ms = ms.map(|ms| number(ms).and_then(|ms| u64::try_from(ms).ok()).filter(|ms| *ms > 0));
+        if ms == Some(None) {
+            return error("ERR invalid expire time in 'set' command");
+        }
+        if only_new && self.item(key).is_some() {
+            return Reply::Nil;
+        }
+        let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
+        self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
+        Reply::Ok
+    }
+
+    fn expire(&mut self, key: &[u8], ms: Option<i64>) -> Reply {
+        let Some(ms) = ms else { return not_a_number() };
+        let now = self.ms();
+        let Some(item) = self.item(key) else { return Reply::Int(0) };
+        item.expires = Some(now.saturating_add_signed(ms));
+        if ms <= 0 {
+            self.items.remove(key);
+        }
+        Reply::Int(1)
+    }
+
+    fn push(&mut self, key: &[u8], values: &[&[u8]]) -> Reply {
+        if self.item(key).is_none() {
+            self.items.insert(key.to_vec(), Item { data: Data::List(Vec::new()), expires: None });
+        }
+        match self.item(key) {
+            Some(Item { data: Data::List(list), .. }) => {
+                list.extend(values.iter().map(|value| value.to_vec()));
+                count(list.len())
+            }
+            _ => wrong_type(),
+        }
+    }
+
+    fn sorted(&mut self, command: &[u8], key: &[u8], rest: &[&[u8]]) -> Reply {
+        if command == b"ZADD" && self.item(key).is_none() {
+            self.items.insert(key.to_vec(), Item { data: Data::Sorted(BTreeMap::new()), expires: None });
+        }
+        let reply = match self.item(key) {
+            Some(Item { data: Data::Sorted(set), .. }) => on_sorted(set, command, rest),
+            Some(_) => return wrong_type(),
+            None => return on_sorted(&mut BTreeMap::new(), command, rest),
+        };
+        if matches!(self.item(key), Some(Item { data: Data::Sorted(set), .. }) if set.is_empty()) {
+            self.items.remove(key);
+        }
+        reply
+    }
+}
+
+fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -> Reply {
+    match (command, rest) {
+        (b"ZADD", [b"NX", _, member]) if set.contains_key(*member) => Reply::Int(0),
+        (b"ZADD", [b"NX", score, member] | [score, member]) => match float(score) {
+            Some(score) => Reply::Int(i64::from(set.insert(member.to_vec(), score).is_none())),
+            None => error("ERR value is not a valid float"),
+        },
+        (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
+        (b"ZCARD", []) => count(set.len()),
+        (b"ZRANGE", [low, high, with @ ..]) => range(&ordered(set), low, high, with),
+        (b"ZREVRANGE", [low, high, with @ ..]) => {
+            let mut all = ordered(set);
+            all.reverse();
+            range(&all, low, high, with)
+        }
+        (b"ZPOPMIN", []) => {
+            let first: Members = ordered(set).into_iter().take(1).collect();
+            remove(set, &first);
+            shown(&first, true)
+        }
+        (b"ZREMRANGEBYRANK", [low, high]) => {
+            let Some(gone) = within(&ordered(set), low, high) else { return not_a_number() };
+            remove(set, &gone);
+            count(gone.len())
+        }
+        _ => unknown(),
+    }
+}
+
+type Members = Vec<(Vec<u8>, f64)>;
+
+fn remove(set: &mut BTreeMap<Vec<u8>, f64>, members: &Members) {
+    for (member, _) in members {
+        set.remove(member);
+    }
+}
+
+/// By score, and those of the same score by their bytes.
+fn ordered(set: &BTreeMap<Vec<u8>, f64>) -> Members {
+    let mut all: Members = set.iter().map(|(member, score)| (member.clone(), *score)).collect();
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    all
+}
+
+fn range(all: &Members, low: &[u8], high: &[u8], with: &[&[u8]]) -> Reply {
+    within(all, low, high).map_or_else(not_a_number, |members| shown(&members, !with.is_empty()))
+}
+
+/// Those from one rank to another, both included; -1 is the last.
+fn within(all: &Members, low: &[u8], high: &[u8]) -> Option<Members> {
+    let rank = |text| Some(usize::try_from(number(text)?).unwrap_or(all.len()));
+    let (low, high) = (rank(low)?, rank(high)?);
+    Some(all.iter().take(high.saturating_add(1)).skip(low).cloned().collect())
+}
+
+fn shown(members: &Members, with_scores: bool) -> Reply {
+    let score = |score: &f64| with_scores.then(|| Reply::Bulk(score.to_string().into_bytes()));
+    let words = members.iter().flat_map(|(member, s)| std::iter::once(Reply::Bulk(member.clone())).chain(score(s)));
+    Reply::List(words.collect())
+}
+
+fn count(n: usize) -> Reply {
+    Reply::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+fn number(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn float(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok().filter(|score: &f64| !score.is_nan())
+}
