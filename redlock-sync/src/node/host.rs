@@ -7,15 +7,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
 use super::cable::Posts;
 use super::condition::{Condition, During, News, Success};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
-use super::link::{self, Broken, Link, SHORTEST};
-use super::resolve::Resolver;
+use super::link::{Broken, Dial, Link};
 use super::roster::Roster;
-use super::{Background, Failure, NodeSettings, NodeUrl, Trouble, Value, handshake, reply};
+use super::{Background, Failure, NodeSettings, Trouble, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
 use crate::script::{Call, Purpose};
 
@@ -26,7 +24,7 @@ pub(super) type Returns = OnceLock<Box<dyn Fn() + Send + Sync>>;
 pub(super) struct Host {
     /// Its place in the roster.
     pub(super) member: usize,
-    pub(super) url: NodeUrl,
+    pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) roster: Arc<Roster>,
@@ -34,7 +32,6 @@ pub(super) struct Host {
     pub(super) breaker: Breaker,
     returns: Arc<Returns>,
     condition: Condition,
-    resolver: Option<Resolver>,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
     generation: AtomicU64,
     /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
@@ -60,22 +57,16 @@ const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 impl Host {
     pub(super) fn new(
         member: usize,
-        url: NodeUrl,
+        server: Arc<dyn Dial>,
         settings: NodeSettings,
         clock: Arc<dyn Clock>,
         roster: Arc<Roster>,
         background: Background,
         returns: Arc<Returns>,
     ) -> Arc<Host> {
-        let resolver = match url.info().addr() {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some(Resolver::new(host, *port))
-            }
-            _ => None,
-        };
         Arc::new_cyclic(|this| Host {
             member,
-            url,
+            server,
             settings,
             clock,
             roster,
@@ -83,7 +74,6 @@ impl Host {
             breaker: Breaker::default(),
             returns,
             condition: Condition::default(),
-            resolver,
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
             links_made: AtomicU64::new(0),
@@ -156,7 +146,7 @@ impl Host {
     /// One line for a change. Failures have no part of a password in their messages.
     fn log(&self, news: Option<News>, cause: &str) {
         let Some(news) = news else { return };
-        let (number, address) = (self.member + 1, self.url.address());
+        let (number, address) = (self.member + 1, self.server.address());
         match news {
             News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
             News::Back => log::info!("node {number} ({address}) answers again"),
@@ -273,56 +263,16 @@ impl Host {
         let by = now.after(patience);
         // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
         let generation = self.generation.load(Ordering::Acquire);
-        let wire = self.dial(now.after(timeout))?;
-        let set =
-            wire.set_write_timeout(Some(timeout)).and_then(|()| wire.set_read_timeout(Some(timeout.max(patience))));
-        set.map_err(|e| failed(&e))?;
+        let mut wire = self.server.dial(now.after(timeout), &*self.clock)?;
+        let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(patience)));
+        set.map_err(Broken::while_connecting)?;
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
         let mut link = Link::live(wire, id, generation, timeout.max(patience));
-        let login = self.url.info().redis_settings();
-        let identity = handshake::greet(&mut link, login, by, &*self.clock)?;
+        let identity = handshake::greet(&mut link, self.server.login(), by, &*self.clock)?;
         link.set_longest(timeout);
         let master = identity.master.clone();
         self.roster.report(self.member, identity);
         master.map_or(Ok(link), |m| Err(Failure::unsent(Trouble::Misuse, format!("is a replica of {m}"))))
-    }
-
-    /// Tries one address after another; all of them share the time.
-    fn dial(&self, by: Tick) -> Result<redis::Connection, Failure> {
-        let (addresses, parts) = self.addresses(by)?;
-        let mut last = None;
-        let mut ahead = parts;
-        for address in addresses {
-            let share = (self.time_left(by) / ahead.max(1)).max(SHORTEST);
-            match self.dial_one(address, share) {
-                Ok(wire) => return Ok(wire),
-                Err(failure) => last = Some(failure),
-            }
-            ahead = ahead.saturating_sub(1);
-        }
-        Err(last.unwrap_or_else(|| Failure::unsent(Trouble::Unreachable, "has no address")))
-    }
-
-    fn dial_one(&self, address: ConnectionAddr, within: Duration) -> Result<redis::Connection, Failure> {
-        // No login here: our own handshake does it, in one round trip and with the server's own words if it refuses.
-        let quiet = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let info: ConnectionInfo = self.url.info().clone().set_addr(address).set_redis_settings(quiet);
-        let client = redis::Client::open(info).map_err(|e| failed(&e))?;
-        client.get_connection_with_timeout(within).map_err(|e| failed(&e))
-    }
-
-    /// The addresses to dial, and into how many parts each dial's time has to be divided.
-    fn addresses(&self, by: Tick) -> Result<(Vec<ConnectionAddr>, u32), Failure> {
-        let own = self.url.info().addr();
-        let Some(resolver) = &self.resolver else { return Ok((vec![own.clone()], 1)) };
-        let found = resolver.resolve(self.time_left(by));
-        let found = found.map_err(|why| Failure::unsent(Trouble::Unreachable, why))?;
-        let parts = u32::try_from(found.len()).unwrap_or(u32::MAX);
-        if matches!(own, ConnectionAddr::TcpTls { .. }) {
-            // A certificate is for the name, so the crate has to dial the name; it tries all addresses with the same timeout.
-            return Ok((vec![own.clone()], parts));
-        }
-        Ok((found.iter().map(|a| ConnectionAddr::Tcp(a.ip().to_string(), a.port())).collect(), parts))
     }
 
     fn probe_after(&self, pause: Duration) {
@@ -359,17 +309,8 @@ impl Host {
     }
 }
 
-fn failed(error: &redis::RedisError) -> Failure {
-    match link::broken(error) {
-        Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
-        Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while connecting"),
-        Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, why),
-        Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
-    }
-}
-
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.url)
+        self.server.fmt(f)
     }
 }

@@ -10,10 +10,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::Connection;
 
 use super::Background;
-use super::link::Link;
+use super::link::{Broken, Connection, Link};
 use crate::clock::{Clock, Tick};
 use crate::script::{Call, Note, Purpose};
 use crate::token::LockId;
@@ -50,8 +49,8 @@ struct Entry {
     /// Which link it was.
     link: u64,
     calls: Vec<Filed>,
-    wire: Box<Connection>,
-    /// Replies due for which no read was made yet; the reads that timed out are counted by the crate.
+    wire: Box<dyn Connection>,
+    /// Replies due for which no read was made yet; the reads that timed out are counted by the connection.
     owed: usize,
     /// The releases written behind.
     behind: Vec<Vec<u8>>,
@@ -84,11 +83,11 @@ impl Shelf {
     /// Keeps the socket of a link for calls that were not answered, unless none of them matters. `owed` replies have not been read for.
     pub(super) fn keep<'a>(&self, link: &mut Link, calls: impl Iterator<Item = &'a Call>, owed: usize) {
         let now = self.clock.now();
-        let Some(wire) = link.take() else { return };
+        let Some(mut wire) = link.take() else { return };
         let filed: Vec<_> = calls.filter_map(|call| Filed::new(call, now)).collect();
         let mut entries = self.entries.lock();
         let outs = self.take_out(&mut entries, link.id());
-        if filed.is_empty() || wire.set_write_timeout(Some(GLANCE)).and(wire.set_read_timeout(Some(GLANCE))).is_err() {
+        if filed.is_empty() || wire.set_write_timeout(GLANCE).and(wire.set_read_timeout(GLANCE)).is_err() {
             return;
         }
         let mut entry = Entry {
@@ -248,7 +247,7 @@ impl Entry {
     /// The entry with the release behind it, or nothing if the connection is gone. A release that was written once is not repeated.
     fn with_behind(mut self, token: &str, release: &[u8], now: Tick) -> Option<Entry> {
         if !self.behind.iter().any(|written| written == release) {
-            self.wire.send_packed_command(release).ok()?;
+            self.wire.send(release).ok()?;
             self.owed += 1;
             self.behind.push(release.to_vec());
             self.pause = FIRST_POLL;
@@ -259,19 +258,19 @@ impl Entry {
     }
 
     /// Asks whether all replies have come; nothing if the entry is done. Exactly one read for each command sent: a read that times
-    /// out makes the crate skip its reply later, so the reply to this PING can only come after all others.
+    /// out makes the connection skip its reply later, so the reply to this PING can only come after all others.
     fn polled(mut self, now: Tick, clock: &dyn Clock) -> Option<Entry> {
         if self.keep_until() <= now {
             return None;
         }
-        self.wire.send_packed_command(b"*1\r\n$4\r\nPING\r\n").ok()?;
+        self.wire.send(b"*1\r\n$4\r\nPING\r\n").ok()?;
         self.owed += 1;
         while self.owed > 0 {
             self.owed -= 1;
-            match self.wire.recv_response() {
+            match self.wire.receive() {
                 Ok(_) if self.owed == 0 => return None,
                 Ok(_) => {}
-                Err(e) if e.is_timeout() || super::link::is_interrupted(&e) => {
+                Err(Broken::TimedOut | Broken::Interrupted) => {
                     self.pause = self.pause.saturating_mul(2).min(LAST_POLL);
                     self.next_poll = clock.now().after(self.pause);
                     return Some(self);

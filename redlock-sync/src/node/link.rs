@@ -1,20 +1,51 @@
-//! One connection.
+//! The one seam between rounds and servers: a node dials a server ([`Dial`]); what it gets writes commands and reads replies ([`Connection`]). A socket
+//! to Redis (`socket.rs`) and memory (`memory/`) are two implementations; everything above is the same code.
 
-use std::error::Error;
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
-use std::{fmt, io};
 
-use redis::{Connection, RedisError};
+use redis::RedisConnectionInfo;
+
+use super::{Failure, Trouble};
+use crate::clock::{Clock, Tick};
+
+/// A server that can be connected to.
+pub(crate) trait Dial: Send + Sync + fmt::Display {
+    /// As [`Node::address`](super::Node::address).
+    fn address(&self) -> &str;
+
+    /// Who logs in, and which database is chosen.
+    fn login(&self) -> &RedisConnectionInfo;
+
+    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure>;
+}
+
+/// What carries commands to a server, in the form of the protocol, and replies back.
+pub(crate) trait Connection: Send {
+    /// Writes all of it. After an error the server has at most a part, which it can never execute.
+    fn send(&mut self, commands: &[u8]) -> Result<(), Broken>;
+
+    /// Reads one reply. To be called exactly once for each command sent: after a time-out its reply is skipped when it comes.
+    fn receive(&mut self) -> Result<redis::Value, Broken>;
+
+    /// Reads what is published next on the channel to which this connection is subscribed.
+    fn hear(&mut self) -> Result<Vec<u8>, Broken>;
+
+    /// How long `receive` and `hear` wait from now on.
+    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
+
+    /// How long `send` waits from now on.
+    fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
+}
 
 /// A read waits at least this long, so that a reply which has come already is seen.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// How an exchange on a connection ended early. The connection is of no more use for anything else.
 #[derive(Debug)]
-pub(super) enum Broken {
+pub(crate) enum Broken {
     TimedOut,
-    /// A signal came while a read waited. The crate will skip the reply when it comes, so this connection brings it no more.
+    /// A signal came while a read waited. The reply will be skipped when it comes, so this connection brings it no more.
     Interrupted,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
@@ -22,10 +53,22 @@ pub(super) enum Broken {
     Distrusted(String),
 }
 
-/// A connection to a server.
+impl Broken {
+    /// The failure of an attempt to connect that ended in this way.
+    pub(super) fn while_connecting(self) -> Failure {
+        match self {
+            Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
+            Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while connecting"),
+            Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, why),
+            Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
+        }
+    }
+}
+
+/// A connection as a line keeps it.
 pub(super) struct Link {
-    /// Boxed, since links are moved about. None once it was taken out.
-    wire: Option<Box<Connection>>,
+    /// None once it was taken out.
+    wire: Option<Box<dyn Connection>>,
     /// Tells the links of a node apart.
     id: u64,
     /// Links of an earlier generation than their host's are stale.
@@ -43,8 +86,8 @@ pub(super) struct Link {
 
 impl Link {
     /// The socket must have `longest` as its read timeout.
-    pub(super) fn live(wire: Connection, id: u64, generation: u64, longest: Duration) -> Link {
-        let (wire, read_timeout) = (Some(Box::new(wire)), longest);
+    pub(super) fn live(wire: Box<dyn Connection>, id: u64, generation: u64, longest: Duration) -> Link {
+        let (wire, read_timeout) = (Some(wire), longest);
         Link { wire, id, generation, longest, read_timeout, poisoned: false, permitted: None, owed: 0 }
     }
 
@@ -71,87 +114,55 @@ impl Link {
     }
 
     /// Takes the connection out; the link is of no more use.
-    pub(super) fn take(&mut self) -> Option<Box<Connection>> {
+    pub(super) fn take(&mut self) -> Option<Box<dyn Connection>> {
         self.poisoned = true;
         self.wire.take()
     }
 
     /// Writes all of `bytes`. After an error the server has at most a part, which it can never execute.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        let sent = self.wire()?.send_packed_command(bytes);
+        let sent = self.wire()?.send(bytes);
         self.checked(sent)
     }
 
-    /// Reads one reply, waiting for about `left`. To be called exactly once for each command sent: after a time-out the connection
-    /// counts a reply to skip.
+    /// Reads one reply, waiting for about `left`. To be called exactly once for each command sent.
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
         let set = self.set_read_timeout(left);
         self.checked(set)?;
-        let received = self.wire()?.recv_response();
+        let received = self.wire()?.receive();
         self.checked(received)
     }
 
     /// Tells the socket only of a change that matters: most calls have nearly the whole time left.
-    fn set_read_timeout(&mut self, left: Duration) -> Result<(), RedisError> {
+    fn set_read_timeout(&mut self, left: Duration) -> Result<(), Broken> {
         let wanted = left.max(SHORTEST).min(self.longest);
         let wanted = if nearly(wanted, self.longest) { self.longest } else { wanted };
         if wanted == self.read_timeout || wanted < self.read_timeout && nearly(wanted, self.read_timeout) {
             return Ok(());
         }
-        if let Some(wire) = &self.wire {
-            wire.set_read_timeout(Some(wanted))?;
+        if let Some(wire) = &mut self.wire {
+            wire.set_read_timeout(wanted)?;
             self.read_timeout = wanted;
         }
         Ok(())
     }
 
-    fn wire(&mut self) -> Result<&mut Connection, Broken> {
-        self.wire.as_deref_mut().ok_or_else(|| Broken::Cut("connection is gone".into()))
+    fn wire(&mut self) -> Result<&mut dyn Connection, Broken> {
+        match &mut self.wire {
+            Some(wire) => Ok(&mut **wire),
+            None => Err(Broken::Cut("connection is gone".into())),
+        }
     }
 
-    fn checked<T>(&mut self, result: Result<T, RedisError>) -> Result<T, Broken> {
-        result.map_err(|e| {
-            self.poisoned = true;
-            broken(&e)
-        })
+    fn checked<T>(&mut self, result: Result<T, Broken>) -> Result<T, Broken> {
+        self.poisoned |= result.is_err();
+        result
     }
 }
 
 /// At least 7/8 of `full`.
 fn nearly(part: Duration, full: Duration) -> bool {
     part >= full.saturating_sub(full / 8)
-}
-
-/// A read with a time-out ends when a signal is handled, whatever `SA_RESTART` says.
-pub(super) fn is_interrupted(error: &RedisError) -> bool {
-    let cause = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
-    let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
-    io.is_some_and(|error| error.kind() == io::ErrorKind::Interrupted)
-}
-
-/// What an error of the connection means.
-pub(super) fn broken(error: &RedisError) -> Broken {
-    match tls_refusal(error) {
-        _ if error.is_timeout() => Broken::TimedOut,
-        _ if is_interrupted(error) => Broken::Interrupted,
-        Some(why) => Broken::Distrusted(why),
-        None => Broken::Cut(io_text(&error.to_string())),
-    }
-}
-
-#[cfg(feature = "tls")]
-use super::tls::refusal as tls_refusal;
-
-#[cfg(not(feature = "tls"))]
-fn tls_refusal(_: &RedisError) -> Option<String> {
-    None
-}
-
-/// An I/O error's text in the style of our messages: "connection refused".
-pub(super) fn io_text(text: &str) -> String {
-    let text = text.split(" (os error").next().unwrap_or(text);
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
 impl fmt::Debug for Link {
@@ -161,15 +172,8 @@ impl fmt::Debug for Link {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
-
-    #[test]
-    fn texts_are_in_our_style() {
-        assert_eq!(io_text("Connection refused (os error 111)"), "connection refused");
-        assert_eq!(io_text(""), "");
-    }
 
     #[test]
     fn seven_eighths_count_as_all() {

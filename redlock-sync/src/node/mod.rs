@@ -14,7 +14,7 @@
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: one connection, and how it broke. `tls.rs` tells the errors of TLS that last.
+//! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
@@ -47,6 +47,7 @@ mod server;
 mod set;
 #[cfg(test)]
 mod simulated;
+mod socket;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;

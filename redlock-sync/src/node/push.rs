@@ -1,13 +1,10 @@
 //! The push connection: it is subscribed to one channel, and a thread that has it waits for messages.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use redis::Connection;
-
 use super::host::Host;
-use super::link::{self, Broken, Link, SHORTEST};
+use super::link::{Broken, Connection, Link, SHORTEST};
 use super::{Executed, Failure, Heard, Push, Trouble, reply};
 use crate::clock::Tick;
 
@@ -21,7 +18,7 @@ pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn 
         return Err(refused(reply::failure(error)));
     }
     let wire = link.take().ok_or_else(|| lost(&Broken::Cut("connection is gone".into())))?;
-    Ok(Box::new(RedisPush(wire)))
+    Ok(Box::new(Subscribed(wire)))
 }
 
 /// Not to a server that is left out: a probe will find it back.
@@ -50,33 +47,21 @@ fn refused(failure: Failure) -> Failure {
     }
 }
 
-/// A connection with a subscription. Dropping it closes the socket, without a word to the server.
-struct RedisPush(Box<Connection>);
+/// A connection with a subscription. Dropping it closes it, without a word to the server.
+struct Subscribed(Box<dyn Connection>);
 
-impl Push for RedisPush {
-    /// By `PubSub::get_message`, as a time-out there leaves no reply to skip. The `PubSub` itself keeps nothing from one call to the next; its
-    /// destructor would unsubscribe and wait for the server.
+impl Push for Subscribed {
     fn receive(&mut self, patience: Duration) -> Heard {
-        if let Err(error) = self.0.set_read_timeout(Some(patience.max(SHORTEST))) {
-            return gone(&error);
-        }
-        match ManuallyDrop::new(self.0.as_pubsub()).get_message() {
-            Ok(message) => Heard::Message(message.get_payload_bytes().to_vec()),
-            Err(error) if error.is_timeout() || link::is_interrupted(&error) => Heard::Nothing,
-            Err(error) => gone(&error),
+        match self.0.set_read_timeout(patience.max(SHORTEST)).and_then(|()| self.0.hear()) {
+            Ok(message) => Heard::Message(message),
+            Err(Broken::TimedOut | Broken::Interrupted) => Heard::Nothing,
+            Err(Broken::Cut(why) | Broken::Distrusted(why)) => Heard::Broken(why),
         }
     }
 }
 
-fn gone(error: &redis::RedisError) -> Heard {
-    Heard::Broken(match link::broken(error) {
-        Broken::TimedOut | Broken::Interrupted => "timed out".into(),
-        Broken::Cut(why) | Broken::Distrusted(why) => why,
-    })
-}
-
-impl fmt::Debug for RedisPush {
+impl fmt::Debug for Subscribed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RedisPush")
+        f.write_str("Subscribed")
     }
 }

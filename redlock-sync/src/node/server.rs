@@ -24,7 +24,7 @@ impl RedisNode {
 
 impl Node for RedisNode {
     fn address(&self) -> &str {
-        self.host.url.address()
+        self.host.server.address()
     }
 
     fn outage(&self) -> Option<Failure> {
@@ -46,6 +46,6 @@ impl Node for RedisNode {
 
 impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisNode").field("url", &self.host.url).field("late", &self.late).finish_non_exhaustive()
+        f.debug_struct("RedisNode").field("host", &self.host).field("late", &self.late).finish_non_exhaustive()
     }
 }

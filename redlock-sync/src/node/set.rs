@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::{Host, Returns};
+use super::link::Dial;
 use super::roster::Roster;
 use super::server::RedisNode;
 #[cfg(test)]
 use super::simulated::{self, Simulated};
+use super::socket::RedisServer;
 use super::wire::Wire;
 use super::{Answers, Background, Lane, Node, NodeUrl};
 use crate::clock::{Clock, Tick};
@@ -42,19 +44,29 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Checks the list. Does no I/O and starts no thread: connections are made when they are needed.
+    /// The servers at these URLs.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
-        check(urls, settings)?;
+        let servers = urls.iter().map(|url| Arc::new(RedisServer::new(url.clone())) as Arc<dyn Dial>);
+        Nodes::of(servers.collect(), settings, clock)
+    }
+
+    /// Checks the list. Does no I/O and starts no thread: connections are made when they are needed.
+    pub(crate) fn of(
+        servers: Vec<Arc<dyn Dial>>,
+        settings: NodeSettings,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Nodes, Error> {
+        check(&servers, settings)?;
         // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
-        let (connecting, background) = (Background::new(urls.len()), Background::new(1));
-        let roster = Arc::new(Roster::new(urls.iter().map(|url| url.address().to_owned()).collect()));
+        let (connecting, background) = (Background::new(servers.len()), Background::new(1));
+        let roster = Arc::new(Roster::new(servers.iter().map(|server| server.address().to_owned()).collect()));
         let returns = Arc::new(Returns::new());
-        let node = |(member, url): (usize, &NodeUrl)| {
+        let node = |(member, server): (usize, Arc<dyn Dial>)| {
             let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
             let returns = Arc::clone(&returns);
-            RedisNode::new(Host::new(member, url.clone(), settings, clock, roster, connecting.clone(), returns))
+            RedisNode::new(Host::new(member, server, settings, clock, roster, connecting.clone(), returns))
         };
-        let nodes = urls.iter().enumerate().map(node).collect();
+        let nodes = servers.into_iter().enumerate().map(node).collect();
         Ok(Nodes {
             wire: Wire::new(nodes, settings, Arc::clone(clock), connecting.clone()),
             #[cfg(test)]
@@ -126,8 +138,8 @@ impl Nodes {
     }
 }
 
-fn check(urls: &[NodeUrl], settings: NodeSettings) -> Result<(), Error> {
-    if urls.is_empty() {
+fn check(servers: &[Arc<dyn Dial>], settings: NodeSettings) -> Result<(), Error> {
+    if servers.is_empty() {
         return Err(Error::config("no node was given: a client needs at least one URL"));
     }
     if settings.node_timeout < Duration::from_millis(1) {
@@ -136,8 +148,8 @@ fn check(urls: &[NodeUrl], settings: NodeSettings) -> Result<(), Error> {
     if settings.connections == 0 {
         return Err(Error::config("a node needs at least one connection"));
     }
-    let twice = urls.iter().enumerate().find_map(|(j, b)| {
-        let i = urls.iter().take(j).position(|a| a.address() == b.address())?;
+    let twice = servers.iter().enumerate().find_map(|(j, b)| {
+        let i = servers.iter().take(j).position(|a| a.address() == b.address())?;
         Some((i, j, b.address()))
     });
     twice.map_or(Ok(()), |(i, j, address)| {
