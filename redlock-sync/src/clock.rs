@@ -4,8 +4,10 @@
 //! macOS, which counts sleep there): a laptop that slept past its lease must know. Elsewhere it is [`std::time::Instant`], which
 //! may stop in suspend.
 
-use std::fmt;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use crate::sync::{Condvar, MutexGuard, thread};
 
 /// A moment on the lease clock, in nanoseconds since some fixed start. Arithmetic saturates: "for ever" stays for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,15 +42,55 @@ fn saturating_nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where the time comes from: the machine, or a test.
+/// Where the time comes from: the machine, or a test. All waiting for time to pass is done here, so that a test's clock can end it.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Tick;
     fn sleep(&self, d: Duration);
 
-    /// True for the clock of a simulation, in which nothing may wait by another clock or start a thread.
+    /// Waits for a notification, for so long at most; as from any condition variable, a thread can come back from it without one.
+    fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
+        waiting.wait_for(time);
+    }
+
+    /// Starts a thread that sleeps by this clock.
+    ///
+    /// # Errors
+    /// When the system starts no more.
+    fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+    }
+}
+
+impl dyn Clock + '_ {
+    /// Waits on a condition variable.
+    pub(crate) fn wait_for<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, time: Duration) {
+        self.wait(&mut OnCondvar { condvar, guard }, time);
+    }
+}
+
+/// A wait on a condition variable, as a clock carries it out.
+pub(crate) trait Waiting {
+    /// Waits so long by the machine's clock. True if there was a notification.
+    fn wait_for(&mut self, time: Duration) -> bool;
+
+    /// Runs `f` with the mutex unlocked.
     #[cfg(test)]
-    fn is_virtual(&self) -> bool {
-        false
+    fn unlocked(&mut self, f: &mut dyn FnMut());
+}
+
+struct OnCondvar<'a, 'b, T> {
+    condvar: &'a Condvar,
+    guard: &'a mut MutexGuard<'b, T>,
+}
+
+impl<T> Waiting for OnCondvar<'_, '_, T> {
+    fn wait_for(&mut self, time: Duration) -> bool {
+        !self.condvar.wait_for(self.guard, time).timed_out()
+    }
+
+    #[cfg(test)]
+    fn unlocked(&mut self, f: &mut dyn FnMut()) {
+        MutexGuard::unlocked(self.guard, f);
     }
 }
 

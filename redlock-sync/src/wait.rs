@@ -205,14 +205,7 @@ impl<T> Lines<T> {
                 continue;
             }
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
-            #[cfg(test)]
-            if self.clock.is_virtual() {
-                drop(place);
-                self.clock.sleep(nap.min(Duration::from_millis(fastrand::u64(1..20))));
-                place = spot.place.lock();
-                continue;
-            }
-            spot.moved.wait_for(&mut place, nap);
+            self.clock.wait_for(&spot.moved, &mut place, nap);
         }
     }
 

@@ -145,13 +145,7 @@ impl Turns {
             debug_assert!(desk.is_sound());
             match step {
                 Step::Nap(moved, nap) if desk.after.is_empty() => {
-                    #[cfg(test)]
-                    if self.clock.is_virtual() {
-                        drop(desk);
-                        self.clock.sleep(nap.min(Duration::from_millis(fastrand::u64(1..20))));
-                        continue;
-                    }
-                    moved.wait_for(&mut desk, nap);
+                    self.clock.wait_for(&moved, &mut desk, nap);
                 }
                 step => {
                     let after = std::mem::take(&mut desk.after);

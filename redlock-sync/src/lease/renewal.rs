@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::core::{Core, Next};
 use crate::clock::{Clock, Tick};
-use crate::sync::{Condvar, Mutex, thread};
+use crate::sync::{Condvar, Mutex};
 
 /// Longest sleep before the lease's own clock is looked at again.
 const SLICE: Duration = Duration::from_secs(1);
@@ -89,12 +89,8 @@ impl Renewer {
             is_closed: false,
         };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
-        #[cfg(test)]
-        if self.clock.is_virtual() {
-            return Ok(worker);
-        }
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
-        thread::Builder::new().name("redlock-renew".into()).spawn(move || mine.run(&renewer))?;
+        self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
         Ok(worker)
     }
 
@@ -201,7 +197,7 @@ impl Worker {
             };
             let sleep = sleep.min(SLICE);
             slot.wakes_at = now.after(sleep);
-            self.wake.wait_for(&mut slot, sleep);
+            renewer.clock.wait_for(&self.wake, &mut slot, sleep);
             slot.wakes_at = Tick::ZERO;
         }
     }

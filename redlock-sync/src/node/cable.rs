@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::link::Link;
 use super::{Background, Failure};
 use crate::clock::{Clock, Tick};
+use crate::sync::{Condvar, Mutex};
 
 /// A line of a client: what a leader has for itself. (A `Line` is another thing: threads wait for a lock in one.)
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl Posts {
             if left.is_zero() {
                 return;
             }
-            self.arrived.wait_for(&mut list, left);
+            clock.wait_for(&self.arrived, &mut list, left);
         }
     }
 }

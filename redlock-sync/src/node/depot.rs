@@ -173,7 +173,7 @@ impl<L, R> Depot<L, R> {
                 }
                 turn => state.turn = turn,
             }
-            op.moved.wait_for(&mut state, left);
+            self.clock.wait_for(&op.moved, &mut state, left);
         }
     }
 

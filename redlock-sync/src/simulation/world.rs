@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::plan::{Fault, Plan, Time, chance, nanos};
 use super::pushes::Line;
 use super::referee::{Counts, Referee};
 use super::server::{Connection, Message, Server};
-use crate::clock::{Clock, Tick};
+use crate::clock::{Clock, Tick, Waiting};
 use crate::config::Terms;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
@@ -325,7 +326,14 @@ impl Clock for VirtualClock {
         sleep(self.client, d);
     }
 
-    fn is_virtual(&self) -> bool {
-        true
+    /// Threads that give way to each other cannot notify: who waits looks again and again.
+    fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
+        let time = time.min(Duration::from_millis(fastrand::u64(1..20)));
+        waiting.unlocked(&mut || sleep(self.client, time));
+    }
+
+    /// What such a thread would do is the clients' part: they have the turns in their hands (`client.rs`).
+    fn start(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        Ok(())
     }
 }
