@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(any(test, feature = "testing"))]
+use std::sync::Weak;
 use std::time::Duration;
 
 use crate::acquire::Engine;
@@ -12,6 +14,8 @@ use crate::key::{Key, LockKey};
 use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
+#[cfg(any(test, feature = "testing"))]
+use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::quorum::Quorum;
 use crate::reentry::{self, Mine};
@@ -401,6 +405,16 @@ impl Builder {
         if self.urls.is_empty() {
             return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
         }
+        self.check()?;
+        let urls = self.urls.iter().map(|url| NodeUrl::parse(url)).collect::<Result<Vec<_>, _>>()?;
+        if urls.len().is_multiple_of(2) {
+            log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
+        }
+        let nodes = Nodes::new(&urls, self.node_settings(), &clock)?;
+        Ok(self.on(nodes, clock))
+    }
+
+    fn check(&self) -> Result<(), Error> {
         if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
             let each = self.connections;
             return Err(Error::config(format!("connections = {each} is outside 1 to {MAX_CONNECTIONS}")));
@@ -409,15 +423,35 @@ impl Builder {
             let timeout = self.limits.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
         }
-        self.terms.check(&self.limits)?;
-        let urls = self.urls.iter().map(|url| NodeUrl::parse(url)).collect::<Result<Vec<_>, _>>()?;
-        if urls.len().is_multiple_of(2) {
-            log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
-        }
-        let settings = NodeSettings { node_timeout: self.limits.node_timeout, connections: self.connections };
-        let nodes = Nodes::new(&urls, settings, &clock)?;
+        self.terms.check(&self.limits)
+    }
+
+    fn node_settings(&self) -> NodeSettings {
+        NodeSettings { node_timeout: self.limits.node_timeout, connections: self.connections }
+    }
+
+    fn on(self, nodes: Nodes, clock: Arc<dyn Clock>) -> Redlock {
         let engine = Engine::new(Quorum::new(nodes, clock, self.limits));
-        Ok(Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) })
+        Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) }
+    }
+}
+
+/// For clients of nodes in memory.
+#[cfg(any(test, feature = "testing"))]
+impl Builder {
+    pub(crate) fn check_without_urls(&self) -> Result<(), Error> {
+        match self.urls.first() {
+            Some(_) => Err(Error::config("the settings name a server; a client of nodes in memory has no other")),
+            None => self.check(),
+        }
+    }
+
+    /// The settings must have been checked.
+    pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<Engine>) {
+        let nodes = Nodes::of(servers, self.node_settings(), &clock);
+        let client = self.on(nodes, clock);
+        let engine = Arc::downgrade(&client.engine);
+        (client, engine)
     }
 }
 

@@ -123,6 +123,7 @@
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
 //! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//! - `testing`: locks in memory, for the unit tests of programs that use this library: `Redlock::in_memory()` and the module `testing`.
 //!
 //! # TLS
 //!
@@ -189,6 +190,8 @@ mod script;
 )]
 mod simulation;
 mod sync;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod token;

@@ -14,7 +14,8 @@
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last.
+//! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last. `memory/`: a server
+//!    in memory, feature `testing`.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `roster.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
@@ -36,7 +37,7 @@ mod health;
 mod host;
 mod late;
 mod link;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
 mod push;
 mod reply;
@@ -62,6 +63,8 @@ use std::time::Duration;
 use crate::clock::Tick;
 
 pub(crate) use background::Background;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use link::Dial;
 pub(crate) use set::{NodeSettings, Nodes};
 #[cfg(test)]
 pub(crate) use simulated::{Answer, Begun, Patience, Pending, Simulated};

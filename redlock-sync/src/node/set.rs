@@ -44,19 +44,15 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// The servers at these URLs.
+    /// The servers at these URLs. Does no I/O and starts no thread: connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
         let servers = urls.iter().map(|url| Arc::new(RedisServer::new(url.clone())) as Arc<dyn Dial>);
-        Nodes::of(servers.collect(), settings, clock)
+        let servers: Vec<_> = servers.collect();
+        check(&servers, settings)?;
+        Ok(Nodes::of(servers, settings, clock))
     }
 
-    /// Checks the list. Does no I/O and starts no thread: connections are made when they are needed.
-    pub(crate) fn of(
-        servers: Vec<Arc<dyn Dial>>,
-        settings: NodeSettings,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Nodes, Error> {
-        check(&servers, settings)?;
+    pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
         // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
         let roster = Arc::new(Roster::new(servers.iter().map(|server| server.address().to_owned()).collect()));
@@ -67,14 +63,14 @@ impl Nodes {
             RedisNode::new(Host::new(member, server, settings, clock, roster, connecting.clone(), returns))
         };
         let nodes = servers.into_iter().enumerate().map(node).collect();
-        Ok(Nodes {
+        Nodes {
             wire: Wire::new(nodes, settings, Arc::clone(clock), connecting.clone()),
             #[cfg(test)]
             simulated: Vec::new(),
             roster,
             background,
             returns,
-        })
+        }
     }
 
     /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this has an effect.

@@ -1,18 +1,21 @@
-//! A node in memory: the same scripts, on a store of its own.
+//! A node in memory: it runs the library's own scripts, as they come over the seam (`link.rs`), on a store of its own. Threads may share it.
 //!
 //! 1. `store.rs`: the data, and the commands that the scripts use.
 //! 2. `lua.rs`: runs a script on a store.
+//! 3. `server.rs`: a server, with what tests do to it.
+//! 4. `connection.rs`: a connection to it.
 
+mod connection;
 mod lua;
+mod server;
 mod store;
-
-use super::{Failure, Value, reply};
 
 #[cfg(test)]
 pub(crate) use self::lua::{Source, run};
+pub(crate) use self::server::Server;
+pub(crate) use self::store::Reply;
 #[cfg(test)]
-pub(crate) use self::store::{Data, Item, State};
-pub(crate) use self::store::{Reply, Store};
+pub(crate) use self::store::{Data, Item, State, Store};
 
 /// A reply as a client reads it from the wire.
 fn on_the_wire(reply: Reply) -> redis::Value {
@@ -31,6 +34,6 @@ fn on_the_wire(reply: Reply) -> redis::Value {
 
 /// What a client makes of a reply.
 #[cfg(test)]
-pub(crate) fn outcome(reply: Reply) -> Result<Value, Failure> {
-    reply::value(on_the_wire(reply))
+pub(crate) fn outcome(reply: Reply) -> Result<super::Value, super::Failure> {
+    super::reply::value(on_the_wire(reply))
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+#[cfg(test)]
 use std::time::Duration;
 
 /// A reply in the terms of the protocol.
@@ -28,14 +29,6 @@ pub(crate) struct Item {
     pub(crate) data: Data,
     /// Milliseconds of the node's clock.
     pub(crate) expires: Option<u64>,
-}
-
-/// A string and its time to live.
-#[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) text: String,
-    pub(crate) expires: Option<u64>,
-    pub(crate) left: Duration,
 }
 
 /// The data of one node.
@@ -95,27 +88,24 @@ impl Store {
         self.items.get_mut(key)
     }
 
+    /// Puts another item in the place of one, or removes it; returns what was there.
+    pub(crate) fn replace(&mut self, key: &[u8], item: Option<Item>) -> Option<Item> {
+        match item {
+            Some(item) => self.items.insert(key.to_vec(), item),
+            None => self.items.remove(key),
+        }
+    }
+
+    /// A string with a time to live from now.
+    pub(crate) fn lasting(&self, text: &str, ms: u64) -> Item {
+        Item { data: Data::Text(text.as_bytes().to_vec()), expires: Some(self.ms().saturating_add(ms)) }
+    }
+
     /// All keys that have not expired.
     pub(crate) fn live(&mut self) -> impl Iterator<Item = (&Vec<u8>, &Item)> {
         let now = self.ms();
         self.items.retain(|_, item| item.expires.is_none_or(|at| now <= at));
         self.items.iter()
-    }
-
-    /// The string at a key.
-    pub(crate) fn text(&mut self, key: &str) -> Option<&[u8]> {
-        match self.item(key.as_bytes()) {
-            Some(Item { data: Data::Text(text), .. }) => Some(text),
-            _ => None,
-        }
-    }
-
-    /// The string at a key, with its time to live.
-    pub(crate) fn state(&mut self, key: &str) -> Option<State> {
-        let text = String::from_utf8_lossy(self.text(key)?).into_owned();
-        let expires = self.item(key.as_bytes())?.expires;
-        let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
-        Some(State { text, expires, left })
     }
 
     /// Carries out one command.
@@ -226,6 +216,35 @@ impl Store {
             self.items.remove(key);
         }
         reply
+    }
+}
+
+/// A string and its time to live.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) text: String,
+    pub(crate) expires: Option<u64>,
+    pub(crate) left: Duration,
+}
+
+/// What the simulation looks at.
+#[cfg(test)]
+impl Store {
+    /// The string at a key.
+    pub(crate) fn text(&mut self, key: &str) -> Option<&[u8]> {
+        match self.item(key.as_bytes()) {
+            Some(Item { data: Data::Text(text), .. }) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The string at a key, with its time to live.
+    pub(crate) fn state(&mut self, key: &str) -> Option<State> {
+        let text = String::from_utf8_lossy(self.text(key)?).into_owned();
+        let expires = self.item(key.as_bytes())?.expires;
+        let left = expires.map_or(Duration::MAX, |at| Duration::from_millis(at.saturating_sub(self.ms())));
+        Some(State { text, expires, left })
     }
 }
 

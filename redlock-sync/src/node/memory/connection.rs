@@ -1,0 +1,125 @@
+//! A connection to a server in memory. A command is carried out while it is sent, so its reply is there when it is asked for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::on_the_wire;
+use super::server::{Server, State};
+use crate::node::link::{Broken, Connection};
+
+pub(super) struct MemoryConnection {
+    server: Arc<Server>,
+    /// Tells the connections of a server apart.
+    id: u64,
+    /// The server's when the connection was made.
+    epoch: u64,
+    replies: VecDeque<redis::Value>,
+    read_timeout: Duration,
+}
+
+impl MemoryConnection {
+    pub(super) fn new(server: Arc<Server>, id: u64, epoch: u64) -> MemoryConnection {
+        MemoryConnection { server, id, epoch, replies: VecDeque::new(), read_timeout: Duration::ZERO }
+    }
+
+    fn check(&self, state: &State) -> Result<(), Broken> {
+        if state.epoch == self.epoch { Ok(()) } else { Err(Broken::Cut("connection reset by peer".into())) }
+    }
+}
+
+impl Connection for MemoryConnection {
+    fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
+        let mut rest = commands;
+        while !rest.is_empty() {
+            self.check(&self.server.state.lock())?;
+            let (words, behind) = command(rest).ok_or_else(|| Broken::Cut("protocol error".into()))?;
+            self.replies.push_back(on_the_wire(self.server.execute(self.id, &words)));
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<redis::Value, Broken> {
+        if let Some(reply) = self.replies.pop_front() {
+            return Ok(reply);
+        }
+        self.check(&self.server.state.lock())?;
+        Err(Broken::TimedOut)
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+        let clock = &*self.server.clock;
+        let until = clock.now().after(self.read_timeout);
+        let mut state = self.server.state.lock();
+        loop {
+            self.check(&state)?;
+            if let Some(message) = state.inboxes.get_mut(&self.id).and_then(|inbox| inbox.messages.pop_front()) {
+                return Ok(message);
+            }
+            let left = until.since(clock.now());
+            if left.is_zero() {
+                return Err(Broken::TimedOut);
+            }
+            clock.wait_for(&self.server.told, &mut state, left);
+        }
+    }
+
+    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+        self.read_timeout = timeout;
+        Ok(())
+    }
+
+    fn set_write_timeout(&mut self, _: Duration) -> Result<(), Broken> {
+        Ok(())
+    }
+}
+
+impl Drop for MemoryConnection {
+    fn drop(&mut self) {
+        self.server.hang_up(self.id);
+    }
+}
+
+/// The first command of a packet, word by word, and what follows it.
+fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
+    let (words, mut rest) = length(bytes, b'*')?;
+    let mut command = Vec::with_capacity(words.min(bytes.len()));
+    for _ in 0..words {
+        let (long, behind) = length(rest, b'$')?;
+        let (word, behind) = behind.split_at_checked(long)?;
+        command.push(word);
+        rest = behind.strip_prefix(b"\r\n")?;
+    }
+    Some((command, rest))
+}
+
+/// A number behind this mark, and what follows its line.
+fn length(bytes: &[u8], mark: u8) -> Option<(usize, &[u8])> {
+    let line = bytes.iter().position(|&byte| byte == b'\r')?;
+    let (head, rest) = bytes.split_at_checked(line)?;
+    let digits = head.strip_prefix(&[mark])?;
+    Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest.strip_prefix(b"\r\n")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_one_after_the_other() {
+        let packet = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n*1\r\n$0\r\n\r\n";
+        let (words, rest) = command(packet).unwrap();
+        assert_eq!(words, [&b"GET"[..], b"a\r\nb"]);
+        assert_eq!(command(rest), Some((vec![&b""[..]], &b""[..])));
+    }
+
+    #[test]
+    fn what_is_no_command_is_none() {
+        for bytes in
+            ["", "GET a\r\n", "*1\r\n$3\r\nGE", "*1\r\n$x\r\nGET\r\n", "*-1\r\n", "*2\r\n$1\r\na\r\n", "*1\r\n$1\r\nab"]
+        {
+            assert_eq!(command(bytes.as_bytes()), None, "{bytes:?}");
+        }
+    }
+}

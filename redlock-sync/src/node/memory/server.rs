@@ -1,0 +1,225 @@
+//! One server in memory, and what a test does to it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use redis::RedisConnectionInfo;
+
+use super::connection::MemoryConnection;
+use super::lua::{self, Source};
+use super::store::{Reply, Store};
+use crate::clock::{Clock, Tick};
+use crate::node::link::{Connection, Dial};
+use crate::node::{Failure, Trouble};
+use crate::script::ACQUIRE;
+use crate::sync::{Condvar, Mutex};
+
+/// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
+const EPOCH: u64 = 1_700_000_000_000_000;
+/// Who has a lock that is denied, and for how many ms: who waits tries again after that.
+const DENIED: &str = "00000000000000000000000000000000:denied";
+const DENIED_FOR: u64 = 20;
+
+/// A server. Its data stays while it is away.
+pub(crate) struct Server {
+    address: String,
+    login: RedisConnectionInfo,
+    run_id: String,
+    pub(super) clock: Arc<dyn Clock>,
+    started: Tick,
+    pub(super) state: Mutex<State>,
+    /// Something was published, or the server went away.
+    pub(super) told: Condvar,
+    this: Weak<Server>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    store: Store,
+    /// The scripts that it knows, by digest.
+    scripts: HashMap<String, String>,
+    is_away: bool,
+    /// Raised when it goes away: connections that were made before are broken.
+    pub(super) epoch: u64,
+    /// How many attempts to take a lock are still to be denied.
+    denials: HashMap<Vec<u8>, u32>,
+    /// What was published for each subscribed connection and not read yet.
+    pub(super) inboxes: BTreeMap<u64, Inbox>,
+    connections: u64,
+}
+
+pub(super) struct Inbox {
+    channel: Vec<u8>,
+    pub(super) messages: VecDeque<Vec<u8>>,
+}
+
+impl Server {
+    /// A server with that number among those of its clients.
+    pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<Server> {
+        static MADE: AtomicU64 = AtomicU64::new(1);
+        Arc::new_cyclic(|this| Server {
+            address: format!("memory:{number}"),
+            login: RedisConnectionInfo::default(),
+            run_id: format!("{:040x}", MADE.fetch_add(1, Ordering::Relaxed)),
+            started: clock.now(),
+            clock,
+            state: Mutex::default(),
+            told: Condvar::new(),
+            this: this.clone(),
+        })
+    }
+
+    // --- what a test does -----------------------------------------------------------------------------------------------
+
+    /// Deletes a key.
+    pub(crate) fn lose(&self, key: &str) {
+        self.state.lock().store.replace(key.as_bytes(), None);
+    }
+
+    /// Has this many further attempts to take the lock find it taken.
+    pub(crate) fn deny(&self, key: &str, times: u32) {
+        self.state.lock().denials.insert(key.as_bytes().to_vec(), times);
+    }
+
+    /// Breaks all connections, and refuses new ones.
+    pub(crate) fn go_away(&self) {
+        let mut state = self.state.lock();
+        state.is_away = true;
+        state.epoch += 1;
+        state.inboxes.clear();
+        state.count_listeners();
+        drop(state);
+        self.told.notify_all();
+    }
+
+    pub(crate) fn come_back(&self) {
+        self.state.lock().is_away = false;
+    }
+
+    // --- what clients ask for -------------------------------------------------------------------------------------------
+
+    /// Carries out one command of a connection.
+    pub(crate) fn execute(&self, connection: u64, words: &[&[u8]]) -> Reply {
+        let mut state = self.state.lock();
+        let passed = self.clock.now().since(self.started);
+        state.store.clock = EPOCH.saturating_add(u64::try_from(passed.as_micros()).unwrap_or(u64::MAX));
+        let reply = match words {
+            [b"EVALSHA", digest, rest @ ..] => state.eval_known(&String::from_utf8_lossy(digest), rest),
+            [b"EVAL", source, rest @ ..] => {
+                let digest = sha1_smol::Sha1::from(source).hexdigest();
+                state.scripts.entry(digest.clone()).or_insert_with(|| String::from_utf8_lossy(source).into_owned());
+                state.eval_known(&digest, rest)
+            }
+            [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
+            [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
+            [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
+            words => state.store.command(words),
+        };
+        if state.deliver() {
+            self.told.notify_all();
+        }
+        reply
+    }
+
+    fn info(&self, seconds: u64) -> String {
+        format!("run_id:{}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n", self.run_id)
+    }
+
+    /// A connection was closed.
+    pub(super) fn hang_up(&self, connection: u64) {
+        let mut state = self.state.lock();
+        if state.inboxes.remove(&connection).is_some() {
+            state.count_listeners();
+        }
+    }
+}
+
+impl State {
+    fn eval_known(&mut self, digest: &str, rest: &[&[u8]]) -> Reply {
+        let State { scripts, store, denials, .. } = self;
+        let Some(text) = scripts.get(digest) else {
+            return Reply::Error("NOSCRIPT No matching script. Please use EVAL.".into());
+        };
+        let Some((keys, args)) = keys_and_args(rest) else {
+            return Reply::Error("ERR value is not an integer or out of range".into());
+        };
+        let denied = keys.first().filter(|key| digest == ACQUIRE.sha && takes_denial(denials, key));
+        // For the time of the script: its reply is what somebody else's lock would bring.
+        let hidden = denied.map(|key| store.replace(key, Some(store.lasting(DENIED, DENIED_FOR))));
+        let reply = lua::run(store, Source { digest, text }, keys, args);
+        if let (Some(key), Some(item)) = (denied, hidden) {
+            store.replace(key, item);
+        }
+        reply
+    }
+
+    fn subscribe(&mut self, connection: u64, channel: &[u8]) -> Reply {
+        self.inboxes.insert(connection, Inbox { channel: channel.to_vec(), messages: VecDeque::new() });
+        self.count_listeners();
+        Reply::List(vec![Reply::Bulk(b"subscribe".to_vec()), Reply::Bulk(channel.to_vec()), Reply::Int(1)])
+    }
+
+    fn count_listeners(&mut self) {
+        self.store.listeners.clear();
+        for inbox in self.inboxes.values() {
+            *self.store.listeners.entry(inbox.channel.clone()).or_default() += 1;
+        }
+    }
+
+    /// Brings what was published to those who listen. False if there was nothing.
+    fn deliver(&mut self) -> bool {
+        let published = std::mem::take(&mut self.store.published);
+        for (channel, message) in &published {
+            for inbox in self.inboxes.values_mut().filter(|inbox| inbox.channel == *channel) {
+                inbox.messages.push_back(message.clone());
+            }
+        }
+        !published.is_empty()
+    }
+}
+
+type Words<'a, 'b> = &'b [&'a [u8]];
+
+/// What follows the script in EVAL: the number of keys, the keys, and the rest.
+fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {
+    let (number, words) = rest.split_first()?;
+    words.split_at_checked(std::str::from_utf8(number).ok()?.parse().ok()?)
+}
+
+fn takes_denial(denials: &mut HashMap<Vec<u8>, u32>, key: &[u8]) -> bool {
+    let Some(left) = denials.get_mut(key).filter(|left| **left > 0) else { return false };
+    *left -= 1;
+    true
+}
+
+impl Dial for Server {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn login(&self) -> &RedisConnectionInfo {
+        &self.login
+    }
+
+    fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
+        let mut state = self.state.lock();
+        let this = self.this.upgrade().filter(|_| !state.is_away);
+        let Some(this) = this else { return Err(Failure::unsent(Trouble::Unreachable, "connection refused")) };
+        state.connections += 1;
+        Ok(Box::new(MemoryConnection::new(this, state.connections, state.epoch)))
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}

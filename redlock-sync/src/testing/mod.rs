@@ -1,0 +1,302 @@
+//! Locks in memory, for unit tests of programs that use this library; feature `testing`.
+//!
+//! [`Redlock::in_memory`] makes a client that needs no server. Nothing else is different: it is the same code, and its node runs the same scripts as a
+//! Redis server does. [`Memory`] is for tests in which something happens: it lets go of a lock, denies one, takes a node away, or advances the time.
+//!
+//! ```toml
+//! [dev-dependencies]
+//! redlock-sync = { version = "0.1", features = ["testing"] }
+//! ```
+//!
+//! The feature needs a C compiler, which builds the Lua that runs the scripts. As a dev-dependency it is in no program that you ship.
+//!
+//! # An annotated function, tested without Redis
+//!
+//! ```
+//! use std::sync::LazyLock;
+//!
+//! use redlock_sync::testing::Memory;
+//! use redlock_sync::{Error, Redlock, distributed_lock};
+//!
+//! #[distributed_lock("order:<id>", wait = "50ms")]
+//! fn ship(id: u64) -> Result<String, Error> {
+//!     Ok(format!("order {id} is on its way"))
+//! }
+//!
+//! /// A process has one default client, so its tests share this one; keys of their own keep them apart.
+//! static MEMORY: LazyLock<Memory> = LazyLock::new(|| {
+//!     let memory = Memory::new(1);
+//!     Redlock::set_default(memory.client()).expect("no test sets another one");
+//!     memory
+//! });
+//!
+//! // #[test]
+//! fn an_order_is_shipped() {
+//!     LazyLock::force(&MEMORY);
+//!     assert_eq!(ship(1).unwrap(), "order 1 is on its way");
+//! }
+//!
+//! // #[test]
+//! fn an_order_that_is_being_shipped_is_not_shipped_again() {
+//!     let elsewhere = MEMORY.client(); // as another process has it
+//!     let guard = elsewhere.mutex("order:2").lock().unwrap();
+//!     assert!(ship(2).unwrap_err().is_busy()); // after 50 ms
+//!     guard.unlock().unwrap();
+//!     assert!(ship(2).is_ok());
+//! }
+//! # an_order_is_shipped();
+//! # an_order_that_is_being_shipped_is_not_shipped_again();
+//! ```
+//!
+//! # Time
+//!
+//! The clients of a [`Memory`] and its nodes have a clock of their own. It runs as the machine's does, and [`advance`](Memory::advance) adds to it:
+//! leases run out and waits end without anybody sleeping.
+
+mod clock;
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use self::clock::TestClock;
+use crate::acquire::Engine;
+use crate::client::{Builder, Redlock};
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use crate::node::Dial;
+use crate::node::memory::Server;
+use crate::sync::Mutex;
+
+/// How long `bring_back` waits at most for the clients to notice.
+const NOTICED: Duration = Duration::from_secs(2);
+
+/// Nodes in memory, with clients of them.
+///
+/// All clients of one value see the same locks, as those of different processes do that use the same servers. Clones are the same nodes. Threads may
+/// use it at the same time.
+///
+/// ```
+/// use redlock_sync::testing::Memory;
+///
+/// let memory = Memory::new(1);
+/// let (one, two) = (memory.client(), memory.client());
+/// let guard = one.mutex("order:42").lock()?;
+/// assert!(two.mutex("order:42").try_lock().unwrap_err().is_busy());
+/// guard.unlock()?;
+/// two.mutex("order:42").try_lock()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Memory(Arc<Shared>);
+
+struct Shared {
+    clock: TestClock,
+    servers: Vec<Arc<Server>>,
+    clients: Mutex<Vec<Weak<Engine>>>,
+}
+
+impl Memory {
+    /// So many nodes, without any lock.
+    ///
+    /// # Panics
+    /// If the number is zero.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// let memory = Memory::new(3);
+    /// let guard = memory.client().mutex("order:42").lock()?; // on a majority of the three
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(nodes: usize) -> Memory {
+        assert!(nodes > 0, "a client needs at least one node");
+        let clock = TestClock::default();
+        let server = |number| Server::new(number, Arc::new(clock.clone()));
+        let servers = (1..=nodes).map(server).collect();
+        Memory(Arc::new(Shared { clock, servers, clients: Mutex::default() }))
+    }
+
+    /// A client of these nodes, with default settings.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// let locks = Memory::new(1).client();
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn client(&self) -> Redlock {
+        self.join(Redlock::builder())
+    }
+
+    /// A client of these nodes, with settings of its own. The builder names no node.
+    ///
+    /// # Errors
+    /// As those of [`Builder::build`].
+    ///
+    /// ```
+    /// use redlock_sync::{Redlock, testing::Memory};
+    /// use std::time::Duration;
+    /// let memory = Memory::new(1);
+    /// let locks = memory.build(Redlock::builder().key_prefix("shop:").lease(Duration::from_secs(10)))?;
+    /// assert_eq!(locks.mutex("order:42").lock()?.key(), "shop:order:42");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn build(&self, settings: Builder) -> Result<Redlock, Error> {
+        settings.check_without_urls()?;
+        Ok(self.join(settings))
+    }
+
+    fn join(&self, settings: Builder) -> Redlock {
+        let servers = self.0.servers.iter().map(|server| Arc::clone(server) as Arc<dyn Dial>).collect();
+        let (client, engine) = settings.build_on(servers, Arc::new(self.0.clock.clone()));
+        let mut clients = self.0.clients.lock();
+        clients.retain(|client| client.strong_count() > 0);
+        clients.push(engine);
+        client
+    }
+
+    /// Deletes the key of a lock on all nodes, as an operator may. The name is the whole key, with the client's prefix. Its holder learns of it at the
+    /// next renewal, a third of the lease later.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// use std::time::Duration;
+    /// let memory = Memory::new(1);
+    /// let guard = memory.client().mutex("order:42").lock()?;
+    /// memory.lose("order:42");
+    /// memory.advance(Duration::from_secs(10)); // of a lease of 30 s
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn lose(&self, key: &str) {
+        for server in &self.0.servers {
+            server.lose(key);
+        }
+    }
+
+    /// Has the next `times` attempts to take that lock fail, on each node, as if somebody else had it for a moment. The name is the whole key, with the
+    /// client's prefix. A call that waits tries again and succeeds once they are used up; each of them costs it some 20 ms.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// let memory = Memory::new(1);
+    /// let locks = memory.client();
+    /// memory.deny("order:42", 1);
+    /// assert!(locks.mutex("order:42").try_lock().unwrap_err().is_busy());
+    /// assert!(locks.mutex("order:42").try_lock().is_ok());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn deny(&self, key: &str, times: u32) {
+        for server in &self.0.servers {
+            server.deny(key, times);
+        }
+    }
+
+    /// Takes a node away, as if the network to it were broken: its connections break, and new ones are refused. It keeps what it has. The nodes have
+    /// numbers from 1 on, as in [`NodeError`](crate::NodeError).
+    ///
+    /// # Panics
+    /// If there is no node of that number.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// let memory = Memory::new(3);
+    /// let locks = memory.client();
+    /// memory.take_away(3);
+    /// locks.mutex("order:42").try_lock()?.unlock()?; // two of three are a majority
+    /// memory.take_away(2);
+    /// assert!(locks.mutex("order:42").try_lock().unwrap_err().is_unavailable());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn take_away(&self, node: usize) {
+        self.act_on(node, Server::go_away);
+    }
+
+    /// Brings a node back that was [taken away](Memory::take_away). The clients have noticed when this returns, which takes them up to a quarter of
+    /// a second.
+    ///
+    /// # Panics
+    /// If there is no node of that number.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// let memory = Memory::new(1);
+    /// let locks = memory.client();
+    /// memory.take_away(1);
+    /// assert!(locks.mutex("order:42").try_lock().unwrap_err().is_unavailable());
+    /// memory.bring_back(1);
+    /// assert!(locks.mutex("order:42").try_lock().is_ok());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn bring_back(&self, node: usize) {
+        self.act_on(node, Server::come_back);
+        let is_left_out = |client: &Weak<Engine>| {
+            let client = client.upgrade();
+            client.is_some_and(|client| {
+                client.quorum.nodes.members().nth(node - 1).is_some_and(|it| it.outage().is_some())
+            })
+        };
+        let by = SystemClock.now().after(NOTICED);
+        while self.0.clients.lock().iter().any(is_left_out) && SystemClock.now() < by {
+            SystemClock.sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn act_on(&self, node: usize, act: fn(&Server)) {
+        let server = node.checked_sub(1).and_then(|i| self.0.servers.get(i));
+        assert!(server.is_some(), "there is no node {node}: they are 1 to {}", self.0.servers.len());
+        if let Some(server) = server {
+            act(server);
+        }
+    }
+
+    /// Lets this time pass at once for the nodes and all of their clients. Leases that end in it have ended; waits whose time is up end; renewals
+    /// that are due in it have been made when this returns.
+    ///
+    /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it would have been renewed in time.
+    /// To let more time pass than a lease, with the lock held all the time, advance by half a lease again and again.
+    ///
+    /// ```
+    /// use redlock_sync::testing::Memory;
+    /// use std::time::Duration;
+    /// let memory = Memory::new(1);
+    /// let guard = memory.client().mutex("order:42").lock()?; // for 30 s
+    /// for _ in 0..10 {
+    ///     memory.advance(Duration::from_secs(15));
+    ///     guard.check()?; // was renewed
+    /// }
+    /// memory.advance(Duration::from_secs(31));
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn advance(&self, time: Duration) {
+        self.0.clock.advance(time);
+    }
+}
+
+impl Redlock {
+    /// A client of a node in memory, which nobody else uses: for unit tests, without a server. What can be done to such a node:
+    /// [`testing`](crate::testing). With feature `testing`.
+    ///
+    /// ```
+    /// use redlock_sync::Redlock;
+    /// let locks = Redlock::in_memory();
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert!(locks.mutex("order:43").try_lock().is_ok());
+    /// guard.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn in_memory() -> Redlock {
+        Memory::new(1).client()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Memory").field(&self.0.servers).finish()
+    }
+}
