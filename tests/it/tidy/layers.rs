@@ -36,7 +36,8 @@ const LAYERS: [(&str, u8); 25] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 8] = [
+const EDGES: [(&str, &str); 9] = [
+    ("__private", "testing"),
     ("clock", "sync"),
     ("ear", "quorum"),
     ("quorum", "primitive"),
