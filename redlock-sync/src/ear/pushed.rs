@@ -56,6 +56,16 @@ mod tests {
     }
 
     #[test]
+    fn the_hint_of_a_wait_that_leaves_in_a_pause_tells_of_a_pause_and_of_no_stranger() {
+        let scripts = [include_str!("../lua/acquire.lua"), include_str!("../lua/release.lua")];
+        let chains: Vec<_> = scripts.iter().flat_map(|script| script.split("hint(queue, left, '").skip(1)).collect();
+        assert_eq!(chains.len(), 1);
+        let chain = chains[0].split('\'').next().unwrap();
+        let (_, hint) = read(&format!("redlock-sync:1f/1 0 10 {chain} ")).unwrap();
+        assert_eq!((hint.pauses.count(), hint.pauses.has_strangers(), hint.age), (1, false, Duration::ZERO));
+    }
+
+    #[test]
     fn anything_else_is_ignored() {
         for text in [
             "",

@@ -61,8 +61,8 @@ else
     held = held or redis.call('GET', key)
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
-      -- In a pause it is the one that was told to try.
-      if left then hint(queue, left, '0 1') end
+      -- In a pause it is the one that was told to try; then the next is. The number is that of one pause (push.lua).
+      if left then hint(queue, left, '0 2') end
     elseif wait ~= '' then
       local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
       place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
