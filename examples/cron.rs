@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Three instances (processes), whose clocks are a little apart, all find the job due each second. `wait = "0s"` lets one of them in, and the
-//! others do not wait. The job is over in no time, and then an instance with a late clock would come and run it again; `at_least` keeps the lock
+//! others do not wait. The job is over in no time, and then an instance with a late clock would come and run it again; `min_hold` keeps the lock
 //! that long even when the job is done before. In the third period the instance that runs the job is killed; the others go on.
 //!
 //! Exits with 1 if a period had two runs. It does not count on one run in each: when an instance dies in the job, or all of them are
@@ -32,9 +32,9 @@ const TOO_LATE: Duration = Duration::from_millis(200);
 
 /// The job. Runs in one instance at a time; in the others the call returns `Ok(())` at once.
 ///
-/// `at_least` is longer than the clocks are apart, and shorter than a period. `lease` is for an instance that dies: it keeps the others out
+/// `min_hold` is longer than the clocks are apart, and shorter than a period. `lease` is for an instance that dies: it keeps the others out
 /// until its lease is over, here before the next period. A job that takes longer is no problem: its lock is renewed.
-#[distributed_lock("cron:report", wait = "0s", busy = skip, at_least = "700ms", lease = "800ms")]
+#[distributed_lock("cron:report", wait = "0s", busy = skip, min_hold = "700ms", lease = "800ms")]
 fn report(period: u32) -> Result<(), redlock_sync::Error> {
     println!("{period}");
     thread::sleep(Duration::from_millis(20));

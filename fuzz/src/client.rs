@@ -96,11 +96,11 @@ pub struct Drawn<'a> {
     reentrant: bool,
     lease: Set<Span>,
     renew: bool,
-    at_least: Set<Span>,
+    min_hold: Set<Span>,
     max_hold: Set<Span>,
     max_renewals: Set<u32>,
     retry: Set<Pauses>,
-    lock_id: Set<&'a str>,
+    owner: Set<&'a str>,
     call: Call,
     /// Whether a lock that can work is tried on an address on which no server listens. That starts threads, so it is rare.
     is_tried: u8,
@@ -162,10 +162,10 @@ impl Drawn<'_> {
         let lease = self.lease.0.map_or(self.default_lease(), |lease| lease.0);
         self.key_can_be()
             && self.is_lease(lease)
-            && self.at_least.0.is_none_or(|hold| hold.0 <= lease)
+            && self.min_hold.0.is_none_or(|hold| hold.0 <= lease)
             && self.max_hold.0.is_none_or(|hold| self.outlasts(hold.0))
             && self.retry.0.is_none_or(Pauses::can_work)
-            && self.lock_id.0.is_none_or(|id| (1..=200).contains(&id.len()))
+            && self.owner.0.is_none_or(|id| (1..=200).contains(&id.len()))
     }
 
     fn build(&self, port: u16) -> Result<Redlock, Error> {
@@ -189,11 +189,11 @@ macro_rules! use_lock {
     ($drawn:expr, $lock:expr, $call:expr) => {{
         let lock = $lock.renew($drawn.renew);
         let lock = $drawn.lease.onto(lock, |lock, lease| lock.lease(lease.0));
-        let lock = $drawn.at_least.onto(lock, |lock, hold| lock.at_least(hold.0));
+        let lock = $drawn.min_hold.onto(lock, |lock, hold| lock.min_hold(hold.0));
         let lock = $drawn.max_hold.onto(lock, |lock, hold| lock.max_hold(hold.0));
         let lock = $drawn.max_renewals.onto(lock, |lock, times| lock.max_renewals(times));
         let lock = $drawn.retry.onto(lock, |lock, pauses| lock.retry(pauses.retry()));
-        let lock = $drawn.lock_id.onto(lock, |lock, id| lock.lock_id(id));
+        let lock = $drawn.owner.onto(lock, |lock, id| lock.owner(id));
         _ = format!("{lock:?}");
         if !$drawn.key_can_be() {
             refusal(&lock.is_locked().unwrap_err());

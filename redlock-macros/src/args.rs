@@ -13,7 +13,7 @@ pub(crate) struct Args {
     pub(crate) wait: Option<Length>,
     pub(crate) lease: Option<Length>,
     pub(crate) renew: Option<LitBool>,
-    pub(crate) at_least: Option<Length>,
+    pub(crate) min_hold: Option<Length>,
     pub(crate) max_hold: Option<Length>,
     pub(crate) fenced: Option<LitBool>,
     pub(crate) kind: Option<Kind>,
@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     Fallback(ExprPath),
 }
 
-const NAMES: &str = "`wait`, `lease`, `renew`, `at_least`, `max_hold`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
+const NAMES: &str = "`wait`, `lease`, `renew`, `min_hold`, `max_hold`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
     `crate`";
 
 impl Parse for Attribute {
@@ -91,7 +91,7 @@ impl Args {
             "wait" => set(&mut self.wait, &name, value(input, &name)),
             "lease" => set(&mut self.lease, &name, value(input, &name)),
             "renew" => set(&mut self.renew, &name, value(input, &name)),
-            "at_least" => set(&mut self.at_least, &name, value(input, &name)),
+            "min_hold" => set(&mut self.min_hold, &name, value(input, &name)),
             "max_hold" => set(&mut self.max_hold, &name, value(input, &name)),
             "fenced" => set(&mut self.fenced, &name, value(input, &name)),
             "kind" => set(&mut self.kind, &name, value(input, &name)),
@@ -193,14 +193,14 @@ mod tests {
     #[test]
     fn all_arguments() {
         let parsed = parse(
-            r#""k:{id}", wait = "5s", lease = "30s", renew = false, at_least = "1s", max_hold = "1h", kind = mutex,
+            r#""k:{id}", wait = "5s", lease = "30s", renew = false, min_hold = "1s", max_hold = "1h", kind = mutex,
             fenced = true, client = self.locks, prefix = "x:", guard = lock, busy = skip, failed = panic, crate = ::other,"#,
         );
         let Attribute { template, args } = parsed.unwrap();
         assert_eq!(template.value(), "k:{id}");
         assert_eq!(args.wait.unwrap().value.as_secs(), 5);
         assert_eq!(args.lease.unwrap().value.as_secs(), 30);
-        assert_eq!(args.at_least.unwrap().value.as_secs(), 1);
+        assert_eq!(args.min_hold.unwrap().value.as_secs(), 1);
         assert_eq!(args.max_hold.unwrap().value.as_secs(), 3600);
         assert!(!args.renew.unwrap().value && args.fenced.unwrap().value);
         assert_eq!(args.kind, Some(Kind::Mutex));

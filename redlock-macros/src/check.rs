@@ -86,16 +86,16 @@ fn lengths(args: &Args) -> Result<()> {
     {
         return Err(Error::new(max.span, "`max_hold` must be 10 ms or more"));
     }
-    within(args.at_least, args.lease, "lease")?;
-    within(args.at_least, args.max_hold, "max_hold")
+    within(args.min_hold, args.lease, "lease")?;
+    within(args.min_hold, args.max_hold, "max_hold")
 }
 
-fn within(at_least: Option<Length>, limit: Option<Length>, name: &str) -> Result<()> {
-    match (at_least, limit) {
+fn within(min_hold: Option<Length>, limit: Option<Length>, name: &str) -> Result<()> {
+    match (min_hold, limit) {
         (Some(least), Some(limit)) if least.value > limit.value => Err(Error::new(
             least.span,
             format!(
-                "`at_least` ({:?}) is longer than `{name}` ({:?}): a minimum hold must fit into it",
+                "`min_hold` ({:?}) is longer than `{name}` ({:?}): a minimum hold must fit into it",
                 least.value, limit.value
             ),
         )),
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn lengths_fit() {
         let of = |args: &str| message(&format!("\"k\", {args}"), "fn f() {}");
-        assert_eq!(of("lease = \"10s\", at_least = \"10s\", max_hold = \"10s\""), "fine");
-        assert!(of("lease = \"10s\", at_least = \"11s\"").contains("longer than `lease`"));
-        assert!(of("max_hold = \"10s\", at_least = \"11s\"").contains("longer than `max_hold`"));
+        assert_eq!(of("lease = \"10s\", min_hold = \"10s\", max_hold = \"10s\""), "fine");
+        assert!(of("lease = \"10s\", min_hold = \"11s\"").contains("longer than `lease`"));
+        assert!(of("max_hold = \"10s\", min_hold = \"11s\"").contains("longer than `max_hold`"));
         assert!(of("lease = \"9ms\"").contains("10 ms to 24 h"));
         assert!(of("lease = \"25h\"").contains("10 ms to 24 h"));
         assert!(of("max_hold = \"0s\"").contains("10 ms or more"));

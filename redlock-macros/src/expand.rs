@@ -192,10 +192,10 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
 fn settings(args: &Args) -> TokenStream {
     let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
     let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
-    let at_least = args.at_least.as_ref().map(duration).map(|hold| quote!(.at_least(#hold)));
+    let min_hold = args.min_hold.as_ref().map(duration).map(|hold| quote!(.min_hold(#hold)));
     let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
     let fenced = args.fenced.as_ref().map(|fenced| quote!(.fenced(#fenced)));
-    quote!(#lease #renew #at_least #max_hold #fenced)
+    quote!(#lease #renew #min_hold #max_hold #fenced)
 }
 
 /// A statement that is needed before, and the client as `Result<Redlock, Error>`.
@@ -316,12 +316,12 @@ mod tests {
     #[test]
     fn settings_are_those_of_the_handle() {
         let text = expanded(
-            "\"k\", lease = \"30s\", renew = false, at_least = \"1s\", max_hold = \"1h\", kind = mutex, \
+            "\"k\", lease = \"30s\", renew = false, min_hold = \"1s\", max_hold = \"1h\", kind = mutex, \
             fenced = true, client = self.locks",
             "fn f(&self) -> R { body() }",
         );
         let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
-            .at_least(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
+            .min_hold(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
             .fenced(true).lock()";
         assert!(text.contains(settings), "{text}");
         assert!(

@@ -111,7 +111,7 @@ fn the_attribute_makes_code_of_any_arguments() {
         "=",
         "wait",
         "lease",
-        "at_least",
+        "min_hold",
         "max_hold",
         "busy",
         "failed",

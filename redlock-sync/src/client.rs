@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
-use crate::acquire::Engine;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Limits, Retry, Terms};
 use crate::error::Error;
+use crate::inner::ClientInner;
 use crate::key::{Key, LockKey};
 use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
+use crate::lock::reentry::{self, Mine};
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::options::{ClientOptions, LockOptions, Retry};
+use crate::protocol::Exclusive;
 use crate::quorum::Quorum;
-use crate::reentry::{self, Mine};
 
 /// Most lines of a client: room for them is made in advance, and more than a few do not help.
 const MAX_CONNECTIONS: u32 = 1_000;
@@ -41,9 +42,9 @@ const MAX_CONNECTIONS: u32 = 1_000;
 /// client had been used before the fork: threads that exist in the parent alone can make it hang or panic.
 #[derive(Clone)]
 pub struct Redlock {
-    engine: Arc<Engine>,
+    inner: Arc<ClientInner>,
     prefix: Arc<str>,
-    terms: Arc<Terms>,
+    options: Arc<LockOptions>,
 }
 
 impl Redlock {
@@ -109,18 +110,18 @@ impl Redlock {
 
     /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
     pub(crate) fn is_closed(&self) -> bool {
-        self.engine.ready().is_err()
+        self.inner.ready().is_err()
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {
-        let key = Key::new(&self.prefix, &key.lock_key(), self.engine.quorum.limits.max_key_len);
-        Handle::new(Arc::clone(&self.engine), key, (*self.terms).clone())
+        let key = Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len);
+        Handle::new(Arc::clone(&self.inner), key, (*self.options).clone(), |key| Exclusive { key })
     }
 
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
     pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
-        let key = Key::new(&self.prefix, name, self.engine.quorum.limits.max_key_len)?;
-        match reentry::mine(self.engine.id, key.as_str()) {
+        let key = Key::new(&self.prefix, name, self.inner.quorum.limits.max_key_len)?;
+        match reentry::mine(self.inner.id, key.as_str()) {
             Mine::Nothing => Ok(false),
             Mine::Once(core) => core.check().map(|()| true),
             Mine::Nested(lease) => lease.check().map(|()| true),
@@ -145,7 +146,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn unlock_all(&self) -> Result<usize, Error> {
-        self.engine.unlock_all()
+        self.inner.unlock_all()
     }
 }
 
@@ -173,7 +174,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn close(&self) -> Result<usize, Error> {
-        self.engine.close()
+        self.inner.close()
     }
 }
 
@@ -181,10 +182,10 @@ impl fmt::Debug for Redlock {
     /// Shows addresses, databases and settings; never a user or password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redlock")
-            .field("nodes", &self.engine.quorum.nodes)
+            .field("nodes", &self.inner.quorum.nodes)
             .field("key_prefix", &self.prefix)
-            .field("limits", &self.engine.quorum.limits)
-            .field("terms", &self.terms)
+            .field("limits", &self.inner.quorum.limits)
+            .field("options", &self.options)
             .finish()
     }
 }
@@ -206,8 +207,8 @@ impl fmt::Debug for Redlock {
 pub struct Builder {
     urls: Vec<String>,
     prefix: String,
-    limits: Limits,
-    terms: Terms,
+    limits: ClientOptions,
+    options: LockOptions,
     connections: u32,
 }
 
@@ -216,8 +217,8 @@ impl Default for Builder {
         Builder {
             urls: Vec::new(),
             prefix: String::new(),
-            limits: Limits::default(),
-            terms: Terms::default(),
+            limits: ClientOptions::default(),
+            options: LockOptions::default(),
             connections: NodeSettings::default().connections,
         }
     }
@@ -268,7 +269,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn lease(mut self, lease: Duration) -> Builder {
-        self.terms.lease = lease;
+        self.options.lease = lease;
         self
     }
 
@@ -282,7 +283,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn retry(mut self, retry: Retry) -> Builder {
-        self.terms.retry = retry;
+        self.options.retry = retry;
         self
     }
 
@@ -423,7 +424,7 @@ impl Builder {
             let timeout = self.limits.node_timeout;
             return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
         }
-        self.terms.check(&self.limits)
+        self.options.check(&self.limits)
     }
 
     fn node_settings(&self) -> NodeSettings {
@@ -431,8 +432,8 @@ impl Builder {
     }
 
     fn on(self, nodes: Nodes, clock: Arc<dyn Clock>) -> Redlock {
-        let engine = Engine::new(Quorum::new(nodes, clock, self.limits));
-        Redlock { engine, prefix: self.prefix.into(), terms: Arc::new(self.terms) }
+        let inner = ClientInner::new(Quorum::new(nodes, clock, self.limits));
+        Redlock { inner, prefix: self.prefix.into(), options: Arc::new(self.options) }
     }
 }
 
@@ -447,11 +448,11 @@ impl Builder {
     }
 
     /// The settings must have been checked.
-    pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<Engine>) {
+    pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
         let nodes = Nodes::of(servers, self.node_settings(), &clock);
         let client = self.on(nodes, clock);
-        let engine = Arc::downgrade(&client.engine);
-        (client, engine)
+        let inner = Arc::downgrade(&client.inner);
+        (client, inner)
     }
 }
 
@@ -467,7 +468,7 @@ impl fmt::Debug for Builder {
             .field("nodes", &nodes)
             .field("key_prefix", &self.prefix)
             .field("limits", &self.limits)
-            .field("terms", &self.terms)
+            .field("options", &self.options)
             .field("connections", &self.connections)
             .finish()
     }

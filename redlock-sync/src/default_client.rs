@@ -7,11 +7,11 @@ use parking_lot::RwLock;
 
 use crate::client::{Builder, Redlock};
 use crate::error::Error;
-use crate::fork::Home;
+use crate::fork::ForkGuard;
 use crate::node::NodeUrl;
 
 /// With the process it belongs to: a forked child cannot use its parent's client.
-static DEFAULT: RwLock<Option<(Home, Redlock)>> = RwLock::new(None);
+static DEFAULT: RwLock<Option<(ForkGuard, Redlock)>> = RwLock::new(None);
 
 const NODES: &str = "REDLOCK_NODES";
 const URL: &str = "REDIS_URL";
@@ -57,7 +57,7 @@ impl Redlock {
                 "the default client is set already, or in use; set it once, before the first use, or close it first",
             ));
         }
-        let old = default.replace((Home::new(), client));
+        let old = default.replace((ForkGuard::new(), client));
         drop(default);
         // Outside of the lock: the end of a client can take a moment.
         drop(old);
@@ -99,12 +99,12 @@ impl Redlock {
             return Ok(client.clone());
         }
         let client = Environment(variable).client()?;
-        *default = Some((Home::new(), client.clone()));
+        *default = Some((ForkGuard::new(), client.clone()));
         Ok(client)
     }
 }
 
-fn ours(default: Option<&(Home, Redlock)>) -> Option<&Redlock> {
+fn ours(default: Option<&(ForkGuard, Redlock)>) -> Option<&Redlock> {
     default.filter(|(home, _)| !home.is_left()).map(|(_, client)| client)
 }
 

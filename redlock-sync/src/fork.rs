@@ -6,11 +6,11 @@
 
 /// The process in which this was made.
 #[derive(Clone, Debug)]
-pub(crate) struct Home(forkguard::Guard);
+pub(crate) struct ForkGuard(forkguard::Guard);
 
-impl Home {
-    pub(crate) fn new() -> Home {
-        Home(forkguard::new())
+impl ForkGuard {
+    pub(crate) fn new() -> ForkGuard {
+        ForkGuard(forkguard::new())
     }
 
     /// True in a child that was forked since.

@@ -164,19 +164,18 @@ extern crate self as redlock_sync;
 mod acquire;
 mod client;
 mod clock;
-mod config;
 mod default_client;
-mod ear;
 mod error;
 mod fork;
+mod handover;
+mod inner;
 mod key;
 mod lease;
 mod lock;
 mod node;
-mod primitive;
+mod options;
+mod protocol;
 mod quorum;
-mod reentry;
-mod script;
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
@@ -188,6 +187,7 @@ mod script;
     clippy::cast_sign_loss,
     reason = "a test fails by a panic, and its numbers are small"
 )]
+#[path = "../simulation/mod.rs"]
 mod simulation;
 mod sync;
 #[cfg(any(test, feature = "testing"))]
@@ -195,7 +195,6 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod token;
-mod wait;
 
 #[doc = include_str!("guarantees.md")]
 pub mod guarantees {}
@@ -203,14 +202,14 @@ pub mod guarantees {}
 #[doc(hidden)]
 pub mod __private;
 
-pub use acquire::Holder;
 pub use client::{Builder, Redlock};
-pub use config::Retry;
 pub use error::{Error, LostReason, NodeError};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
-pub use lock::mutex::{Mutex, MutexGuard, Sendable, ThreadBound};
+pub use lock::holder::Holder;
+pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
+pub use options::Retry;
 pub use token::LockId;
 
 #[cfg(feature = "macros")]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::fork::Home;
+use crate::fork::ForkGuard;
 
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
@@ -50,14 +50,14 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`lock_id`](crate::Mutex::lock_id) set. For a lock that its last holder, another process,
+    /// The readable part: host, process and thread, or what [`owner`](crate::Mutex::owner) set. For a lock that its last holder, another process,
     /// handed over directly, it is `granted:` and the wait to which the lock went. Empty for tokens of other programs that have none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.mutex("order:42").lock_id("worker-7").lock()?;
+    /// let guard = locks.mutex("order:42").owner("worker-7").lock()?;
     /// assert_eq!(guard.id().owner(), "worker-7");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
@@ -90,19 +90,19 @@ impl fmt::Debug for LockId {
 
 /// Mints tokens for one client. Knows the process it was made in.
 #[derive(Debug)]
-pub(crate) struct Mint {
+pub(crate) struct TokenSource {
     /// `:host:process:`
     place: String,
-    home: Home,
+    home: ForkGuard,
 }
 
-impl Mint {
-    pub(crate) fn new() -> Mint {
-        Mint { place: format!(":{}:{}:", host_name(), process_id()), home: Home::new() }
+impl TokenSource {
+    pub(crate) fn new() -> TokenSource {
+        TokenSource { place: format!(":{}:{}:", host_name(), process_id()), home: ForkGuard::new() }
     }
 
     /// The process this client was made in.
-    pub(crate) fn home(&self) -> &Home {
+    pub(crate) fn home(&self) -> &ForkGuard {
         &self.home
     }
 
@@ -190,7 +190,7 @@ pub(crate) fn is_ours(token: &str) -> bool {
 /// Checks an owner text chosen by the caller.
 pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
     if owner.is_empty() || owner.len() > MAX_OWNER {
-        return Err(Error::config(format!("lock_id must have 1 to {MAX_OWNER} bytes, but has {}", owner.len())));
+        return Err(Error::config(format!("owner must have 1 to {MAX_OWNER} bytes, but has {}", owner.len())));
     }
     Ok(())
 }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn tokens_are_fresh_and_say_who() {
-        let mint = Mint::new();
+        let mint = TokenSource::new();
         let (a, b) = (mint.fresh(None).unwrap().0, mint.fresh(None).unwrap().0);
         assert_ne!(a, b);
         assert!(a.owner().contains(&std::process::id().to_string()));
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn our_tokens_are_known() {
-        let mint = Mint::new();
+        let mint = TokenSource::new();
         let granted = LockId::granted(&random_part().unwrap(), "redlock-sync:0123456789abcdef/7");
         let ours = [mint.fresh(None).unwrap().0, mint.fresh(Some("me")).unwrap().0, granted];
         assert!(ours.iter().all(|id| is_ours(id.as_str())));

@@ -252,7 +252,7 @@ fn an_unconfirmed_release_is_only_logged() {
 }
 
 #[distributed_lock(
-    "settings:{id}", lease = "7s", renew = false, at_least = "2s", max_hold = "6s", prefix = PREFIX, guard = lock
+    "settings:{id}", lease = "7s", renew = false, min_hold = "2s", max_hold = "6s", prefix = PREFIX, guard = lock
 )]
 fn settings(id: u8) -> Result<Duration, Error> {
     assert_eq!(lock.key(), "app:settings:5");
@@ -266,7 +266,7 @@ fn settings_reach_the_lock() {
     let _ = locks();
     let remaining = settings(5).unwrap();
     assert!(remaining < Duration::from_secs(6) && remaining > Duration::from_secs(3), "{remaining:?}");
-    assert!(!is_free("app:settings:5"), "at_least keeps it");
+    assert!(!is_free("app:settings:5"), "min_hold keeps it");
 }
 
 /// Whether the lock's counter was raised by the time that the body runs.

@@ -126,7 +126,7 @@ fn input_04_times_to_live<K: Kind>() {
     assert!(server.pttl("held").unwrap() > Duration::from_secs(86_000));
     drop(K::new(&locks, "k").lease(Duration::from_secs(86_400)).lock().unwrap());
     // Other lengths of time that end in arithmetic.
-    says(K::new(&locks, "k").at_least(Duration::MAX).lock(), &["at_least", "lease = 30s"]);
+    says(K::new(&locks, "k").min_hold(Duration::MAX).lock(), &["min_hold", "lease = 30s"]);
     drop(K::new(&locks, "k").max_hold(Duration::MAX).max_renewals(u32::MAX).lock().unwrap());
     drop(K::new(&locks, "k").try_lock_for(Duration::MAX).unwrap());
     says(K::new(&locks, "k").max_hold(Duration::ZERO).lock(), &["max_hold", "0ns"]);

@@ -17,12 +17,12 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     /// Its settings, as builder methods.
     fn lease(self, lease: Duration) -> Self;
     fn renew(self, renew: bool) -> Self;
-    fn at_least(self, hold: Duration) -> Self;
+    fn min_hold(self, hold: Duration) -> Self;
     fn max_hold(self, hold: Duration) -> Self;
     fn max_renewals(self, times: u32) -> Self;
     fn fenced(self, fenced: bool) -> Self;
     fn retry(self, retry: redlock_sync::Retry) -> Self;
-    fn lock_id(self, owner: &str) -> Self;
+    fn owner(self, owner: &str) -> Self;
 
     fn lock(&self) -> Result<Self::Guard, Error>;
     fn try_lock(&self) -> Result<Self::Guard, Error>;
@@ -46,8 +46,8 @@ macro_rules! kind {
             fn renew(self, renew: bool) -> Self {
                 <$handle>::renew(self, renew)
             }
-            fn at_least(self, hold: Duration) -> Self {
-                <$handle>::at_least(self, hold)
+            fn min_hold(self, hold: Duration) -> Self {
+                <$handle>::min_hold(self, hold)
             }
             fn max_hold(self, hold: Duration) -> Self {
                 <$handle>::max_hold(self, hold)
@@ -61,8 +61,8 @@ macro_rules! kind {
             fn retry(self, retry: redlock_sync::Retry) -> Self {
                 <$handle>::retry(self, retry)
             }
-            fn lock_id(self, owner: &str) -> Self {
-                <$handle>::lock_id(self, owner)
+            fn owner(self, owner: &str) -> Self {
+                <$handle>::owner(self, owner)
             }
             fn lock(&self) -> Result<$guard, Error> {
                 <$handle>::lock(self)

@@ -10,8 +10,8 @@
 //! simulation: REDLOCK_SIM_NODES=1               settings of the simulation; one line for each run of it
 //! violations: two holders, is taken away        its violation must contain one of these
 //!
-//! --- a/redlock-sync/src/lua/release.lua
-//! +++ b/redlock-sync/src/lua/release.lua
+//! --- a/redlock-sync/src/protocol/lua/release.lua
+//! +++ b/redlock-sync/src/protocol/lua/release.lua
 //! @@ -27,3 +27,2 @@
 //! …
 //! ```

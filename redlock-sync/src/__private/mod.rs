@@ -18,5 +18,5 @@ pub use self::policy::{OrError, OrSkip, panic};
 /// Operation and SHA-1 of every script, so that a proxy can tell them apart.
 #[must_use]
 pub fn scripts() -> Vec<(&'static str, String)> {
-    crate::script::all().into_iter().map(|script| (script.operation, script.sha.clone())).collect()
+    crate::protocol::script::all().into_iter().map(|script| (script.operation, script.sha.clone())).collect()
 }

@@ -1,14 +1,17 @@
-//! What an engine remembers of outages, when a contender gives up, and what it makes of a grant.
+//! When an acquire gives up, and what it makes of a grant.
 
 use redlock_tests::{Server, servers};
 
-use super::compete::Outcome;
 use super::*;
 use crate::clock::SystemClock;
-use crate::config::{Limits, Pauses, Retry};
-use crate::ear::Pushed;
-use crate::lock::plain::Plain;
-use crate::quorum::Place;
+use crate::handover::listener::Pushed;
+use crate::handover::rules::Pauses;
+use crate::key::Key;
+use crate::lease::Lease;
+use crate::lock::holder;
+use crate::options::{ClientOptions, LockOptions, Retry};
+use crate::protocol::Exclusive;
+use crate::protocol::reply::{Place, Vote};
 use crate::tests::quorum;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -16,27 +19,23 @@ const LONG: Duration = Duration::from_secs(60);
 const SPAN: Duration = Duration::from_secs(30);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-fn engine(urls: &[String], unavailable_after: Duration) -> Arc<Engine> {
-    let limits = Limits { unavailable_after, node_timeout: TIMEOUT, ..Limits::default() };
-    Engine::new(quorum(urls.iter().cloned(), limits, Arc::new(SystemClock)))
+fn client(urls: &[String], unavailable_after: Duration) -> Arc<ClientInner> {
+    let limits = ClientOptions { unavailable_after, node_timeout: TIMEOUT, ..ClientOptions::default() };
+    ClientInner::new(quorum(urls.iter().cloned(), limits, Arc::new(SystemClock)))
 }
 
 /// Its server is never asked for anything.
-fn idle(unavailable_after: Duration) -> Arc<Engine> {
-    engine(&["redis://127.0.0.1:1/".to_owned()], unavailable_after)
+fn idle(unavailable_after: Duration) -> Arc<ClientInner> {
+    client(&["redis://127.0.0.1:1/".to_owned()], unavailable_after)
 }
 
-fn request(terms: Terms) -> Request {
+fn request(options: LockOptions) -> Request {
     let key = Key::new("", "k", 100).unwrap();
-    Request { primitive: Arc::new(Plain { key: key.clone() }), key, terms }
+    Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options }
 }
 
-fn taken(token: &LockId) -> Vote {
-    Vote::taken(token.as_str().to_owned(), Some(SPAN))
-}
-
-fn ballot(engine: &Engine, votes: Vec<Vote>) -> Ballot {
-    Ballot { votes, started: engine.quorum.now(), ghost: false }
+fn ballot(client: &ClientInner, votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
+    Ballot { votes, started: client.quorum.now(), duplicate: false }
 }
 
 fn busy() -> Error {
@@ -48,40 +47,12 @@ fn unavailable() -> Error {
 }
 
 #[test]
-fn a_refusal_tells_if_others_wait_for_a_free_lock_and_if_it_is_clean() {
-    let engine = idle(LONG);
-    let refusal = |error, votes| Refusal { error, ballot: Some(ballot(&engine, votes)) };
-    let free = || Vote::taken(String::new(), Some(Duration::ZERO));
-    let held = || taken(&engine.mint.fresh(None).unwrap().0);
-    assert!(refusal(busy(), vec![held(), free(), Vote::Absent]).is_queued());
-    assert!(!refusal(busy(), vec![held(), held(), Vote::Absent]).is_queued());
-    assert!(!refusal(unavailable(), vec![free()]).is_queued());
-    assert!(!Refusal { error: busy(), ballot: None }.is_queued());
-    assert!(refusal(busy(), vec![held(), free()]).is_clean());
-    assert!(!refusal(busy(), vec![held(), Vote::Yes { fence: 0 }]).is_clean());
-    assert!(!Refusal { error: busy(), ballot: None }.is_clean());
-}
-
-#[test]
-fn an_outage_goes_on_from_attempt_to_attempt_until_it_is_over() {
-    let engine = idle(LONG);
-    let first = engine.quorum.now();
-    assert_eq!(engine.outage_since(first, &unavailable()), first);
-    assert_eq!(engine.outage_since(engine.quorum.now(), &unavailable()), first);
-    let much_later = engine.quorum.now().after(SAME_OUTAGE * 10);
-    assert_eq!(engine.outage_since(much_later, &unavailable()), much_later, "no attempt failed in between");
-    engine.outage_is_over();
-    let next = engine.quorum.now();
-    assert_eq!(engine.outage_since(next, &unavailable()), next);
-}
-
-#[test]
-fn a_contender_gives_up_when_nothing_can_help() {
-    let request = request(Terms::default());
+fn an_acquire_gives_up_when_nothing_can_help() {
+    let request = request(LockOptions::default());
     let ends = |patience, wait, error: &Error| {
-        let engine = idle(patience);
-        let mut contender = Contender::new(&engine, &request, wait, Tick::NEVER, Pauses::default());
-        contender.ends_with(error, engine.quorum.now())
+        let client = idle(patience);
+        let mut acquire = AcquireLoop::new(&client, &request, wait, Tick::NEVER, Pauses::default());
+        acquire.ends_with(error, client.quorum.now())
     };
     let (none, long) = (Duration::ZERO, LONG * 60);
     let until = Wait::Until(Tick::NEVER);
@@ -96,20 +67,20 @@ fn a_contender_gives_up_when_nothing_can_help() {
 
 #[test]
 fn a_busy_lock_ends_an_outage() {
-    let engine = idle(Duration::ZERO);
-    let request = request(Terms::default());
-    let mut contender = Contender::new(&engine, &request, Wait::Until(Tick::NEVER), Tick::NEVER, Pauses::default());
-    let first = engine.quorum.now();
-    contender.ends_with(&unavailable(), first);
-    contender.ends_with(&busy(), first);
-    let next = engine.quorum.now();
-    assert_eq!(engine.outage_since(next, &unavailable()), next);
+    let client = idle(Duration::ZERO);
+    let request = request(LockOptions::default());
+    let mut acquire = AcquireLoop::new(&client, &request, Wait::Until(Tick::NEVER), Tick::NEVER, Pauses::default());
+    let first = client.quorum.now();
+    acquire.ends_with(&unavailable(), first);
+    acquire.ends_with(&busy(), first);
+    let next = client.quorum.now();
+    assert_eq!(client.outages.since(next, next, &unavailable()), next);
 }
 
 /// What a wait makes of a grant to it.
 struct Mail {
     servers: Vec<Server>,
-    engine: Arc<Engine>,
+    client: Arc<ClientInner>,
 }
 
 const RANDOM: &str = "0123456789abcdef0123456789abcdef";
@@ -118,42 +89,44 @@ impl Mail {
     fn new(nodes: usize) -> Mail {
         let servers = servers(nodes);
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        Mail { engine: engine(&urls, LONG), servers }
+        Mail { client: client(&urls, LONG), servers }
     }
 
     /// True for a lease; false if an attempt has to decide.
-    fn open(&self, terms: Terms, span: Duration) -> bool {
-        self.open_after(Duration::ZERO, terms, span)
+    fn open(&self, options: LockOptions, span: Duration) -> bool {
+        self.open_after(Duration::ZERO, options, span)
     }
 
     /// The same, with a grant that comes so long after the attempt that entered the wait.
-    fn open_after(&self, age: Duration, terms: Terms, span: Duration) -> bool {
-        let request = request(terms);
-        let mut contender = Contender::new(&self.engine, &request, Wait::Forever, Tick::NEVER, Pauses::default());
+    fn open_after(&self, age: Duration, options: LockOptions, span: Duration) -> bool {
+        let request = request(options);
+        let mut acquire = AcquireLoop::new(&self.client, &request, Wait::Forever, Tick::NEVER, Pauses::default());
         let entered = Vote::Taken { token: "other".into(), ttl: None, place: Place::New };
-        let mut ballot = ballot(&self.engine, vec![entered; self.servers.len()]);
+        let mut ballot = ballot(&self.client, vec![entered; self.servers.len()]);
         ballot.started = ballot.started.before(age);
-        contender.enter_as("redlock-sync:1/7", &ballot);
+        // As after an attempt that entered the wait under this id.
+        acquire.wait.standing.note(&ballot, true);
+        acquire.wait.begin().id = Some("redlock-sync:1/7".into());
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
         let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random: Some(RANDOM.into()) };
-        match contender.open(RANDOM, &pushed) {
-            Outcome::Granted(lease) => {
+        match acquire.open(&pushed) {
+            Some(lease) => {
                 assert_eq!(lease.id(), &granted);
                 lease.check().unwrap();
                 // Not released: the next one is to find it as it is.
                 std::mem::forget(lease);
                 true
             }
-            Outcome::Up => false,
+            None => false,
         }
     }
 }
 
 #[test]
-fn a_grant_is_the_lock_on_one_node_and_a_ticket_on_several() {
-    assert!(Mail::new(1).open(Terms::default(), SPAN));
-    assert!(!Mail::new(3).open(Terms::default(), SPAN));
+fn a_grant_is_the_lock_on_one_node_and_an_orphan_on_several() {
+    assert!(Mail::new(1).open(LockOptions::default(), SPAN));
+    assert!(!Mail::new(3).open(LockOptions::default(), SPAN));
 }
 
 /// Every combination of settings: a grant is held as it stands only where it is what an attempt would have brought.
@@ -164,19 +137,19 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
     let mut held = 0;
     for lease in [SPAN, SPAN / 2, SPAN * 2, Duration::from_millis(500)] {
         for bits in 0..32_u32 {
-            let [renew, at_least, max_hold, max_renewals, own_id] =
+            let [renew, min_hold, max_hold, max_renewals, own_id] =
                 [0, 1, 2, 3, 4].map(|bit| both[(bits >> bit & 1) as usize]);
-            let terms = Terms {
+            let options = LockOptions {
                 lease,
                 renew,
-                at_least: if at_least { lease / 3 } else { Duration::ZERO },
+                min_hold: if min_hold { lease / 3 } else { Duration::ZERO },
                 max_hold: max_hold.then_some(lease),
                 max_renewals: max_renewals.then_some(0),
-                lock_id: own_id.then(|| "me".into()),
-                ..Terms::default()
+                owner: own_id.then(|| "me".into()),
+                ..LockOptions::default()
             };
-            let is_plain = renew && !at_least && !max_hold && !max_renewals && !own_id && lease == SPAN;
-            assert_eq!(mail.open(terms.clone(), SPAN), is_plain, "{terms:?}");
+            let is_plain = renew && !min_hold && !max_hold && !max_renewals && !own_id && lease == SPAN;
+            assert_eq!(mail.open(options.clone(), SPAN), is_plain, "{options:?}");
             held += usize::from(is_plain);
         }
     }
@@ -187,17 +160,17 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
 fn a_grant_that_may_be_old_takes_an_attempt() {
     let mail = Mail::new(1);
     for (age, held) in [(SPAN / 4, true), (SPAN / 2, true), (SPAN * 7 / 10, false), (SPAN * 2, false)] {
-        assert_eq!(mail.open_after(age, Terms::default(), SPAN), held, "{age:?}");
+        assert_eq!(mail.open_after(age, LockOptions::default(), SPAN), held, "{age:?}");
     }
-    let short = Terms { lease: Duration::from_millis(1), ..Terms::default() };
+    let short = LockOptions { lease: Duration::from_millis(1), ..LockOptions::default() };
     assert!(!mail.open(short, Duration::from_millis(1)), "too little would be left");
 }
 
 #[test]
 fn a_grant_to_a_closed_client_is_given_up() {
     let mail = Mail::new(1);
-    assert_eq!(mail.engine.close(), Ok(0));
-    assert!(!mail.open(Terms::default(), SPAN));
+    assert_eq!(mail.client.close(), Ok(0));
+    assert!(!mail.open(LockOptions::default(), SPAN));
     assert_eq!(mail.servers[0].get("k"), None);
 }
 
@@ -205,44 +178,45 @@ fn a_grant_to_a_closed_client_is_given_up() {
 fn retries_that_are_counted_end_with_their_count() {
     let mail = Mail::new(1);
     mail.servers[0].set("k", "other");
-    let terms = Terms { retry: Retry::every(Duration::from_millis(1)).max_attempts(3), ..Terms::default() };
-    let error = mail.engine.acquire(&request(terms), Wait::Forever).map(drop).unwrap_err();
+    let options =
+        LockOptions { retry: Retry::every(Duration::from_millis(1)).max_attempts(3), ..LockOptions::default() };
+    let error = acquire(&mail.client, &request(options), Wait::Forever).map(drop).unwrap_err();
     assert!(error.is_busy(), "{error}");
 }
 
-// --- the engine ---------------------------------------------------------------------------------------------------------
+// --- the way in ---------------------------------------------------------------------------------------------------------
 
 fn plain_request() -> Request {
-    request(Terms { lease: SPAN, ..Terms::default() })
+    request(LockOptions { lease: SPAN, ..LockOptions::default() })
 }
 
-fn try_lock(engine: &Arc<Engine>) -> Result<Lease, Error> {
-    engine.acquire(&plain_request(), Wait::No)
+fn try_lock(client: &Arc<ClientInner>) -> Result<Lease, Error> {
+    acquire(client, &plain_request(), Wait::No)
 }
 
 #[test]
 fn a_free_lock_for_which_only_the_dead_wait_is_free_for_those_who_do_not() {
     let mail = Mail::new(1);
     mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(plain_request().key.queue()).arg(1).arg("redlock-sync:0/1"));
-    try_lock(&mail.engine).unwrap().check().unwrap();
+    try_lock(&mail.client).unwrap().check().unwrap();
 }
 
 #[test]
-fn a_lock_that_stands_on_a_ticket_is_free() {
+fn a_lock_that_stands_on_an_orphan_is_free() {
     let mail = Mail::new(3);
-    let ghost = mail.engine.mint.fresh(None).unwrap().0;
-    mail.servers.iter().for_each(|server| server.set("k", ghost.as_str()));
-    assert!(try_lock(&mail.engine).map(drop).unwrap_err().is_busy());
-    let (key, now) = (plain_request().key, mail.engine.quorum.now());
-    mail.engine.lines.add_ticket(key.name(), ghost.clone(), now.after(SPAN));
-    // This one refuses: it may go on standing on the ticket.
+    let duplicate = mail.client.tokens.fresh(None).unwrap().0;
+    mail.servers.iter().for_each(|server| server.set("k", duplicate.as_str()));
+    assert!(try_lock(&mail.client).map(drop).unwrap_err().is_busy());
+    let (key, now) = (plain_request().key, mail.client.quorum.now());
+    mail.client.queues.add_orphan(key.name(), duplicate.clone(), now.after(SPAN));
+    // This one refuses: it may go on standing on the orphan.
     mail.servers[2].fill();
-    let lease = try_lock(&mail.engine).unwrap();
-    assert_eq!(mail.engine.lines.tickets(key.name()), std::slice::from_ref(&ghost));
+    let lease = try_lock(&mail.client).unwrap();
+    assert_eq!(mail.client.queues.orphans(key.name()), std::slice::from_ref(&duplicate));
     mail.servers[2].unfill();
     lease.finish().unwrap();
-    try_lock(&mail.engine).unwrap().finish().unwrap();
-    assert!(mail.engine.lines.tickets(key.name()).is_empty(), "all have had another one since");
+    try_lock(&mail.client).unwrap().finish().unwrap();
+    assert!(mail.client.queues.orphans(key.name()).is_empty(), "all have had another one since");
 }
 
 #[test]
@@ -253,9 +227,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
         let entry = Some(Entry { id: "redlock-sync:0/1", stays: SPAN });
         let what = Try { entry, keeps_wait, ..Try::default() };
-        let lease = mail
-            .engine
-            .attempt(&plain_request(), &what, mail.engine.quorum.round_deadline())
+        let lease = attempt(&mail.client, &plain_request(), &what, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));
         // As a late copy of an attempt would.
         mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(&queue).arg(2).arg("redlock-sync:0/1"));
@@ -271,29 +243,29 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
     let mail = Mail::new(1);
     let other = {
         let key = Key::new("", "other", 100).unwrap();
-        let request = Request { primitive: Arc::new(Plain { key: key.clone() }), key, terms: Terms::default() };
-        mail.engine.acquire(&request, Wait::No).unwrap()
+        let request =
+            Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options: LockOptions::default() };
+        acquire(&mail.client, &request, Wait::No).unwrap()
     };
-    let lease = try_lock(&mail.engine).unwrap();
-    let inspect = Plain { key: plain_request().key }.inspect();
-    let holder = || mail.engine.holder(&plain_request().key, &inspect);
+    let lease = try_lock(&mail.client).unwrap();
+    let lock = Exclusive { key: plain_request().key };
+    let holder = || holder::inspect(&mail.client, &lock.key, &lock);
     assert_eq!(holder().unwrap().map(|holder| holder.id), Some(lease.id().clone()));
-    assert_eq!(mail.engine.unlock_all(), Ok(2));
+    assert_eq!(mail.client.unlock_all(), Ok(2));
     assert_eq!((lease.check().is_err(), other.check().is_err()), (true, true));
-    assert_eq!((holder(), mail.engine.unlock_all()), (Ok(None), Ok(0)));
-    let lease = try_lock(&mail.engine).unwrap();
-    assert_eq!(mail.engine.close(), Ok(1));
+    assert_eq!((holder(), mail.client.unlock_all()), (Ok(None), Ok(0)));
+    let lease = try_lock(&mail.client).unwrap();
+    assert_eq!(mail.client.close(), Ok(1));
     assert!(lease.check().is_err() && mail.servers[0].get("k").is_none());
-    assert_eq!((holder(), mail.engine.unlock_all()), (Err(Error::Closed), Err(Error::Closed)));
-    assert_eq!(try_lock(&mail.engine).map(drop), Err(Error::Closed));
+    assert_eq!((holder(), mail.client.unlock_all()), (Err(Error::Closed), Err(Error::Closed)));
+    assert_eq!(try_lock(&mail.client).map(drop), Err(Error::Closed));
 }
 
 #[test]
 fn without_a_majority_nobody_can_say_who_holds_it() {
     let mail = Mail::new(3);
-    let key = plain_request().key;
-    let inspect = Plain { key: key.clone() }.inspect();
+    let lock = Exclusive { key: plain_request().key };
     mail.servers[1..].iter().for_each(Server::kill);
-    let error = mail.engine.holder(&key, &inspect).unwrap_err();
+    let error = holder::inspect(&mail.client, &lock.key, &lock).unwrap_err();
     assert!(matches!(error, Error::Unavailable { op: "inspect", of: 3, .. }), "{error}");
 }

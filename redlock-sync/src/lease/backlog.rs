@@ -13,7 +13,9 @@ use super::Core;
 use super::giving_up::is_confirmed;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::primitive::{GiveUp, Next, Primitive, release_all};
+use crate::node::Lane;
+use crate::protocol::reply::Released;
+use crate::protocol::{Next, Protocol, ReleaseArgs, release_all};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
@@ -28,7 +30,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(500);
 /// A token that is to be gone from the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftover {
-    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) id: LockId,
     /// The wait of its holder, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
@@ -41,9 +43,9 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
-    fn give_up(&self, now: Tick) -> GiveUp<'_> {
+    fn give_up(&self, now: Tick) -> ReleaseArgs<'_> {
         let keep = self.keep_until.since(now);
-        GiveUp { id: Some(&self.id), keep, wait: self.wait.as_deref(), next: Next::Anybody }
+        ReleaseArgs { id: Some(&self.id), keep, wait: self.wait.as_deref(), next: Next::Anybody }
     }
 
     fn is_idle(&self) -> bool {
@@ -51,18 +53,39 @@ impl Leftover {
     }
 }
 
+type Unconfirmed = (Leftover, Option<Ballot<Released>>);
+
 /// Gives up all of these, together. Returns those that no majority confirmed, each with what the nodes said, if they were asked.
-fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<(Leftover, Option<Ballot>)> {
+fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
     // A round of a lease that is under way could set its token again behind the release.
-    let (idle, mut left): (Vec<_>, Vec<_>) = all.into_iter().map(|one| (one, None)).partition(|(one, _)| one.is_idle());
+    let (idle, busy): (Vec<_>, Vec<_>) = all.into_iter().partition(Leftover::is_idle);
+    let mut left: Vec<Unconfirmed> = busy.into_iter().map(|one| (one, None)).collect();
     for batch in idle.chunks(MOST_IN_A_CALL) {
-        let now = quorum.now();
-        let locks = batch.iter().map(|(one, _)| (&*one.primitive, one.give_up(now)));
-        let ballots = quorum.round_about_many(&release_all(locks), batch.len(), by);
-        let unconfirmed = batch.iter().zip(ballots).filter(|(_, ballot)| !is_confirmed(ballot));
-        left.extend(unconfirmed.map(|((one, _), ballot)| (one.clone(), Some(ballot))));
+        let said = release_each(quorum, batch, by).into_iter().filter(|(_, ballot)| !is_confirmed(ballot));
+        left.extend(said.map(|(one, ballot)| (one.clone(), Some(ballot))));
     }
     left
+}
+
+/// One call for all of a kind that can be released so, and one for each of the others.
+fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
+    let now = quorum.now();
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    for one in all {
+        match one.protocol.handing_over() {
+            Some(lock) => together.push((one, lock)),
+            None => alone.push(one),
+        }
+    }
+    let mut said = Vec::new();
+    if !together.is_empty() {
+        let call = release_all(together.iter().map(|(one, lock)| (*lock, one.give_up(now))));
+        let ballots = quorum.round_about_many(&call, together.len(), by);
+        said.extend(together.into_iter().map(|(one, _)| one).zip(ballots));
+    }
+    let release = |one: &Leftover| one.protocol.release(&one.give_up(now));
+    said.extend(alone.into_iter().map(|one| (one, quorum.round(&release(one), Lane::Reserved, by, &|_| true))));
+    said
 }
 
 /// The releases of one client that are still to be confirmed.
@@ -107,7 +130,7 @@ impl Backlog {
         error.map_or(Ok(revoked.len()), Err)
     }
 
-    fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<(Leftover, Option<Ballot>)> {
+    fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
         let pause = self.quorum.limits.node_timeout / 10;
         let mut left = give_up(&self.quorum, all, self.quorum.round_deadline());
         while !left.is_empty() && self.quorum.now().after(pause) < by {

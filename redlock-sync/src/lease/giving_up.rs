@@ -1,34 +1,34 @@
 //! What the votes of a release say, over several rounds. Pure.
 
-use crate::node::{Executed, Failure, Trouble};
-use crate::quorum::{Ballot, Tally, Vote};
+use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Vote};
+use crate::quorum::{Ballot, Tally};
 
 /// A majority said that the token is not there (any more); something else in its place says so too.
-pub(super) fn is_confirmed(ballot: &Ballot) -> bool {
+pub(super) fn is_confirmed(ballot: &Ballot<Released>) -> bool {
     let clear = ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
     clear >= Tally::need(ballot.votes.len())
 }
 
-pub(super) fn is_everywhere(ballot: &Ballot) -> bool {
+pub(super) fn is_everywhere(ballot: &Ballot<Released>) -> bool {
     ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
 }
 
 /// The token is not there: there is no such key, or another holder has it by now.
-pub(super) fn is_gone(vote: &Vote) -> bool {
+pub(super) fn is_gone(vote: &Vote<Released>) -> bool {
     matches!(vote, Vote::Absent | Vote::Taken { .. })
 }
 
 /// Takes over the answers of a repeated round from the nodes it asked. "Not held" after an outcome that was not known means that the
 /// first transmission had done it; another holder can have taken the lock since.
-pub(super) fn merge(ballot: &mut Ballot, again: Ballot) {
-    ballot.ghost |= again.ghost;
+pub(super) fn merge(ballot: &mut Ballot<Released>, again: Ballot<Released>) {
+    ballot.duplicate |= again.duplicate;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
         if !old.is_yes() && !old.is_definite_no() {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
             *old = match (&*old, new) {
-                (_, new) if !was_known && is_gone(&new) => Vote::Yes { fence: 0 },
+                (_, new) if !was_known && is_gone(&new) => Vote::Yes(Released::Freed),
                 // The server's own words tell more than that the time ran out over asking again.
-                (Vote::Failed(said), Vote::Failed(late)) if late.trouble == Trouble::TimedOut && said.is_answer() => {
+                (Vote::Failed(said), Vote::Failed(late)) if late.kind == FailureKind::TimedOut && said.is_answer() => {
                     let executed = if was_known { late.executed } else { Executed::Maybe };
                     Vote::Failed(Failure { executed, ..said.clone() })
                 }
@@ -43,56 +43,56 @@ mod tests {
     use super::*;
     use crate::clock::Tick;
 
-    fn failed(trouble: Trouble, executed: Executed) -> Vote {
-        Vote::Failed(Failure { trouble, executed, message: "said".into() })
+    fn failed(kind: FailureKind, executed: Executed) -> Vote<Released> {
+        Vote::Failed(Failure { kind, executed, message: "said".into() })
     }
 
-    fn ballot(votes: Vec<Vote>) -> Ballot {
-        Ballot { votes, started: Tick::ZERO, ghost: false }
+    fn ballot(votes: Vec<Vote<Released>>) -> Ballot<Released> {
+        Ballot { votes, started: Tick::ZERO, duplicate: false }
     }
 
     #[test]
     fn not_held_after_an_unknown_outcome_is_success() {
         let mut first =
-            ballot(vec![failed(Trouble::Unreachable, Executed::Maybe), failed(Trouble::LeftOut, Executed::No)]);
+            ballot(vec![failed(FailureKind::Unreachable, Executed::Maybe), failed(FailureKind::LeftOut, Executed::No)]);
         assert!(!is_confirmed(&first) && !is_everywhere(&first));
         merge(&mut first, ballot(vec![Vote::Absent, Vote::Absent]));
-        assert_eq!(first.votes, [Vote::Yes { fence: 0 }, Vote::Absent]);
+        assert_eq!(first.votes, [Vote::Yes(Released::Freed), Vote::Absent]);
         assert!(is_confirmed(&first) && is_everywhere(&first));
     }
 
     #[test]
     fn an_answer_stays_and_words_of_the_server_outlive_a_time_out() {
-        let mut first = ballot(vec![Vote::Yes { fence: 0 }, failed(Trouble::Refused, Executed::No)]);
-        merge(&mut first, ballot(vec![Vote::Absent, failed(Trouble::TimedOut, Executed::Maybe)]));
-        assert_eq!(first.votes, [Vote::Yes { fence: 0 }, failed(Trouble::Refused, Executed::Maybe)]);
+        let mut first = ballot(vec![Vote::Yes(Released::Freed), failed(FailureKind::Refused, Executed::No)]);
+        merge(&mut first, ballot(vec![Vote::Absent, failed(FailureKind::TimedOut, Executed::Maybe)]));
+        assert_eq!(first.votes, [Vote::Yes(Released::Freed), failed(FailureKind::Refused, Executed::Maybe)]);
     }
 
     #[test]
     fn what_is_not_known_stays_so_until_a_node_says_that_it_is_gone() {
-        let maybe = || failed(Trouble::TimedOut, Executed::Maybe);
+        let maybe = || failed(FailureKind::TimedOut, Executed::Maybe);
         let mut first = ballot(vec![maybe(), maybe(), maybe()]);
         let taken = || Vote::taken("t".into(), None);
-        merge(&mut first, ballot(vec![failed(Trouble::Unreachable, Executed::No), maybe(), taken()]));
-        assert_eq!(first.votes, [failed(Trouble::Unreachable, Executed::No), maybe(), Vote::Yes { fence: 0 }]);
+        merge(&mut first, ballot(vec![failed(FailureKind::Unreachable, Executed::No), maybe(), taken()]));
+        assert_eq!(first.votes, [failed(FailureKind::Unreachable, Executed::No), maybe(), Vote::Yes(Released::Freed)]);
         assert!(!is_confirmed(&first) && !is_everywhere(&first));
     }
 
     #[test]
     fn later_words_replace_earlier_ones_but_for_a_time_out() {
         let (refused, gone) =
-            (|| failed(Trouble::Refused, Executed::No), || failed(Trouble::Unreachable, Executed::No));
+            (|| failed(FailureKind::Refused, Executed::No), || failed(FailureKind::Unreachable, Executed::No));
         let mut first = ballot(vec![refused(), gone()]);
-        merge(&mut first, ballot(vec![gone(), failed(Trouble::TimedOut, Executed::No)]));
-        assert_eq!(first.votes, [gone(), failed(Trouble::TimedOut, Executed::No)]);
+        merge(&mut first, ballot(vec![gone(), failed(FailureKind::TimedOut, Executed::No)]));
+        assert_eq!(first.votes, [gone(), failed(FailureKind::TimedOut, Executed::No)]);
     }
 
     #[test]
-    fn a_ghost_of_any_round_stays() {
+    fn a_duplicate_of_any_round_stays() {
         for (before, again) in [(true, false), (false, true), (false, false), (true, true)] {
-            let mut first = Ballot { ghost: before, ..ballot(vec![Vote::Absent]) };
-            merge(&mut first, Ballot { ghost: again, ..ballot(vec![Vote::Absent]) });
-            assert_eq!(first.ghost, before || again);
+            let mut first = Ballot { duplicate: before, ..ballot(vec![Vote::Absent]) };
+            merge(&mut first, Ballot { duplicate: again, ..ballot(vec![Vote::Absent]) });
+            assert_eq!(first.duplicate, before || again);
         }
     }
 }

@@ -10,9 +10,8 @@
 
 mod backlog;
 mod core;
+pub(crate) mod expiry;
 mod giving_up;
-pub(crate) mod granting;
-mod holding;
 mod renewal;
 mod state;
 
@@ -38,7 +37,7 @@ use crate::token::LockId;
 pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
     /// The lock is on its way to another thread.
     fn passed_on(&self, successor: &Arc<Core>);
-    fn ended(&self, core: &Core, haunted: bool);
+    fn ended(&self, core: &Core, may_linger: bool);
 }
 
 /// A lock that is held for a time and renewed: what every guard derefs to.
@@ -261,7 +260,7 @@ impl Lease {
         self.renewer.retire(&self.worker);
         let release = self.core.release(began, patience);
         if let Some(afterlife) = self.afterlife.upgrade() {
-            afterlife.ended(&self.core, release.haunted);
+            afterlife.ended(&self.core, release.may_linger);
         }
         if !release.is_confirmed {
             self.core.keep_releasing();

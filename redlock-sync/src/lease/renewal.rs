@@ -227,34 +227,35 @@ impl Worker {
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
-    use crate::config::{Limits, Terms};
     use crate::key::Key;
     use crate::lease::{Origin, Start};
-    use crate::lock::plain::Plain;
     use crate::node::{NodeSettings, NodeUrl, Nodes};
-    use crate::quorum::{Ballot, Quorum, Vote};
-    use crate::token::Mint;
+    use crate::options::{ClientOptions, LockOptions};
+    use crate::protocol::Exclusive;
+    use crate::protocol::reply::{Acquired, Vote};
+    use crate::quorum::{Ballot, Quorum};
+    use crate::token::TokenSource;
 
     /// A lease that is held, by a client that never connects.
     fn core() -> Arc<Core> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let limits = Limits::default();
+        let limits = ClientOptions::default();
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
         let settings = NodeSettings { node_timeout: limits.node_timeout, connections: 1 };
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
-        let mint = Mint::new();
+        let mint = TokenSource::new();
         let start = Start {
             backlog: crate::lease::Backlog::new(&quorum),
             quorum,
-            primitive: Arc::new(Plain { key: key.clone() }),
+            protocol: Arc::new(Exclusive { key: key.clone() }),
             key,
             id: mint.fresh(None).unwrap().0,
-            terms: Terms::default(),
+            options: LockOptions::default(),
             home: mint.home().clone(),
             origin: Origin::default(),
         };
-        let ballot = Ballot { votes: vec![Vote::Yes { fence: 0 }], started: clock.now(), ghost: false };
+        let ballot = Ballot { votes: vec![Vote::Yes(Acquired::default())], started: clock.now(), duplicate: false };
         Arc::new(Core::won(start, &ballot))
     }
 

@@ -3,44 +3,55 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::{Engine, Holder, Request, Wait};
+use crate::acquire::{Wait, acquire};
 use crate::clock::tick_at;
-use crate::config::Terms;
 use crate::error::Error;
+use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
-use crate::lock::plain::Plain;
-use crate::primitive::Primitive;
+use crate::lock::holder::{self, Holder};
+use crate::options::LockOptions;
+use crate::protocol::{Exclusive, Protocol, Request};
 
-/// A lock by name with its settings. Stateless and cheap; a wrong name is reported by the first use.
-#[derive(Debug, Clone)]
-pub(crate) struct Handle {
-    pub(crate) engine: Arc<Engine>,
-    plain: Result<Arc<Plain>, Error>,
-    pub(crate) terms: Terms,
+/// A lock of kind `P` by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
+#[derive(Debug)]
+pub(crate) struct Handle<P = Exclusive> {
+    pub(crate) client: Arc<ClientInner>,
+    lock: Result<(Key, Arc<P>), Error>,
+    pub(crate) options: LockOptions,
 }
 
-impl Handle {
-    pub(crate) fn new(engine: Arc<Engine>, key: Result<Key, Error>, terms: Terms) -> Handle {
-        Handle { engine, plain: key.map(|key| Arc::new(Plain { key })), terms }
+impl<P> Clone for Handle<P> {
+    fn clone(&self) -> Handle<P> {
+        Handle { client: Arc::clone(&self.client), lock: self.lock.clone(), options: self.options.clone() }
+    }
+}
+
+impl<P: Protocol + 'static> Handle<P> {
+    pub(crate) fn new(
+        client: Arc<ClientInner>,
+        key: Result<Key, Error>,
+        options: LockOptions,
+        protocol: impl FnOnce(Key) -> P,
+    ) -> Handle<P> {
+        Handle { client, lock: key.map(|key| (key.clone(), Arc::new(protocol(key)))), options }
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {
-        self.plain.as_ref().map(|plain| &plain.key).map_err(Error::clone)
+        self.lock.as_ref().map(|(key, _)| key).map_err(Error::clone)
     }
 
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {
-        let plain = self.plain.clone()?;
-        let request = Request { key: plain.key.clone(), primitive: plain, terms: self.terms.clone() };
-        self.engine.acquire(&request, wait)
+        let (key, protocol) = self.lock.clone()?;
+        acquire(&self.client, &Request { key, protocol, options: self.options.clone() }, wait)
     }
 
     pub(crate) fn for_at_most(&self, wait: Duration) -> Wait {
-        Wait::Until(self.engine.quorum.now().after(wait))
+        Wait::Until(self.client.quorum.now().after(wait))
     }
 
     pub(crate) fn until(&self, deadline: Instant) -> Wait {
-        Wait::Until(tick_at(&*self.engine.quorum.clock, deadline))
+        Wait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
     /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
@@ -59,8 +70,8 @@ impl Handle {
     }
 
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
-        let plain = self.plain.clone()?;
-        self.engine.holder(&plain.key, &plain.inspect())
+        let (key, protocol) = self.lock.clone()?;
+        holder::inspect(&self.client, &key, &*protocol)
     }
 }
 
@@ -82,7 +93,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn lease(mut self, lease: Duration) -> Self {
-            self.handle.terms.lease = lease;
+            self.handle.options.lease = lease;
             self
         }
 
@@ -99,7 +110,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn renew(mut self, renew: bool) -> Self {
-            self.handle.terms.renew = renew;
+            self.handle.options.renew = renew;
             self
         }
 
@@ -111,14 +122,14 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".at_least(Duration::from_secs(10)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).lock()?;")]
         /// guard.unlock()?;
         #[doc = concat!("assert!(", $open, ".try_lock().unwrap_err().is_busy());")]
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn at_least(mut self, hold: Duration) -> Self {
-            self.handle.terms.at_least = hold;
+        pub fn min_hold(mut self, hold: Duration) -> Self {
+            self.handle.options.min_hold = hold;
             self
         }
 
@@ -136,7 +147,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn max_hold(mut self, hold: Duration) -> Self {
-            self.handle.terms.max_hold = Some(hold);
+            self.handle.options.max_hold = Some(hold);
             self
         }
 
@@ -154,7 +165,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn fenced(mut self, fenced: bool) -> Self {
-            self.handle.terms.fenced = fenced;
+            self.handle.options.fenced = fenced;
             self
         }
 
@@ -170,7 +181,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn max_renewals(mut self, times: u32) -> Self {
-            self.handle.terms.max_renewals = Some(times);
+            self.handle.options.max_renewals = Some(times);
             self
         }
 
@@ -188,7 +199,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn retry(mut self, retry: crate::Retry) -> Self {
-            self.handle.terms.retry = retry;
+            self.handle.options.retry = retry;
             self
         }
 
@@ -198,13 +209,13 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".lock_id(\"worker-7\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").lock()?;")]
         /// assert_eq!(guard.id().owner(), "worker-7");
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn lock_id(mut self, owner: impl Into<String>) -> Self {
-            self.handle.terms.lock_id = Some(owner.into());
+        pub fn owner(mut self, owner: impl Into<String>) -> Self {
+            self.handle.options.owner = Some(owner.into());
             self
         }
 
@@ -238,7 +249,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".lock_id(\"me\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".owner(\"me\").lock()?;")]
         #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
         /// assert_eq!(holder.id.owner(), "me");
         /// # drop(guard);

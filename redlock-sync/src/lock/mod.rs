@@ -1,11 +1,13 @@
-//! The kinds of lock, one file each: its calls on one node, its handle, its guard.
+//! What users hold: a handle and a guard for each kind of lock.
 //!
 //! 1. [`handle`]: what every handle carries, and the settings they share.
-//! 2. [`plain`]: the exclusive lock on a string key; the primitive under both kinds of mutex.
-//! 3. [`mutex`]: a thread that locks twice gets an error.
-//! 4. [`reentrant`]: a thread that locks twice holds the lock twice.
+//! 2. [`mutex`]: a thread that locks twice gets an error.
+//! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
+//! 4. [`reentry`]: what this thread holds.
+//! 5. [`holder`]: the holder of a lock, as other clients see it.
 
 pub(crate) mod handle;
+pub(crate) mod holder;
 pub(crate) mod mutex;
-pub(crate) mod plain;
 pub(crate) mod reentrant;
+pub(crate) mod reentry;

@@ -9,7 +9,7 @@ use crate::acquire::Wait;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
-use crate::reentry::{self, Entry, Mine};
+use crate::lock::reentry::{self, Entry, Mine};
 
 /// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
 ///
@@ -124,22 +124,22 @@ impl Mutex {
     }
 
     fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
-        self.handle.engine.ready()?;
-        match reentry::mine(self.handle.engine.id, self.handle.key()?.as_str()) {
+        self.handle.client.ready()?;
+        match reentry::mine(self.handle.client.id, self.handle.key()?.as_str()) {
             Mine::Nothing => {}
             Mine::Once(own) => self.handle.refuse_own(&own, wait)?,
             // The outer code believes to hold it, as with a nested lock.
             Mine::Nested(own) => own.check().and_then(|()| self.handle.refuse_own(own.core(), wait))?,
         }
         let lease = self.handle.acquire(wait)?;
-        let entry = Entry::new(self.handle.engine.id, lease.core());
+        let entry = Entry::new(self.handle.client.id, lease.core());
         Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })
     }
 }
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex").field("key", &self.handle.key()).field("terms", &self.handle.terms).finish()
+        f.debug_struct("Mutex").field("key", &self.handle.key()).field("options", &self.handle.options).finish()
     }
 }
 
@@ -159,12 +159,12 @@ pub struct ThreadBound {
 /// Marks a guard that may change threads: see [`MutexGuard::into_send`].
 ///
 /// ```
-/// use redlock_sync::{MutexGuard, Sendable};
+/// use redlock_sync::{MutexGuard, GuardSend};
 /// fn may_change_threads<T: Send>() {}
-/// may_change_threads::<MutexGuard<Sendable>>();
+/// may_change_threads::<MutexGuard<GuardSend>>();
 /// ```
 #[derive(Debug)]
-pub struct Sendable {
+pub struct GuardSend {
     _send: (),
 }
 
@@ -236,7 +236,7 @@ impl MutexGuard {
     /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn into_send(self) -> MutexGuard<Sendable> {
+    pub fn into_send(self) -> MutexGuard<GuardSend> {
         MutexGuard { entry: None, lease: self.lease, bound: PhantomData }
     }
 }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn only_the_sendable_guard_is_send() {
         fn send<T: Send>() {}
-        send::<MutexGuard<Sendable>>();
+        send::<MutexGuard<GuardSend>>();
         send::<std::sync::Arc<Lease>>();
         send::<Mutex>();
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
-use crate::reentry::{self, Mine};
+use crate::lock::reentry::{self, Mine};
 
 /// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
 ///
@@ -124,9 +124,9 @@ impl ReentrantMutex {
     }
 
     fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
-        let client = self.handle.engine.id;
+        let client = self.handle.client.id;
         let key = self.handle.key()?;
-        self.handle.engine.ready()?;
+        self.handle.client.ready()?;
         let lease = match reentry::enter_again(client, key.as_str()) {
             Some(lease) => lease?,
             None => self.enter_first(wait, client, key)?,
@@ -146,7 +146,10 @@ impl ReentrantMutex {
 
 impl fmt::Debug for ReentrantMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReentrantMutex").field("key", &self.handle.key()).field("terms", &self.handle.terms).finish()
+        f.debug_struct("ReentrantMutex")
+            .field("key", &self.handle.key())
+            .field("options", &self.handle.options)
+            .finish()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{fmt, io, thread};
 use parking_lot::Mutex;
 use scheduled_thread_pool::{OnPoolDropBehavior, ScheduledThreadPool};
 
-use super::{Failure, Trouble};
+use super::{Failure, FailureKind};
 
 /// A handle to the shared threads, which start with the first job and end with the last handle.
 ///
@@ -72,7 +72,7 @@ impl Background {
             return Ok(threads);
         }
         let started = start(self.0.size).map_err(|why| {
-            Failure::unsent(Trouble::Unreachable, format!("cannot start the threads that make connections: {why}"))
+            Failure::unsent(FailureKind::Unreachable, format!("cannot start the threads that make connections: {why}"))
         })?;
         Ok(self.0.threads.get_or_init(|| Arc::new(started)))
     }

@@ -14,9 +14,9 @@ use super::link::{Broken, Link};
 use super::round::RoundOp;
 use super::server::RedisNode;
 use super::wire::Wire;
-use super::{Executed, Failure, Node, Trouble, Value, reply};
+use super::{Executed, Failure, FailureKind, Node, Value, reply};
 use crate::clock::Tick;
-use crate::script::{Call, Note, Purpose};
+use crate::protocol::script::{Call, Note, Purpose};
 
 /// How long a round waits for a connection to a node that is left out but needed for a majority: waiting longer for one that is silent would cost each
 /// round all of its time.
@@ -209,7 +209,7 @@ impl<'a> Batch<'a> {
         if let Some(outage) = host.breaker.outage() {
             return outage;
         }
-        let failure = Failure::unsent(Trouble::TimedOut, "no connection in time");
+        let failure = Failure::unsent(FailureKind::TimedOut, "no connection in time");
         if self.wire.clock.now().since(self.started) >= self.wire.settings.node_timeout / 2 {
             host.note(&failure, During::Connect);
         }
@@ -281,7 +281,7 @@ impl<'a> Batch<'a> {
     /// The call broke off twice.
     fn give_up(&self, node: usize, first: &Cut, second: Cut) {
         let executed = if first.arrived || second.arrived { Executed::Maybe } else { Executed::No };
-        let failure = Failure::new(Trouble::Unreachable, executed, both(&first.why, &second.why));
+        let failure = Failure::new(FailureKind::Unreachable, executed, both(&first.why, &second.why));
         if let Some(host) = self.host(node).filter(|_| !second.is_signal) {
             host.note(&failure, During::Call);
         }
@@ -296,7 +296,7 @@ impl<'a> Batch<'a> {
         if cut.arrived {
             for due in &cut.unanswered {
                 if let Some(rider) = self.riders.get(due.rider) {
-                    rider.op.note(|round| (round.haunt(), false));
+                    rider.op.note(|round| (round.note_duplicate(), false));
                 }
             }
         }
@@ -316,7 +316,7 @@ impl<'a> Batch<'a> {
         };
         let executed = if cut.arrived { Executed::Maybe } else { failure.executed };
         let message = both(&cut.why, &failure.message);
-        self.answer_all(&stop, &Failure { trouble: failure.trouble, executed, message });
+        self.answer_all(&stop, &Failure { kind: failure.kind, executed, message });
         Ok(Vec::new())
     }
 
@@ -328,7 +328,7 @@ impl<'a> Batch<'a> {
         }
         let due = self.write_sources(node, unknown)?;
         for due in self.read(node, due)? {
-            let failure = Failure::new(Trouble::Refused, Executed::No, "NOSCRIPT in spite of the source");
+            let failure = Failure::new(FailureKind::Refused, Executed::No, "NOSCRIPT in spite of the source");
             self.answer(node, due.rider, Err(failure));
         }
         Ok(())
@@ -383,7 +383,7 @@ impl<'a> Batch<'a> {
         // Not from the start of the batch: a connection that came late is not the node's silence.
         let waited = unanswered.first().map_or(Duration::ZERO, |due| self.wire.clock.now().since(due.sent_at));
         let message = format!("timed out after {} ms", waited.as_millis());
-        let failure = Failure::new(Trouble::TimedOut, Executed::Maybe, message);
+        let failure = Failure::new(FailureKind::TimedOut, Executed::Maybe, message);
         // A short one, of callers in a hurry, says nothing about the node.
         if waited >= self.wire.settings.node_timeout * 3 / 4
             && let Some(host) = self.host(node)

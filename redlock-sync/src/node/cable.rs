@@ -59,7 +59,7 @@ pub(super) fn cables(nodes: usize, lines: u32, background: &Background) -> Resul
         .error_handler(Box::new(NopErrorHandler))
         .thread_pool(Arc::clone(background.threads()?))
         .build(CableManager { nodes });
-    built.map_err(|why| Failure::unsent(super::Trouble::Unreachable, format!("cannot make the lines: {why}")))
+    built.map_err(|why| Failure::unsent(super::FailureKind::Unreachable, format!("cannot make the lines: {why}")))
 }
 
 /// Where a line waits for connections: a post for each node.

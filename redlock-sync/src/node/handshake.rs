@@ -8,7 +8,7 @@ use redis::RedisConnectionInfo;
 use super::link::{Broken, Link};
 use super::roster::Identity;
 use super::url::host_port;
-use super::{Failure, Trouble, reply};
+use super::{Failure, FailureKind, reply};
 use crate::clock::{Clock, Tick};
 
 /// Logs in and asks. An error for a server that cannot be used at all.
@@ -66,7 +66,7 @@ fn unfit(facts: &HashMap<String, String>) -> Option<Failure> {
         "sentinel" => "is a Redis Sentinel, which keeps no keys: give the client the servers that it watches",
         _ => return None,
     };
-    Some(Failure::unsent(Trouble::Misuse, why))
+    Some(Failure::unsent(FailureKind::Misuse, why))
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
@@ -75,11 +75,11 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
         // The one error after which the server closes without having read anything.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
             let failure = reply::failure(e);
-            Err(Failure::unsent(Trouble::Unreachable, failure.message))
+            Err(Failure::unsent(FailureKind::Unreachable, failure.message))
         }
         redis::Value::ServerError(e) if e.code() == "DENIED" => {
             let failure = reply::failure(e);
-            Err(Failure::unsent(Trouble::Misuse, failure.message))
+            Err(Failure::unsent(FailureKind::Misuse, failure.message))
         }
         _ => Ok(answer),
     }
@@ -87,11 +87,11 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
 
 fn lost(broken: Broken) -> Failure {
     match broken {
-        Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
-        Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while connecting"),
-        Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, format!("lost while connecting: {why}")),
+        Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, "timed out while connecting"),
+        Broken::Interrupted => Failure::unsent(FailureKind::Unreachable, "interrupted by a signal while connecting"),
+        Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while connecting: {why}")),
         // The first write makes TLS.
-        Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
+        Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
     }
 }
 
@@ -99,8 +99,8 @@ fn lost(broken: Broken) -> Failure {
 fn refused(answer: redis::Value) -> Option<Failure> {
     let redis::Value::ServerError(error) = answer else { return None };
     let failure = reply::failure(&error);
-    let trouble = if failure.trouble == Trouble::Transient { Trouble::Transient } else { Trouble::Misuse };
-    Some(Failure::unsent(trouble, failure.message))
+    let kind = if failure.kind == FailureKind::Transient { FailureKind::Transient } else { FailureKind::Misuse };
+    Some(Failure::unsent(kind, failure.message))
 }
 
 /// Reads `name:value` lines. A server that hides them from us is no error, one that wants a password is.

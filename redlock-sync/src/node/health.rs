@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Failure, Trouble};
+use super::{Failure, FailureKind};
 
 /// When the first probe goes out after a failure.
 pub(super) const FIRST_PROBE: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ impl Breaker {
         }
         let state = self.state.lock();
         let cause = state.outage.as_ref()?;
-        Some(Failure::unsent(Trouble::LeftOut, format!("left out after: {}", cause.message)))
+        Some(Failure::unsent(FailureKind::LeftOut, format!("left out after: {}", cause.message)))
     }
 }
 
@@ -78,10 +78,13 @@ mod tests {
     fn opens_closes_and_probes_once() {
         let breaker = Breaker::default();
         assert_eq!(breaker.outage(), None);
-        let failure = Failure::unsent(Trouble::Unreachable, "connection refused");
+        let failure = Failure::unsent(FailureKind::Unreachable, "connection refused");
         assert!(breaker.trip(&failure) && !breaker.trip(&failure));
         let outage = breaker.outage().unwrap();
-        assert_eq!((outage.trouble, outage.message.as_str()), (Trouble::LeftOut, "left out after: connection refused"));
+        assert_eq!(
+            (outage.kind, outage.message.as_str()),
+            (FailureKind::LeftOut, "left out after: connection refused")
+        );
         assert!(!breaker.probe_is_done());
         breaker.recover();
         assert_eq!(breaker.outage(), None);

@@ -12,10 +12,10 @@ use super::cable::Posts;
 use super::condition::{Condition, During, News, Success};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
 use super::link::{Broken, Dial, Link};
-use super::roster::Roster;
-use super::{Background, Failure, NodeSettings, Trouble, Value, handshake, reply};
+use super::roster::ServerIdentities;
+use super::{Background, Failure, FailureKind, NodeSettings, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
-use crate::script::{Call, Purpose};
+use crate::protocol::script::{Call, Purpose};
 
 /// Told when a node that was left out answers again. Must not wait.
 pub(super) type Returns = OnceLock<Box<dyn Fn() + Send + Sync>>;
@@ -27,7 +27,7 @@ pub(super) struct Host {
     pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) roster: Arc<Roster>,
+    pub(super) roster: Arc<ServerIdentities>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
     returns: Arc<Returns>,
@@ -60,7 +60,7 @@ impl Host {
         server: Arc<dyn Dial>,
         settings: NodeSettings,
         clock: Arc<dyn Clock>,
-        roster: Arc<Roster>,
+        roster: Arc<ServerIdentities>,
         background: Background,
         returns: Arc<Returns>,
     ) -> Arc<Host> {
@@ -117,7 +117,7 @@ impl Host {
 
     /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
     pub(super) fn note(&self, failure: &Failure, during: During) {
-        if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
+        if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
         self.proven.store(false, Ordering::Release);
@@ -233,10 +233,10 @@ impl Host {
     /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
     fn refused(&self, failure: &Failure) {
         self.note(failure, During::Connect);
-        if failure.trouble == Trouble::Misuse {
+        if failure.kind == FailureKind::Misuse {
             self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
         }
-        if !matches!(failure.trouble, Trouble::Unreachable | Trouble::TimedOut) {
+        if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             self.answers();
         }
     }
@@ -253,7 +253,7 @@ impl Host {
     /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto provider.
     fn open_or_fail(&self, patience: Duration) -> Result<Link, Failure> {
         catch_unwind(AssertUnwindSafe(|| self.open(patience))).unwrap_or_else(|_| {
-            Err(Failure::unsent(Trouble::Misuse, "connecting panicked; see the panic's own message"))
+            Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
         })
     }
 
@@ -272,7 +272,7 @@ impl Host {
         link.set_longest(timeout);
         let master = identity.master.clone();
         self.roster.report(self.member, identity);
-        master.map_or(Ok(link), |m| Err(Failure::unsent(Trouble::Misuse, format!("is a replica of {m}"))))
+        master.map_or(Ok(link), |m| Err(Failure::unsent(FailureKind::Misuse, format!("is a replica of {m}"))))
     }
 
     fn probe_after(&self, pause: Duration) {

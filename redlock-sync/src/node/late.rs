@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Background;
 use super::link::{Broken, Connection, Link};
 use crate::clock::{Clock, Tick};
-use crate::script::{Call, Note, Purpose};
+use crate::protocol::script::{Call, Note, Purpose};
 use crate::token::LockId;
 
 /// At most this many sockets per node. Beyond that the oldest is closed, perhaps before the server has executed the release behind it: an acquire that is
@@ -27,21 +27,21 @@ const LAST_POLL: Duration = Duration::from_secs(1);
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// The late calls of one node.
-pub(super) struct Shelf {
+pub(super) struct LateReplies {
     entries: Mutex<Entries>,
     /// How many calls are out. Nearly always none, and then a leader does not lock.
     out: AtomicUsize,
     clock: Arc<dyn Clock>,
     background: Background,
-    this: Weak<Shelf>,
+    this: Weak<LateReplies>,
 }
 
 #[derive(Default)]
 struct Entries {
     list: Vec<Entry>,
     out: Vec<Out>,
-    /// When the janitor comes next, if one is ordered.
-    janitor: Option<Tick>,
+    /// When the sweeper comes next, if one is ordered.
+    sweeper: Option<Tick>,
 }
 
 /// One late socket.
@@ -74,10 +74,10 @@ struct Out {
     behind: Vec<Vec<u8>>,
 }
 
-impl Shelf {
-    pub(super) fn new(clock: Arc<dyn Clock>, background: Background) -> Arc<Shelf> {
+impl LateReplies {
+    pub(super) fn new(clock: Arc<dyn Clock>, background: Background) -> Arc<LateReplies> {
         let (entries, out) = (Mutex::default(), AtomicUsize::new(0));
-        Arc::new_cyclic(|this| Shelf { entries, out, clock, background, this: this.clone() })
+        Arc::new_cyclic(|this| LateReplies { entries, out, clock, background, this: this.clone() })
     }
 
     /// Keeps the socket of a link for calls that were not answered, unless none of them matters. `owed` replies have not been read for.
@@ -161,7 +161,7 @@ impl Shelf {
         let (now, token) = (self.clock.now(), release.token.as_ref().map_or("", LockId::as_str));
         let mut bytes = Vec::new();
         release.write_source_to(&mut bytes, Note::Nothing);
-        // Written under the lock, so that the janitor cannot have the socket in its hands meanwhile. A write waits only when the
+        // Written under the lock, so that the sweeper cannot have the socket in its hands meanwhile. A write waits only when the
         // socket's buffer is full.
         let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.is_about(token));
         let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(token, &bytes, now)).collect();
@@ -184,13 +184,13 @@ impl Shelf {
         self.entries.lock().list.len()
     }
 
-    /// Orders the janitor for the earliest time at which there is something to do.
+    /// Orders the sweeper for the earliest time at which there is something to do.
     fn order_janitor(&self, entries: &mut Entries) {
         let Some(due) = entries.list.iter().map(Entry::due).min() else { return };
-        if entries.janitor.is_some_and(|ordered| ordered <= due) {
+        if entries.sweeper.is_some_and(|ordered| ordered <= due) {
             return;
         }
-        entries.janitor = Some(due);
+        entries.sweeper = Some(due);
         let this = self.this.clone();
         self.background.after(due.since(self.clock.now()), move || {
             if let Some(shelf) = this.upgrade() {
@@ -199,13 +199,13 @@ impl Shelf {
         });
     }
 
-    /// The janitor's round, ordered for `due`: closes what is done or whose time has passed.
+    /// The sweeper's round, ordered for `due`: closes what is done or whose time has passed.
     fn clean(&self, due: Tick) {
         let mut entries = self.entries.lock();
-        if entries.janitor != Some(due) {
+        if entries.sweeper != Some(due) {
             return; // Ordered anew for an earlier time.
         }
-        entries.janitor = None;
+        entries.sweeper = None;
         let now = self.clock.now();
         let (ready, rest): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.due() <= now);
         entries.list = rest;
@@ -282,7 +282,7 @@ impl Entry {
     }
 }
 
-impl fmt::Debug for Shelf {
+impl fmt::Debug for LateReplies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = self.entries.lock();
         write!(f, "{} late, {} out", entries.list.len(), entries.out.len())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use super::{Failure, Trouble};
+use super::{Failure, FailureKind};
 use crate::clock::{Clock, Tick};
 
 /// A server that can be connected to.
@@ -57,10 +57,12 @@ impl Broken {
     /// The failure of an attempt to connect that ended in this way.
     pub(super) fn while_connecting(self) -> Failure {
         match self {
-            Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while connecting"),
-            Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while connecting"),
-            Broken::Cut(why) => Failure::unsent(Trouble::Unreachable, why),
-            Broken::Distrusted(why) => Failure::unsent(Trouble::Misuse, why),
+            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, "timed out while connecting"),
+            Broken::Interrupted => {
+                Failure::unsent(FailureKind::Unreachable, "interrupted by a signal while connecting")
+            }
+            Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, why),
+            Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
         }
     }
 }

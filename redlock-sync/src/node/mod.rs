@@ -62,6 +62,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 
+pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Value};
 pub(crate) use background::Background;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use link::Dial;
@@ -69,15 +70,6 @@ pub(crate) use set::{NodeSettings, Nodes};
 #[cfg(test)]
 pub(crate) use simulated::{Answer, Begun, Patience, Pending, Simulated};
 pub(crate) use url::NodeUrl;
-
-/// What a server replied to a script, without the types of any crate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
-    Nil,
-    Int(i64),
-    Text(Vec<u8>),
-    List(Vec<Value>),
-}
 
 /// Which connections a call may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,60 +80,6 @@ pub(crate) enum Lane {
     Reserved,
 }
 
-/// Whether the server may have executed a call that failed, or may still do so.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Executed {
-    No,
-    Maybe,
-}
-
-/// What kind of trouble a failure is; decides whether trying again can help.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Trouble {
-    /// Refused, reset, unresolvable.
-    Unreachable,
-    /// No answer, or no connection, in time.
-    TimedOut,
-    /// Not sent in time: the client had more calls than its connections could carry. Says nothing about the node.
-    Overloaded,
-    /// Left out for a short while because it failed just now.
-    LeftOut,
-    /// Restarted so recently that it may have forgotten locks; casts no vote.
-    Quarantined,
-    /// Passes by itself: LOADING, BUSY (a script runs), MASTERDOWN, TRYAGAIN, CLUSTERDOWN.
-    Transient,
-    /// The key holds another type.
-    WrongType,
-    /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, READONLY, MOVED, ASK, a replica.
-    Misuse,
-    /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
-    Refused,
-}
-
-/// Why a call has no reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) trouble: Trouble,
-    pub(crate) executed: Executed,
-    pub(crate) message: String,
-}
-
-impl Failure {
-    fn new(trouble: Trouble, executed: Executed, message: impl Into<String>) -> Failure {
-        Failure { trouble, executed, message: message.into() }
-    }
-
-    /// The server itself said no, rather than nothing at all.
-    pub(crate) fn is_answer(&self) -> bool {
-        matches!(self.trouble, Trouble::Transient | Trouble::WrongType | Trouble::Misuse | Trouble::Refused)
-    }
-
-    /// A failure before anything was written.
-    fn unsent(trouble: Trouble, message: impl Into<String>) -> Failure {
-        Failure::new(trouble, Executed::No, message)
-    }
-}
-
 /// What the nodes said to a call.
 #[derive(Debug)]
 pub(crate) struct Answers {
@@ -150,7 +88,7 @@ pub(crate) struct Answers {
     /// The moment before the first byte.
     pub(crate) started: Tick,
     /// A transmission of this call broke off and was repeated: its copy could still be executed, out of order.
-    pub(crate) ghost: bool,
+    pub(crate) duplicate: bool,
 }
 
 /// A connection on which a channel is subscribed.
@@ -183,6 +121,6 @@ pub(crate) trait Node: Send + Sync + fmt::Debug {
     fn run_id(&self) -> Option<String>;
 
     /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
-    /// subscribe is [`Trouble::Refused`].
+    /// subscribe is [`FailureKind::Refused`].
     fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure>;
 }

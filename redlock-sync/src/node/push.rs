@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::link::{Broken, Connection, Link, SHORTEST};
-use super::{Executed, Failure, Heard, Push, Trouble, reply};
+use super::{Executed, Failure, FailureKind, Heard, Push, reply};
 use crate::clock::Tick;
 
 /// Connects, logs in as any connection does, and subscribes.
@@ -31,19 +31,19 @@ fn connect(host: &Host) -> Result<Link, Failure> {
 
 fn lost(broken: &Broken) -> Failure {
     match broken {
-        Broken::TimedOut => Failure::unsent(Trouble::TimedOut, "timed out while subscribing"),
-        Broken::Interrupted => Failure::unsent(Trouble::Unreachable, "interrupted by a signal while subscribing"),
+        Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, "timed out while subscribing"),
+        Broken::Interrupted => Failure::unsent(FailureKind::Unreachable, "interrupted by a signal while subscribing"),
         Broken::Cut(why) | Broken::Distrusted(why) => {
-            Failure::unsent(Trouble::Unreachable, format!("lost while subscribing: {why}"))
+            Failure::unsent(FailureKind::Unreachable, format!("lost while subscribing: {why}"))
         }
     }
 }
 
 /// A server that does not let us subscribe has refused, whatever its words, unless that passes.
 fn refused(failure: Failure) -> Failure {
-    match failure.trouble {
-        Trouble::Transient => failure,
-        _ => Failure { trouble: Trouble::Refused, executed: Executed::No, ..failure },
+    match failure.kind {
+        FailureKind::Transient => failure,
+        _ => Failure { kind: FailureKind::Refused, executed: Executed::No, ..failure },
     }
 }
 

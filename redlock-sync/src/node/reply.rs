@@ -2,7 +2,7 @@
 
 use redis::{RedisError, ServerError};
 
-use super::{Executed, Failure, Trouble, Value};
+use super::{Executed, Failure, FailureKind, Value};
 
 /// Longest error text that is passed on; a server's own can be a page.
 const MAX_TEXT: usize = 200;
@@ -20,7 +20,7 @@ fn convert(reply: redis::Value) -> Result<Value, Failure> {
         redis::Value::SimpleString(text) => Value::Text(text.into_bytes()),
         redis::Value::Okay => Value::Text(b"OK".to_vec()),
         redis::Value::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
-        _ => return Err(Failure::new(Trouble::Refused, Executed::Maybe, "replied with something unexpected")),
+        _ => return Err(Failure::new(FailureKind::Refused, Executed::Maybe, "replied with something unexpected")),
     })
 }
 
@@ -32,18 +32,18 @@ pub(super) fn is_noscript(reply: &redis::Value) -> bool {
 /// True if the connection should not be used again: the next one learns the server's role, or logs in, anew.
 pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     let words = ["READONLY", "NOAUTH", "WRONGPASS"];
-    failure.trouble == Trouble::Misuse && words.iter().any(|word| failure.message.contains(word))
+    failure.kind == FailureKind::Misuse && words.iter().any(|word| failure.message.contains(word))
 }
 
 /// True if the server said no because of what this user may not do.
 pub(super) fn lacks_permission(failure: &Failure) -> bool {
     let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);
-    failure.trouble == Trouble::Misuse && words.into_iter().any(|words| failure.message.contains(words))
+    failure.kind == FailureKind::Misuse && words.into_iter().any(|words| failure.message.contains(words))
 }
 
 /// True if the first acquire on a connection found that this user may not run all commands (`lua/permissions.lua`), whatever the key.
 pub(super) fn lacks_commands(failure: &Failure) -> bool {
-    failure.trouble == Trouble::Misuse && failure.message.starts_with("NOPERM this user may not run ")
+    failure.kind == FailureKind::Misuse && failure.message.starts_with("NOPERM this user may not run ")
 }
 
 fn server_failure(error: &RedisError) -> Failure {
@@ -56,28 +56,28 @@ pub(super) fn failure(error: &ServerError) -> Failure {
 }
 
 /// Codes and what they mean, in the order in which they are looked for inside a longer text.
-const CODES: [(&str, Trouble); 20] = [
-    ("WRONGTYPE", Trouble::WrongType),
-    ("READONLY", Trouble::Misuse),
-    ("NOPERM", Trouble::Misuse),
-    ("NOAUTH", Trouble::Misuse),
-    ("WRONGPASS", Trouble::Misuse),
-    ("DENIED", Trouble::Misuse),
-    ("MOVED", Trouble::Misuse),
-    ("ASK", Trouble::Misuse),
-    ("CROSSSLOT", Trouble::Misuse),
+const CODES: [(&str, FailureKind); 20] = [
+    ("WRONGTYPE", FailureKind::WrongType),
+    ("READONLY", FailureKind::Misuse),
+    ("NOPERM", FailureKind::Misuse),
+    ("NOAUTH", FailureKind::Misuse),
+    ("WRONGPASS", FailureKind::Misuse),
+    ("DENIED", FailureKind::Misuse),
+    ("MOVED", FailureKind::Misuse),
+    ("ASK", FailureKind::Misuse),
+    ("CROSSSLOT", FailureKind::Misuse),
     // Of our own scripts: a fence counter that was set to a number from which it cannot rise.
-    ("FENCEEND", Trouble::Misuse),
-    ("LOADING", Trouble::Transient),
-    ("BUSY", Trouble::Transient),
-    ("MASTERDOWN", Trouble::Transient),
-    ("TRYAGAIN", Trouble::Transient),
-    ("CLUSTERDOWN", Trouble::Transient),
-    ("OOM", Trouble::Refused),
-    ("MISCONF", Trouble::Refused),
-    ("NOREPLICAS", Trouble::Refused),
-    ("NOSCRIPT", Trouble::Refused),
-    ("EXECABORT", Trouble::Refused),
+    ("FENCEEND", FailureKind::Misuse),
+    ("LOADING", FailureKind::Transient),
+    ("BUSY", FailureKind::Transient),
+    ("MASTERDOWN", FailureKind::Transient),
+    ("TRYAGAIN", FailureKind::Transient),
+    ("CLUSTERDOWN", FailureKind::Transient),
+    ("OOM", FailureKind::Refused),
+    ("MISCONF", FailureKind::Refused),
+    ("NOREPLICAS", FailureKind::Refused),
+    ("NOSCRIPT", FailureKind::Refused),
+    ("EXECABORT", FailureKind::Refused),
 ];
 
 /// Refused at a script's first write, if not before its start: nothing of the script was done even if the text tells of a script.
@@ -86,14 +86,14 @@ const NEVER_HALF_DONE: [&str; 5] = ["WRONGTYPE", "READONLY", "OOM", "MISCONF", "
 fn classify(code: &str, detail: &str) -> Failure {
     let known = known_code(code).or_else(|| wrapped_code(code, detail));
     let in_script = detail.contains("script");
-    let (trouble, executed) = match known {
-        Some((code, trouble)) if !in_script || NEVER_HALF_DONE.contains(&code) => (trouble, Executed::No),
-        Some((code, trouble)) if code == "BUSY" || code == "NOSCRIPT" => (trouble, Executed::No),
-        Some((_, trouble)) => (trouble, Executed::Maybe),
-        None => (Trouble::Refused, Executed::Maybe),
+    let (kind, executed) = match known {
+        Some((code, kind)) if !in_script || NEVER_HALF_DONE.contains(&code) => (kind, Executed::No),
+        Some((code, kind)) if code == "BUSY" || code == "NOSCRIPT" => (kind, Executed::No),
+        Some((_, kind)) => (kind, Executed::Maybe),
+        None => (FailureKind::Refused, Executed::Maybe),
     };
     let remedy = known.map_or("", |(code, _)| remedy(code));
-    Failure::new(trouble, executed, text(code, detail) + remedy)
+    Failure::new(kind, executed, text(code, detail) + remedy)
 }
 
 /// What to do where the server's own words do not say it.
@@ -107,7 +107,7 @@ fn remedy(code: &str) -> &'static str {
     }
 }
 
-fn known_code(code: &str) -> Option<(&'static str, Trouble)> {
+fn known_code(code: &str) -> Option<(&'static str, FailureKind)> {
     CODES.iter().copied().find(|(known, _)| *known == code)
 }
 
@@ -116,7 +116,7 @@ const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "
 
 /// Redis 6 puts the error of a command inside a script into the text of an `ERR`; and no server has a code for a command inside a script
 /// that its user may not run.
-fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, Trouble)> {
+fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, FailureKind)> {
     if code != "ERR" || !detail.contains("script") {
         return None;
     }
@@ -140,24 +140,27 @@ fn text(code: &str, detail: &str) -> String {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> (Trouble, Executed) {
+    fn of(line: &str) -> (FailureKind, Executed) {
         let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         let failure = value(reply).unwrap_err();
         assert!(failure.message.starts_with(line), "{}", failure.message);
-        (failure.trouble, failure.executed)
+        (failure.kind, failure.executed)
     }
 
     #[test]
     fn errors_before_the_run() {
-        let no = |trouble| (trouble, Executed::No);
-        assert_eq!(of("NOAUTH Authentication required."), no(Trouble::Misuse));
-        assert_eq!(of("WRONGTYPE Operation against a key holding the wrong kind of value"), no(Trouble::WrongType));
-        assert_eq!(of("LOADING Redis is loading the dataset in memory"), no(Trouble::Transient));
-        assert_eq!(of("BUSY Redis is busy running a script. You can only call SCRIPT KILL"), no(Trouble::Transient));
-        assert_eq!(of("MOVED 3999 127.0.0.1:6381"), no(Trouble::Misuse));
-        assert_eq!(of("OOM command not allowed when used memory > 'maxmemory'."), no(Trouble::Refused));
-        assert_eq!(of("NOPERM this user has no permissions to run the 'evalsha' command"), no(Trouble::Misuse));
-        assert_eq!(of("READONLY You can't write against a read only replica."), no(Trouble::Misuse));
+        let no = |kind| (kind, Executed::No);
+        assert_eq!(of("NOAUTH Authentication required."), no(FailureKind::Misuse));
+        assert_eq!(of("WRONGTYPE Operation against a key holding the wrong kind of value"), no(FailureKind::WrongType));
+        assert_eq!(of("LOADING Redis is loading the dataset in memory"), no(FailureKind::Transient));
+        assert_eq!(
+            of("BUSY Redis is busy running a script. You can only call SCRIPT KILL"),
+            no(FailureKind::Transient)
+        );
+        assert_eq!(of("MOVED 3999 127.0.0.1:6381"), no(FailureKind::Misuse));
+        assert_eq!(of("OOM command not allowed when used memory > 'maxmemory'."), no(FailureKind::Refused));
+        assert_eq!(of("NOPERM this user has no permissions to run the 'evalsha' command"), no(FailureKind::Misuse));
+        assert_eq!(of("READONLY You can't write against a read only replica."), no(FailureKind::Misuse));
     }
 
     #[test]
@@ -165,35 +168,38 @@ mod tests {
         let six = "ERR Error running script (call to f_6b1): @user_script:3: ";
         assert_eq!(
             of(&format!("{six}WRONGTYPE Operation against a key holding the wrong kind of value")),
-            (Trouble::WrongType, Executed::No)
+            (FailureKind::WrongType, Executed::No)
         );
-        assert_eq!(of(&format!("{six}@user_script: 3: -OOM command not allowed")), (Trouble::Refused, Executed::No));
-        assert_eq!(of(&format!("{six}-READONLY You can't write")), (Trouble::Misuse, Executed::No));
-        assert_eq!(of(&format!("{six}attempt to index a nil value")), (Trouble::Refused, Executed::Maybe));
+        assert_eq!(
+            of(&format!("{six}@user_script: 3: -OOM command not allowed")),
+            (FailureKind::Refused, Executed::No)
+        );
+        assert_eq!(of(&format!("{six}-READONLY You can't write")), (FailureKind::Misuse, Executed::No));
+        assert_eq!(of(&format!("{six}attempt to index a nil value")), (FailureKind::Refused, Executed::Maybe));
         assert_eq!(
             of("NOPERM ACL failure in script: User a has no permissions to access the 'k' key"),
-            (Trouble::Misuse, Executed::Maybe)
+            (FailureKind::Misuse, Executed::Maybe)
         );
         assert_eq!(
             of(
                 "ERR The user executing the script can't run this command or subcommand script: f6b1, on @user_script:1."
             ),
-            (Trouble::Misuse, Executed::Maybe)
+            (FailureKind::Misuse, Executed::Maybe)
         );
         assert_eq!(
             of(
                 "ERR ACL failure in script: User a has no permissions to run the 'set' command script: on @user_script:1."
             ),
-            (Trouble::Misuse, Executed::Maybe)
+            (FailureKind::Misuse, Executed::Maybe)
         );
-        assert_eq!(of("ERR something else"), (Trouble::Refused, Executed::Maybe));
-        assert_eq!(of("ERR the BUSY word alone"), (Trouble::Refused, Executed::Maybe));
+        assert_eq!(of("ERR something else"), (FailureKind::Refused, Executed::Maybe));
+        assert_eq!(of("ERR the BUSY word alone"), (FailureKind::Refused, Executed::Maybe));
     }
 
     #[test]
     fn an_error_inside_a_list_is_an_error() {
         let reply = redis::parse_redis_value(b"*2\r\n:1\r\n-OOM no\r\n").unwrap();
-        assert_eq!(value(reply).unwrap_err().trouble, Trouble::Refused);
+        assert_eq!(value(reply).unwrap_err().kind, FailureKind::Refused);
         let reply = redis::parse_redis_value(b"*3\r\n:1\r\n$1\r\na\r\n$-1\r\n").unwrap();
         assert_eq!(value(reply).unwrap(), Value::List(vec![Value::Int(1), Value::Text(b"a".to_vec()), Value::Nil]));
     }

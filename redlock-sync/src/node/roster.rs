@@ -21,7 +21,7 @@ pub(super) struct Identity {
 
 /// The identities of all members.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct ServerIdentities {
     addresses: Vec<String>,
     members: Mutex<Vec<Option<Identity>>>,
     /// Set while `conflict` holds something, so that asking costs nothing when there is none.
@@ -29,10 +29,10 @@ pub(super) struct Roster {
     conflict: Mutex<Option<String>>,
 }
 
-impl Roster {
-    pub(super) fn new(addresses: Vec<String>) -> Roster {
+impl ServerIdentities {
+    pub(super) fn new(addresses: Vec<String>) -> ServerIdentities {
         let members = Mutex::new(vec![None; addresses.len()]);
-        Roster { addresses, members, in_conflict: AtomicBool::new(false), conflict: Mutex::new(None) }
+        ServerIdentities { addresses, members, in_conflict: AtomicBool::new(false), conflict: Mutex::new(None) }
     }
 
     /// Notes which server answered at a member's address just now; it may be another one than last time.
@@ -95,8 +95,8 @@ fn relation(i: usize, a: &Identity, j: usize, b: Option<&Identity>, b_address: &
 mod tests {
     use super::*;
 
-    fn roster() -> Roster {
-        Roster::new(vec!["a:1".into(), "b:2".into(), "c:3".into()])
+    fn roster() -> ServerIdentities {
+        ServerIdentities::new(vec!["a:1".into(), "b:2".into(), "c:3".into()])
     }
 
     fn master(run_id: &str, replid: &str) -> Identity {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::cable::PooledCable;
 use super::depot::{Depot, Op};
-use super::{Answers, Executed, Failure, Trouble, Value};
+use super::{Answers, Executed, Failure, FailureKind, Value};
 use crate::clock::Tick;
-use crate::script::Call;
+use crate::protocol::script::Call;
 
 pub(super) type Rounds = Depot<PooledCable, Round>;
 pub(super) type RoundOp = Arc<Op<PooledCable, Round>>;
@@ -19,7 +19,7 @@ pub(super) struct Round {
     /// Seats without an answer.
     open: usize,
     started: Tick,
-    ghost: bool,
+    duplicate: bool,
 }
 
 /// How far the call has come at one node.
@@ -43,7 +43,7 @@ impl Round {
         let seat = |&asks: &bool| if asks { Seat::Open } else { Seat::Answered(Err(not_asked())) };
         let open = asks.iter().filter(|&&asks| asks).count();
         let seats = asks.iter().map(seat).collect();
-        Round { call, seats, open, started: now, ghost: false }
+        Round { call, seats, open, started: now, duplicate: false }
     }
 
     pub(super) fn call(&self) -> Arc<Call> {
@@ -66,8 +66,8 @@ impl Round {
     }
 
     /// A copy of the call may be executed besides.
-    pub(super) fn haunt(&mut self) {
-        self.ghost = true;
+    pub(super) fn note_duplicate(&mut self) {
+        self.duplicate = true;
     }
 
     /// True if it was the last answer.
@@ -85,11 +85,11 @@ impl Round {
         for (node, seat) in self.seats.iter_mut().enumerate() {
             let failure = match *seat {
                 Seat::Answered(_) => continue,
-                Seat::Open if in_batch => Failure::unsent(Trouble::TimedOut, "no connection in time"),
+                Seat::Open if in_batch => Failure::unsent(FailureKind::TimedOut, "no connection in time"),
                 Seat::Open => overloaded(),
                 Seat::Written(link) => {
                     left.push(LeftBehind { node, link });
-                    Failure::new(Trouble::TimedOut, Executed::Maybe, "timed out")
+                    Failure::new(FailureKind::TimedOut, Executed::Maybe, "timed out")
                 }
             };
             *seat = Seat::Answered(Err(failure));
@@ -102,21 +102,23 @@ impl Round {
         let result = |seat| match seat {
             Seat::Answered(result) => result,
             // A leader that panicked has left it so.
-            Seat::Open | Seat::Written(_) => Err(Failure::new(Trouble::TimedOut, Executed::Maybe, "was not answered")),
+            Seat::Open | Seat::Written(_) => {
+                Err(Failure::new(FailureKind::TimedOut, Executed::Maybe, "was not answered"))
+            }
         };
         let results = std::mem::take(&mut self.seats).into_iter().map(result).collect();
-        Answers { results, started: self.started, ghost: self.ghost }
+        Answers { results, started: self.started, duplicate: self.duplicate }
     }
 }
 
 pub(super) fn not_asked() -> Failure {
-    Failure::unsent(Trouble::LeftOut, "not asked")
+    Failure::unsent(FailureKind::LeftOut, "not asked")
 }
 
 /// The thread's time passed before the call was written.
 fn overloaded() -> Failure {
     Failure::unsent(
-        Trouble::Overloaded,
+        FailureKind::Overloaded,
         "not sent: this client had more calls than its connections could carry in the time (`Builder::connections`)",
     )
 }

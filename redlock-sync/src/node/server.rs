@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::Host;
-use super::late::Shelf;
+use super::late::LateReplies;
 use super::{Failure, Node, Push, push};
 use crate::clock::Tick;
 
 /// One Redis server, with what is late there.
 pub(crate) struct RedisNode {
     pub(super) host: Arc<Host>,
-    pub(super) late: Arc<Shelf>,
+    pub(super) late: Arc<LateReplies>,
 }
 
 impl RedisNode {
     pub(super) fn new(host: Arc<Host>) -> RedisNode {
-        let late = Shelf::new(Arc::clone(&host.clock), host.background.clone());
+        let late = LateReplies::new(Arc::clone(&host.clock), host.background.clone());
         RedisNode { host, late }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::host::{Host, Returns};
 use super::link::Dial;
-use super::roster::Roster;
+use super::roster::ServerIdentities;
 use super::server::RedisNode;
 #[cfg(test)]
 use super::simulated::{self, Simulated};
@@ -15,7 +15,7 @@ use super::wire::Wire;
 use super::{Answers, Background, Lane, Node, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
-use crate::script::Call;
+use crate::protocol::script::Call;
 
 /// What concerns the connections to every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct Nodes {
     /// Nodes of a simulation, which has no others.
     #[cfg(test)]
     simulated: Vec<Box<dyn Simulated>>,
-    roster: Arc<Roster>,
+    roster: Arc<ServerIdentities>,
     background: Background,
     returns: Arc<Returns>,
 }
@@ -55,7 +55,8 @@ impl Nodes {
     pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
         // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
-        let roster = Arc::new(Roster::new(servers.iter().map(|server| server.address().to_owned()).collect()));
+        let roster =
+            Arc::new(ServerIdentities::new(servers.iter().map(|server| server.address().to_owned()).collect()));
         let returns = Arc::new(Returns::new());
         let node = |(member, server): (usize, Arc<dyn Dial>)| {
             let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
@@ -86,7 +87,13 @@ impl Nodes {
         background: Background,
     ) -> Nodes {
         let wire = Wire::new(Vec::new(), settings, clock, background.clone());
-        Nodes { wire, simulated: nodes, roster: Arc::new(Roster::new(Vec::new())), background, returns: Arc::default() }
+        Nodes {
+            wire,
+            simulated: nodes,
+            roster: Arc::new(ServerIdentities::new(Vec::new())),
+            background,
+            returns: Arc::default(),
+        }
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.

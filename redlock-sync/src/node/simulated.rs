@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Answers, Executed, Failure, Node, Trouble, Value};
+use super::{Answers, Executed, Failure, FailureKind, Node, Value};
 use crate::clock::{Clock, Tick};
-use crate::script::{Call, Purpose};
+use crate::protocol::script::{Call, Purpose};
 
 /// While connections are being made, how long to wait for one node before looking at the next.
 const SLICE: Duration = Duration::from_millis(2);
@@ -45,7 +45,7 @@ pub(crate) trait Pending {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) result: Result<Value, Failure>,
-    pub(crate) ghost: bool,
+    pub(crate) duplicate: bool,
 }
 
 /// A round, as [`Wire::round`](super::wire::Wire::round) makes it.
@@ -74,18 +74,18 @@ pub(super) fn round(
             }
         }
     }
-    let mut ghost = false;
+    let mut duplicate = false;
     let mut end = |seat| match seat {
         Begun::Sent(pending) => {
-            let Answer { result, ghost: copied } = pending.finish(by);
-            ghost |= copied;
+            let Answer { result, duplicate: copied } = pending.finish(by);
+            duplicate |= copied;
             result
         }
-        Begun::Cold => Err(Failure::unsent(Trouble::TimedOut, "no connection in time")),
+        Begun::Cold => Err(Failure::unsent(FailureKind::TimedOut, "no connection in time")),
         Begun::Failed(failure) => Err(failure),
     };
     let results = seats.into_iter().map(&mut end).collect();
-    Answers { results, started, ghost }
+    Answers { results, started, duplicate }
 }
 
 /// What a node that is left out says. A release is written all the same where that takes no time.

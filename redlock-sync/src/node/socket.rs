@@ -10,7 +10,7 @@ use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError};
 
 use super::link::{Broken, Connection, Dial, SHORTEST};
 use super::resolve::Resolver;
-use super::{Failure, NodeUrl, Trouble};
+use super::{Failure, FailureKind, NodeUrl};
 use crate::clock::{Clock, Tick};
 
 /// A server at a URL.
@@ -43,7 +43,7 @@ impl RedisServer {
         let own = self.url.info().addr();
         let Some(resolver) = &self.resolver else { return Ok((vec![own.clone()], 1)) };
         let found = resolver.resolve(within);
-        let found = found.map_err(|why| Failure::unsent(Trouble::Unreachable, why))?;
+        let found = found.map_err(|why| Failure::unsent(FailureKind::Unreachable, why))?;
         let parts = u32::try_from(found.len()).unwrap_or(u32::MAX);
         if matches!(own, ConnectionAddr::TcpTls { .. }) {
             // A certificate is for the name, so the crate has to dial the name; it tries all addresses with the same timeout.
@@ -76,7 +76,7 @@ impl Dial for RedisServer {
             }
             ahead = ahead.saturating_sub(1);
         }
-        Err(last.unwrap_or_else(|| Failure::unsent(Trouble::Unreachable, "has no address")))
+        Err(last.unwrap_or_else(|| Failure::unsent(FailureKind::Unreachable, "has no address")))
     }
 }
 

@@ -12,7 +12,7 @@ use super::round::{Round, Rounds};
 use super::server::RedisNode;
 use super::{Answers, Background, Executed, Failure, Lane, NodeSettings};
 use crate::clock::{Clock, Tick};
-use crate::script::{Call, Purpose};
+use crate::protocol::script::{Call, Purpose};
 
 /// All nodes of a client with the lines to them.
 pub(super) struct Wire {
@@ -44,7 +44,7 @@ impl Wire {
         let cables = match self.cables() {
             Ok(cables) => cables,
             Err(failure) => {
-                return Answers { results: vec![Err(failure); self.nodes.len()], started: now, ghost: false };
+                return Answers { results: vec![Err(failure); self.nodes.len()], started: now, duplicate: false };
             }
         };
         // First of all: behind a late call there is order, on another connection there is none.

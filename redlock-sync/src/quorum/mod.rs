@@ -5,6 +5,8 @@
 //! restarted just now. One node is the case N = 1 of the same code.
 
 mod ballot;
+mod outage;
+mod refusal;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
 mod tests;
@@ -13,19 +15,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use self::ballot::{Ballot, Place, Tally, Vote};
+pub(crate) use self::ballot::{Ballot, Tally};
+pub(crate) use self::outage::Outages;
+pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
-use crate::config::Limits;
 use crate::error::{Error, NodeError};
-use crate::node::{Answers, Executed, Failure, Lane, Node, Nodes, Trouble, Value};
-use crate::script::Call;
+use crate::node::{Answers, Lane, Node, Nodes};
+use crate::options::ClientOptions;
+use crate::protocol::TypedCall;
+use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
+use crate::protocol::script::Call;
 
 /// The nodes, and the one function that asks them.
 #[derive(Debug)]
 pub(crate) struct Quorum {
     pub(crate) nodes: Nodes,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ClientOptions,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
 }
@@ -34,7 +40,7 @@ pub(crate) struct Quorum {
 pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
-    pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: Limits) -> Quorum {
+    pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
         Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0) }
     }
 
@@ -84,19 +90,19 @@ impl Quorum {
     /// Asks one node only, and takes its reply as it is.
     pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>, by: Tick) -> Result<Value, Failure> {
         let said = self.say(call, Lane::Reserved, by, &|i| i == node);
-        let silence = || Failure { trouble: Trouble::LeftOut, executed: Executed::No, message: "not asked".into() };
+        let silence = || Failure { kind: FailureKind::LeftOut, executed: Executed::No, message: "not asked".into() };
         said.results.into_iter().nth(node).unwrap_or_else(|| Err(silence()))
     }
 
     /// **The round.** Asks every node that `ask` names, all at the same time.
-    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot {
-        let Answers { results, started, ghost } = self.say(call, lane, by, ask);
-        Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, ghost }
+    pub(crate) fn round<R: Reply>(&self, call: &TypedCall<R>, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot<R> {
+        let Answers { results, started, duplicate } = self.say(&call.call, lane, by, ask);
+        Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, duplicate }
     }
 
     /// A round about so many locks: a ballot for each of them.
-    pub(crate) fn round_about_many(&self, call: &Arc<Call>, locks: usize, by: Tick) -> Vec<Ballot> {
-        let Answers { results, started, ghost } = self.say(call, Lane::Reserved, by, &|_| true);
+    pub(crate) fn round_about_many(&self, call: &Arc<Call>, locks: usize, by: Tick) -> Vec<Ballot<Released>> {
+        let Answers { results, started, duplicate } = self.say(call, Lane::Reserved, by, &|_| true);
         let vote = |lock: usize, result: &Result<Value, Failure>| {
             Vote::from_result(match result {
                 Ok(Value::List(each)) => Ok(each.get(lock).cloned().unwrap_or(Value::Nil)),
@@ -104,7 +110,7 @@ impl Quorum {
             })
         };
         let votes = |lock| results.iter().map(|result| vote(lock, result)).collect();
-        (0..locks).map(|lock| Ballot { votes: votes(lock), started, ghost }).collect()
+        (0..locks).map(|lock| Ballot { votes: votes(lock), started, duplicate }).collect()
     }
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
@@ -117,7 +123,7 @@ impl Quorum {
     ///
     /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the round whose vote that connection
     /// carries. The vote then counts as "may be set", so that a release reaches that node too.
-    pub(crate) fn disqualify_restarted(&self, votes: &mut [Vote]) {
+    pub(crate) fn disqualify_restarted<R>(&self, votes: &mut [Vote<R>]) {
         if !self.limits.restart_guard || self.len() == 1 {
             return;
         }
@@ -130,7 +136,7 @@ impl Quorum {
             match node.uptime() {
                 Some(up) if up < longest && vote.is_yes() => {
                     *vote = Vote::Failed(Failure {
-                        trouble: Trouble::Quarantined,
+                        kind: FailureKind::Quarantined,
                         executed: Executed::Maybe,
                         message: format!(
                             "casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"
@@ -144,13 +150,13 @@ impl Quorum {
 
     /// Takes back what an acquire may have set on any node, whatever the cause. Not waited for longer than `by`; repeated until then where
     /// it could not even be sent. True if some node may have our token all the same, now or later.
-    pub(crate) fn roll_back(&self, ballot: &Ballot, release: &Arc<Call>, by: Tick) -> bool {
+    pub(crate) fn roll_back<R>(&self, ballot: &Ballot<R>, release: &TypedCall<Released>, by: Tick) -> bool {
         let may_be_set = |&i: &usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
         let mut unsent: Vec<usize> = (0..self.len()).filter(may_be_set).collect();
         if unsent.is_empty() {
-            return ballot.ghost;
+            return ballot.duplicate;
         }
-        let mut is_left = ballot.is_haunted();
+        let mut is_left = ballot.may_linger();
         let pause = self.limits.node_timeout / 10;
         loop {
             let undone = self.round(release, Lane::Reserved, by, &|i| unsent.contains(&i));
@@ -166,7 +172,7 @@ impl Quorum {
     }
 
     /// The failures of a ballot, node by node, for an error.
-    pub(crate) fn node_errors(&self, votes: &[Vote]) -> Vec<NodeError> {
+    pub(crate) fn node_errors<R>(&self, votes: &[Vote<R>]) -> Vec<NodeError> {
         votes
             .iter()
             .enumerate()
@@ -183,21 +189,21 @@ impl Quorum {
     }
 
     /// The error for a key that holds something else on some node.
-    pub(crate) fn wrong_type(&self, op: &'static str, key: &str, ballot: &Ballot) -> Option<Error> {
-        let (i, failure) = ballot.failure(Trouble::WrongType)?;
+    pub(crate) fn wrong_type<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Option<Error> {
+        let (i, failure) = ballot.failure(FailureKind::WrongType)?;
         let node = self.node_error(i, failure.message.clone());
         Some(Error::WrongType { op, key: key.to_owned(), node })
     }
 
     /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting does not help them; but
     /// only where the other nodes alone are no majority.
-    pub(crate) fn failed(&self, op: &'static str, key: &str, ballot: &Ballot) -> Error {
-        let is_lasting = |vote: &&Vote| matches!(vote, Vote::Failed(f) if f.trouble.is_lasting());
+    pub(crate) fn failed<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Error {
+        let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(f) if f.kind.is_lasting());
         if self.len() - ballot.votes.iter().filter(is_lasting).count() < self.need() {
             if let Some(error) = self.wrong_type(op, key, ballot) {
                 return error;
             }
-            if let Some((i, failure)) = ballot.failure(Trouble::Misuse) {
+            if let Some((i, failure)) = ballot.failure(FailureKind::Misuse) {
                 let node = self.node_error(i, failure.message.clone());
                 return Error::config(format!("failed to {op} lock `{}`: {node}", key.escape_debug()));
             }
@@ -206,9 +212,9 @@ impl Quorum {
     }
 }
 
-impl Trouble {
+impl FailureKind {
     /// Stays until the key or the set-up is changed.
     fn is_lasting(self) -> bool {
-        matches!(self, Trouble::WrongType | Trouble::Misuse)
+        matches!(self, FailureKind::WrongType | FailureKind::Misuse)
     }
 }

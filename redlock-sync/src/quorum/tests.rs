@@ -7,8 +7,9 @@ use redlock_tests::{Proxy, Server, eventually, servers};
 use super::*;
 use crate::clock::SystemClock;
 use crate::key::Key;
-use crate::lock::plain::Plain;
-use crate::primitive::{GiveUp, Next, Primitive};
+use crate::protocol::Exclusive;
+use crate::protocol::reply::Holders;
+use crate::protocol::{Next, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -17,7 +18,11 @@ const KEY: &str = "k";
 const TOKEN: &str = "t";
 
 fn quorum(urls: impl Iterator<Item = String>) -> Quorum {
-    crate::tests::quorum(urls, Limits { node_timeout: TIMEOUT, ..Limits::default() }, Arc::new(SystemClock))
+    crate::tests::quorum(
+        urls,
+        ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() },
+        Arc::new(SystemClock),
+    )
 }
 
 /// Servers behind proxies, each of which has the key with our token.
@@ -43,64 +48,69 @@ impl Rig {
         self.servers.iter().map(|server| server.get(KEY).is_some()).collect()
     }
 
-    fn take_back(&self, votes: Vec<Vote>, within: Duration) -> bool {
-        let ballot = Ballot { votes, started: self.quorum.now(), ghost: false };
+    fn take_back(&self, votes: Vec<Vote<Released>>, within: Duration) -> bool {
+        let ballot = Ballot { votes, started: self.quorum.now(), duplicate: false };
         self.quorum.roll_back(&ballot, &release(), self.quorum.now().after(within))
     }
 
     /// The troubles of a round.
-    fn ask(&self) -> Vec<Option<Trouble>> {
+    fn ask(&self) -> Vec<Option<FailureKind>> {
         self.call(&release(), self.quorum.now().after(SOON))
     }
 
-    fn call(&self, call: &Arc<Call>, by: Tick) -> Vec<Option<Trouble>> {
+    fn call<R: Reply>(&self, call: &TypedCall<R>, by: Tick) -> Vec<Option<FailureKind>> {
         let ballot = self.quorum.round(call, Lane::Ordinary, by, &|_| true);
-        let trouble = |vote: &Vote| if let Vote::Failed(failure) = vote { Some(failure.trouble) } else { None };
-        ballot.votes.iter().map(trouble).collect()
+        let kind = |vote: &Vote<_>| if let Vote::Failed(failure) = vote { Some(failure.kind) } else { None };
+        ballot.votes.iter().map(kind).collect()
     }
 }
 
 /// A call that nothing is kept of when its answer is late.
-fn question() -> Arc<Call> {
-    Plain { key: Key::new("", KEY, 100).unwrap() }.inspect()
+fn question() -> TypedCall<Holders> {
+    Exclusive { key: Key::new("", KEY, 100).unwrap() }.inspect()
 }
 
-fn release() -> Arc<Call> {
-    let plain = Plain { key: Key::new("", KEY, 100).unwrap() };
+fn release() -> TypedCall<Released> {
+    let plain = Exclusive { key: Key::new("", KEY, 100).unwrap() };
     let id = LockId::from_server(TOKEN);
-    plain.release(&GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
+    plain.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
 }
 
-fn failed(trouble: Trouble, executed: Executed) -> Vote {
-    Vote::Failed(Failure { trouble, executed, message: format!("{trouble:?}") })
+fn failed(kind: FailureKind, executed: Executed) -> Vote<Released> {
+    Vote::Failed(Failure { kind, executed, message: format!("{kind:?}") })
 }
 
-fn unknown() -> Vote {
-    failed(Trouble::TimedOut, Executed::Maybe)
+fn unknown() -> Vote<Released> {
+    failed(FailureKind::TimedOut, Executed::Maybe)
 }
 
-fn taken() -> Vote {
+fn taken() -> Vote<Released> {
     Vote::taken("other".into(), None)
 }
 
 #[test]
 fn only_where_the_token_may_stand_it_is_taken_back() {
     let rig = Rig::start(5);
-    let votes =
-        vec![Vote::Yes { fence: 0 }, taken(), unknown(), failed(Trouble::Unreachable, Executed::No), Vote::Absent];
+    let votes = vec![
+        Vote::Yes(Released::Freed),
+        taken(),
+        unknown(),
+        failed(FailureKind::Unreachable, Executed::No),
+        Vote::Absent,
+    ];
     // The unknown one may still be executed, so that node is left in doubt although it has none of it now.
     assert!(rig.take_back(votes, SOON));
     assert_eq!(rig.standing(), [false, true, false, true, true]);
-    assert!(!rig.take_back(vec![taken(), Vote::Yes { fence: 0 }, taken(), Vote::Absent, taken()], SOON));
+    assert!(!rig.take_back(vec![taken(), Vote::Yes(Released::Freed), taken(), Vote::Absent, taken()], SOON));
     assert_eq!(rig.standing(), [false, false, false, true, true]);
 }
 
 #[test]
 fn where_nothing_may_stand_nobody_is_asked() {
     let rig = Rig::start(1);
-    for ghost in [true, false] {
-        let ballot = Ballot { votes: vec![taken()], started: rig.quorum.now(), ghost };
-        assert_eq!(rig.quorum.roll_back(&ballot, &release(), rig.quorum.now().after(SOON)), ghost);
+    for duplicate in [true, false] {
+        let ballot = Ballot { votes: vec![taken()], started: rig.quorum.now(), duplicate };
+        assert_eq!(rig.quorum.roll_back(&ballot, &release(), rig.quorum.now().after(SOON)), duplicate);
     }
     assert_eq!(rig.proxies[0].count("*"), 0);
 }
@@ -116,7 +126,7 @@ fn what_does_not_get_through_is_sent_again() {
             SystemClock.sleep(TIMEOUT);
             rig.proxies[0].heal();
         });
-        assert!(!rig.take_back(vec![Vote::Yes { fence: 0 }], SOON), "nothing is left");
+        assert!(!rig.take_back(vec![Vote::Yes(Released::Freed)], SOON), "nothing is left");
     });
     assert!(rig.quorum.now().since(started) < SOON);
     assert_eq!(rig.standing(), [false]);
@@ -127,7 +137,7 @@ fn what_never_gets_through_is_left() {
     let rig = Rig::start(1);
     rig.proxies[0].refuse();
     let started = rig.quorum.now();
-    assert!(rig.take_back(vec![Vote::Yes { fence: 0 }], TIMEOUT * 3));
+    assert!(rig.take_back(vec![Vote::Yes(Released::Freed)], TIMEOUT * 3));
     let took = rig.quorum.now().since(started);
     assert!(took > TIMEOUT, "it was not tried again: {took:?}");
     assert!(took < SOON, "{took:?}");
@@ -140,7 +150,7 @@ fn a_release_without_an_answer_is_left_and_a_refused_one_too() {
         let rig = Rig::start(1);
         let answer = if refused { redlock_tests::Act::Error("ERR no".into()) } else { redlock_tests::Act::HoldReply };
         let rule = rig.proxies[0].on_each("release", answer);
-        assert!(rig.take_back(vec![Vote::Yes { fence: 0 }], TIMEOUT * 2), "refused: {refused}");
+        assert!(rig.take_back(vec![Vote::Yes(Released::Freed)], TIMEOUT * 2), "refused: {refused}");
         assert_eq!(rule.hits(), 1, "refused: {refused}");
     }
 }
@@ -150,13 +160,13 @@ fn who_failed_is_left_out_while_the_others_are_a_majority() {
     let rig = Rig::start(3);
     assert_eq!(rig.ask(), [None, None, None]);
     rig.proxies[0].refuse();
-    assert_eq!(rig.ask(), [Some(Trouble::Unreachable), None, None]);
+    assert_eq!(rig.ask(), [Some(FailureKind::Unreachable), None, None]);
     // Probes go on meanwhile, and all of them fail.
-    assert_eq!(rig.ask(), [Some(Trouble::LeftOut), None, None]);
+    assert_eq!(rig.ask(), [Some(FailureKind::LeftOut), None, None]);
     rig.proxies[1].refuse();
-    assert_eq!(rig.ask(), [Some(Trouble::LeftOut), Some(Trouble::Unreachable), None]);
+    assert_eq!(rig.ask(), [Some(FailureKind::LeftOut), Some(FailureKind::Unreachable), None]);
     // Each is the only chance. While a probe is on its way there is no asking besides.
-    let both = [Some(Trouble::Unreachable), Some(Trouble::Unreachable), None];
+    let both = [Some(FailureKind::Unreachable), Some(FailureKind::Unreachable), None];
     eventually("both are asked again", SOON, || rig.ask() == both);
 }
 
@@ -167,7 +177,7 @@ fn a_silent_node_costs_one_timeout_and_not_one_per_round() {
     assert_eq!(rig.ask(), [None]);
     rig.proxies[0].black_hole();
     let ask = || rig.call(&question(), rig.quorum.round_deadline());
-    assert_eq!(ask(), [Some(Trouble::TimedOut)]);
+    assert_eq!(ask(), [Some(FailureKind::TimedOut)]);
     let start = rig.quorum.now();
     for _ in 0..8 {
         assert!(ask()[0].is_some());
@@ -196,10 +206,10 @@ fn waits_are_on_the_well_node_with_the_smallest_run_id() {
 
 #[test]
 fn lasting_troubles_are_told_where_the_others_are_no_majority() {
-    use Trouble::{Misuse, Unreachable, WrongType};
+    use FailureKind::{Misuse, Unreachable, WrongType};
     let quorum = quorum((1..4).map(|n| format!("redis://127.0.0.{n}:1/")));
-    let no = |trouble| failed(trouble, Executed::No);
-    let error = |votes| quorum.failed("acquire", KEY, &Ballot { votes, started: quorum.now(), ghost: false });
+    let no = |kind| failed(kind, Executed::No);
+    let error = |votes| quorum.failed("acquire", KEY, &Ballot { votes, started: quorum.now(), duplicate: false });
     match error(vec![no(Unreachable), no(WrongType), no(WrongType)]) {
         Error::WrongType { op: "acquire", key, node } => {
             assert_eq!((key.as_str(), node.node, node.address.as_str()), (KEY, 2, "127.0.0.2:1"));

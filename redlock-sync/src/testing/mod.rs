@@ -60,10 +60,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use self::clock::TestClock;
-use crate::acquire::Engine;
 use crate::client::{Builder, Redlock};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
+use crate::inner::ClientInner;
 use crate::node::Dial;
 use crate::node::memory::Server;
 use crate::sync::Mutex;
@@ -93,7 +93,7 @@ pub struct Memory(Arc<Shared>);
 struct Shared {
     clock: TestClock,
     servers: Vec<Arc<Server>>,
-    clients: Mutex<Vec<Weak<Engine>>>,
+    clients: Mutex<Vec<Weak<ClientInner>>>,
 }
 
 impl Memory {
@@ -151,10 +151,10 @@ impl Memory {
 
     fn join(&self, settings: Builder) -> Redlock {
         let servers = self.0.servers.iter().map(|server| Arc::clone(server) as Arc<dyn Dial>).collect();
-        let (client, engine) = settings.build_on(servers, Arc::new(self.0.clock.clone()));
+        let (client, inner) = settings.build_on(servers, Arc::new(self.0.clock.clone()));
         let mut clients = self.0.clients.lock();
         clients.retain(|client| client.strong_count() > 0);
-        clients.push(engine);
+        clients.push(inner);
         client
     }
 
@@ -233,7 +233,7 @@ impl Memory {
     /// ```
     pub fn bring_back(&self, node: usize) {
         self.act_on(node, Server::come_back);
-        let is_left_out = |client: &Weak<Engine>| {
+        let is_left_out = |client: &Weak<ClientInner>| {
             let client = client.upgrade();
             client.is_some_and(|client| {
                 client.quorum.nodes.members().nth(node - 1).is_some_and(|it| it.outage().is_some())

@@ -122,19 +122,19 @@ fn at_least_keeps_the_lock_taken<K: Kind>() {
     let (one, two) = (brisk(&server.url(), LEASE), brisk(&server.url(), LEASE));
     let hold = ms(500);
     let start = Instant::now();
-    let guard = K::new(&one, "order:42").at_least(hold).lock().unwrap();
+    let guard = K::new(&one, "order:42").min_hold(hold).lock().unwrap();
     K::unlock(guard).unwrap();
     let next = K::new(&two, "order:42").try_lock_for(SOON).unwrap();
     assert!(start.elapsed() >= ms(495), "taken by another one after {:?}", start.elapsed());
     K::unlock(next).unwrap();
-    drop(K::new(&one, "order:42").at_least(hold).lock().unwrap());
+    drop(K::new(&one, "order:42").min_hold(hold).lock().unwrap());
     assert!(server.pttl("order:42").is_some_and(|left| left <= hold));
 }
 
 /// A hold that lasted longer than the minimum ends at once.
 fn at_least_adds_nothing_to_a_longer_hold<K: Kind>() {
     let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").at_least(ms(20)).lock().unwrap();
+    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").min_hold(ms(20)).lock().unwrap();
     thread::sleep(ms(30));
     K::unlock(guard).unwrap();
     assert!(locks_on(&server).is_empty());

@@ -20,7 +20,7 @@ fn our_own_holder_is_seen<K: Kind>() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         assert_eq!(look::<K>(&servers), None);
-        let guard = K::new(&open(&servers), "order:42").lock_id("worker-7").lock().unwrap();
+        let guard = K::new(&open(&servers), "order:42").owner("worker-7").lock().unwrap();
         let holder = look::<K>(&servers).unwrap();
         assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "worker-7"));
         let left = holder.remaining.unwrap();

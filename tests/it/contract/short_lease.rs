@@ -122,7 +122,7 @@ fn a_lease_that_cannot_be_valid_is_refused_by_the_handle() {
     for hold in [Duration::ZERO, ms(9), ms(100)] {
         refused(locks.mutex("a").max_hold(hold).try_lock().unwrap_err());
     }
-    refused(locks.mutex("a").at_least(Duration::MAX).try_lock().unwrap_err());
+    refused(locks.mutex("a").min_hold(Duration::MAX).try_lock().unwrap_err());
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
         thread::scope(|scope| {
             for _ in 0..3 {
                 let lock = rig.watched().mutex(KEY);
-                let lock = if let Some(id) = id { lock.lock_id(id) } else { lock };
+                let lock = if let Some(id) = id { lock.owner(id) } else { lock };
                 scope.spawn(move || {
                     while Instant::now() < end {
                         let guard = lock.lock().unwrap();

@@ -99,7 +99,7 @@ fn while_waiting(rig: &Rig, lock: &Mutex, then: impl FnOnce()) -> (Result<(), Er
 fn an_id_of_ones_own_is_kept_when_granted() {
     for_sizes(&[1, 3], |rig| {
         let held = rig.client().mutex(KEY).lock().unwrap();
-        let lock = rig.client().mutex(KEY).lock_id("worker-7");
+        let lock = rig.client().mutex(KEY).owner("worker-7");
         thread::scope(|scope| {
             let waiter = scope.spawn(|| lock.lock().map(|guard| (guard.id().owner().to_owned(), guard.unlock())));
             rig.until_blocked(0, 1);
@@ -114,7 +114,7 @@ fn an_id_of_ones_own_is_kept_when_granted() {
 #[test]
 fn a_holder_with_an_id_of_his_own_is_not_polled() {
     for_sizes(&[1, 3], |rig| {
-        let held = rig.client().mutex(KEY).lock_id("worker-7").lock().unwrap();
+        let held = rig.client().mutex(KEY).owner("worker-7").lock().unwrap();
         let lock = rig.watched().mutex(KEY);
         let mut polls = 0;
         let (end, took) = while_waiting(rig, &lock, || {
@@ -232,7 +232,7 @@ fn a_granted_lock_is_worth_as_much_as_any_other() {
             granted_late(
                 lease,
                 wait,
-                |lock| lock.at_least(ms(1500)),
+                |lock| lock.min_hold(ms(1500)),
                 |rig, guard| {
                     let start = Instant::now();
                     guard.unlock().unwrap();

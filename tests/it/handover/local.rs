@@ -99,7 +99,7 @@ fn who_wants_other_terms_acquires_for_himself() {
     let other: [(&str, Mutex); 4] = [
         ("another lease", plain.clone().lease(Duration::from_secs(20))),
         ("a retry of its own", plain.clone().retry(redlock_sync::Retry::every(ms(3)))),
-        ("an id of its own", plain.clone().lock_id("worker-7")),
+        ("an id of its own", plain.clone().owner("worker-7")),
         ("no renewal", plain.clone().renew(false)),
     ];
     for (what, other) in other {
@@ -124,7 +124,7 @@ fn locks_that_count_from_their_acquisition_are_never_handed_over() {
     let locks = rig.client();
     let kinds: [(&str, Mutex); 5] = [
         ("max_hold", locks.mutex("max_hold").max_hold(Duration::from_secs(60))),
-        ("at_least", locks.mutex("at_least").at_least(ms(60))),
+        ("min_hold", locks.mutex("min_hold").min_hold(ms(60))),
         ("max_renewals", locks.mutex("max_renewals").max_renewals(3)),
         ("renew", locks.mutex("renew").renew(false)),
         ("plain", locks.mutex("plain")),

@@ -64,7 +64,7 @@ fn a_granted_lock_is_handed_over_like_any_other() {
 #[test]
 fn the_end_of_a_minimum_hold_is_told() {
     for_sizes(&[1, 3], |rig| {
-        let held = rig.client().mutex(KEY).at_least(ms(600)).lock().unwrap();
+        let held = rig.client().mutex(KEY).min_hold(ms(600)).lock().unwrap();
         let lock = rig.client().mutex(KEY);
         thread::scope(|scope| {
             let start = Instant::now();

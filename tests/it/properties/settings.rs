@@ -94,7 +94,7 @@ fn time() -> impl Strategy<Value = Duration> {
 #[derive(Debug, Clone)]
 struct Terms {
     lease: Duration,
-    at_least: Duration,
+    min_hold: Duration,
     max_hold: Option<Duration>,
     retry: (Duration, Duration, f64, Option<u32>),
 }
@@ -102,11 +102,11 @@ struct Terms {
 fn terms() -> impl Strategy<Value = Terms> {
     let jitter = prop_oneof![0.0..=1.0_f64, any::<f64>(), sample::select(vec![-0.0, 1.0, f64::NAN, f64::INFINITY])];
     let lease = prop_oneof![2 => time(), 3 => (300..90_000_u64).prop_map(Duration::from_millis)];
-    let at_least = prop_oneof![3 => proptest::strategy::Just(Duration::ZERO), 1 => time()];
+    let min_hold = prop_oneof![3 => proptest::strategy::Just(Duration::ZERO), 1 => time()];
     let retry = (time(), time(), jitter, option::of(0..3_u32));
-    (lease, at_least, option::weighted(0.3, time()), retry).prop_map(|(lease, at_least, max_hold, retry)| Terms {
+    (lease, min_hold, option::weighted(0.3, time()), retry).prop_map(|(lease, min_hold, max_hold, retry)| Terms {
         lease,
-        at_least,
+        min_hold,
         max_hold,
         retry,
     })
@@ -122,7 +122,7 @@ impl Terms {
         let (first, last, jitter, attempts) = self.retry;
         outlasts(self.lease)
             && self.lease <= Duration::from_secs(86_400)
-            && self.at_least <= self.lease
+            && self.min_hold <= self.lease
             && self.max_hold.is_none_or(outlasts)
             && first <= last
             && (0.0..=1.0).contains(&jitter)
@@ -149,7 +149,7 @@ fn settings_work_or_are_refused<K: Kind>() {
             .retry(defaults.retry())
             .unavailable_after(Duration::ZERO)
             .build();
-        let plain = Terms { at_least: Duration::ZERO, max_hold: None, ..defaults };
+        let plain = Terms { min_hold: Duration::ZERO, max_hold: None, ..defaults };
         let can_be = node_timeout >= Duration::from_millis(1) && plain.can_work(node_timeout, min_validity);
         let locks = match built {
             Ok(locks) => locks,
@@ -159,7 +159,7 @@ fn settings_work_or_are_refused<K: Kind>() {
             }
         };
         assert!(can_be, "accepted: {locks:?}");
-        let lock = K::new(&locks, &name).lease(terms.lease).at_least(terms.at_least).retry(terms.retry());
+        let lock = K::new(&locks, &name).lease(terms.lease).min_hold(terms.min_hold).retry(terms.retry());
         let lock = terms.max_hold.into_iter().fold(lock, K::max_hold);
         let error = lock.try_lock().map(drop).unwrap_err();
         let can_be = terms.can_work(node_timeout, min_validity) && !name.is_empty() && name.len() <= max_key_len;

@@ -2,7 +2,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{MutexGuard, Redlock, Sendable};
+use redlock_sync::{GuardSend, MutexGuard, Redlock};
 use redlock_tests::{eventually, poll};
 
 use crate::handover::rig::{Rig, SLACK, SOON, ms, this_thread, until_asleep};
@@ -14,7 +14,7 @@ struct Settings {
     renew: bool,
     max_renewals: Option<u32>,
     max_hold: Option<Duration>,
-    at_least: Duration,
+    min_hold: Duration,
 }
 
 /// Every combination.
@@ -28,7 +28,7 @@ fn combinations() -> impl Iterator<Item = Settings> {
             renew: !is(0),
             max_renewals: is(1).then_some(0),
             max_hold: is(2).then_some(ms(450)),
-            at_least: if is(3) { ms(300) } else { Duration::ZERO },
+            min_hold: if is(3) { ms(300) } else { Duration::ZERO },
         }
     })
 }
@@ -45,9 +45,9 @@ impl Settings {
 }
 
 /// Waits behind a holder with the default lease, and is granted the lock.
-fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuard<Sendable> {
+fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuard<GuardSend> {
     let held = rig.client().mutex(key).lock().unwrap();
-    let mut lock = locks.mutex(key).lease(wanted.lease).renew(wanted.renew).at_least(wanted.at_least);
+    let mut lock = locks.mutex(key).lease(wanted.lease).renew(wanted.renew).min_hold(wanted.min_hold);
     if let Some(max) = wanted.max_renewals {
         lock = lock.max_renewals(max);
     }

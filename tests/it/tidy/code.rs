@@ -99,6 +99,8 @@ fn is_named(name: &str, files: &[(String, String)]) -> bool {
     };
     let by_mod = format!("mod {module};");
     let by_path = format!("/{stem}.rs\"]");
+    // As `#[path = "../simulation/mod.rs"]` does.
+    let beside = format!("../{module}/mod.rs\"]");
     is_root
         || is_case
         || files.iter().any(|(other, text)| {
@@ -106,6 +108,7 @@ fn is_named(name: &str, files: &[(String, String)]) -> bool {
             let near = other.parent() == Some(above) || other.with_extension("") == above;
             other != path
                 && (near && text.contains(&by_mod)
-                    || text.contains(&by_path) && above.starts_with(other.parent().unwrap()))
+                    || text.contains(&by_path) && above.starts_with(other.parent().unwrap())
+                    || text.contains(&beside) && other.parent().unwrap().parent() == Some(above))
         })
 }

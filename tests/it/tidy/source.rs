@@ -80,7 +80,7 @@ pub(super) fn package(name: &str) -> Vec<Source> {
     let sources: Vec<Source> = files_below(&root().join(&src))
         .iter()
         .filter(|path| path.extension().is_some_and(|ext| ext == "rs"))
-        .filter(|path| !path.iter().any(|part| ["tests", "tests.rs", "simulation"].iter().any(|only| part == *only)))
+        .filter(|path| !path.iter().any(|part| ["tests", "tests.rs"].iter().any(|only| part == *only)))
         .map(|path| {
             let text = read(path).unwrap();
             let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();

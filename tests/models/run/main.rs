@@ -22,7 +22,8 @@ models! {
         hand_to_hand_to_the_end
         closed_while_entering
         trying_while_others_wait
-        tickets_come_and_go
+        orphans_come_and_go
+        sharing
     }
     renewal {
         one_after_the_other
@@ -50,8 +51,8 @@ models! {
         a_connection_that_breaks
         a_connection_that_falls_silent
         the_client_ends
-        ghosts
-        a_ghost_before_there_is_a_connection
+        ended_waits
+        an_ended_wait_before_there_is_a_connection
         a_connection_that_rests
     }
 }

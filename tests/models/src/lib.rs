@@ -1,5 +1,5 @@
-//! Models of the library's threads: the line in which threads of one process wait for a lock (`wait.rs`), the threads that renew leases
-//! (`lease/renewal.rs`), the push connection that waiting threads read in turn (`ear/`), and the rounds that share lines (`node/depot.rs`).
+//! Models of the library's threads: the line in which threads of one process wait for a lock (`handover/queue.rs`), the threads that renew leases
+//! (`lease/renewal.rs`), the push connection that waiting threads read in turn (`handover/listener`), and the rounds that share lines (`node/depot.rs`).
 //!
 //! These are the library's own files. In place of its `sync` they get one that belongs to the scheduler `shuttle`, which runs a model many
 //! times and decides at every lock, notification and atomic which thread goes on. A thread that waits for ever is a deadlock, and fails the model.
@@ -7,7 +7,7 @@
 //! 1. [`sync`]: mutexes, condition variables and threads on that scheduler.
 //! 2. [`world`]: a clock that moves only when a model says so, and a count of threads.
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds instead of sending them.
-//! 4. [`ear`] and [`node`]: the real turns at the push connection, and what such a connection is.
+//! 4. [`handover`] and [`node`]: the real turns at the push connection, and what such a connection is.
 //! 5. [`queue`], [`renewal`], [`relay`], [`turns`], [`rounds`]: the models. The third is of the first two together; [`listening`] is what the fourth has.
 //! 6. [`explore`]: how often, and in which order of threads, a model is run.
 
@@ -34,17 +34,16 @@ macro_rules! from_library {
 
 from_library! {
     clock "../../../redlock-sync/src/clock.rs"
-    config "../../../redlock-sync/src/config.rs"
     depot "../../../redlock-sync/src/node/depot.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
+    options "../../../redlock-sync/src/options.rs"
     token "../../../redlock-sync/src/token.rs"
-    wait "../../../redlock-sync/src/wait.rs"
 }
 
-#[allow(dead_code, unreachable_pub)]
-mod ear;
 pub mod explore;
+#[allow(dead_code, unreachable_pub)]
+mod handover;
 mod lease;
 mod listening;
 mod node;

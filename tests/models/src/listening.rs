@@ -1,4 +1,4 @@
-//! What the models of `ear/` have: a server with connections that do as they are told, a client, its waits, and a time that passes.
+//! What the models of `listener/` have: a server with connections that do as they are told, a client, its waits, and a time that passes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,10 +9,10 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
-use crate::ear::desk::{Arrived, Errand, Woken};
-use crate::ear::line::{Place, Pulse};
-use crate::ear::pushed::Pushed;
-use crate::ear::turns::Turns;
+use crate::handover::listener::desk::{Arrived, Errand, Woken};
+use crate::handover::listener::line::{Place, Pulse};
+use crate::handover::listener::pushed::Pushed;
+use crate::handover::listener::turns::Turns;
 use crate::node::{Heard, Push};
 use crate::sync::{self, Condvar, Mutex};
 use crate::world::{self, ModelClock};

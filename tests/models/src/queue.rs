@@ -6,15 +6,18 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle, ThreadId};
 
 use crate::clock::{Clock, Tick};
-use crate::config::Terms;
+use crate::handover::queue::{Entered, QueueHead, WaitQueues};
+use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
-use crate::wait::{Entered, Lines, Turn};
 use crate::world::{self, ModelClock};
+
+const EXCLUSIVE: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
+const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
 
 /// The lines of one client, and one key.
 pub(crate) struct Rig<T> {
-    pub(crate) lines: Arc<Lines<T>>,
+    pub(crate) queues: Arc<WaitQueues<T>>,
     pub(crate) key: Arc<str>,
     /// A thread is at the head or was handed what it has.
     is_held: Arc<Mutex<bool>>,
@@ -22,7 +25,7 @@ pub(crate) struct Rig<T> {
 
 impl<T> Clone for Rig<T> {
     fn clone(&self) -> Rig<T> {
-        Rig { lines: Arc::clone(&self.lines), key: Arc::clone(&self.key), is_held: Arc::clone(&self.is_held) }
+        Rig { queues: Arc::clone(&self.queues), key: Arc::clone(&self.key), is_held: Arc::clone(&self.is_held) }
     }
 }
 
@@ -32,15 +35,19 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     fn on(clock: Arc<dyn Clock>) -> Rig<T> {
-        Rig { lines: Lines::new(clock), key: "key".into(), is_held: Arc::new(Mutex::new(false)) }
+        Rig { queues: WaitQueues::new(clock), key: "key".into(), is_held: Arc::new(Mutex::new(false)) }
     }
 
     pub(crate) fn enter(&self, until: Tick) -> Entered<T> {
-        self.lines.enter(&self.key, until, &Terms::default())
+        self.enter_as(until, EXCLUSIVE)
     }
 
-    fn head(&self) -> Turn<T> {
-        self.lines.try_enter(&self.key).expect("no thread is there")
+    fn enter_as(&self, until: Tick, kind: Kind) -> Entered<T> {
+        self.queues.enter(&self.key, until, kind, &LockOptions::default())
+    }
+
+    fn head(&self) -> QueueHead<T> {
+        self.queues.try_enter(&self.key, Mode::Exclusive).expect("no thread is there")
     }
 
     /// Holds the lock for a moment, in which no other thread may.
@@ -51,9 +58,9 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
     }
 
     /// What each thread does that gets the head.
-    fn hold_and_leave(&self, turn: Turn<T>) {
+    fn hold_and_leave(&self, head: QueueHead<T>) {
         self.hold();
-        drop(turn);
+        drop(head);
     }
 
     fn spawn<R: Send + 'static>(&self, run: impl FnOnce(Rig<T>) -> R + Send + 'static) -> JoinHandle<R> {
@@ -63,7 +70,7 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
 
     /// Nothing is kept of a key that no thread wants.
     pub(crate) fn assert_empty(&self) {
-        let lines = format!("{:?}", self.lines);
+        let lines = format!("{:?}", self.queues);
         assert!(lines.contains("by_key: {}"), "left over: {lines}");
     }
 }
@@ -116,9 +123,9 @@ pub fn first_come_first_served() {
     for i in 0..3 {
         let order = Arc::clone(&order);
         let thread = rig.spawn(move |rig| {
-            let Entered::Head(turn) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
+            let Entered::Head(head) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
             order.lock().push(i);
-            rig.hold_and_leave(turn);
+            rig.hold_and_leave(head);
         });
         clock.until_seen(thread.thread().id());
         threads.push(thread);
@@ -135,8 +142,8 @@ pub fn a_crowd() {
     let threads = (0..3).map(|_| {
         rig.spawn(|rig| {
             for _ in 0..2 {
-                let Entered::Head(turn) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
-                rig.hold_and_leave(turn);
+                let Entered::Head(head) = rig.enter(Tick::NEVER) else { panic!("neither time nor gift") };
+                rig.hold_and_leave(head);
             }
         })
     });
@@ -144,18 +151,18 @@ pub fn a_crowd() {
     rig.assert_empty();
 }
 
-/// A thread whose time is up while it moves up passes the turn on: the one behind it, which has time, gets it.
+/// A thread whose time is up while it moves up passes the head on: the one behind it, which has time, gets it.
 pub fn late_while_moving_up() {
     let rig: Rig<()> = Rig::new();
     let until = world::now().after(Duration::from_secs(5));
     let head = rig.head();
     let hurried = rig.spawn(move |rig| match rig.enter(until) {
-        Entered::Head(turn) => rig.hold_and_leave(turn),
+        Entered::Head(head) => rig.hold_and_leave(head),
         Entered::Late => assert!(world::now() >= until, "before its time"),
         other => unexpected(&other),
     });
     let patient = rig.spawn(|rig| match rig.enter(Tick::NEVER) {
-        Entered::Head(turn) => rig.hold_and_leave(turn),
+        Entered::Head(head) => rig.hold_and_leave(head),
         other => unexpected(&other),
     });
     let time = rig.spawn(move |_| world::pass_until(until));
@@ -174,14 +181,14 @@ pub fn late_or_closed_while_promised() {
     let waiter = rig.spawn(move |rig| match rig.enter(until) {
         Entered::Handed(gift) => gift.take(),
         Entered::Late => assert!(world::now() >= until, "before its time"),
-        Entered::Closed => assert!(rig.lines.is_closed(), "closed by no thread"),
+        Entered::Closed => assert!(rig.queues.is_closed(), "closed by no thread"),
         Entered::Head(_) => panic!("the head stays until the end"),
     });
     let time = rig.spawn(move |_| world::pass_until(until));
-    let end = rig.spawn(|rig| rig.lines.close());
-    if let Some(spot) = head.successor(&Terms::default()) {
+    let end = rig.spawn(|rig| rig.queues.close());
+    if let Some(thread) = head.successor(EXCLUSIVE, &LockOptions::default()) {
         let gift = Gift::default();
-        spot.hand(gift.clone());
+        thread.hand(gift.clone());
         waiter.join().unwrap();
         assert_eq!(*gift.0.lock(), 1, "one takes it");
     } else {
@@ -208,39 +215,39 @@ impl Gift {
     }
 }
 
-/// What passes from hand to hand: the head of the line, and the terms on which the lock was taken.
+/// What passes from hand to hand: the head of the line, and the options on which the lock was taken.
 #[derive(Debug)]
 struct Baton {
-    turn: Turn<Baton>,
-    terms: Terms,
+    head: QueueHead<Baton>,
+    options: LockOptions,
 }
 
 impl Rig<Baton> {
     /// Gets the lock, however, and gives it to the next in line if there is one.
-    fn take_part(&self, until: Tick, terms: &Terms) -> bool {
-        let baton = match self.lines.enter(&self.key, until, terms) {
-            Entered::Head(turn) => Baton { turn, terms: terms.clone() },
+    fn take_part(&self, until: Tick, options: &LockOptions) -> bool {
+        let baton = match self.queues.enter(&self.key, until, EXCLUSIVE, options) {
+            Entered::Head(head) => Baton { head, options: options.clone() },
             Entered::Handed(baton) => baton,
             Entered::Late | Entered::Closed => return false,
         };
-        assert_eq!(baton.terms, *terms, "handed to a thread that wants something else");
+        assert_eq!(baton.options, *options, "handed to a thread that wants something else");
         self.hold();
         // The first in line may change in between.
-        if baton.turn.has_successor(terms)
-            && let Some(spot) = baton.turn.successor(terms)
+        if baton.head.has_successor(EXCLUSIVE, options)
+            && let Some(thread) = baton.head.successor(EXCLUSIVE, options)
         {
-            spot.hand(baton);
+            thread.hand(baton);
         }
         true
     }
 }
 
-/// Threads on two kinds of terms pass the lock on or leave; each gets it, one at a time.
+/// Threads on two kinds of options pass the lock on or leave; each gets it, one at a time.
 pub fn hand_to_hand() {
     let rig: Rig<Baton> = Rig::new();
-    let other = Terms { renew: false, ..Terms::default() };
-    let threads = [Terms::default(), Terms::default(), Terms::default(), other].map(|terms| {
-        rig.spawn(move |rig| assert!(rig.take_part(Tick::NEVER, &terms), "it has time, and nothing is closed"))
+    let other = LockOptions { renew: false, ..LockOptions::default() };
+    let threads = [LockOptions::default(), LockOptions::default(), LockOptions::default(), other].map(|options| {
+        rig.spawn(move |rig| assert!(rig.take_part(Tick::NEVER, &options), "it has time, and nothing is closed"))
     });
     all(threads.into());
     rig.assert_empty();
@@ -250,16 +257,17 @@ pub fn hand_to_hand() {
 pub fn hand_to_hand_to_the_end() {
     let rig: Rig<Baton> = Rig::new();
     let until = world::now().after(Duration::from_millis(300));
-    let other = Terms { renew: false, ..Terms::default() };
-    let threads =
-        [(Tick::NEVER, Terms::default()), (until, Terms::default()), (Tick::NEVER, other)].map(|(until, terms)| {
+    let other = LockOptions { renew: false, ..LockOptions::default() };
+    let threads = [(Tick::NEVER, LockOptions::default()), (until, LockOptions::default()), (Tick::NEVER, other)].map(
+        |(until, options)| {
             rig.spawn(move |rig| {
-                let got = rig.take_part(until, &terms);
-                assert!(got || world::now() >= until || rig.lines.is_closed(), "sent away for nothing");
+                let got = rig.take_part(until, &options);
+                assert!(got || world::now() >= until || rig.queues.is_closed(), "sent away for nothing");
             })
-        });
+        },
+    );
     world::pass_until(until);
-    rig.lines.close();
+    rig.queues.close();
     all(threads.into());
     assert!(matches!(rig.enter(Tick::NEVER), Entered::Closed));
     rig.assert_empty();
@@ -271,7 +279,7 @@ pub fn closed_while_entering() {
     let head = rig.head();
     let threads = (0..2).map(|_| rig.spawn(|rig| assert!(matches!(rig.enter(Tick::NEVER), Entered::Closed))));
     let threads = threads.collect();
-    rig.lines.close();
+    rig.queues.close();
     all(threads);
     drop(head);
     rig.assert_empty();
@@ -283,15 +291,15 @@ pub fn trying_while_others_wait() {
     let until = world::now().after(Duration::from_millis(300));
     let trying = (0..2).map(|_| {
         rig.spawn(|rig| {
-            if let Some(turn) = rig.lines.try_enter(&rig.key) {
-                rig.hold_and_leave(turn);
+            if let Some(head) = rig.queues.try_enter(&rig.key, Mode::Exclusive) {
+                rig.hold_and_leave(head);
             }
         })
     });
     let mut threads: Vec<_> = trying.collect();
     threads.extend([Tick::NEVER, until].map(|until| {
         rig.spawn(move |rig| match rig.enter(until) {
-            Entered::Head(turn) => rig.hold_and_leave(turn),
+            Entered::Head(head) => rig.hold_and_leave(head),
             Entered::Late => assert!(world::now() >= until, "before its time"),
             other => unexpected(&other),
         })
@@ -299,29 +307,58 @@ pub fn trying_while_others_wait() {
     world::pass_until(until);
     all(threads);
     rig.assert_empty();
-    assert!(rig.lines.try_enter(&rig.key).is_some());
+    assert!(rig.queues.try_enter(&rig.key, Mode::Exclusive).is_some());
     rig.assert_empty();
 }
 
-/// Tickets come and go on a key while threads stand in its line: the line stays as long as a thread is in it, and goes with the last of both.
-pub fn tickets_come_and_go() {
+/// Threads that share the lock hold it together, and never beside one that does not; each gets it, or runs out of time.
+pub fn sharing() {
+    let rig: Rig<()> = Rig::new();
+    let until = world::now().after(Duration::from_millis(300));
+    let readers = Arc::new(Mutex::new(0_usize));
+    let turns = [(SHARED, Tick::NEVER), (EXCLUSIVE, until), (SHARED, Tick::NEVER), (EXCLUSIVE, Tick::NEVER)];
+    let threads = turns.map(|(kind, until)| {
+        let readers = Arc::clone(&readers);
+        rig.spawn(move |rig| {
+            let _head = match rig.enter_as(until, kind) {
+                Entered::Head(head) => head,
+                Entered::Late => return assert!(world::now() >= until, "before its time"),
+                other => unexpected(&other),
+            };
+            if kind == SHARED {
+                *readers.lock() += 1;
+                assert!(!*rig.is_held.lock(), "beside one that does not share");
+                *readers.lock() -= 1;
+            } else {
+                assert_eq!(*readers.lock(), 0, "beside one that shares");
+                rig.hold();
+            }
+        })
+    });
+    world::pass_until(until);
+    all(threads.into());
+    rig.assert_empty();
+}
+
+/// Orphans come and go on a key while threads stand in its line: the line stays as long as a thread is in it, and goes with the last of both.
+pub fn orphans_come_and_go() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..2).map(|_| {
         rig.spawn(|rig| match rig.enter(Tick::NEVER) {
-            Entered::Head(turn) => rig.hold_and_leave(turn),
+            Entered::Head(head) => rig.hold_and_leave(head),
             other => unexpected(&other),
         })
     });
     let mut threads: Vec<_> = threads.collect();
     threads.push(rig.spawn(|rig| {
-        rig.lines.add_ticket(&rig.key, LockId::from_server("ours"), Tick::NEVER);
-        rig.lines.drop_tickets(&rig.key);
+        rig.queues.add_orphan(&rig.key, LockId::from_server("ours"), Tick::NEVER);
+        rig.queues.drop_orphans(&rig.key);
     }));
     threads.push(rig.spawn(|rig| {
         // One that has run out already, so that it throws out idle lines.
-        rig.lines.add_ticket(&rig.key, LockId::from_server("old"), Tick::ZERO);
-        assert!(rig.lines.tickets(&rig.key).iter().all(|id| id.as_str() == "ours"));
-        rig.lines.drop_tickets(&rig.key);
+        rig.queues.add_orphan(&rig.key, LockId::from_server("old"), Tick::ZERO);
+        assert!(rig.queues.orphans(&rig.key).iter().all(|id| id.as_str() == "ours"));
+        rig.queues.drop_orphans(&rig.key);
     }));
     all(threads);
     rig.assert_empty();

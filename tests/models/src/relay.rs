@@ -8,17 +8,19 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::config::Terms;
+use crate::handover::queue::{Entered, QueueHead};
 use crate::lease::core::Core;
 use crate::lease::renewal::{Renewer, Worker};
+use crate::options::{Kind, LockOptions, Mode};
 use crate::queue::{Rig, unexpected};
-use crate::wait::{Entered, Turn};
 use crate::world::{self, ModelClock};
+
+const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 
 /// A guard: what is handed to the next in line.
 #[derive(Debug)]
 struct Lease {
-    turn: Turn<Lease>,
+    head: QueueHead<Lease>,
     core: Arc<Core>,
     worker: Arc<Worker>,
     renewer: Arc<Renewer>,
@@ -35,7 +37,7 @@ impl Lease {
     }
 
     fn finish(self) {
-        let Some((core, spot)) = self.core.pass_on(|| self.turn.successor(&Terms::default())) else {
+        let Some((core, thread)) = self.core.pass_on(|| self.head.successor(KIND, &LockOptions::default())) else {
             self.renewer.retire(&self.worker);
             self.core.retired();
             self.core.end();
@@ -43,16 +45,16 @@ impl Lease {
         };
         Renewer::transfer(&self.worker, Arc::clone(&core));
         self.core.retired();
-        spot.hand(Lease { core, ..self });
+        thread.hand(Lease { core, ..self });
     }
 }
 
 fn take_part(rig: &Rig<Lease>, renewer: &Arc<Renewer>) {
     let lease = match rig.enter(Tick::NEVER) {
-        Entered::Head(turn) => {
+        Entered::Head(head) => {
             let core = Core::every(Duration::from_millis(20));
             let worker = renewer.assign(Arc::clone(&core)).unwrap();
-            Lease { turn, core, worker, renewer: Arc::clone(renewer) }
+            Lease { head, core, worker, renewer: Arc::clone(renewer) }
         }
         Entered::Handed(lease) => lease,
         other => unexpected(&other),

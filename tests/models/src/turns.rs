@@ -1,4 +1,4 @@
-//! Models of the threads that read the push connection in turn: `ear/`.
+//! Models of the threads that read the push connection in turn: `listener/`.
 //!
 //! Unless a model lets the time pass, a push is heard only if a thread reads, so a connection that was left unread is a deadlock.
 
@@ -9,8 +9,8 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::ear::desk::Woken;
-use crate::ear::pushed::Pushed;
+use crate::handover::listener::desk::Woken;
+use crate::handover::listener::pushed::Pushed;
 use crate::listening::{Board, Rig, Time, all, end};
 use crate::sync::Mutex;
 use crate::world;
@@ -160,25 +160,25 @@ pub fn the_client_ends() {
     end(&rig);
 }
 
-/// Waits that end and leave a ghost: what is pushed to it reaches it as long as others wait, and its channel ends with the last of them.
-pub fn ghosts() {
+/// Waits that end and leave a ended wait: what is pushed to it reaches it as long as others wait, and its channel ends with the last of them.
+pub fn ended_waits() {
     let rig = Rig::new();
-    let haunted = Arc::new(Mutex::new(Vec::new()));
+    let late = Arc::new(Mutex::new(Vec::new()));
     let threads = [(); 2].map(|()| {
-        let haunted = Arc::clone(&haunted);
+        let late = Arc::clone(&late);
         rig.spawn(move |rig| {
             let wait = rig.begin();
             let (number, channel) = (wait.number, wait.place().channel);
-            let ghost = Box::new(move |pushed: Pushed| {
+            let ended = Box::new(move |pushed: Pushed| {
                 assert_eq!(pushed.fence, number);
-                haunted.lock().push(number);
+                late.lock().push(number);
             });
             if thread_rng().r#gen() {
-                rig.turns.haunt(number, ghost);
+                rig.turns.watch_ended(number, ended);
                 drop(wait);
             } else {
                 drop(wait);
-                rig.turns.haunt(number, ghost);
+                rig.turns.watch_ended(number, ended);
             }
             // A release that comes too late.
             rig.push(number, &channel);
@@ -187,17 +187,17 @@ pub fn ghosts() {
     });
     let alive = rig.begin();
     alive.place();
-    let ghosts = all(threads);
-    // Whatever came to a ghost that has the channel of the one that waits is read before its own push.
+    let ended = all(threads);
+    // Whatever came to a ended wait that has the channel of the one that waits is read before its own push.
     let place = alive.place();
     let mut expected: Vec<u64> =
-        ghosts.iter().filter(|(_, channel)| *channel == place.channel).map(|(n, _)| *n).collect();
+        ended.iter().filter(|(_, channel)| *channel == place.channel).map(|(n, _)| *n).collect();
     assert!(rig.push(alive.number, &place.channel));
     alive.heard();
-    let mut haunted = std::mem::take(&mut *haunted.lock());
-    haunted.sort_unstable();
+    let mut late = std::mem::take(&mut *late.lock());
+    late.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(haunted, expected);
+    assert_eq!(late, expected);
     drop(alive);
     world::until_all_threads_ended();
     if !expected.is_empty() {
@@ -206,17 +206,17 @@ pub fn ghosts() {
     }
 }
 
-/// As `ghosts`, while the channel is being subscribed to: that subscription is of no use, and there is another one.
-pub fn a_ghost_before_there_is_a_connection() {
+/// As `ended waits`, while the channel is being subscribed to: that subscription is of no use, and there is another one.
+pub fn an_ended_wait_before_there_is_a_connection() {
     let rig = Rig::new();
     let over = rig.begin();
     thread::yield_now();
     let before = rig.turns.channel();
-    rig.turns.haunt(over.number, Box::new(drop));
+    rig.turns.watch_ended(over.number, Box::new(drop));
     drop(over);
     let alive = rig.begin();
     let place = alive.place();
-    assert!(before.is_none_or(|before| before != place.channel), "the ghost is heard again");
+    assert!(before.is_none_or(|before| before != place.channel), "the ended is heard again");
     assert!(rig.push(alive.number, &place.channel));
     alive.heard();
     drop(alive);

@@ -21,10 +21,8 @@ impl Core {
             return Ok(fence);
         }
         self.still_ours()?;
-        let mut fence = io.holding.fence();
-        if fence == 0 {
-            fence = self.fence_round(&mut io, None)?;
-        }
+        let offered = io.offered_fence;
+        let fence = offered.map_or_else(|| self.fence_round(&mut io, None), Ok)?;
         if self.quorum.len() > 1 {
             self.fence_round(&mut io, Some(fence))?;
         }
@@ -34,17 +32,21 @@ impl Core {
 
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
     fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
-        let call = self.primitive.fence(&self.id, fence);
-        let mut ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
+        let Some(fencing) = self.protocol.fencing() else {
+            let kind = self.protocol.kind().name;
+            return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
+        };
+        let mut ballot =
+            self.quorum.round(&fencing.fence(&self.id, fence), Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
-        io.holding.clear(&ballot.votes);
-        let until = io.holding.deadline().min(self.hold_end);
+        io.expiry.clear(&ballot.votes);
+        let until = io.expiry.deadline().min(self.hold_end);
         self.state.lock().end_earlier(until);
         if self.quorum.now() >= until {
             self.lose(self.reason_of(&ballot, until));
         }
         self.verdict("fence", &ballot)?;
-        Ok(ballot.largest_fence())
+        Ok(ballot.largest_fence().unwrap_or_default())
     }
 }

@@ -4,9 +4,10 @@
 //! never races a release, and nothing is sent after the release); `state` is held for a few instructions, never across I/O.
 //! The user's handlers of a loss are called with neither: one that blocks must not keep `unlock` waiting.
 //!
-//! Fencing tokens are in [`fence`], the end of a lease is in [`release`], handing it to the next thread of this process in [`passing`].
+//! Fencing tokens are in [`fence`], what follows from a loss in [`loss`], the end of a lease is in [`release`], handing it to the next thread of this process in [`passing`].
 
 mod fence;
+mod loss;
 mod passing;
 mod release;
 #[cfg(test)]
@@ -28,53 +29,54 @@ use parking_lot::Mutex;
 
 use super::Lease;
 use super::backlog::Backlog;
-use super::holding::Holding;
+use super::expiry::VoteExpiry;
 use super::state::{LeaseState, State};
 use crate::clock::Tick;
-use crate::config::{MIN_LEASE, RENEW_DIVISOR, Terms, check_lease, drift, jittered};
 use crate::error::{Error, LostReason};
-use crate::fork::Home;
+use crate::fork::ForkGuard;
+use crate::handover::queue::QueueHead;
+use crate::handover::rules::Chain;
 use crate::key::Key;
 use crate::node::Lane;
-use crate::primitive::{Attempt, Chain, Order, Primitive};
-use crate::quorum::{Ballot, Quorum, Vote};
-use crate::script::Call;
+use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
+use crate::protocol::reply::{Acquired, Extended, Vote};
+use crate::protocol::{AcquireArgs, Order, Protocol, TypedCall};
+use crate::quorum::{Ballot, Quorum};
 use crate::token::{LockId, RandomPart};
-use crate::wait::Turn;
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
-    pub(crate) terms: Terms,
+    pub(crate) options: LockOptions,
     /// The process that acquired it; a forked child's copy is inert.
-    pub(crate) home: Home,
+    pub(crate) home: ForkGuard,
     born: Tick,
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
-    streak: Streak,
+    local: LocalHandover,
     renewals: AtomicU32,
     backlog: Arc<Backlog>,
     state: Mutex<State>,
     io: Mutex<Io>,
     on_lost: Mutex<Vec<OnLost>>,
     /// The head of this process's line; given up when the lease ends, however it ends.
-    turn: Mutex<Option<Turn<Lease>>>,
+    head: Mutex<Option<QueueHead<Lease>>>,
 }
 
 /// What a lease is made from.
 pub(crate) struct Start {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) backlog: Arc<Backlog>,
-    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
-    pub(crate) terms: Terms,
-    pub(crate) home: Home,
+    pub(crate) options: LockOptions,
+    pub(crate) home: ForkGuard,
     pub(crate) origin: Origin,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct Origin {
 
 /// A lock that is passed on inside this process.
 #[derive(Debug, Clone, Copy)]
-struct Streak {
+struct LocalHandover {
     /// Since when, and how often, it has been passed on without asking whether other processes wait.
     since: Tick,
     count: u32,
@@ -98,10 +100,13 @@ struct Streak {
 
 /// What the rounds of a lease carry from one to the next.
 struct Io {
-    holding: Holding,
+    expiry: VoteExpiry,
+    /// The largest fence that a node gave out with its vote.
+    offered_fence: Option<u64>,
+    /// The fencing token, once it is settled.
     fence: Option<u64>,
     /// A copy of our acquire may still be executed somewhere.
-    haunted: bool,
+    may_linger: bool,
 }
 
 /// How a release went.
@@ -109,7 +114,7 @@ struct Io {
 pub(crate) struct Release {
     pub(crate) result: Result<(), Error>,
     /// The token may still stand on some node, although the lease is over.
-    pub(crate) haunted: bool,
+    pub(crate) may_linger: bool,
     /// A majority said that the token is not there.
     pub(crate) is_confirmed: bool,
 }
@@ -123,49 +128,49 @@ pub(crate) enum Next {
 
 impl Core {
     /// A lease from an acquire round that was won.
-    pub(crate) fn won(start: Start, ballot: &Ballot) -> Core {
-        let lease = Core::first_lease(&start.terms);
-        let holding = Holding::new(&ballot.votes, ballot.started, lease);
-        Core::new(start, holding, ballot.started, ballot.is_haunted())
+    pub(crate) fn won(start: Start, ballot: &Ballot<Acquired>) -> Core {
+        let lease = Core::first_lease(&start.options);
+        let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
+        Core::new(start, expiry, ballot.largest_fence(), ballot.started, ballot.may_linger())
     }
 
-    /// A lease on one node, which the last holder granted some time after `since`. For terms of which nothing is counted from the
+    /// A lease on one node, which the last holder granted some time after `since`. For options of which nothing is counted from the
     /// acquisition.
-    pub(crate) fn granted(start: Start, fence: u64, since: Tick, lease: Duration) -> Core {
-        let holding = Holding::new(&[Vote::Yes { fence }], since, lease);
-        let core = Core::new(start, holding, since, false);
-        Core { streak: Streak { since: core.quorum.now(), count: 0 }, ..core }
+    pub(crate) fn granted(start: Start, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
+        let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
+        let core = Core::new(start, expiry, fence, since, false);
+        Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
 
-    fn new(start: Start, holding: Holding, born: Tick, haunted: bool) -> Core {
-        let Start { quorum, backlog, primitive, key, id, terms, home, origin } = start;
-        let hold_end = terms.max_hold.map_or(Tick::NEVER, |max| born.after(max));
-        let until = holding.deadline().min(hold_end);
+    fn new(start: Start, expiry: VoteExpiry, offered_fence: Option<u64>, born: Tick, may_linger: bool) -> Core {
+        let Start { quorum, backlog, protocol, key, id, options, home, origin } = start;
+        let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
+        let until = expiry.deadline().min(hold_end);
         // One node has no other to be ahead of: its fence is final.
-        let fence = (quorum.len() == 1 && holding.fence() > 0).then(|| holding.fence());
+        let fence = offered_fence.filter(|_| quorum.len() == 1);
         Core {
             quorum,
-            primitive,
+            protocol,
             key,
             id,
-            terms,
+            options,
             home,
             born,
             hold_end,
             origin,
-            streak: Streak { since: born, count: 0 },
+            local: LocalHandover { since: born, count: 0 },
             renewals: AtomicU32::new(0),
             backlog,
             state: Mutex::new(State::held(until)),
-            io: Mutex::new(Io { holding, fence, haunted }),
+            io: Mutex::new(Io { expiry, offered_fence, fence, may_linger }),
             on_lost: Mutex::new(Vec::new()),
-            turn: Mutex::new(None),
+            head: Mutex::new(None),
         }
     }
 
     /// Keeps the head of the line until the lease ends.
-    pub(crate) fn keep_turn(&self, turn: Turn<Lease>) {
-        *self.turn.lock() = Some(turn);
+    pub(crate) fn keep_head(&self, head: QueueHead<Lease>) {
+        *self.head.lock() = Some(head);
         // It may have been lost already.
         if !self.state.lock().is_live() {
             self.leave_line();
@@ -173,18 +178,18 @@ impl Core {
     }
 
     fn leave_line(&self) {
-        let turn = self.turn.lock().take();
-        drop(turn);
+        let head = self.head.lock().take();
+        drop(head);
     }
 
     /// A copy of its acquire may still be executed somewhere.
-    pub(crate) fn is_haunted(&self) -> bool {
-        self.io.lock().haunted
+    pub(crate) fn may_linger(&self) -> bool {
+        self.io.lock().may_linger
     }
 
     /// The lease that an acquire asks for: never beyond the maximum hold.
-    pub(crate) fn first_lease(terms: &Terms) -> Duration {
-        terms.max_hold.map_or(terms.lease, |max| terms.lease.min(max))
+    pub(crate) fn first_lease(options: &LockOptions) -> Duration {
+        options.max_hold.map_or(options.lease, |max| options.lease.min(max))
     }
 
     /// When the renewal thread has to look for the first time.
@@ -193,20 +198,20 @@ impl Core {
         if !self.may_renew() {
             return until;
         }
-        let lease = self.terms.lease;
+        let lease = self.options.lease;
         // A node that missed the acquire gets the key soon, since the lock survives the loss of a node by its spare votes; but not so soon that a
         // short hold would pay for it.
-        let is_short = self.io.lock().holding.is_incomplete();
+        let is_short = self.io.lock().expiry.is_incomplete();
         let wait = if is_short { retry_pause(lease) } else { lease / RENEW_DIVISOR };
         self.born.after(wait).min(until)
     }
 
     fn may_renew(&self) -> bool {
-        self.terms.renew && !self.is_out_of_renewals()
+        self.options.renew && !self.is_out_of_renewals()
     }
 
     fn is_out_of_renewals(&self) -> bool {
-        self.terms.max_renewals.is_some_and(|max| self.renewals.load(Ordering::Relaxed) >= max)
+        self.options.max_renewals.is_some_and(|max| self.renewals.load(Ordering::Relaxed) >= max)
     }
 
     fn is_forked_copy(&self) -> bool {
@@ -234,9 +239,9 @@ impl Core {
     fn reason_of_expiry(&self) -> LostReason {
         let state = *self.state.lock();
         // The last lease before the maximum hold ends earlier than that by the drift, or by a rest too short to ask for.
-        let at_max_hold = self.hold_end.since(state.until) <= drift(self.terms.lease) + MIN_LEASE;
+        let at_max_hold = self.hold_end.since(state.until) <= drift(self.options.lease) + MIN_LEASE;
         match state.now {
-            _ if self.terms.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,
+            _ if self.options.renew && (at_max_hold || self.is_out_of_renewals()) => LostReason::MaxHold,
             LeaseState::Suspended => LostReason::Unreachable,
             _ => LostReason::Expired,
         }
@@ -274,10 +279,10 @@ impl Core {
 
     /// By when this hold has ended whatever its guard does, and others can have the lock; none if it is renewed without limit.
     pub(crate) fn surely_ends(&self) -> Option<Tick> {
-        let lease = self.terms.lease;
+        let lease = self.options.lease;
         let renewed_to = |times: u32| self.state.lock().until.after(lease.saturating_mul(times));
-        let renewals = match self.terms.max_renewals {
-            _ if !self.terms.renew => Some(renewed_to(0)),
+        let renewals = match self.options.max_renewals {
+            _ if !self.options.renew => Some(renewed_to(0)),
             Some(max) => Some(renewed_to(max.saturating_sub(self.renewals.load(Ordering::Relaxed)))),
             None => None,
         };
@@ -286,79 +291,21 @@ impl Core {
         (end < Tick::NEVER).then(|| end.after(drift(lease)))
     }
 
-    /// Has `f` called once when the lease is lost; at once when it is already.
-    pub(crate) fn on_lost(&self, f: OnLost) {
-        // Registered before the state is looked at: a loss in between finds it.
-        self.on_lost.lock().push(f);
-        self.state();
-    }
-
-    /// True if this call made it lost.
-    fn lose(&self, reason: LostReason) -> bool {
-        let made_lost = self.state.lock().lose(reason);
-        if made_lost {
-            self.log_loss(reason);
-            self.leave_line();
-        }
-        made_lost
-    }
-
-    /// A loss that the user asked for is no warning.
-    fn log_loss(&self, reason: LostReason) {
-        let level = if reason == LostReason::Revoked { log::Level::Debug } else { log::Level::Warn };
-        log::log!(level, "{}", self.lost(reason));
-    }
-
-    /// Once for each time that renewals begin to fail, or succeed again.
-    fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
-        let left = || until.since(self.quorum.now()).as_millis();
-        match (before, after) {
-            (LeaseState::Held, LeaseState::Suspended) => {
-                log::warn!(
-                    "a renewal of lock `{}` was not confirmed; it is lost in {} ms unless one is",
-                    self.key,
-                    left()
-                );
-            }
-            (LeaseState::Suspended, LeaseState::Held) => log::info!("lock `{}` is renewed again", self.key),
-            _ => {}
-        }
-    }
-
-    /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes.
-    pub(in crate::lease) fn tell_loss(&self) {
-        let state = self.state.lock().now;
-        if let LeaseState::Lost(reason) = state {
-            self.tell(reason);
-        }
-    }
-
-    fn tell(&self, reason: LostReason) {
-        if self.is_forked_copy() {
-            return;
-        }
-        let handlers = std::mem::take(&mut *self.on_lost.lock());
-        for handler in handlers {
-            let error = self.lost(reason);
-            // A handler that panics must not take the renewal thread with it.
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));
-            if let Err(payload) = outcome {
-                log::error!("an on_lost handler of lock `{}` panicked", self.key);
-                // What it panicked with could panic when it is dropped.
-                std::mem::forget(payload);
-            }
-        }
-    }
-
     // --- rounds -------------------------------------------------------------------------------------------------------
 
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
-    fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot {
-        let call = self.primitive.extend(&self.id, lease, false);
+    fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot<Extended> {
+        let call = self.protocol.extend(&self.id, lease);
         self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
     }
 
-    fn lengthening_round(&self, io: &mut Io, call: &Arc<Call>, lease: Duration, by: Tick) -> Ballot {
+    fn lengthening_round(
+        &self,
+        io: &mut Io,
+        call: &TypedCall<Extended>,
+        lease: Duration,
+        by: Tick,
+    ) -> Ballot<Extended> {
         // What comes after the end of the lease cannot save it, and waiting for it would hold back the news.
         let by = {
             let mut state = self.state.lock();
@@ -367,8 +314,8 @@ impl Core {
             by
         };
         let ballot = self.quorum.round(call, Lane::Reserved, by, &|_| true);
-        io.holding.apply(&ballot.votes, ballot.started, lease);
-        let until = io.holding.deadline().min(self.hold_end);
+        io.expiry.apply(&ballot.votes, ballot.started, lease);
+        let until = io.expiry.deadline().min(self.hold_end);
         let confirmed = ballot.tally().won();
         let (before, after) = self.state.lock().round_ended(confirmed, until);
         if self.quorum.now() >= until {
@@ -380,11 +327,11 @@ impl Core {
     }
 
     /// Why a round left us without a majority.
-    fn reason_of(&self, ballot: &Ballot, until: Tick) -> LostReason {
+    fn reason_of<R: PartialEq>(&self, ballot: &Ballot<R>, until: Tick) -> LostReason {
         if until > Tick::ZERO {
             return self.reason_of_expiry();
         }
-        let taken = |vote: &Vote| vote.is_definite_no() && *vote != Vote::Absent;
+        let taken = |vote: &Vote<R>| vote.is_definite_no() && *vote != Vote::Absent;
         if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
     }
 
@@ -421,27 +368,28 @@ impl Core {
         if confirmed {
             self.refill(&mut io, &ballot, lease);
         }
-        let pause = if confirmed { self.terms.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.terms.lease)) };
+        let pause =
+            if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
         Next::At(ballot.started.after(pause).min(state.until))
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.
     fn next_lease(&self, now: Tick) -> Duration {
-        self.terms.lease.min(self.hold_end.since(now))
+        self.options.lease.min(self.hold_end.since(now))
     }
 
     /// Sets our token again on nodes that answered "no such key" in a round in which a majority confirmed it. Their votes count from the
     /// next round on. One of unknown outcome is an acquire of unknown outcome.
-    fn refill(&self, io: &mut Io, ballot: &Ballot, lease: Duration) {
+    fn refill(&self, io: &mut Io, ballot: &Ballot<Extended>, lease: Duration) {
         let is_empty = |i: usize| ballot.votes.get(i) == Some(&Vote::Absent);
-        if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.holding.deadline() {
+        if !(0..self.quorum.len()).any(is_empty) || self.quorum.now() >= io.expiry.deadline() {
             return;
         }
-        let fence = Some(io.fence.unwrap_or(io.holding.fence())).filter(|fence| *fence > 0);
-        let attempt = Attempt { id: &self.id, lease, fence, wait: None, order: Order::None, tickets: &[] };
-        let call = self.primitive.acquire(&attempt);
+        let fence = io.fence.or(io.offered_fence);
+        let attempt = AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::None, orphans: &[] };
+        let call = self.protocol.acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
-        io.haunted |= filled.ghost;
+        io.may_linger |= filled.duplicate;
     }
 
     /// Lengthens the lease to at least `lease` from now.
@@ -463,7 +411,7 @@ impl Core {
     }
 
     /// What a round means for the call that asked for it.
-    fn verdict(&self, op: &'static str, ballot: &Ballot) -> Result<(), Error> {
+    fn verdict<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
         let (won, ours) = (ballot.tally().won(), self.still_ours());
         if ours.is_err()
             && !won

@@ -6,57 +6,64 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Core, Io, Origin, Streak};
+use super::{Core, Io, LocalHandover, Origin};
 use crate::clock::Tick;
-use crate::config::{LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, RENEW_DIVISOR, pause_after_chain};
+use crate::handover::queue::{QueueHead, QueuedThread};
+use crate::handover::rules::Chain;
+use crate::handover::rules::{LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, pause_after_chain};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
-use crate::primitive::Chain;
-use crate::wait::{Spot, Turn};
+use crate::options::RENEW_DIVISOR;
+use crate::protocol::reply::{Extended, Vote};
 
 impl Core {
-    /// The lease for the next thread in line, if that wants it on the same terms: same token, same deadline, no round trip. Its fence is new, since a
+    /// The lease for the next thread in line, if that wants it on the same options: same token, same deadline, no round trip. Its fence is new, since a
     /// holder's fence must exceed those of earlier holders. Ends from time to time while other processes wait.
-    pub(crate) fn pass_on(&self) -> Option<(Core, Arc<Spot<Lease>>)> {
-        if !self.terms.is_plain() || !self.has_successor() || self.pause().is_some() {
+    pub(crate) fn pass_on(&self) -> Option<(Core, Arc<QueuedThread<Lease>>)> {
+        if !self.options.can_change_hands() || !self.has_successor() || self.pause().is_some() {
             return None;
         }
         // A round under way would report to the wrong lease; then it is released for real.
         let mut io = self.io.try_lock()?;
-        let streak = self.next_streak(&mut io)?;
+        let local = self.next_streak(&mut io)?;
         let origin = Origin { chain: self.passed_chain(), ..self.origin.clone() };
         let mut state = self.state.lock();
-        let (lease, left) = (self.terms.lease, state.until.since(self.quorum.now()));
+        let (lease, left) = (self.options.lease, state.until.since(self.quorum.now()));
         // One that was extended is longer than the next thread has asked for.
         if state.now != LeaseState::Held || left < lease / RENEW_DIVISOR || left > lease {
             return None;
         }
-        let mut turn = self.turn.lock();
-        let spot = turn.as_ref()?.successor(&self.terms)?;
+        let mut head = self.head.lock();
+        let spot = head.as_ref()?.successor(self.protocol.kind(), &self.options)?;
         state.release();
         let successor = Core {
             quorum: Arc::clone(&self.quorum),
-            primitive: Arc::clone(&self.primitive),
+            protocol: Arc::clone(&self.protocol),
             key: self.key.clone(),
             id: self.id.clone(),
-            terms: self.terms.clone(),
+            options: self.options.clone(),
             home: self.home.clone(),
             born: self.quorum.now(),
             hold_end: Tick::NEVER,
             origin,
-            streak,
+            local,
             renewals: AtomicU32::new(0),
             backlog: Arc::clone(&self.backlog),
             state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
-            io: Mutex::new(Io { holding: io.holding.without_fence(), fence: None, haunted: io.haunted }),
+            io: Mutex::new(Io {
+                expiry: io.expiry.clone(),
+                offered_fence: None,
+                fence: None,
+                may_linger: io.may_linger,
+            }),
             on_lost: Mutex::new(Vec::new()),
-            turn: Mutex::new(turn.take()),
+            head: Mutex::new(head.take()),
         };
         Some((successor, spot))
     }
 
     fn has_successor(&self) -> bool {
-        self.turn.lock().as_ref().is_some_and(|turn| turn.has_successor(&self.terms))
+        self.head.lock().as_ref().is_some_and(|head| head.has_successor(self.protocol.kind(), &self.options))
     }
 
     /// The chain with one holder more.
@@ -75,29 +82,29 @@ impl Core {
 
     /// This process has seen lately that a program of another library had the lock.
     fn has_strangers(&self) -> bool {
-        self.turn.lock().as_ref().is_some_and(Turn::has_strangers)
+        self.head.lock().as_ref().is_some_and(QueueHead::has_strangers)
     }
 
     /// Has the next of this process leave the key alone for a moment.
     pub(super) fn rest(&self, pause: Duration) {
-        if let Some(turn) = &*self.turn.lock() {
-            turn.rests_for(pause, self.origin.chain.pauses.and_one());
+        if let Some(head) = &*self.head.lock() {
+            head.rests_for(pause, self.origin.chain.pauses.and_one());
         }
     }
 
-    /// The streak with one holder more; none if it is long enough and others wait.
-    pub(super) fn next_streak(&self, io: &mut Io) -> Option<Streak> {
-        let Streak { since, count } = self.streak;
+    /// The local with one holder more; none if it is long enough and others wait.
+    pub(super) fn next_streak(&self, io: &mut Io) -> Option<LocalHandover> {
+        let LocalHandover { since, count } = self.local;
         let now = self.quorum.now();
         if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
-            return Some(Streak { count: count + 1, ..self.streak });
+            return Some(LocalHandover { count: count + 1, ..self.local });
         }
         let lease = self.next_lease(now);
-        let call = self.primitive.extend(&self.id, lease, true);
+        let call = self.protocol.handing_over()?.extend_and_count(&self.id, lease);
         // Where that is not known in a moment the lock is given up: a drop has no more than one node timeout in all.
         let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
-        // The number of waits stands where other calls have a fence.
-        let is_alone = ballot.tally().won() && ballot.largest_fence() == 0;
-        is_alone.then(|| Streak { since: self.quorum.now(), count: 0 })
+        let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
+        let is_alone = ballot.tally().won() && !ballot.votes.iter().any(has_waits);
+        is_alone.then(|| LocalHandover { since: self.quorum.now(), count: 0 })
     }
 }

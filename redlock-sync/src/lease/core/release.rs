@@ -6,14 +6,15 @@ use std::time::Duration;
 use super::{Core, Io, Release};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
+use crate::handover::grant;
 use crate::lease::backlog::Leftover;
 use crate::lease::giving_up::{is_confirmed, is_everywhere, merge};
-use crate::lease::granting;
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
-use crate::primitive::{GiveUp, Grant, Next};
+use crate::protocol::TypedCall;
+use crate::protocol::reply::Released;
+use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
-use crate::script::Call;
 use crate::token::{RandomPart, random_part};
 
 impl Core {
@@ -23,7 +24,7 @@ impl Core {
         self.settle();
         if self.state.lock().now == LeaseState::Lost(LostReason::Revoked) {
             // Released together with all others, and repeated if that was not confirmed.
-            return Release { result: Err(self.lost(LostReason::Revoked)), haunted: false, is_confirmed: true };
+            return Release { result: Err(self.lost(LostReason::Revoked)), may_linger: false, is_confirmed: true };
         }
         let is_orderly = self.state.lock().release();
         let release = self.release_after(began, patience, is_orderly);
@@ -50,10 +51,10 @@ impl Core {
 
     /// What is left of the minimum hold.
     fn keep(&self) -> Duration {
-        if self.terms.at_least.is_zero() {
+        if self.options.min_hold.is_zero() {
             return Duration::ZERO;
         }
-        self.born.after(self.terms.at_least).since(self.quorum.now())
+        self.born.after(self.options.min_hold).since(self.quorum.now())
     }
 
     /// The round under way did not end in time.
@@ -64,7 +65,7 @@ impl Core {
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        Release { result: Err(error), haunted: self.keep().is_zero(), is_confirmed: false }
+        Release { result: Err(error), may_linger: self.keep().is_zero(), is_confirmed: false }
     }
 
     /// Compare and delete everywhere, or grant to the next wait if this is an orderly release. Repeated in the time there is while
@@ -79,28 +80,28 @@ impl Core {
             let again = self.quorum.round(&self.release_call(keep, Next::Anybody), Lane::Reserved, by, &missing);
             merge(&mut ballot, again);
         }
-        let haunted = keep.is_zero() && (io.haunted || ballot.ghost || !is_everywhere(&ballot));
-        Release { result: self.judge_release(&ballot), haunted, is_confirmed: is_confirmed(&ballot) }
+        let may_linger = keep.is_zero() && (io.may_linger || ballot.duplicate || !is_everywhere(&ballot));
+        Release { result: self.judge_release(&ballot), may_linger, is_confirmed: is_confirmed(&ballot) }
     }
 
-    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot {
+    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot<Released> {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.rest(keep + pause);
-            let next = Next::Others { pause, pauses: chain.pauses.and_one(), several };
+            let next = Next::Others { pause, pauses: chain.pauses.and_one().0, several };
             return self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
         }
         // Without random numbers there is no grant: the lock is freed for real.
         let random = if is_orderly { self.next_random() } else { None };
         let next = random.as_ref().map_or(Next::Anybody, |random| {
-            let span = granting::span(&self.quorum, self.terms.lease);
+            let span = grant::span(&self.quorum, self.options.lease);
             let age = chain.age(self.quorum.now()) + keep;
-            Next::First(Grant { random, span, age, pauses: chain.pauses, with_fence: self.terms.fenced, several })
+            Next::First(Grant { random, span, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
         });
         let ballot = self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
         if let Some(random) = &random {
-            granting::unreserve(&self.quorum, &*self.primitive, &ballot, random, by);
+            grant::unreserve(&self.quorum, &*self.protocol, &ballot, random, by);
         }
         ballot
     }
@@ -109,11 +110,11 @@ impl Core {
         self.origin.next.as_ref().map(RandomPart::to_text).or_else(|| random_part().ok())
     }
 
-    fn release_call(&self, keep: Duration, next: Next<'_>) -> Arc<Call> {
-        self.primitive.release(&GiveUp { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
+    fn release_call(&self, keep: Duration, next: Next<'_>) -> TypedCall<Released> {
+        self.protocol.release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    fn judge_release(&self, ballot: &Ballot) -> Result<(), Error> {
+    fn judge_release(&self, ballot: &Ballot<Released>) -> Result<(), Error> {
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state
             && (reason != LostReason::Revoked || is_confirmed(ballot))
@@ -122,7 +123,7 @@ impl Core {
         }
         let gone = ballot.votes.iter().filter(|v| v.is_definite_no()).count();
         // After a transmission that broke off, "not held" means that the first one had done it.
-        let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.ghost;
+        let could_be_ours = self.quorum.len() - gone >= self.quorum.need() || ballot.duplicate;
         if !could_be_ours {
             let wrong_type = self.quorum.wrong_type("release", self.key.as_str(), ballot);
             return Err(wrong_type.unwrap_or_else(|| self.lost(self.reason_of(ballot, Tick::ZERO))));
@@ -142,8 +143,9 @@ impl Core {
     }
 
     /// The error for a release that no majority confirmed.
-    pub(in crate::lease) fn unconfirmed(&self, ballot: Option<&Ballot>) -> Error {
-        let clear = |ballot: &Ballot| ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
+    pub(in crate::lease) fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
+        let clear =
+            |ballot: &Ballot<Released>| ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
         Error::Unconfirmed {
             key: self.key.as_str().to_owned(),
             confirmed: ballot.map_or(0, clear),
@@ -175,10 +177,10 @@ impl Core {
     /// What is to be released once more, for a lease whose release no majority confirmed.
     pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
         Leftover {
-            primitive: Arc::clone(&self.primitive),
+            protocol: Arc::clone(&self.protocol),
             id: self.id.clone(),
             wait: self.origin.wait.clone(),
-            keep_until: self.born.after(self.terms.at_least),
+            keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
             core: Some(Arc::clone(self)),
         }
@@ -186,6 +188,6 @@ impl Core {
 
     /// Until when some node may have our token after a release that did not reach it.
     pub(crate) fn latest_end(&self) -> Tick {
-        self.state.lock().latest.max(self.quorum.now().after(self.terms.lease))
+        self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
     }
 }

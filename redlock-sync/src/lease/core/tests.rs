@@ -8,11 +8,12 @@ use redlock_tests::{Act, Proxy, Server, servers};
 
 use super::*;
 use crate::clock::Clock;
-use crate::config::{LONGEST_CHAIN, Limits, MOST_IN_STREAK, PAUSE};
-use crate::lock::plain::Plain;
+use crate::handover::queue::{Entered, WaitQueues};
+use crate::handover::rules::{LONGEST_CHAIN, MOST_IN_STREAK, PAUSE};
+use crate::options::ClientOptions;
+use crate::protocol::Exclusive;
 use crate::tests::{Sleeper, quorum};
-use crate::token::{Mint, random_part};
-use crate::wait::Lines;
+use crate::token::{TokenSource, random_part};
 
 const KEY: &str = "k";
 const LEASE: Duration = Duration::from_secs(60);
@@ -27,7 +28,7 @@ struct Rig {
     proxies: Vec<Proxy>,
     clock: Arc<Sleeper>,
     quorum: Arc<Quorum>,
-    mint: Mint,
+    mint: TokenSource,
 }
 
 impl Rig {
@@ -35,41 +36,41 @@ impl Rig {
         let servers = servers(n);
         // So that each call is one request.
         for server in &servers {
-            for script in crate::script::all() {
+            for script in crate::protocol::script::all() {
                 server.ask::<()>(redis::cmd("SCRIPT").arg("LOAD").arg(script.source));
             }
         }
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
         let clock = Arc::new(Sleeper::default());
-        let limits = Limits { node_timeout: TIMEOUT, restart_guard: false, ..Limits::default() };
+        let limits = ClientOptions { node_timeout: TIMEOUT, restart_guard: false, ..ClientOptions::default() };
         let quorum = quorum(proxies.iter().map(Proxy::url), limits, Arc::clone(&clock) as Arc<dyn Clock>);
-        Rig { servers, proxies, clock, quorum: Arc::new(quorum), mint: Mint::new() }
+        Rig { servers, proxies, clock, quorum: Arc::new(quorum), mint: TokenSource::new() }
     }
 
-    fn start_of(&self, id: LockId, terms: Terms) -> Start {
+    fn start_of(&self, id: LockId, options: LockOptions) -> Start {
         let key = Key::new("", KEY, 100).unwrap();
-        let primitive = Arc::new(Plain { key: key.clone() });
+        let protocol = Arc::new(Exclusive { key: key.clone() });
         let (quorum, home) = (Arc::clone(&self.quorum), self.mint.home().clone());
         let backlog = Backlog::new(&self.quorum);
-        Start { quorum, backlog, primitive, key, id, terms, home, origin: Origin::default() }
+        Start { quorum, backlog, protocol, key, id, options, home, origin: Origin::default() }
     }
 
-    fn start_for(&self, name: &str, terms: Terms) -> Start {
+    fn start_for(&self, name: &str, options: LockOptions) -> Start {
         let key = Key::new("", name, 100).unwrap();
-        let primitive = Arc::new(Plain { key: key.clone() });
-        Start { primitive, key, ..self.start_of(self.mint.fresh(None).unwrap().0, terms) }
+        let protocol = Arc::new(Exclusive { key: key.clone() });
+        Start { protocol, key, ..self.start_of(self.mint.fresh(None).unwrap().0, options) }
     }
 
     /// Acquires the lock.
-    fn lease(&self, terms: Terms) -> Core {
-        self.acquire(self.start_for(KEY, terms))
+    fn lease(&self, options: LockOptions) -> Core {
+        self.acquire(self.start_for(KEY, options))
     }
 
     fn acquire(&self, start: Start) -> Core {
-        let fence = start.terms.fenced.then_some(0);
-        let lease = Core::first_lease(&start.terms);
-        let attempt = Attempt { id: &start.id, lease, fence, wait: None, order: Order::None, tickets: &[] };
-        let call = start.primitive.acquire(&attempt);
+        let fence = start.options.fenced.then_some(0);
+        let lease = Core::first_lease(&start.options);
+        let attempt = AcquireArgs { id: &start.id, lease, fence, wait: None, order: Order::None, orphans: &[] };
+        let call = start.protocol.acquire(&attempt);
         let ballot = self.quorum.round(&call, Lane::Ordinary, self.quorum.round_deadline(), &|_| true);
         assert!(ballot.tally().won(), "{ballot:?}");
         Core::won(start, &ballot)
@@ -94,8 +95,8 @@ fn granted() -> LockId {
     LockId::granted(&random_part().unwrap(), "redlock-sync:1/1")
 }
 
-fn terms() -> Terms {
-    Terms { lease: LEASE, ..Terms::default() }
+fn options() -> LockOptions {
+    LockOptions { lease: LEASE, ..LockOptions::default() }
 }
 
 /// About that, and not more.
@@ -110,7 +111,7 @@ fn reason(core: &Core) -> Option<LostReason> {
 #[test]
 fn a_renewal_is_due_at_a_third_and_renews_the_whole_lease() {
     let rig = Rig::start(1);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 3));
     rig.clock.sleep_through(LEASE / 2);
     assert!(is_about(core.remaining(), LEASE / 2));
@@ -122,7 +123,7 @@ fn a_renewal_is_due_at_a_third_and_renews_the_whole_lease() {
 #[test]
 fn a_lease_that_is_not_renewed_is_looked_at_when_it_ends() {
     let rig = Rig::start(1);
-    let core = rig.lease(Terms { renew: false, ..terms() });
+    let core = rig.lease(LockOptions { renew: false, ..options() });
     assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE));
     assert!(is_about(rig.wait(core.tick()), LEASE));
     rig.clock.sleep_through(LEASE);
@@ -133,7 +134,7 @@ fn a_lease_that_is_not_renewed_is_looked_at_when_it_ends() {
 #[test]
 fn renewals_end_when_they_are_used_up() {
     let rig = Rig::start(1);
-    let core = rig.lease(Terms { max_renewals: Some(1), ..terms() });
+    let core = rig.lease(LockOptions { max_renewals: Some(1), ..options() });
     assert!(is_about(rig.wait(core.tick()), LEASE / 3));
     rig.clock.sleep_through(LEASE / 2);
     assert!(is_about(rig.wait(core.tick()), LEASE / 2));
@@ -145,13 +146,13 @@ fn renewals_end_when_they_are_used_up() {
 #[test]
 fn nothing_lengthens_a_lease_beyond_its_longest_hold() {
     let rig = Rig::start(1);
-    let core = rig.lease(Terms { max_hold: Some(LEASE * 3 / 2), ..terms() });
+    let core = rig.lease(LockOptions { max_hold: Some(LEASE * 3 / 2), ..options() });
     core.tick();
     assert!(is_about(core.remaining(), LEASE));
     rig.clock.sleep_through(LEASE);
     assert_eq!(reason(&core), Some(LostReason::Expired), "it was not renewed, and could have been");
     assert!(rig.servers[0].del(KEY));
-    let core = rig.lease(Terms { max_hold: Some(LEASE / 2), ..terms() });
+    let core = rig.lease(LockOptions { max_hold: Some(LEASE / 2), ..options() });
     assert!(is_about(rig.time_to_live(0), LEASE / 2));
     rig.clock.sleep_through(LEASE / 2 - SECOND * 10);
     let extensions = rig.extensions();
@@ -164,7 +165,7 @@ fn nothing_lengthens_a_lease_beyond_its_longest_hold() {
 #[test]
 fn a_rest_too_short_for_a_lease_is_not_asked_for() {
     let rig = Rig::start(1);
-    let core = rig.lease(Terms { max_hold: Some(LEASE), ..terms() });
+    let core = rig.lease(LockOptions { max_hold: Some(LEASE), ..options() });
     let rest = core.hold_end.since(rig.quorum.now());
     rig.clock.sleep_through(rest.saturating_sub(MIN_LEASE / 2));
     core.tick();
@@ -176,7 +177,7 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
     let rig = Rig::start(1);
     let since = rig.quorum.now();
     rig.clock.sleep_through(LEASE / 6);
-    let core = Core::granted(rig.start_of(granted(), terms()), 0, since, LEASE);
+    let core = Core::granted(rig.start_of(granted(), options()), None, since, LEASE);
     assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
     assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 6));
 }
@@ -184,27 +185,27 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
 #[test]
 fn it_is_known_when_a_hold_surely_ends() {
     let rig = Rig::start(1);
-    let ends = |terms: Terms| {
-        let core = rig.lease(terms);
+    let ends = |options: LockOptions| {
+        let core = rig.lease(options);
         assert!(rig.servers[0].del(KEY));
         core.surely_ends().map(|end| end.since(rig.quorum.now()))
     };
-    assert_eq!(ends(terms()), None);
-    for (terms, after) in [
-        (Terms { renew: false, ..terms() }, LEASE),
-        (Terms { max_renewals: Some(0), ..terms() }, LEASE),
-        (Terms { max_renewals: Some(2), ..terms() }, LEASE * 3),
-        (Terms { max_hold: Some(LEASE * 5), ..terms() }, LEASE * 5 + drift(LEASE)),
+    assert_eq!(ends(options()), None);
+    for (options, after) in [
+        (LockOptions { renew: false, ..options() }, LEASE),
+        (LockOptions { max_renewals: Some(0), ..options() }, LEASE),
+        (LockOptions { max_renewals: Some(2), ..options() }, LEASE * 3),
+        (LockOptions { max_hold: Some(LEASE * 5), ..options() }, LEASE * 5 + drift(LEASE)),
     ] {
-        let end = ends(terms.clone()).unwrap();
-        assert!(is_about(end, after), "{end:?} with {terms:?}");
+        let end = ends(options.clone()).unwrap();
+        assert!(is_about(end, after), "{end:?} with {options:?}");
     }
 }
 
 #[test]
 fn without_an_answer_a_renewal_is_tried_again_soon_and_then_lost() {
     let rig = Rig::start(1);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     rig.proxies[0].refuse();
     let wait = rig.wait(core.tick());
     assert!(wait <= retry_pause(LEASE), "{wait:?}");
@@ -218,7 +219,7 @@ fn without_an_answer_a_renewal_is_tried_again_soon_and_then_lost() {
 fn who_took_a_lock_or_deleted_it_is_told_apart() {
     let rig = Rig::start(3);
     for (nth, wanted) in [LostReason::Deleted, LostReason::Taken].into_iter().enumerate() {
-        let core = rig.lease(terms());
+        let core = rig.lease(options());
         for server in &rig.servers[nth..nth + 2] {
             assert!(server.del(KEY));
         }
@@ -236,7 +237,7 @@ fn who_took_a_lock_or_deleted_it_is_told_apart() {
 #[test]
 fn a_renewal_that_comes_back_after_the_end_is_too_late() {
     let rig = Rig::start(1);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     let held = rig.proxies[0].on("extend", Act::HoldReply);
     std::thread::scope(|scope| {
         let tick = scope.spawn(|| core.tick());
@@ -251,7 +252,7 @@ fn a_renewal_that_comes_back_after_the_end_is_too_late() {
 #[test]
 fn handlers_of_a_loss_are_called_once() {
     let rig = Rig::start(1);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     let calls = Arc::new(AtomicUsize::new(0));
     let count = || {
         let calls = Arc::clone(&calls);
@@ -276,7 +277,7 @@ fn handlers_of_a_loss_are_called_once() {
 #[test]
 fn a_node_that_forgot_is_filled_again() {
     let rig = Rig::start(3);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     core.tick();
     assert_eq!(rig.proxies[2].count("acquire"), 1, "nothing had to be filled");
     assert!(rig.servers[2].del(KEY));
@@ -290,7 +291,7 @@ fn a_node_that_forgot_is_filled_again() {
 #[test]
 fn a_node_that_forgot_gets_the_fence_too() {
     let rig = Rig::start(3);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     let fence = core.fencing_token().unwrap();
     rig.servers[2].ask::<()>(&redis::cmd("FLUSHALL"));
     core.tick();
@@ -301,7 +302,7 @@ fn a_node_that_forgot_gets_the_fence_too() {
 #[test]
 fn a_fence_round_that_finds_a_node_without_the_lock_brings_the_end_nearer() {
     let rig = Rig::start(3);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     rig.clock.sleep_through(LEASE / 2);
     rig.proxies[2].refuse();
     core.tick();
@@ -319,19 +320,19 @@ fn a_fence_round_that_finds_a_node_without_the_lock_brings_the_end_nearer() {
 fn a_lease_that_misses_a_node_is_looked_at_soon() {
     let rig = Rig::start(3);
     rig.proxies[2].refuse();
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     assert!(rig.wait(Next::At(core.first_due())) <= retry_pause(LEASE));
 }
 
 #[test]
 fn a_minimum_hold_outlives_the_release() {
     let rig = Rig::start(1);
-    let core = rig.lease(Terms { at_least: LEASE / 2, ..terms() });
+    let core = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
     rig.clock.sleep_through(LEASE / 4);
     let release = core.release(core.quorum.now(), SECOND);
-    assert_eq!((release.result, release.haunted), (Ok(()), false));
+    assert_eq!((release.result, release.may_linger), (Ok(()), false));
     assert!(is_about(rig.time_to_live(0), LEASE / 4));
-    let other = rig.servers[0].del(KEY).then(|| rig.lease(Terms { at_least: LEASE / 2, ..terms() })).unwrap();
+    let other = rig.servers[0].del(KEY).then(|| rig.lease(LockOptions { min_hold: LEASE / 2, ..options() })).unwrap();
     rig.clock.sleep_through(LEASE / 2);
     assert_eq!(other.release(other.quorum.now(), SECOND).result, Ok(()));
     assert_eq!(rig.servers[0].get(KEY), None, "the minimum hold was over");
@@ -340,7 +341,7 @@ fn a_minimum_hold_outlives_the_release() {
 #[test]
 fn what_a_release_finds_is_told() {
     let rig = Rig::start(3);
-    let deleted = rig.lease(terms());
+    let deleted = rig.lease(options());
     for server in &rig.servers {
         assert!(server.del(KEY));
     }
@@ -355,15 +356,15 @@ fn what_a_release_finds_is_told() {
         Some(LostReason::Deleted)
     );
     assert_eq!(told.load(Ordering::SeqCst), 1, "the handlers too");
-    let held = rig.lease(terms());
+    let held = rig.lease(options());
     held.on_lost(count());
     rig.proxies[0].refuse();
     let release = held.release(held.quorum.now(), SECOND);
-    assert_eq!((release.result, release.haunted), (Ok(()), true), "a majority is enough, but one may have it still");
+    assert_eq!((release.result, release.may_linger), (Ok(()), true), "a majority is enough, but one may have it still");
     assert_eq!(told.load(Ordering::SeqCst), 1, "it was not lost");
     rig.proxies[0].heal();
     rig.servers[0].del(KEY);
-    let unanswered = rig.lease(terms());
+    let unanswered = rig.lease(options());
     rig.proxies[1..].iter().for_each(Proxy::refuse);
     match unanswered.release(unanswered.quorum.now(), SECOND).result {
         Err(Error::Unconfirmed { confirmed: 0 | 1, of: 3, nodes, .. }) => assert!(nodes.len() >= 2, "{nodes:?}"),
@@ -374,16 +375,16 @@ fn what_a_release_finds_is_told() {
 #[test]
 fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
-    let core = rig.lease(terms());
+    let core = rig.lease(options());
     let io = core.io.lock();
     let release =
         std::thread::scope(|scope| scope.spawn(|| core.release(core.quorum.now(), SECOND / 10)).join().unwrap());
     assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
-    assert!(release.haunted);
+    assert!(release.may_linger);
     drop(io);
     assert_eq!(core.state(), LeaseState::Released);
     assert!(rig.servers[0].del(KEY));
-    let lost = rig.lease(terms());
+    let lost = rig.lease(options());
     let io = lost.io.lock();
     rig.clock.sleep_through(LEASE);
     let release =
@@ -398,7 +399,7 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
     let registry = crate::lease::Registry::default();
     let core = || {
         let now = rig.quorum.now();
-        Arc::new(Core::granted(rig.start_of(granted(), terms()), 0, now, LEASE))
+        Arc::new(Core::granted(rig.start_of(granted(), options()), None, now, LEASE))
     };
     let living: Vec<_> = (0..40).map(|_| core()).collect();
     for alive in &living {
@@ -411,34 +412,34 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
 
 // --- passing it on inside the process -----------------------------------------------------------------------------------
 
-/// How many holders a streak has after one more; `None` if it ends.
-fn streak(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
+/// How many holders a local has after one more; `None` if it ends.
+fn local(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
     let before = rig.extensions();
     let mut io = core.io.lock();
-    (core.next_streak(&mut io).map(|streak| streak.count), rig.extensions() - before)
+    (core.next_streak(&mut io).map(|local| local.count), rig.extensions() - before)
 }
 
 #[test]
 fn a_streak_goes_on_without_a_look_until_it_is_long() {
     let rig = Rig::start(1);
-    let mut core = rig.lease(terms());
-    let renewed = |rig: &Rig| Streak { since: rig.quorum.now().after(SECOND), count: 0 };
-    core.streak = renewed(&rig);
-    assert_eq!(streak(&rig, &core), (Some(1), 0));
-    core.streak.count = MOST_IN_STREAK;
-    assert_eq!(streak(&rig, &core), (Some(0), 1), "so many: it looks, and no other process waits");
-    core.streak = Streak { since: Tick::ZERO, ..renewed(&rig) };
+    let mut core = rig.lease(options());
+    let renewed = |rig: &Rig| LocalHandover { since: rig.quorum.now().after(SECOND), count: 0 };
+    core.local = renewed(&rig);
+    assert_eq!(local(&rig, &core), (Some(1), 0));
+    core.local.count = MOST_IN_STREAK;
+    assert_eq!(local(&rig, &core), (Some(0), 1), "so many: it looks, and no other process waits");
+    core.local = LocalHandover { since: Tick::ZERO, ..renewed(&rig) };
     rig.clock.sleep_through(LEASE / 2);
-    assert_eq!(streak(&rig, &core), (Some(0), 1), "for so long");
+    assert_eq!(local(&rig, &core), (Some(0), 1), "for so long");
     assert!(is_about(core.remaining(), LEASE), "the look lengthens the lease");
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg(core.key.queue()).arg(1).arg("redlock-sync:1/1"));
-    assert_eq!(streak(&rig, &core), (None, 1), "another process waits");
+    assert_eq!(local(&rig, &core), (None, 1), "another process waits");
 }
 
 #[test]
 fn a_chain_ends_with_a_pause() {
     let rig = Rig::start(1);
-    let mut core = rig.lease(terms());
+    let mut core = rig.lease(options());
     rig.clock.sleep_through(LONGEST_CHAIN * 2);
     assert_eq!(core.pause(), None, "one hold is no chain");
     core.origin.chain = core.passed_chain();
@@ -450,14 +451,15 @@ fn a_chain_ends_with_a_pause() {
 #[test]
 fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let rig = Rig::start(1);
-    let lines = Lines::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
+    let queues = WaitQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
+    let mut core = rig.lease(options());
+    let kind = core.protocol.kind();
     std::thread::scope(|scope| {
-        let mut core = rig.lease(terms());
-        core.keep_turn(lines.try_enter(&name).unwrap());
-        scope.spawn(|| assert!(matches!(lines.enter(&name, Tick::NEVER, &terms()), crate::wait::Entered::Closed)));
+        core.keep_head(queues.try_enter(&name, kind.mode).unwrap());
+        scope.spawn(|| assert!(matches!(queues.enter(&name, Tick::NEVER, kind, &options()), Entered::Closed)));
         redlock_tests::eventually("a thread waits", SOON, || {
-            core.turn.lock().as_ref().unwrap().has_successor(&terms())
+            core.head.lock().as_ref().unwrap().has_successor(kind, &options())
         });
         rig.proxies[0].refuse();
         core.tick();
@@ -470,8 +472,8 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
         rig.clock.sleep_through(LEASE - SECOND * 3);
         core.state.lock().now = LeaseState::Held;
         // Else it would ask how many wait, and lengthen the lease by that.
-        core.streak.since = rig.quorum.now();
+        core.local.since = rig.quorum.now();
         assert!(core.pass_on().is_none(), "{:?} are left", core.remaining());
-        lines.close();
+        queues.close();
     });
 }

@@ -12,8 +12,8 @@ use super::lua::{self, Source};
 use super::store::{Reply, Store};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Connection, Dial};
-use crate::node::{Failure, Trouble};
-use crate::script::ACQUIRE;
+use crate::node::{Failure, FailureKind};
+use crate::protocol::script::ACQUIRE;
 use crate::sync::{Condvar, Mutex};
 
 /// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
@@ -206,7 +206,7 @@ impl Dial for Server {
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
         let mut state = self.state.lock();
         let this = self.this.upgrade().filter(|_| !state.is_away);
-        let Some(this) = this else { return Err(Failure::unsent(Trouble::Unreachable, "connection refused")) };
+        let Some(this) = this else { return Err(Failure::unsent(FailureKind::Unreachable, "connection refused")) };
         state.connections += 1;
         Ok(Box::new(MemoryConnection::new(this, state.connections, state.epoch)))
     }

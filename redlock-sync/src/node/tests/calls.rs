@@ -12,7 +12,7 @@ fn a_lock_is_taken_refused_and_freed() {
     let other = ask(node, &acquire("k", "b"));
     assert!(matches!(other.result.unwrap(), Value::List(items) if items[0] == Value::Int(0)));
     let answer = ask(node, &release("k", "a"));
-    assert_eq!((answer.result, answer.ghost), (Ok(Value::Int(1)), false));
+    assert_eq!((answer.result, answer.duplicate), (Ok(Value::Int(1)), false));
     assert_eq!(ask(node, &release("k", "a")).result, Ok(Value::Int(-1)));
     assert_eq!(node.address(), format!("127.0.0.1:{}", server.port()));
     assert!(node.uptime().is_some() && node.outage().is_none());
@@ -35,11 +35,11 @@ fn errors_of_the_server_keep_their_kind() {
     let node = first(&nodes);
     server.ask::<()>(redis::cmd("LPUSH").arg("list").arg("x"));
     let wrong = failure(ask(node, &acquire("list", "a")));
-    assert_eq!((wrong.trouble, wrong.executed), (Trouble::WrongType, Executed::No));
+    assert_eq!((wrong.kind, wrong.executed), (FailureKind::WrongType, Executed::No));
     assert!(is_yes(&ask(node, &acquire("k", "a"))));
     server.fill();
     let full = failure(ask(node, &acquire("other", "a")));
-    assert_eq!((full.trouble, full.executed), (Trouble::Refused, Executed::No));
+    assert_eq!((full.kind, full.executed), (FailureKind::Refused, Executed::No));
     assert!(full.message.contains("OOM"), "{}", full.message);
     assert_eq!(ask(node, &release("k", "a")).result, Ok(Value::Int(1)));
     assert_eq!(node.outage(), None);
@@ -50,14 +50,14 @@ fn errors_that_pass_keep_their_kind() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let nodes = patient(&[proxy.url()]);
-    for (error, trouble) in [
-        ("LOADING dataset", Trouble::Transient),
-        ("MOVED 1 a:1", Trouble::Misuse),
-        ("NOREPLICAS few", Trouble::Refused),
+    for (error, kind) in [
+        ("LOADING dataset", FailureKind::Transient),
+        ("MOVED 1 a:1", FailureKind::Misuse),
+        ("NOREPLICAS few", FailureKind::Refused),
     ] {
         proxy.on("acquire", Act::Error(error.into()));
         let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-        assert_eq!((failure.trouble, failure.executed), (trouble, Executed::No));
+        assert_eq!((failure.kind, failure.executed), (kind, Executed::No));
         assert!(failure.message.starts_with(error), "{}", failure.message);
     }
 }
@@ -80,6 +80,6 @@ fn names_are_resolved() {
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     let nowhere = nodes_with(&["redis://nowhere.invalid".into()], settings(SOON));
     let failure = failure(ask(first(&nowhere), &acquire("k", "a")));
-    assert_eq!((failure.trouble, failure.executed), (Trouble::Unreachable, Executed::No));
+    assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::No));
     assert!(failure.message.contains("nowhere.invalid"), "{}", failure.message);
 }

@@ -17,13 +17,13 @@ fn a_release_goes_behind_the_late_acquire() {
     server.stop();
     let start = now();
     let late = failure(ask(node, &acquire("k", "t")));
-    assert_eq!((late.trouble, late.executed), (Trouble::TimedOut, Executed::Maybe));
+    assert_eq!((late.kind, late.executed), (FailureKind::TimedOut, Executed::Maybe));
     assert!(late.message.starts_with("timed out after 2"), "{}", late.message);
     assert!(now().since(start) < 2 * TIMEOUT);
     assert!(node.outage().unwrap().message.starts_with("left out after: timed out after"));
     let start = now();
     let behind = failure(ask(node, &release("k", "t")));
-    assert_eq!((behind.trouble, behind.executed), (Trouble::LeftOut, Executed::Maybe));
+    assert_eq!((behind.kind, behind.executed), (FailureKind::LeftOut, Executed::Maybe));
     assert!(behind.message.contains("written behind"), "{}", behind.message);
     assert!(now().since(start) < TIMEOUT);
     eventually("it is still there, and no thread is looking at it", SOON, || node.late.len() == 1);
@@ -109,7 +109,7 @@ fn a_late_release_gets_through_and_is_cleared_away() {
     // The script must be known, or the late release meets NOSCRIPT and no thread is there to answer it.
     eventually("the script is known", SOON, || ask(node, &release("k", "other")).result.is_ok());
     server.stop();
-    assert_eq!(failure(ask(node, &release("k", "t"))).trouble, Trouble::TimedOut);
+    assert_eq!(failure(ask(node, &release("k", "t"))).kind, FailureKind::TimedOut);
     server.cont();
     eventually("the late socket is done", SOON, || node.late.len() == 0);
     assert_eq!(server.get("k"), None);

@@ -45,9 +45,9 @@ fn a_crowd_shares_a_few_connections() {
                 together.wait();
                 for _ in 0..3 {
                     let won = ask(first(nodes), &acquire(&key, &token));
-                    assert!(is_yes(&won) && !won.ghost, "{won:?}");
+                    assert!(is_yes(&won) && !won.duplicate, "{won:?}");
                     let freed = ask_on(first(nodes), &release(&key, &token), Lane::Reserved);
-                    assert_eq!((freed.result, freed.ghost), (Ok(Value::Int(1)), false));
+                    assert_eq!((freed.result, freed.duplicate), (Ok(Value::Int(1)), false));
                 }
             });
         }
@@ -70,7 +70,7 @@ fn releases_do_not_wait_behind_attempts() {
         // Another attempt finds no line: one that has no time is told so, and nothing is said of the node.
         let hurry = now().after(Duration::from_millis(20));
         let crowded = failure(ask_until(node, &acquire("k2", "b"), Lane::Ordinary, hurry));
-        assert_eq!((crowded.trouble, crowded.executed), (Trouble::Overloaded, Executed::No));
+        assert_eq!((crowded.kind, crowded.executed), (FailureKind::Overloaded, Executed::No));
         assert_eq!(node.outage(), None);
         held.release();
         assert!(is_yes(&slow.join().unwrap()));
@@ -101,7 +101,7 @@ fn what_a_follower_leaves_is_released_behind_it() {
         assert!(is_yes(&leader.join().unwrap()));
         eventually("the batch is on its way", SOON, || second_one.hits() == 1);
         let left = failure(hasty.join().unwrap());
-        assert_eq!((left.trouble, left.executed), (Trouble::TimedOut, Executed::Maybe));
+        assert_eq!((left.kind, left.executed), (FailureKind::TimedOut, Executed::Maybe));
         ask_on(node, &release("k3", "c"), Lane::Reserved).result.unwrap();
         second_one.release();
         assert!(is_yes(&patient.join().unwrap()));
@@ -129,16 +129,16 @@ fn one_retry_absorbs_a_restart_whatever_the_number_of_stale_connections() {
     server.restart();
     let answer = ask(node, &acquire("k", "a"));
     assert!(is_yes(&answer), "{answer:?}");
-    assert!(answer.ghost);
+    assert!(answer.duplicate);
     for i in 0..6 {
         let answer = ask(node, &acquire(&format!("k{i}"), "a"));
-        assert!(is_yes(&answer) && !answer.ghost, "{answer:?}");
+        assert!(is_yes(&answer) && !answer.duplicate, "{answer:?}");
     }
     assert!(node.uptime().unwrap() < SOON);
 }
 
 #[test]
-fn a_reset_is_retried_once_and_tells_of_the_ghost() {
+fn a_reset_is_retried_once_and_tells_of_the_duplicate() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let nodes = patient(&[proxy.url()]);
@@ -147,12 +147,12 @@ fn a_reset_is_retried_once_and_tells_of_the_ghost() {
     for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(3)] {
         let fault = proxy.on("acquire", act);
         let answer = ask(node, &acquire("k", "a"));
-        assert!(is_yes(&answer) && answer.ghost, "{answer:?}");
+        assert!(is_yes(&answer) && answer.duplicate, "{answer:?}");
         assert_eq!(fault.hits(), 1);
     }
     proxy.on_each("acquire", Act::ResetAfter);
     let failure = failure(ask(node, &acquire("k2", "a")));
-    assert_eq!((failure.trouble, failure.executed), (Trouble::Unreachable, Executed::Maybe));
+    assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::Maybe));
     proxy.heal();
     eventually("the probe ends the outage", SOON, || node.outage().is_none());
 }

@@ -20,7 +20,7 @@ fn a_replica_is_refused_by_name() {
     servers[1].replica_of(&servers[0]);
     let nodes = patient(&[servers[0].url(), servers[1].url()]);
     let refused = failure(ask(at(&nodes, 1), &acquire("k", "a")));
-    assert_eq!((refused.trouble, refused.executed), (Trouble::Misuse, Executed::No));
+    assert_eq!((refused.kind, refused.executed), (FailureKind::Misuse, Executed::No));
     assert_eq!(refused.message, format!("is a replica of 127.0.0.1:{}", servers[0].port()));
     assert!(nodes.conflict().unwrap().contains("is a replica of node 1"));
     assert_eq!(at(&nodes, 1).outage(), None);
@@ -36,7 +36,7 @@ fn a_master_that_becomes_a_replica_is_noticed() {
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     servers[0].replica_of(&servers[1]);
     let readonly = failure(ask(first(&nodes), &acquire("k2", "a")));
-    assert_eq!((readonly.trouble, readonly.executed), (Trouble::Misuse, Executed::No), "{}", readonly.message);
+    assert_eq!((readonly.kind, readonly.executed), (FailureKind::Misuse, Executed::No), "{}", readonly.message);
     let replica = failure(ask(first(&nodes), &acquire("k2", "a")));
     assert!(replica.message.starts_with("is a replica of"), "{}", replica.message);
 }
@@ -48,7 +48,7 @@ fn passwords_are_given_and_their_refusal_is_told() {
     let with = |login: &str| {
         let nodes = patient(&[format!("redis://{login}127.0.0.1:{}", server.port())]);
         let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-        assert_eq!((failure.trouble, failure.executed), (Trouble::Misuse, Executed::No), "{}", failure.message);
+        assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::No), "{}", failure.message);
         assert!(!failure.message.contains("guess") && !format!("{nodes:?}").contains("guess"));
         failure.message
     };
@@ -57,7 +57,7 @@ fn passwords_are_given_and_their_refusal_is_told() {
     assert!(with("").starts_with("NOAUTH"));
     let open = Server::start();
     let nodes = patient(&[format!("redis://:guess@127.0.0.1:{}", open.port())]);
-    assert_eq!(failure(ask(first(&nodes), &acquire("k", "a"))).trouble, Trouble::Misuse);
+    assert_eq!(failure(ask(first(&nodes), &acquire("k", "a"))).kind, FailureKind::Misuse);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_server_that_hides_who_it_is_serves_all_the_same() {
     assert_eq!(first(&nodes).uptime(), None);
     server.ask::<()>(redis::cmd("ACL").arg("SETUSER").arg("u").arg("-evalsha"));
     let refused = failure(ask(first(&nodes), &acquire("k", "a")));
-    assert_eq!((refused.trouble, refused.executed), (Trouble::Misuse, Executed::No), "{}", refused.message);
+    assert_eq!((refused.kind, refused.executed), (FailureKind::Misuse, Executed::No), "{}", refused.message);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_database_that_does_not_exist_is_told() {
     let server = Server::start();
     let nodes = patient(&[format!("{}99", server.url())]);
     let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-    assert_eq!((failure.trouble, failure.executed), (Trouble::Misuse, Executed::No), "{}", failure.message);
+    assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::No), "{}", failure.message);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_server_with_too_many_clients_counts_as_unreachable() {
     server.config("maxclients", "1");
     let nodes = patient(&[server.url()]);
     let failure = failure(ask(first(&nodes), &acquire("k", "a")));
-    assert_eq!((failure.trouble, failure.executed), (Trouble::Unreachable, Executed::No), "{}", failure.message);
+    assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::No), "{}", failure.message);
     server.config("maxclients", "100");
     eventually("there is room", SOON, || is_yes(&ask(first(&nodes), &acquire("k", "a"))));
 }

@@ -19,9 +19,9 @@ use super::server::RedisNode;
 use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
-use crate::lock::plain::Plain;
-use crate::primitive::{Attempt, GiveUp, Next, Order, Primitive};
-use crate::script::{Call, Purpose};
+use crate::protocol::Exclusive;
+use crate::protocol::script::{Call, Purpose};
+use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
 /// Longer than anything takes, shorter than a test run's patience.
@@ -75,25 +75,27 @@ fn first(nodes: &Nodes) -> At<'_> {
     at(nodes, 0)
 }
 
-fn plain(key: &str) -> Plain {
-    Plain { key: Key::new("", key, 1024).unwrap() }
+fn plain(key: &str) -> Exclusive {
+    Exclusive { key: Key::new("", key, 1024).unwrap() }
 }
 
 fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
-    plain(key).acquire(&Attempt { id: &id, lease: LEASE, fence: Some(0), wait: None, order: Order::None, tickets: &[] })
+    plain(key)
+        .acquire(&AcquireArgs { id: &id, lease: LEASE, fence: Some(0), wait: None, order: Order::None, orphans: &[] })
+        .call
 }
 
 fn release(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
-    plain(key).release(&GiveUp { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
+    plain(key).release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
 }
 
 /// What one node said.
 #[derive(Debug)]
 struct Answer {
     result: Result<Value, Failure>,
-    ghost: bool,
+    duplicate: bool,
 }
 
 /// A round about one node, which has until then.
@@ -101,8 +103,8 @@ fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
     let nodes = node.nodes;
     let asks: Vec<bool> = (0..nodes.len()).map(|i| i == node.place).collect();
     // All nodes are needed: none can be left out.
-    let Answers { mut results, ghost, .. } = nodes.round(call, lane, by, &asks, nodes.len());
-    Answer { result: results.swap_remove(node.place), ghost }
+    let Answers { mut results, duplicate, .. } = nodes.round(call, lane, by, &asks, nodes.len());
+    Answer { result: results.swap_remove(node.place), duplicate }
 }
 
 fn ask_on(node: At<'_>, call: &Arc<Call>, lane: Lane) -> Answer {

@@ -9,7 +9,7 @@ fn a_refused_port_fails_fast_with_the_reason() {
     let nodes = patient(&[server.url()]);
     let start = now();
     let refused = failure(ask(first(&nodes), &acquire("k", "a")));
-    assert_eq!((refused.trouble, refused.executed), (Trouble::Unreachable, Executed::No));
+    assert_eq!((refused.kind, refused.executed), (FailureKind::Unreachable, Executed::No));
     assert_eq!(refused.message, "connection refused");
     assert!(now().since(start) < SOON / 10);
 }
@@ -22,9 +22,9 @@ fn a_node_is_left_out_until_a_probe_finds_it_back() {
     assert!(is_yes(&ask(node, &acquire("k", "a"))));
     server.kill();
     let gone = failure(ask(node, &acquire("k", "a")));
-    assert_eq!((gone.trouble, gone.executed), (Trouble::Unreachable, Executed::Maybe));
+    assert_eq!((gone.kind, gone.executed), (FailureKind::Unreachable, Executed::Maybe));
     let outage = node.outage().unwrap();
-    assert_eq!((outage.trouble, outage.executed), (Trouble::LeftOut, Executed::No));
+    assert_eq!((outage.kind, outage.executed), (FailureKind::LeftOut, Executed::No));
     assert!(outage.message.starts_with("left out after: "), "{}", outage.message);
     server.restart();
     eventually("the probe finds it back", SOON, || node.outage().is_none());
@@ -53,9 +53,9 @@ fn a_black_hole_costs_one_timeout_and_not_the_other_nodes() {
     let (call, start) = (acquire("k", "a"), now());
     let Answers { results, .. } = nodes.round(&call, Lane::Ordinary, start.after(TIMEOUT), &[true; 3], 2);
     assert!(now().since(start) < 2 * TIMEOUT);
-    let mut answers = results.into_iter().map(|result| Answer { result, ghost: false });
+    let mut answers = results.into_iter().map(|result| Answer { result, duplicate: false });
     let hole = failure(answers.next().unwrap());
-    assert_eq!((hole.trouble, hole.executed), (Trouble::TimedOut, Executed::No));
+    assert_eq!((hole.kind, hole.executed), (FailureKind::TimedOut, Executed::No));
     assert!(answers.all(|answer| is_yes(&answer)));
     assert!(first(&nodes).outage().is_some());
     proxy.heal();
@@ -74,7 +74,7 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
             scope.spawn(move || {
                 let call = acquire(&format!("k{i}"), "t");
                 let mut results = nodes.round(&call, Lane::Ordinary, now().after(3 * TIMEOUT), &[true; 2], 2).results;
-                let other = Answer { result: results.pop().unwrap(), ghost: false };
+                let other = Answer { result: results.pop().unwrap(), duplicate: false };
                 assert!(results.pop().unwrap().is_err() && is_yes(&other), "{other:?}");
             });
         }

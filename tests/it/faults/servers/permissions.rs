@@ -66,7 +66,7 @@ fn use_all<K: Kind>(server: &Server, database: &str) {
         assert!(lock.is_locked().unwrap() && lock.inspect().unwrap().is_some());
         hand_over::<K>(server, database, guard, &K::new(&others, key));
         // With the fence raised in the same step, and a hold that a release cannot cut short.
-        let held = lock.clone().at_least(Duration::from_millis(50)).lock().unwrap();
+        let held = lock.clone().min_hold(Duration::from_millis(50)).lock().unwrap();
         hand_over::<K>(server, database, held, &K::new(&others, key));
     }
 }
@@ -221,8 +221,9 @@ end
 /// It has to be told to run what may not be changed by that.
 #[test]
 fn fault_21_redis_6_is_asked_by_trying() {
-    let check =
-        AS_REDIS_6.to_owned() + include_str!("../../../../redlock-sync/src/lua/permissions.lua") + "return #ARGV";
+    let check = AS_REDIS_6.to_owned()
+        + include_str!("../../../../redlock-sync/src/protocol/lua/permissions.lua")
+        + "return #ARGV";
     let keys = ["order:42", "{order:42}:queue", "{order:42}:fence"];
     let ask = |server: &Server| {
         let client = redis::Client::open(format!("redis://locks:secret@{}/", server.addr())).unwrap();

@@ -31,8 +31,8 @@ fn client(urls: &[String], lease: Duration) -> Redlock {
 /// Both kinds get the same readable part of the token in every process.
 fn lock(locks: &Redlock, kind: &str, key: &str, renew: bool) -> Result<Guard, Error> {
     Ok(match kind {
-        "mutex" => Box::new(locks.mutex(key).lock_id("agent").renew(renew).lock()?),
-        "reentrant" => Box::new(locks.reentrant_mutex(key).lock_id("agent").renew(renew).lock()?),
+        "mutex" => Box::new(locks.mutex(key).owner("agent").renew(renew).lock()?),
+        "reentrant" => Box::new(locks.reentrant_mutex(key).owner("agent").renew(renew).lock()?),
         other => panic!("no such kind: {other}"),
     })
 }

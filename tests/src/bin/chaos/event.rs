@@ -87,13 +87,13 @@ pub(crate) struct Wants {
     /// How often the lease may be renewed: not at all with `renew(false)`.
     pub(crate) renewals: u64,
     pub(crate) max_hold: u64,
-    pub(crate) at_least: u64,
+    pub(crate) min_hold: u64,
 }
 
 impl Wants {
     /// A lease that is renewed for as long as its guard lives.
     pub(crate) const fn plain(lease: u64) -> Self {
-        Self { lease, renewals: u64::MAX, max_hold: u64::MAX, at_least: 0 }
+        Self { lease, renewals: u64::MAX, max_hold: u64::MAX, min_hold: 0 }
     }
 }
 
@@ -172,8 +172,8 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} ", self.at, self.session, self.key)?;
         match &self.what {
-            What::Wants(Wants { lease, renewals, max_hold, at_least }) => {
-                write!(f, "wants {lease} {renewals} {max_hold} {at_least}")
+            What::Wants(Wants { lease, renewals, max_hold, min_hold }) => {
+                write!(f, "wants {lease} {renewals} {max_hold} {min_hold}")
             }
             What::Call { op, limit } => write!(f, "call {} {limit}", op.word()),
             What::Return { op, outcome } => write!(f, "return {} {}", op.word(), outcome.word()),
@@ -205,7 +205,7 @@ impl FromStr for Event {
                 lease: next(words)?,
                 renewals: next(words)?,
                 max_hold: next(words)?,
-                at_least: next(words)?,
+                min_hold: next(words)?,
             }),
             "call" => What::Call { op: next(words)?, limit: next(words)? },
             "return" => What::Return { op: next(words)?, outcome: next(words)? },

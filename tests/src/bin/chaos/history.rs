@@ -1,4 +1,4 @@
-//! What happened in a run, put together from what clients, nemesis, store and watch wrote down. Plain data: the checkers are functions of it.
+//! What happened in a run, put together from what clients, nemesis, store and watch wrote down. Exclusive data: the checkers are functions of it.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -10,15 +10,15 @@ fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
 #[test]
 fn a_lease_is_revoked_once() {
     let rig = Rig::start(1);
-    let core = Arc::new(rig.lease(terms()));
+    let core = Arc::new(rig.lease(options()));
     assert_eq!(revoke(&rig, &core), Ok(1));
     assert_eq!(rig.servers[0].get(KEY), None);
     assert_eq!(revoke(&rig, &core), Ok(0));
     assert_eq!(reason(&core), Some(LostReason::Revoked));
-    let released = Arc::new(rig.lease(terms()));
+    let released = Arc::new(rig.lease(options()));
     released.release(released.quorum.now(), SECOND);
     assert_eq!(revoke(&rig, &released), Ok(0));
-    let unreachable = Arc::new(rig.lease(terms()));
+    let unreachable = Arc::new(rig.lease(options()));
     rig.proxies[0].refuse();
     assert!(matches!(revoke(&rig, &unreachable), Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })));
     assert_eq!(reason(&unreachable), Some(LostReason::Revoked), "its guard may not go on");
@@ -27,8 +27,8 @@ fn a_lease_is_revoked_once() {
 #[test]
 fn all_that_is_revoked_goes_in_one_call() {
     let rig = Rig::start(3);
-    let lease = |name: &str, at_least| {
-        let start = rig.start_for(name, Terms { at_least, ..terms() });
+    let lease = |name: &str, min_hold| {
+        let start = rig.start_for(name, LockOptions { min_hold, ..options() });
         Arc::new(rig.acquire(start))
     };
     let cores = vec![lease("a", Duration::ZERO), lease("b", LEASE / 2), lease("c", Duration::ZERO)];
@@ -43,7 +43,7 @@ fn all_that_is_revoked_goes_in_one_call() {
 #[test]
 fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let rig = Rig::start(3);
-    let core = Arc::new(rig.lease(terms()));
+    let core = Arc::new(rig.lease(options()));
     rig.proxies.iter().for_each(Proxy::refuse);
     core.release(core.quorum.now(), SECOND).result.unwrap_err();
     core.keep_releasing();
@@ -57,10 +57,10 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let backlog = Backlog::new(&rig.quorum);
     let leftover = |ends| {
         let id = rig.mint.fresh(None).unwrap().0;
-        let core = rig.lease(terms());
+        let core = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
         crate::lease::Leftover {
-            primitive: Arc::clone(&core.primitive),
+            protocol: Arc::clone(&core.protocol),
             id,
             wait: None,
             keep_until: Tick::ZERO,
@@ -84,13 +84,13 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     let rig = Rig::start(1);
     rig.proxies[0].refuse();
     let backlog = Backlog::new(&rig.quorum);
-    let primitive = Arc::clone(&rig.start_for("many", terms()).primitive);
+    let protocol = Arc::clone(&rig.start_for("many", options()).protocol);
     let later = rig.quorum.now().after(LEASE);
     for i in 0..4106_u64 {
         let id = LockId::from_server(&format!("{i}"));
         let ends = later.after(Duration::from_millis(i));
         backlog.add(crate::lease::Leftover {
-            primitive: Arc::clone(&primitive),
+            protocol: Arc::clone(&protocol),
             id,
             wait: None,
             keep_until: Tick::ZERO,
@@ -109,7 +109,7 @@ fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let rig = Rig::start(1);
     rig.servers[0].ask::<()>(redis::cmd("ZADD").arg("{k}:queue").arg(1).arg("redlock-sync:1/1"));
     let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
-    let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, terms()) }));
+    let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, options()) }));
     assert_eq!(revoke(&rig, &core), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
 }

@@ -64,7 +64,7 @@ fn given_up(hold: &Hold) -> Option<u64> {
         return None;
     }
     let unconfirmed = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Unconfirmed).map(|(end, _)| end);
-    hold.dropped.or(unconfirmed).map(|end| end.max(hold.begin + hold.wants.at_least))
+    hold.dropped.or(unconfirmed).map(|end| end.max(hold.begin + hold.wants.min_hold))
 }
 
 /// Its process is still there to see to it.

@@ -100,7 +100,7 @@ fn is_ours(sighting: &Sighting) -> bool {
 /// When it was released for good; none if it was not, or was lost.
 fn released(hold: &Hold) -> Option<u64> {
     let ended = hold.unlocked.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|(end, _)| end);
-    ended.map(|end| end.max(hold.begin + hold.wants.at_least))
+    ended.map(|end| end.max(hold.begin + hold.wants.min_hold))
 }
 
 fn unnamed(history: &History, sighting: &Sighting) -> bool {

@@ -69,9 +69,9 @@ fn least_of<'a>(history: &'a History, hold: &Hold) -> Option<(u64, &'a Hold)> {
     }
     // The acquire was a node timeout before its return at most, if the client ran.
     let stood = history.stopped(hold.session.client, hold.begin.saturating_sub(margin), hold.begin);
-    let due = (hold.begin + hold.wants.at_least).checked_sub(margin + stood).filter(|due| *due > hold.begin)?;
+    let due = (hold.begin + hold.wants.min_hold).checked_sub(margin + stood).filter(|due| *due > hold.begin)?;
     let next = history.holds_of(hold.key).find(|next| next.begin > hold.begin && next.span().is_some())?;
-    (hold.wants.at_least > margin).then_some((due, next))
+    (hold.wants.min_hold > margin).then_some((due, next))
 }
 
 fn violation(history: &History, hold: &Hold, other: Option<&Hold>, at: u64, what: &str) -> Violation {
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_minimum_hold_keeps_others_out() {
         for (next, wrong) in [(300, 1), (1200, 0)] {
-            let wants = Wants { at_least: 1000 * MS, ..PLAIN };
+            let wants = Wants { min_hold: 1000 * MS, ..PLAIN };
             let story = Story::new().hold_with(1, 100, wants, &[(110, 1000)]).unlock(1, 200);
             assert_eq!(found(story.hold(2, next, &[(next + 1, next + 90)])), wrong, "{next}");
         }

@@ -13,8 +13,8 @@ pub(super) struct Terms {
     renew: bool,
     max_renewals: Option<u32>,
     max_hold: Option<Duration>,
-    at_least: Duration,
-    lock_id: Option<&'static str>,
+    min_hold: Duration,
+    owner: Option<&'static str>,
     fenced: bool,
     retry: Option<Retry>,
 }
@@ -22,15 +22,15 @@ pub(super) struct Terms {
 /// All kinds of lock have the same setters, but no trait.
 macro_rules! set {
     ($terms:ident, $lock:ident) => {{
-        let mut lock = $lock.lease($terms.lease).renew($terms.renew).at_least($terms.at_least).fenced($terms.fenced);
+        let mut lock = $lock.lease($terms.lease).renew($terms.renew).min_hold($terms.min_hold).fenced($terms.fenced);
         if let Some(times) = $terms.max_renewals {
             lock = lock.max_renewals(times);
         }
         if let Some(hold) = $terms.max_hold {
             lock = lock.max_hold(hold);
         }
-        if let Some(owner) = $terms.lock_id {
-            lock = lock.lock_id(owner);
+        if let Some(owner) = $terms.owner {
+            lock = lock.owner(owner);
         }
         if let Some(retry) = &$terms.retry {
             lock = lock.retry(retry.clone());
@@ -46,8 +46,8 @@ impl Terms {
             renew: true,
             max_renewals: None,
             max_hold: None,
-            at_least: Duration::ZERO,
-            lock_id: None,
+            min_hold: Duration::ZERO,
+            owner: None,
             fenced: false,
             retry: None,
         }
@@ -63,11 +63,11 @@ impl Terms {
         let mut terms = match random.u8(..100) {
             0..70 => Terms::plain(lease),
             70..94 => Terms::bounded(lease, random),
-            94..98 => Terms { at_least: lease / 4, ..Terms::plain(lease) },
-            _ => Terms { at_least: lease, ..Terms::plain(lease) },
+            94..98 => Terms { min_hold: lease / 4, ..Terms::plain(lease) },
+            _ => Terms { min_hold: lease, ..Terms::plain(lease) },
         };
         if random.u8(..10) == 0 {
-            terms.lock_id = Some("one-for-all");
+            terms.owner = Some("one-for-all");
         }
         // A fence comes with the lock then, and with a grant.
         terms.fenced = random.bool();
@@ -102,7 +102,7 @@ impl Terms {
             lease: nanos(self.lease),
             renewals: if self.renew { most } else { 0 },
             max_hold: self.max_hold.map_or(u64::MAX, nanos),
-            at_least: nanos(self.at_least),
+            min_hold: nanos(self.min_hold),
         }
     }
 }

@@ -1,0 +1,369 @@
+//! The same calls for an in-memory node and for a server: what is simulated must be what servers do.
+
+mod scenarios;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_tests::Server;
+
+use super::scripts;
+use crate::clock::{Clock, SystemClock};
+use crate::key::Key;
+use crate::node::memory::Store;
+use crate::node::{Executed, Failure, FailureKind, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Value};
+use crate::protocol::Exclusive;
+use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
+use crate::protocol::{AcquireArgs, Entry, Fencing, Grant, HandOver, Next, Order, Protocol, ReleaseArgs};
+use crate::token::LockId;
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
+const CHANNEL: &str = "redlock-sync:1";
+/// Waits of a client that listens, and one of a client that is gone.
+const ALIVE: &str = "redlock-sync:1/2";
+const SECOND_ALIVE: &str = "redlock-sync:1/3";
+const DEAD: &str = "redlock-sync:0/1";
+const RANDOM: &str = "0123456789abcdef0123456789abcdef";
+
+/// Something that runs calls.
+trait Side {
+    fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure>;
+    /// Has a client listen on a channel.
+    fn listen(&mut self, channel: &str);
+    /// What has been published on it since the last look, in order.
+    fn heard(&mut self) -> Vec<String>;
+    fn pass(&mut self, time: Duration);
+}
+
+impl Side for Store {
+    fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
+        scripts::run(self, call.script, &call.keys(), &call.args())
+    }
+
+    fn listen(&mut self, channel: &str) {
+        self.listeners.insert(channel.as_bytes().to_vec(), 1);
+    }
+
+    fn heard(&mut self) -> Vec<String> {
+        let text = |(_, text): (Vec<u8>, Vec<u8>)| String::from_utf8(text).unwrap();
+        std::mem::take(&mut self.published).into_iter().map(text).collect()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.clock += u64::try_from(time.as_micros()).unwrap();
+    }
+}
+
+/// A server behind the library's own node layer.
+struct Remote {
+    nodes: Nodes,
+    listener: Option<Box<dyn Push>>,
+    _server: Server,
+}
+
+impl Remote {
+    fn start() -> Remote {
+        let server = Server::start();
+        let settings = NodeSettings { node_timeout: PATIENCE, ..NodeSettings::default() };
+        let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock);
+        let nodes = Nodes::new(&[NodeUrl::parse(&server.url()).unwrap()], settings, &clock).unwrap();
+        Remote { nodes, listener: None, _server: server }
+    }
+}
+
+impl Side for Remote {
+    fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
+        let by = SystemClock.now().after(PATIENCE);
+        self.nodes.round(call, Lane::Ordinary, by, &[true], 1).results.remove(0)
+    }
+
+    fn listen(&mut self, channel: &str) {
+        let by = SystemClock.now().after(PATIENCE);
+        self.listener = Some(self.nodes.members().next().unwrap().subscribe(channel, by).unwrap());
+    }
+
+    /// Up to a mark, behind which nothing can be on its way.
+    fn heard(&mut self) -> Vec<String> {
+        const MARK: &str = "that is all";
+        let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
+        self.call(&Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &[], &args)).unwrap();
+        let listener = self.listener.as_mut().unwrap();
+        let next = || match listener.receive(PATIENCE) {
+            Heard::Message(text) => Some(String::from_utf8(text).unwrap()).filter(|text| text != MARK),
+            other => panic!("{other:?}"),
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        SystemClock.sleep(time);
+    }
+}
+
+fn in_memory() -> Store {
+    let mut store = Store::default();
+    store.clock = 1_700_000_000_000_000;
+    store
+}
+
+/// A reply as text. What depends on the moment is left out: times to live count in whole fives of seconds, and `now` stands for numbers
+/// that are the server's time.
+fn shown(reply: &Result<Value, Failure>) -> String {
+    fn text(bytes: &[u8]) -> String {
+        let text = String::from_utf8_lossy(bytes);
+        let word = |word: &str| match word.parse::<u64>() {
+            Ok(1_500_000_000_000_000..2_500_000_000_000_000 | 1_500_000_000_000..2_500_000_000_000) => "now".to_owned(),
+            _ => word.to_owned(),
+        };
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+    fn value(whole: &Value) -> String {
+        match whole {
+            Value::Nil => "nil".to_owned(),
+            Value::Int(n @ ..=4) => n.to_string(),
+            // A counter that is ahead of the clock stays until the clock has passed it.
+            Value::Int(1_000_000_000_000..) => "far".to_owned(),
+            Value::Int(ms) => format!("{}s", (ms + 4999) / 5000 * 5),
+            Value::Text(bytes) => text(bytes),
+            Value::List(items) => format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", ")),
+        }
+    }
+    match reply {
+        Ok(reply) => value(reply),
+        Err(Failure { kind, executed, .. }) => format!("{kind:?} {executed:?}"),
+    }
+}
+
+fn plain() -> Exclusive {
+    Exclusive { key: Key::new("", "k", 100).unwrap() }
+}
+
+fn id(token: &str) -> LockId {
+    LockId::from_server(token)
+}
+
+fn attempt<'a>(
+    token: &str,
+    fence: Option<u64>,
+    wait: impl Into<Option<Entry<'a>>>,
+    order: Order<'_>,
+    orphans: &[&str],
+) -> Arc<Call> {
+    let orphans: Vec<LockId> = orphans.iter().map(|orphan| id(orphan)).collect();
+    let (id, wait) = (id(token), wait.into());
+    plain().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
+}
+
+fn count(id: &LockId, lease: Duration) -> Arc<Call> {
+    plain().extend_and_count(id, lease).call
+}
+
+fn take(token: &str) -> Arc<Call> {
+    attempt(token, None, None, Order::Bare, &[])
+}
+
+fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
+    attempt(token, None, wait, Order::First { random: RANDOM, span: 5 * SECOND }, &[])
+}
+
+fn entry(id: &str) -> Entry<'_> {
+    Entry { id, stays: 6 * SECOND }
+}
+
+fn leaves(id: &str) -> Entry<'_> {
+    Entry { id, stays: Duration::ZERO }
+}
+
+fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
+    let token = token.map(id);
+    plain().release(&ReleaseArgs { id: token.as_ref(), keep, wait, next }).call
+}
+
+fn free(token: &str) -> Arc<Call> {
+    give_up(Some(token), Duration::ZERO, None, Next::Anybody)
+}
+
+fn grant(with_fence: bool, several: bool) -> Next<'static> {
+    let age = Duration::from_millis(7);
+    Next::First(Grant { random: RANDOM, span: 5 * SECOND, age, pauses: 2, with_fence, several })
+}
+
+fn release(token: &str) -> Arc<Call> {
+    give_up(Some(token), Duration::ZERO, None, grant(false, false))
+}
+
+fn keep(token: &str) -> Arc<Call> {
+    give_up(Some(token), 5 * SECOND, None, Next::Anybody)
+}
+
+fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
+    let pause = Duration::from_millis(long);
+    give_up(Some(token), Duration::ZERO, None, Next::Others { pause, pauses: 3, several })
+}
+
+/// A script of the test's own, on all keys of the lock.
+fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
+    let sha = sha1_smol::Sha1::from(source).hexdigest();
+    let script = Box::leak(Box::new(Script { operation, source, sha }));
+    let key = plain().key;
+    let keys = [key.as_str(), key.queue(), key.fence()];
+    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
+}
+
+fn clear() -> Arc<Call> {
+    own("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")
+}
+
+/// As programs of other libraries take a lock.
+fn take_as_others_do(token: &str) -> Arc<Call> {
+    let source = "return redis.call('SET', KEYS[1], 'x', 'NX', 'PX', 30000) and 1 or 0";
+    assert_eq!(token, "x");
+    own("take", source)
+}
+
+/// All that is stored for the lock.
+fn dump() -> Arc<Call> {
+    let source = "local all = {}\n\
+                  for i = 1, 3 do all[i] = redis.call('PTTL', KEYS[i]) end\n\
+                  local function text(reply)\n\
+                    if type(reply) == 'table' then return reply.err and 'error' or table.concat(reply, '|') end\n\
+                    return reply and '' .. reply or 'none'\n\
+                  end\n\
+                  all[4] = text(redis.pcall('GET', KEYS[1]))\n\
+                  all[5] = text(redis.pcall('GET', KEYS[3]))\n\
+                  all[6] = string.gsub(text(redis.pcall('ZRANGE', KEYS[2], 0, -1)), '%*%d+', '*')\n\
+                  -- Two pauses that end in the same ms are one.\n\
+                  all[6] = string.gsub(all[6], '[%*|]*%*', '*')\n\
+                  return all";
+    own("dump", source)
+}
+
+/// Puts a list in the place of one of the keys.
+fn spoil(key: usize) -> Arc<Call> {
+    let sources = [
+        "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], 'x')",
+        "redis.call('DEL', KEYS[2]) return redis.call('RPUSH', KEYS[2], 'x')",
+        "redis.call('DEL', KEYS[3]) return redis.call('RPUSH', KEYS[3], 'x')",
+    ];
+    own("spoil", sources[key])
+}
+
+fn expire(key: usize) -> Arc<Call> {
+    let sources = ["return redis.call('PEXPIRE', KEYS[1], 1)", "return redis.call('PEXPIRE', KEYS[2], 1)"];
+    own("expire", sources[key])
+}
+
+/// What is done, and what must come of it on either side.
+type Scenario = (&'static str, Vec<(Arc<Call>, &'static str)>);
+
+fn follow(side: &mut dyn Side) {
+    side.listen(CHANNEL);
+    for (name, steps) in scenarios::all() {
+        side.call(&clear()).unwrap();
+        for (i, (call, expected)) in steps.iter().enumerate() {
+            assert_eq!(
+                shown(&side.call(call)),
+                *expected,
+                "{name}, step {}: {}.lua",
+                i + 1,
+                scripts::name(call.script)
+            );
+            for told in side.heard() {
+                assert!(told.starts_with("redlock-sync:1/"), "{told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn scenarios_in_memory() {
+    follow(&mut in_memory());
+}
+
+#[test]
+fn scenarios_on_a_server() {
+    follow(&mut Remote::start());
+}
+
+/// A call drawn at random, on one lock with few tokens, so that they meet.
+fn random_call(several: bool) -> Arc<Call> {
+    let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
+    let any = || tokens[fastrand::usize(0..tokens.len())];
+    let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
+    let wait = waits[fastrand::usize(0..waits.len())];
+    let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
+    let own = fastrand::bool().then_some(wait);
+    match fastrand::u32(0..30) {
+        0..3 => take(any()),
+        3..8 if !several => acquire(any(), an_entry),
+        3..12 => {
+            let orphans: Vec<&str> = (0..fastrand::usize(0..3)).map(|_| any()).collect();
+            let fence = [None, Some(0), Some(8_000_000_000_000_000)][fastrand::usize(0..3)];
+            let order = if several { Order::None } else { Order::First { random: RANDOM, span: 5 * SECOND } };
+            attempt(any(), fence, an_entry, order, &orphans)
+        }
+        12..15 => {
+            let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));
+            if fastrand::bool() { count(&id, lease) } else { plain().extend(&id, lease).call }
+        }
+        15..17 => free(any()),
+        17..21 => give_up(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
+        21 => give_up(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
+        22 => pause(any(), 900, several),
+        23 => keep(any()),
+        24 | 25 => plain().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,
+        26 => plain().unreserve(any()).call,
+        27 if fastrand::u32(0..4) == 0 => spoil(fastrand::usize(0..3)),
+        28 => expire(fastrand::usize(0..2)),
+        _ => plain().inspect().call,
+    }
+}
+
+#[test]
+fn random_calls_have_the_same_replies() {
+    let (mut memory, mut remote) = (in_memory(), Remote::start());
+    memory.listen(CHANNEL);
+    remote.listen(CHANNEL);
+    for seed in 0..120 {
+        fastrand::seed(seed);
+        assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
+        let mut done = String::new();
+        for _ in 0..40 {
+            let call = random_call(seed % 3 == 0);
+            _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
+            let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
+            assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
+            let told = (said(&memory.heard()), said(&remote.heard()));
+            assert_eq!(told.0, told.1, "seed {seed}: published in memory, on a server, after\n{done}");
+            if call.script.operation == "expire" {
+                let moment = Duration::from_millis(4);
+                memory.pass(moment);
+                remote.pass(moment);
+            }
+            let stored = (shown(&memory.call(&dump())), shown(&remote.call(&dump())));
+            assert_eq!(stored.0, stored.1, "seed {seed}: stored in memory, on a server, after\n{done}");
+        }
+    }
+}
+
+/// What was published, without what depends on the moment.
+fn said(texts: &[String]) -> Vec<String> {
+    let word = |word: &str| match word.parse::<u64>() {
+        // What is left of a pause.
+        Ok(ms @ 800..=900) => ms.next_multiple_of(100).to_string(),
+        _ => word.to_owned(),
+    };
+    let text = |text: &String| text.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    texts.iter().map(|said| shown(&Ok(Value::Text(text(said).into_bytes())))).collect()
+}
+
+#[test]
+fn an_in_memory_node_says_what_trouble_it_has() {
+    let mut memory = in_memory();
+    memory.call(&spoil(0)).unwrap();
+    let failure = memory.call(&take("a")).unwrap_err();
+    assert_eq!((failure.kind, failure.executed), (FailureKind::WrongType, Executed::No));
+}

@@ -1,0 +1,173 @@
+//! What is done step by step, and what must come of it.
+
+use super::*;
+
+pub(super) fn all() -> Vec<Scenario> {
+    scenarios().into_iter().chain(more_scenarios()).collect()
+}
+
+fn scenarios() -> Vec<Scenario> {
+    vec![
+        (
+            "a free lock is taken, and freed",
+            vec![
+                (take("a"), "1"),
+                (take("a"), "1"),
+                (take("b"), "[0, 30s, a, 0]"),
+                (count(&id("b"), LEASE), "0"),
+                (plain().extend(&id("a"), 2 * LEASE).call, "1"),
+                (take("b"), "[0, 60s, a, 0]"),
+                (release("b"), "0"),
+                (release("a"), "1"),
+                (free("a"), "-1"),
+                (count(&id("a"), LEASE), "-1"),
+                (plain().inspect().call, "[0]"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
+            ],
+        ),
+        (
+            "waits keep their places, and a release grants to the first that is alive",
+            vec![
+                (attempt("a", Some(0), None, Order::None, &[]), "[1, now]"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("d", entry(ALIVE)), "[0, 30s, a, 2]"),
+                (count(&id("a"), LEASE), "[1, 3]"),
+                (give_up(Some("a"), Duration::ZERO, None, grant(true, false)), "2"),
+                (
+                    dump(),
+                    "[5s, 10s, 1200s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, now, redlock-sync:1/3]",
+                ),
+                (take("e"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 0]"),
+                (acquire("e", entry(ALIVE)), "1"),
+                (acquire("f", leaves(SECOND_ALIVE)), "[0, 30s, e, 0]"),
+                (dump(), "[30s, -2, 1200s, e, now, ]"),
+            ],
+        ),
+        (
+            "a wait that leaves passes on what was granted to it",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("c", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (release("a"), "2"),
+                (give_up(None, Duration::ZERO, Some(ALIVE), grant(false, false)), "2"),
+                (give_up(None, Duration::ZERO, Some(ALIVE), grant(false, false)), "0"),
+                (give_up(None, Duration::ZERO, Some(SECOND_ALIVE), grant(false, false)), "1"),
+                (give_up(None, Duration::ZERO, Some(SECOND_ALIVE), grant(false, false)), "-1"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
+            ],
+        ),
+        (
+            "a orphan opens only what begins with it",
+            vec![
+                (take("abc"), "1"),
+                (attempt("b", None, None, Order::None, &["x", "ab"]), "1"),
+                (attempt("c", None, None, Order::None, &["x", "ab"]), "[0, 30s, b, 0]"),
+            ],
+        ),
+        (
+            "a lock that is free is for the first wait whose client listens",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (free("a"), "1"),
+                (take("c"), "[0, 0, , 0]"),
+                (
+                    acquire("c", entry(SECOND_ALIVE)),
+                    "[0, 5s, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, 1]",
+                ),
+                (acquire("d", entry(ALIVE)), "1"),
+                (free("d"), "1"),
+                (attempt("e", None, None, Order::None, &[]), "1"),
+                (dump(), "[30s, 10s, -2, e, none, redlock-sync:1/3]"),
+            ],
+        ),
+    ]
+}
+
+fn more_scenarios() -> Vec<Scenario> {
+    vec![
+        (
+            "one that polls is granted the lock for a moment",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry("-1")), "[0, 30s, a, 1]"),
+                (release("a"), "2"),
+                (take("c"), "[0, 5s, 0123456789abcdef0123456789abcdef:granted:-1, 0]"),
+                (acquire("b", entry("-1")), "1"),
+            ],
+        ),
+        (
+            "in a pause no wait gets it, and then the first",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (pause("a", 900, false), "1"),
+                (take("c"), "[0, 0, , 0]"),
+                (acquire("b", entry(ALIVE)), "[0, 5s, , 2]"),
+                (acquire("c", None), "[0, 5s, , 0]"),
+                (dump(), "[-2, 10s, -2, none, none, *|redlock-sync:1/2]"),
+                (take_as_others_do("x"), "1"),
+                (free("x"), "1"),
+                (clear(), "1"),
+                (take("a"), "1"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (pause("a", 5000, false), "1"),
+                (acquire("b", entry(ALIVE)), "1"),
+            ],
+        ),
+        (
+            "several nodes reserve a lock for those that listen elsewhere",
+            vec![
+                (take("a"), "1"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (give_up(Some("a"), Duration::ZERO, None, grant(false, true)), "3"),
+                (plain().unreserve("other").call, "0"),
+                (plain().unreserve(RANDOM).call, "1"),
+                (plain().unreserve(RANDOM).call, "-1"),
+                (dump(), "[-2, -2, -2, none, none, ]"),
+                (take("a"), "1"),
+                (acquire("b", entry(DEAD)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(ALIVE)), "[0, 30s, a, 1]"),
+                (acquire("b", entry(SECOND_ALIVE)), "[0, 30s, a, 1]"),
+                (give_up(Some("a"), Duration::ZERO, None, grant(false, true)), "2"),
+                (
+                    dump(),
+                    "[5s, 10s, -2, 0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2, none, redlock-sync:1/3]",
+                ),
+                (attempt("b", None, entry(ALIVE), Order::None, &[RANDOM]), "1"),
+            ],
+        ),
+        (
+            "fences rise",
+            vec![
+                (take("a"), "1"),
+                (plain().fence(&id("a"), None).call, "[1, now]"),
+                (plain().fence(&id("a"), Some(7)).call, "[1, now]"),
+                (plain().fence(&id("a"), Some(8_000_000_000_000_000)).call, "[1, 8000000000000000]"),
+                (plain().fence(&id("a"), None).call, "[1, 8000000000000001]"),
+                (plain().fence(&id("b"), None).call, "0"),
+                (keep("a"), "1"),
+                (plain().inspect().call, "[1, a, 5s]"),
+                (free("a"), "1"),
+                (attempt("b", Some(0), None, Order::None, &[]), "[1, 8000000000000002]"),
+            ],
+        ),
+        (
+            "a key of another type is left alone",
+            vec![
+                (spoil(0), "1"),
+                (take("a"), "WrongType No"),
+                (attempt("a", Some(0), entry(ALIVE), Order::None, &["x"]), "WrongType No"),
+                (count(&id("a"), LEASE), "WrongType No"),
+                (release("a"), "WrongType No"),
+                (plain().fence(&id("a"), None).call, "WrongType No"),
+                (plain().inspect().call, "WrongType No"),
+                (plain().unreserve("a").call, "WrongType No"),
+            ],
+        ),
+    ]
+}

@@ -1,0 +1,221 @@
+//! What a seed stands for: the size of a schedule, its settings and its faults.
+
+use std::time::Duration;
+
+use crate::key::Key;
+use crate::options::{ClientOptions, LockOptions, Retry};
+
+/// Nanoseconds of true time.
+pub(super) type Time = u64;
+
+pub(super) const US: Time = 1_000;
+pub(super) const MS: Time = 1_000_000;
+
+pub(super) fn nanos(d: Duration) -> Time {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 4)
+}
+
+/// True with the given probability, in thousandths.
+pub(super) fn chance(per_mille: u32) -> bool {
+    per_mille > 0 && fastrand::u32(0..1000) < per_mille
+}
+
+/// No lease is longer than so many of the plan's.
+const LONGEST: u32 = 4;
+/// Names of locks. Some look like another one, or like a key beside it.
+const NAMES: [&str; 7] = ["order", "{order}", "{order}:x", "a{order}", "{order", "{{order}", "{order}:x:queue"];
+
+/// Something that happens to the system at a given time.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Fault {
+    /// The process stops for ever.
+    Crash { client: usize },
+    /// The process is stopped for so long.
+    Pause { client: usize, long: Time },
+    /// A client cannot talk to a node, or to none, for so long; what was sent arrives later, or never.
+    Partition { client: usize, node: Option<usize>, long: Time, loses: bool },
+    /// A node is down for so long. With several nodes it loses its data, else it has kept them.
+    Restart { node: usize, long: Time },
+    /// The wall clock of a node jumps, in ms.
+    Jump { node: usize, by: i64 },
+    /// The push connections of a client break; unseen by either side for some time.
+    Unplug { client: usize },
+}
+
+/// A schedule but for what the dice decide on the way.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) nodes: usize,
+    /// The last of them are foreign.
+    pub(super) clients: usize,
+    pub(super) foreign: usize,
+    /// The locks, by name.
+    pub(super) names: Vec<&'static str>,
+    /// Locks that each thread takes.
+    pub(super) turns: u32,
+    /// The measure of what threads do and of what goes wrong. As long as a lease, so that leases run out; or much shorter, so that what is left
+    /// of a lock is in the way of others.
+    pub(super) pace: Duration,
+    /// The usual lease.
+    pub(super) lease: Duration,
+    pub(super) limits: ClientOptions,
+    /// Per mille: a setting of a hold is not the usual one.
+    pub(super) mixed: u32,
+    /// Per mille of messages: slow by up to some node timeouts, stalled by up to two paces, lost, reset before or after execution.
+    pub(super) slow: u32,
+    pub(super) stalled: u32,
+    pub(super) lost: u32,
+    pub(super) reset: u32,
+    /// Per mille: a call finds no connection at hand.
+    pub(super) cold: u32,
+    /// Per mille of clients that may not use channels.
+    pub(super) refused: u32,
+    /// Per mille of holds without renewal.
+    pub(super) careless: u32,
+    /// Per mille of holds in which a fence is asked for.
+    pub(super) fences: u32,
+    /// Clock rates differ by up to so many parts per million.
+    pub(super) rates: i64,
+    /// Wall clocks of the nodes are off by up to so many ms.
+    pub(super) offsets: i64,
+    /// A script takes up to so many microseconds for each command.
+    pub(super) creep: u64,
+    pub(super) faults: Vec<(Time, Fault)>,
+    /// Nothing goes wrong, and all clients are ours.
+    pub(super) is_calm: bool,
+    /// From then on all is well.
+    pub(super) healed: Time,
+}
+
+impl Plan {
+    /// Draws a plan. Seeds the random generator, which everything else in the schedule draws from.
+    pub(super) fn draw(seed: u64, nodes: Option<usize>) -> Plan {
+        fastrand::seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D);
+        let of = [1, 1, 1, 1, 3, 3, 3, 3, 5, 2][fastrand::usize(0..10)];
+        let nodes = nodes.unwrap_or(of);
+        let node_timeout = Duration::from_millis(fastrand::u64(10..=40));
+        let pace = node_timeout * fastrand::u32(4..=20) + Duration::from_millis(20);
+        let lease = draw_lease(pace);
+        // Calm, bad, very bad.
+        let level = fastrand::u32(0..3);
+        let some = |most: u32| if level > 0 && fastrand::bool() { fastrand::u32(0..=most * level) } else { 0 };
+        let (slow, stalled, lost, reset, cold) = (some(60), some(15), some(20), some(30), some(60));
+        let rates = if fastrand::bool() { 3000 } else { 0 };
+        let offsets = if fastrand::bool() { 1 + nanos(pace) as i64 / MS as i64 / 4 } else { 0 };
+        let foreign = usize::from(chance(300));
+        let mut plan = Plan {
+            nodes,
+            clients: fastrand::usize(2..=4) + foreign,
+            foreign,
+            names: draw_names(),
+            turns: fastrand::u32(1..=4),
+            pace,
+            lease,
+            limits: ClientOptions {
+                node_timeout,
+                min_validity: Duration::from_millis(2),
+                unavailable_after: Duration::from_secs(2),
+                ..ClientOptions::default()
+            },
+            mixed: [0, 0, 60, 400][fastrand::usize(0..4)],
+            slow,
+            stalled,
+            lost,
+            reset,
+            cold,
+            refused: if level > 0 && chance(150) { [300, 1000][fastrand::usize(0..2)] } else { 0 },
+            careless: if chance(400) { 300 } else { 0 },
+            fences: if fastrand::bool() { 600 } else { 0 },
+            rates,
+            offsets,
+            creep: if chance(200) { fastrand::u64(1..200) } else { 0 },
+            faults: Vec::new(),
+            is_calm: level == 0 && foreign == 0,
+            healed: nanos(pace) * fastrand::u64(2..=8),
+        };
+        plan.draw_faults(level);
+        plan
+    }
+
+    /// No lease is longer.
+    pub(super) fn longest(&self) -> Duration {
+        self.lease * LONGEST
+    }
+
+    /// So long after its start no lease is left of those that a node has forgotten, or whose majority a clock has broken.
+    pub(super) fn window(&self) -> Time {
+        nanos(self.longest() + self.lease)
+    }
+
+    fn draw_faults(&mut self, level: u32) {
+        let (lease, pace) = (nanos(self.lease), nanos(self.pace));
+        let of_ours = self.clients - self.foreign;
+        let any = |n: usize| fastrand::usize(0..n);
+        let when = || fastrand::u64(0..self.healed);
+        let mut faults = Vec::new();
+        let mut some = |most: u32, fault: &dyn Fn() -> Fault| {
+            if level > 0 && chance(300 * level) {
+                faults.extend((0..fastrand::u32(1..=most)).map(|_| (when(), fault())));
+            }
+        };
+        some(2, &|| Fault::Crash { client: any(of_ours) });
+        some(3, &|| Fault::Pause { client: any(of_ours), long: fastrand::u64(0..pace * 2) });
+        some(3, &|| Fault::Partition {
+            client: any(self.clients),
+            node: fastrand::bool().then(|| any(self.nodes)),
+            long: fastrand::u64(0..pace * 2),
+            loses: fastrand::bool(),
+        });
+        some(6, &|| Fault::Unplug { client: any(of_ours) });
+        if fastrand::bool() {
+            some(4, &|| Fault::Restart { node: any(self.nodes), long: fastrand::u64(0..pace / 4) });
+        } else if self.nodes > 2 {
+            let most = 2 * (lease / MS) as i64;
+            some(2, &|| Fault::Jump { node: any(self.nodes), by: fastrand::i64(-most..=most) });
+        }
+        faults.sort_by_key(|(at, _)| *at);
+        self.faults = faults;
+    }
+
+    /// The settings of one thread's locks.
+    pub(super) fn draw_terms(&self) -> LockOptions {
+        let is_odd = || chance(self.mixed);
+        let lease =
+            if chance(2 * self.mixed) { self.draw_length(self.lease, &[0.25, 0.5, 1.3, 2.0, 4.0]) } else { self.lease };
+        let max_hold = is_odd().then(|| self.draw_length(lease, &[0.5, 1.0, 2.0, 3.0]));
+        let first = max_hold.map_or(lease, |max| lease.min(max));
+        LockOptions {
+            lease,
+            renew: !is_odd(),
+            min_hold: if is_odd() { first / [1, 2, 4][fastrand::usize(0..3)] } else { Duration::ZERO },
+            max_hold,
+            max_renewals: is_odd().then(|| fastrand::u32(0..=3)),
+            fenced: chance(300),
+            retry: if chance(50) { Retry::every(Duration::from_millis(3)).max_attempts(5) } else { Retry::default() },
+            owner: is_odd().then(|| "mine".to_owned()),
+        }
+    }
+
+    /// One of so many times `of`, but not too short for a round.
+    fn draw_length(&self, of: Duration, times: &[f64]) -> Duration {
+        let spent = self.limits.node_timeout + Duration::from_millis(6);
+        of.mul_f64(times[fastrand::usize(0..times.len())]).max(spent)
+    }
+}
+
+/// As long as what threads do; or longer; or much longer.
+fn draw_lease(pace: Duration) -> Duration {
+    match fastrand::u32(0..10) {
+        0..5 => pace,
+        5..9 => Duration::from_millis(fastrand::u64(1000..10_000)),
+        _ => Duration::from_millis(fastrand::u64(10_000..30_000)),
+    }
+}
+
+/// One name, or a few.
+fn draw_names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = NAMES.into_iter().filter(|name| Key::new("", name, 100).is_ok()).collect();
+    fastrand::shuffle(&mut names);
+    names.truncate([1, 1, 1, 2, 3][fastrand::usize(0..5)]);
+    names
+}

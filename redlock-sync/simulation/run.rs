@@ -1,0 +1,306 @@
+//! One schedule, from its beginning to its end.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use generator::{Generator, Gn};
+
+use super::client::{Thread, in_round, live_as_foreigner, quorum};
+use super::network::Link;
+use super::plan::{Fault, MS, Plan, Time, chance, nanos};
+use super::referee::Counts;
+use super::server::Body;
+use super::world::{Event, Job, Task, World, enter, leave, with};
+use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
+use crate::inner::ClientInner;
+
+type Coroutine = Generator<'static, (), ()>;
+
+/// So long after all is well again all tasks are through.
+const PATIENCE: Time = 120_000 * MS;
+/// A schedule that goes on for longer has a task in a loop.
+const MOST_EVENTS: u64 = 1_000_000;
+/// In words of the machine.
+const STACK: usize = 32 * 1024;
+
+thread_local! {
+    /// Stacks of coroutines that have ended.
+    static IDLE: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What came of a schedule.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) counts: Counts,
+    pub(super) violation: Option<String>,
+    pub(super) log: Vec<String>,
+    pub(super) plan: Plan,
+    /// The same for two runs of one seed.
+    pub(super) digest: u64,
+}
+
+/// The coroutines of a schedule, by the number of their task.
+struct Coroutines(Vec<Option<Coroutine>>);
+
+impl Coroutines {
+    fn start(&mut self, client: usize, life: Job) {
+        let idle = IDLE.with_borrow_mut(Vec::pop);
+        let coroutine = match idle {
+            Some(mut coroutine) => {
+                coroutine.init_code(life);
+                coroutine
+            }
+            None => Gn::new_opt(STACK, life),
+        };
+        self.0.push(Some(coroutine));
+        with(|world| {
+            world.tasks.push(Task::new(client));
+            let waiter = (world.tasks.len() - 1, 0);
+            world.plan_at(world.now, Event::Wake(waiter));
+        });
+    }
+
+    fn resume(&mut self, task: usize) {
+        let Some(mut coroutine) = self.0[task].take() else { return };
+        with(|world| {
+            world.current = task;
+            world.client = world.tasks[task].client;
+        });
+        coroutine.resume();
+        if coroutine.is_done() {
+            with(|world| world.tasks[task].is_done = true);
+            IDLE.with_borrow_mut(|idle| idle.push(coroutine));
+        } else {
+            self.0[task] = Some(coroutine);
+        }
+    }
+}
+
+/// Runs the schedule of a seed; with `nodes` on so many of them, not as the seed has it.
+pub(super) fn schedule(seed: u64, nodes: Option<usize>, is_logged: bool) -> Outcome {
+    let plan = Plan::draw(seed, nodes);
+    enter(World::new(plan.clone(), is_logged));
+    let mut coroutines = Coroutines(Vec::new());
+    start_clients(&mut coroutines, &plan);
+    run_to_the_end(&mut coroutines, &plan);
+    finish(&plan);
+    let mut world = close(coroutines);
+    let log = world.take_log();
+    Outcome { counts: world.counts, violation: world.violation, log, plan, digest: world.digest }
+}
+
+/// Until nothing happens any more, or something has happened that must not.
+fn run_to_the_end(coroutines: &mut Coroutines, plan: &Plan) {
+    while let Some(event) = with(|world| world.violation.is_none().then(|| world.next()).flatten()) {
+        with(|world| {
+            world.counts.events += 1;
+            if world.counts.events > MOST_EVENTS {
+                world.violate(format!("no end: not over after {MOST_EVENTS} events"));
+            }
+        });
+        handle(event, coroutines, plan);
+    }
+}
+
+fn close(coroutines: Coroutines) -> World {
+    let (is_over, planned) = with(|world| (world.violation.is_none(), world.take_planned()));
+    if is_over {
+        drop((coroutines, planned));
+    } else {
+        // What has not come to its end must not run on.
+        std::mem::forget((coroutines, planned));
+    }
+    leave()
+}
+
+fn start_clients(coroutines: &mut Coroutines, plan: &Plan) {
+    for client in 0..plan.clients {
+        let quorum = quorum(client, plan.nodes, plan.limits.clone());
+        // The guard against restarted nodes is promised where all clients of a lock have the same longest lease.
+        quorum.note_lease(plan.longest());
+        if client >= plan.clients - plan.foreign {
+            coroutines.start(client, Box::new(move || live_as_foreigner(client, &quorum)));
+            continue;
+        }
+        with(|world| world.client = client);
+        let inner = ClientInner::new(quorum);
+        for _ in 0..[1, 1, 1, 2, 3][fastrand::usize(0..5)] {
+            let thread = Thread { client, inner: Arc::clone(&inner) };
+            coroutines.start(client, Box::new(move || thread.live()));
+        }
+    }
+}
+
+fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
+    match event {
+        Event::Wake(waiter) => {
+            let is_due = with(|world| {
+                if !world.waits(waiter) {
+                    return false;
+                }
+                let client = &world.clients[world.tasks[waiter.0].client];
+                let paused = if client.is_dead { 0 } else { client.paused_until };
+                if paused > world.now {
+                    world.plan_at(paused, Event::Wake(waiter));
+                    return false;
+                }
+                true
+            });
+            if is_due {
+                with(|world| world.counts.wakes += 1);
+                coroutines.resume(waiter.0);
+            }
+            with(|world| {
+                if world.now > plan.healed + PATIENCE + 20 * nanos(plan.longest()) {
+                    world.violate(format!(
+                        "no end: all has been well since {} ms, and a thread still waits",
+                        plan.healed / MS
+                    ));
+                }
+            });
+        }
+        Event::Job { client, job } => {
+            let is_dead = with(|world| world.clients[client].is_dead);
+            if is_dead {
+                std::mem::forget(job);
+            } else {
+                with(|world| world.counts.jobs += 1);
+                coroutines.start(client, Box::new(move || in_round(client, job)));
+            }
+        }
+        Event::Fault(fault) => with(|world| world.strike(fault, plan)),
+        Event::Arrival { connection } => with(|world| world.arrive(connection)),
+        Event::Duplicate { message, epoch } => with(|world| {
+            let server = &world.servers[message.node];
+            if server.is_up && server.epoch == epoch && matches!(message.body, Body::Script(_)) {
+                world.note_duplicate(&message);
+                world.execute(&message, false);
+            }
+        }),
+        Event::End { call, how } => with(|world| world.end(call, how)),
+        Event::Pushed { line, text } => with(|world| world.pushed(line, text)),
+        Event::Broken { line, for_client } => with(|world| world.broken(line, for_client)),
+        Event::Up { node } => with(|world| world.come_up(node)),
+        Event::Hangup { client } => with(|world| world.hang_up(client)),
+        Event::Look => with(World::look),
+    }
+}
+
+/// Nothing happens any more: all tasks are through, and when time has passed nothing is left.
+fn finish(plan: &Plan) {
+    with(|world| {
+        let stuck: Vec<usize> = world.tasks.iter().filter(|task| !task.is_done).map(|task| task.client).collect();
+        if world.violation.is_none() && !stuck.is_empty() {
+            world.violate(format!("no end: nothing happens any more, and clients {stuck:?} wait"));
+        }
+        let set_back = world.servers.iter().map(|server| server.set_back).max().unwrap_or(0) * MS;
+        world.now += nanos(grant_span(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
+        if world.violation.is_none()
+            && let Some(what) = world.residue()
+        {
+            world.violate(what);
+        }
+    });
+}
+
+impl World {
+    fn strike(&mut self, fault: Fault, plan: &Plan) {
+        let now = self.now;
+        self.log(|_| format!("{fault:?}"));
+        match fault {
+            Fault::Crash { client } if !self.clients[client].is_dead => {
+                self.counts.crashes += 1;
+                self.clients[client].is_dead = true;
+                let machine = chance(300);
+                // A process that dies has its connections closed at once; a machine does not.
+                let noticed = if machine { fastrand::u64(0..2 * nanos(plan.pace)) } else { fastrand::u64(0..5 * MS) };
+                self.plan_at(now + noticed, Event::Hangup { client });
+                for task in 0..self.tasks.len() {
+                    if self.tasks[task].client == client && !self.tasks[task].is_done {
+                        let waiter = (task, self.tasks[task].waits);
+                        self.plan_at(now, Event::Wake(waiter));
+                    }
+                }
+            }
+            Fault::Crash { .. } => {}
+            Fault::Pause { client, long } => {
+                self.counts.pauses += 1;
+                self.clients[client].paused_until = now + long;
+            }
+            Fault::Partition { client, node, long, loses } => {
+                self.counts.partitions += 1;
+                let is_cut = |(i, _): &(usize, &mut Link)| node.is_none_or(|node| node == *i);
+                for (_, link) in self.clients[client].links.iter_mut().enumerate().filter(is_cut) {
+                    link.partitioned_until = (now + long).min(plan.healed.max(now));
+                    link.loses = loses;
+                }
+            }
+            Fault::Restart { node, long } => self.go_down(node, long),
+            Fault::Jump { node, by } => self.jump(node, by),
+            Fault::Unplug { client } => self.unplug(client),
+        }
+    }
+
+    /// The servers find that a client is gone.
+    fn hang_up(&mut self, client: usize) {
+        self.drop_lines(client);
+        let arrives = fastrand::bool();
+        for connection in self.connections.iter_mut().filter(|connection| connection.client == client) {
+            if !arrives {
+                connection.is_lost = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::node::Background;
+    use crate::quorum::Quorum;
+
+    const MANY: u64 = 2000;
+
+    fn background(quorum: &Quorum) -> &Background {
+        quorum.nodes.background()
+    }
+
+    /// Notes when it runs, waits within a round, and leaves a further job behind.
+    fn job(quorum: &Arc<Quorum>, began: &Arc<Mutex<Vec<Time>>>) -> impl FnOnce() + Send + use<> {
+        let (quorum, began) = (Arc::clone(quorum), Arc::clone(began));
+        move || {
+            began.lock().push(with(|world| world.now));
+            quorum.clock.sleep(Duration::from_millis(3));
+            background(&quorum).after(Duration::from_secs(1), move || began.lock().push(with(|world| world.now)));
+        }
+    }
+
+    #[test]
+    fn many_jobs_run_when_they_are_due_unless_their_client_is_dead() {
+        let plan = Plan { faults: Vec::new(), rates: 0, ..Plan::draw(1, Some(1)) };
+        enter(World::new(plan.clone(), false));
+        let (alive, dead, paused) = (0, 1, MANY / 2 * MS);
+        let began = Arc::new(Mutex::new(Vec::new()));
+        for client in [alive, dead] {
+            let quorum = Arc::new(quorum(client, plan.nodes, plan.limits.clone()));
+            for i in 0..MANY {
+                background(&quorum).after(Duration::from_millis(i), job(&quorum, &began));
+            }
+        }
+        with(|world| {
+            world.clients[alive].paused_until = paused;
+            world.clients[dead].is_dead = true;
+        });
+        let mut coroutines = Coroutines(Vec::new());
+        run_to_the_end(&mut coroutines, &plan);
+        let world = close(coroutines);
+        assert_eq!((world.violation, world.counts.jobs), (None, 2 * MANY));
+        let began = began.lock();
+        assert_eq!(began.len() as u64, 2 * MANY);
+        assert!(began.is_sorted() && began[0] >= paused, "{:?}", began.first());
+        assert!(began.last().is_some_and(|last| *last / MS == MANY - 1 + 3 + 1000), "{:?}", began.last());
+    }
+}

@@ -1,0 +1,340 @@
+//! An in-memory node: its store, its clock, and the connections to it.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::network::{End, Fate, Link};
+use super::plan::{MS, Plan, Time, US};
+use super::scripts;
+use super::world::{Event, World};
+use crate::node::memory::{Data, Item, State, Store};
+use crate::node::{Failure, Value};
+use crate::protocol::script::Script;
+
+/// A wall clock far from both ends, in microseconds.
+const EPOCH: u64 = 1_700_000_000_000_000;
+
+/// The scripts that may set a key.
+const TAKERS: [&str; 2] = ["acquire", "foreign_set"];
+
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) is_up: bool,
+    /// Raised by each restart; connections belong to one.
+    pub(super) epoch: u32,
+    /// The wall clock at the start, in seconds.
+    started: u64,
+    rate: i64,
+    offset: i64,
+    pub(super) store: Store,
+    pub(super) busy_until: Time,
+    /// When its wall clock jumped last.
+    pub(super) jumped: Option<Time>,
+    /// By so many ms its wall clock was set back in all: what it has lives for longer.
+    pub(super) set_back: u64,
+}
+
+/// A connection, as the network knows it: what is on its way arrives in order.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) client: usize,
+    pub(super) node: usize,
+    pub(super) epoch: u32,
+    pub(super) queue: VecDeque<Message>,
+    /// When the last message arrives.
+    pub(super) last: Time,
+    /// Nothing that is written from now on arrives.
+    pub(super) is_lost: bool,
+    /// Closed by a reset.
+    pub(super) is_cut: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pub(super) client: usize,
+    pub(super) node: usize,
+    pub(super) call: usize,
+    pub(super) body: Body,
+    pub(super) fate: Fate,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    Script(Rc<Execution>),
+    /// By a push connection.
+    Subscribe(usize),
+}
+
+#[derive(Debug)]
+pub(super) struct Execution {
+    pub(super) script: &'static Script,
+    pub(super) keys: Vec<String>,
+    pub(super) args: Vec<String>,
+}
+
+impl Server {
+    pub(super) fn new(plan: &Plan) -> Server {
+        let offset = fastrand::i64(-plan.offsets..=plan.offsets) * 1000;
+        Server {
+            is_up: true,
+            epoch: 0,
+            started: EPOCH / 1_000_000 - 3600,
+            rate: fastrand::i64(-plan.rates..=plan.rates),
+            offset,
+            store: Store::default(),
+            busy_until: 0,
+            jumped: None,
+            set_back: 0,
+        }
+    }
+
+    /// Its wall clock in microseconds.
+    fn clock(&self, now: Time) -> u64 {
+        let fast = now as i64 / 1_000_000 * self.rate / 1000;
+        (EPOCH + now / 1000).saturating_add_signed(self.offset + fast)
+    }
+
+    /// Its data as they are now.
+    pub(super) fn store(&mut self, now: Time) -> &mut Store {
+        self.store.clock = self.clock(now);
+        self.store.creep = 0;
+        &mut self.store
+    }
+
+    /// What INFO tells.
+    pub(super) fn uptime_in_seconds(&self, now: Time) -> u64 {
+        (self.clock(now) / 1_000_000).saturating_sub(self.started)
+    }
+}
+
+impl World {
+    /// The first message on a connection arrives.
+    pub(super) fn arrive(&mut self, connection: usize) {
+        let now = self.now;
+        let Connection { client, node, epoch, .. } = self.connections[connection];
+        let server = &self.servers[node];
+        let is_broken = !server.is_up || server.epoch != epoch;
+        let Link { partitioned_until: heals, loses, .. } = self.clients[client].links[node];
+        if heals > now && loses {
+            self.connections[connection].is_lost = true;
+            self.connections[connection].queue.pop_front();
+            return;
+        }
+        if heals > now || !is_broken && server.busy_until > now {
+            let later = heals.max(server.busy_until) + US;
+            self.plan_at(later, Event::Arrival { connection });
+            return;
+        }
+        let connection = &mut self.connections[connection];
+        if is_broken {
+            connection.is_cut = true;
+            for message in std::mem::take(&mut connection.queue) {
+                self.plan_at(now + 50 * US, Event::End { call: message.call, how: End::Cut });
+            }
+            return;
+        }
+        let (is_lost, is_cut) = (connection.is_lost, connection.is_cut);
+        let Some(message) = connection.queue.pop_front().filter(|_| !is_lost) else { return };
+        if is_cut {
+            self.note_duplicate(&message);
+        }
+        self.execute(&message, true);
+    }
+
+    /// Runs what a message asks for.
+    pub(super) fn execute(&mut self, message: &Message, replies: bool) {
+        let Message { client, node, call, ref body, fate } = *message;
+        match body {
+            Body::Script(execution) => {
+                let reply = self.run(node, client, execution);
+                if replies {
+                    self.reply(call, fate, End::Reply(reply));
+                }
+            }
+            Body::Subscribe(line) => {
+                let reply = self.subscribe(*line);
+                if replies {
+                    self.reply(call, fate, End::Reply(reply));
+                }
+            }
+        }
+    }
+
+    /// Sends a reply, unless fate has it otherwise.
+    fn reply(&mut self, call: usize, fate: Fate, reply: End) {
+        let sent = self.now.max(self.servers[self.calls[call].node].busy_until);
+        match fate {
+            Fate::Good { back } => self.plan_at(sent + back, Event::End { call, how: reply }),
+            Fate::LostReply => {}
+            Fate::CutAfter { back } => self.plan_at(sent + back, Event::End { call, how: End::Cut }),
+        }
+    }
+
+    fn run(&mut self, node: usize, client: usize, execution: &Execution) -> Result<Value, Failure> {
+        let (now, creep) = (self.now, self.plan.creep);
+        self.counts.scripts += 1;
+        let Execution { script, keys, args } = execution;
+        let (is_refused, listeners) = (self.clients[client].is_refused, self.listeners(node));
+        let names = &self.plan.names;
+        let server = &mut self.servers[node];
+        let started = server.clock(now);
+        let store = server.store(now);
+        store.creep = creep;
+        store.refuses = is_refused;
+        store.listeners = listeners;
+        let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
+        let before: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
+        let reply = scripts::run(store, script, keys, args);
+        let after: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
+        let published = std::mem::take(&mut store.published);
+        let took = store.clock - started;
+        server.busy_until = now + took * US;
+        self.log(|_| {
+            let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
+            let (name, key) = (scripts::name(script), keys.first().map_or("", String::as_str));
+            format!("node {node}: {name} `{key}` {} of client {client}: {}", args.join(" "), shown(&reply))
+        });
+        if let Err(failure) = &reply
+            && !(is_refused && scripts::name(script) == "publish")
+        {
+            self.violate(format!("a script failed: {}.lua: {}", scripts::name(script), failure.message));
+        }
+        for (lock, change) in locks.into_iter().zip(before.into_iter().zip(after)) {
+            self.check_change(client, script, lock, change);
+        }
+        let endless =
+            |(key, item): (&Vec<u8>, &Item)| item.expires.is_none().then(|| String::from_utf8_lossy(key).into_owned());
+        let found = self.servers[node].store.live().find_map(endless);
+        if let Some(key) = found {
+            self.violate(format!("no time-to-live: `{key}` after {}.lua", scripts::name(script)));
+        }
+        for (channel, text) in published {
+            self.publish(node, &channel, &text);
+        }
+        self.note_place(execution, &reply);
+        reply
+    }
+
+    /// What a script may make of a lock.
+    fn check_change(&mut self, client: usize, script: &Script, lock: &str, change: (Option<State>, Option<State>)) {
+        let script = scripts::name(script);
+        match change {
+            (None, Some(_)) if !TAKERS.contains(&script) => {
+                self.violate(format!("a lock that was free is set: by {script}.lua"));
+            }
+            // What ends while the script looks at it is not the script's doing.
+            (Some(before), None) if before.left < Duration::from_millis(10) => {}
+            (Some(before), after) if after.as_ref().is_none_or(|after| after.text != before.text) => {
+                self.check_end(client, lock, &before.text, script);
+            }
+            (Some(before), Some(after)) if after.expires != before.expires => {
+                self.note_late(script, &after.text);
+                self.check_length(script, &after.text, after.left);
+            }
+            _ => {}
+        }
+    }
+
+    // --- what can happen to a node ------------------------------------------------------------------------------------
+
+    /// Goes down, and forgets everything if there are others.
+    pub(super) fn go_down(&mut self, node: usize, long: Time) {
+        let now = self.now;
+        // Within what is promised: a minority at a time, until all that knew the lost keys have run out.
+        let window = self.plan.window() + 2000 * MS;
+        let others =
+            self.servers.iter().enumerate().filter(|(i, s)| *i != node && (!s.is_up || s.forgot_since(now, window)));
+        if self.plan.nodes > 1 && others.count() >= (self.plan.nodes - 1) / 2 || !self.servers[node].is_up {
+            return;
+        }
+        self.counts.restarts += 1;
+        let server = &mut self.servers[node];
+        server.is_up = false;
+        if self.plan.nodes > 1 {
+            server.store = Store::default();
+        }
+        self.cut_lines(node);
+        self.plan_at(now + long, Event::Up { node });
+        self.log(|_| format!("node {node} goes down"));
+    }
+
+    pub(super) fn come_up(&mut self, node: usize) {
+        let server = &mut self.servers[node];
+        server.is_up = true;
+        server.epoch += 1;
+        server.started = server.clock(self.now) / 1_000_000;
+        self.log(|_| format!("node {node} is up again"));
+    }
+
+    /// The wall clock jumps, if the holders can spare the node: whatever it holds is held by all.
+    pub(super) fn jump(&mut self, node: usize, by: i64) {
+        let now = self.now;
+        let window = self.plan.window();
+        let recent = self.servers.iter().filter(|s| s.jumped.is_some_and(|at| now - at < window)).count();
+        let spares = |world: &mut World, key: &str| {
+            let Some(value) = world.servers[node].store(now).text(key).map(<[u8]>::to_vec) else { return true };
+            world.supporters(key, &String::from_utf8_lossy(&value)).len() > world.plan.nodes / 2 + 1
+        };
+        if by > 0 && (recent > 0 || !self.plan.names.clone().into_iter().all(|key| spares(self, key))) {
+            return;
+        }
+        if by > 0 {
+            self.servers[node].jumped = Some(now);
+        }
+        self.servers[node].set_back += by.min(0).unsigned_abs();
+        self.servers[node].offset += by * 1000;
+        self.counts.jumps += 1;
+        self.log(|_| format!("the clock of node {node} jumps by {by} ms"));
+    }
+
+    /// The nodes on which the key has this value.
+    pub(super) fn supporters(&mut self, key: &str, value: &str) -> Vec<usize> {
+        let now = self.now;
+        let has = |(_, server): &mut (usize, &mut Server)| server.store(now).text(key) == Some(value.as_bytes());
+        self.servers.iter_mut().enumerate().filter_map(|mut pair| has(&mut pair).then_some(pair.0)).collect()
+    }
+
+    /// What is left on the nodes, fence counters aside.
+    pub(super) fn residue(&mut self) -> Option<String> {
+        let now = self.now;
+        self.servers.iter_mut().enumerate().find_map(|(node, server)| {
+            let (key, item) = server.store(now).live().find(|(key, _)| !key.ends_with(b":fence"))?;
+            let what = match &item.data {
+                Data::Text(text) => short(&String::from_utf8_lossy(text)),
+                other => format!("{other:?}"),
+            };
+            Some(format!("node {node} still has `{}` = {what}", String::from_utf8_lossy(key)))
+        })
+    }
+}
+
+impl Server {
+    pub(super) fn forgot_since(&self, now: Time, window: Time) -> bool {
+        self.epoch > 0 && self.uptime_in_seconds(now) * 1000 * MS < window
+    }
+}
+
+/// A token without most of its digits.
+pub(super) fn short(text: &str) -> String {
+    text.split(' ')
+        .map(
+            |word| {
+                if word.len() > 20 { word[..6].to_owned() + "…" + &word[word.len() - 7..] } else { word.to_owned() }
+            },
+        )
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn shown(reply: &Result<Value, Failure>) -> String {
+    fn value(whole: &Value) -> String {
+        match whole {
+            Value::Nil => "nil".into(),
+            Value::Int(n) => n.to_string(),
+            Value::Text(text) => short(&String::from_utf8_lossy(text)),
+            Value::List(items) => format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", ")),
+        }
+    }
+    reply.as_ref().map_or_else(|failure| failure.message.clone(), value)
+}

@@ -1,0 +1,188 @@
+//! What the settings of a hold allow: for how long it lasts at most, and for how long the nodes keep its key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::plan::Time;
+use super::rules::Rule;
+use super::server::short;
+use super::world::{World, with};
+use crate::clock::Tick;
+use crate::lease::{Core, Lease};
+use crate::options::{LockOptions, drift};
+
+/// A key lives through its last millisecond, and lengths are rounded up to whole ones.
+const ROUNDING: Duration = Duration::from_millis(2);
+/// What an acquire does after its last round.
+const SLACK: Duration = Duration::from_millis(10);
+
+/// By token.
+pub(super) type Allowances = BTreeMap<String, Allowance>;
+
+/// What one holder's settings allow. Moments are those of its client's clock.
+#[derive(Debug, Clone)]
+pub(super) struct Allowance {
+    /// No call asks for more.
+    longest: Duration,
+    /// It is over by then, whatever is renewed.
+    end: Tick,
+    /// From `max_hold`: not even an extension lengthens it beyond that.
+    hold_end: Tick,
+    /// What renewals add at most; `None` for any number of them.
+    renewals: Option<Duration>,
+    /// The minimum hold, for which the key stays after a release.
+    keep: Duration,
+}
+
+impl Allowance {
+    fn new(options: &LockOptions, now: Tick) -> Allowance {
+        let longest = Core::first_lease(options);
+        let hold_end = options.max_hold.map_or(Tick::NEVER, |max| now.after(max));
+        let renewals = if options.renew { options.max_renewals } else { Some(0) };
+        let renewals = renewals.map(|n| options.lease * n);
+        let end = renewals.map_or(Tick::NEVER, |more| now.after(longest + more)).min(hold_end);
+        Allowance { longest, end, hold_end, renewals, keep: options.min_hold }
+    }
+
+    /// The holder asks for so much from now on.
+    fn extend(&mut self, long: Duration, now: Tick) {
+        self.longest = self.longest.max(long);
+        if let Some(more) = self.renewals {
+            self.end = self.end.max(now.after(long + more)).min(self.hold_end);
+        }
+    }
+
+    /// The longest lease that can be asked for now.
+    fn at(&self, now: Tick) -> Duration {
+        self.longest.min(self.end.since(now))
+    }
+}
+
+fn milliseconds(text: &str) -> Duration {
+    Duration::from_millis(text.parse().unwrap())
+}
+
+/// The current task was given a lock, which it asked for at the given time.
+pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Time) {
+    let (token, remaining) = (lease.id().as_str(), lease.remaining());
+    with(|world| {
+        let mut allowance = Allowance::new(options, world.tick(world.client));
+        let former = world.referee.allowances.get(token);
+        let own = allowance.longest;
+        // It was handed over, perhaps after its former holder had tried to lengthen it: some node may keep the key for that long.
+        allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
+        let floor = if former.is_none() { world.floor(token, options, asked) } else { Duration::ZERO };
+        if remaining > own || remaining < floor {
+            let what = format!(
+                "settings not kept: {} of client {} has {remaining:?} left of a lease between {floor:?} and {:?}",
+                short(token),
+                world.client,
+                own
+            );
+            world.breaks(Rule::Settings, what);
+        }
+        if let Some(id) = &options.owner
+            && !token.ends_with(&format!(":{id}"))
+        {
+            world.breaks(Rule::Settings, format!("settings not kept: {} has not the owner {id}", short(token)));
+        }
+        world.check_keys(name, token, allowance.longest);
+        world.referee.allowances.insert(token.to_owned(), allowance);
+    });
+}
+
+/// A lease is looked at.
+pub(super) fn observe(lease: &Lease) {
+    let remaining = lease.remaining();
+    with(|world| {
+        let now = world.tick(world.client);
+        let token = lease.id().as_str();
+        let Some(allowance) = world.referee.allowances.get(token) else { return };
+        if !remaining.is_zero() && now.after(remaining) > allowance.end {
+            let over = now.after(remaining).since(allowance.end);
+            let what = format!("settings not kept: {} lasts {over:?} longer than they say", short(token));
+            world.breaks(Rule::Settings, what);
+        }
+    });
+}
+
+/// The holder is about to lengthen its lease itself, or has just done so.
+pub(super) fn extend(lease: &Lease, long: Duration) {
+    with(|world| {
+        let now = world.tick(world.client);
+        if let Some(allowance) = world.referee.allowances.get_mut(lease.id().as_str()) {
+            allowance.extend(long, now);
+        }
+    });
+}
+
+/// How much longer the current task's hold can last; `None` if its settings set no end.
+pub(super) fn rest(lease: &Lease) -> Option<Duration> {
+    with(|world| {
+        let end = world.referee.allowances.get(lease.id().as_str())?.end;
+        (end < Tick::NEVER).then(|| end.since(world.tick(world.client)))
+    })
+}
+
+impl World {
+    /// What an acquire leaves of a lease at least.
+    fn floor(&self, token: &str, options: &LockOptions, asked: Time) -> Duration {
+        let client = &self.clients[self.client];
+        if client.is_dead || client.is_closed || client.paused_until > asked {
+            return Duration::ZERO;
+        }
+        let lease = Core::first_lease(options);
+        let spent = if token.contains(":granted:") && options.renew {
+            lease * 2 / 3 + SLACK
+        } else {
+            self.plan.limits.node_timeout * 5 / 4 + SLACK
+        };
+        lease.saturating_sub(drift(lease) + spent)
+    }
+
+    /// No node keeps the key for longer than the settings say.
+    fn check_keys(&mut self, name: &str, token: &str, longest: Duration) {
+        let now = self.now;
+        let ttl = |server: &mut super::server::Server| {
+            let is_ours = server.set_back == 0 && server.store(now).text(name) == Some(token.as_bytes());
+            is_ours.then(|| server.store.state(name).map(|state| state.left)).flatten()
+        };
+        let most = self.servers.iter_mut().filter_map(ttl).max().unwrap_or_default();
+        if most > longest + ROUNDING {
+            let what = format!(
+                "settings not kept: a node keeps `{name}` for {most:?}, {} has no lease of more than {longest:?}",
+                short(token)
+            );
+            self.breaks(Rule::Settings, what);
+        }
+    }
+
+    /// The library is about to ask for a lease of so many milliseconds.
+    pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str, is_first: bool) {
+        let (asked, now) = (milliseconds(ms), self.tick(self.client));
+        let allowed = match (self.referee.allowances.get(token), &self.tasks[self.current].options) {
+            (Some(allowance), _) if script == "extend" => allowance.at(now),
+            // A node that lost the token is given it again, for as long as the renewal before asked for.
+            (Some(allowance), _) => allowance.longest,
+            (None, Some(options)) => Core::first_lease(options),
+            (None, None) => return,
+        };
+        // What is sent to a further node later was reckoned when the first was asked.
+        if is_first && asked > allowed + ROUNDING {
+            let what = format!(
+                "settings not kept: {script}.lua for {asked:?} by {}, where {allowed:?} is allowed",
+                short(token)
+            );
+            self.breaks(Rule::Settings, what);
+        }
+    }
+
+    /// A script has set the time to live of a lock.
+    pub(super) fn check_length(&mut self, script: &str, token: &str, left: Duration) {
+        let Some(allowance) = self.referee.allowances.get(token) else { return };
+        if left > allowance.longest.max(allowance.keep) + ROUNDING {
+            let what = format!("settings not kept: {script}.lua keeps {} for {left:?} on a node", short(token));
+            self.breaks(Rule::Settings, what);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! The simulated world: its time, what will happen when, and what each task waits for. Everything runs on one thread of the system; the clients'
+//! threads are coroutines that give way whenever they would wait.
+
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::identity::Generator;
+use super::network::{Call, End, Link};
+use super::plan::{Fault, Plan, Time, chance, nanos};
+use super::pushes::Line;
+use super::referee::{Counts, InvariantChecker};
+use super::server::{Connection, Message, Server};
+use crate::clock::{Clock, Tick, Waiting};
+use crate::options::LockOptions;
+
+thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
+
+/// Does something with the world. Never across a point at which the coroutine gives way.
+pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
+    WORLD.with_borrow_mut(|world| f(world.as_mut().unwrap()))
+}
+
+/// Does something with the world, if this thread of the system is in one.
+pub(super) fn try_with<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
+    WORLD.with_borrow_mut(|world| world.as_mut().map(|world| f(world)))
+}
+
+pub(super) fn enter(world: World) {
+    WORLD.set(Some(Box::new(world)));
+}
+
+pub(super) fn leave() -> World {
+    *WORLD.take().unwrap()
+}
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// A coroutine's wait; woken later than that it sleeps on.
+pub(super) type Waiter = (usize, u64);
+
+pub(super) enum Event {
+    Wake(Waiter),
+    /// The first message on a connection arrives at its node.
+    Arrival {
+        connection: usize,
+    },
+    /// A message of a broken connection is executed all the same.
+    Duplicate {
+        message: Message,
+        epoch: u32,
+    },
+    /// The end of a call, as its client sees it.
+    End {
+        call: usize,
+        how: End,
+    },
+    /// A published message arrives at a push connection.
+    Pushed {
+        line: usize,
+        text: Vec<u8>,
+    },
+    /// The client finds a push connection broken, or the server does.
+    Broken {
+        line: usize,
+        for_client: bool,
+    },
+    Fault(Fault),
+    Up {
+        node: usize,
+    },
+    /// The server closes the connections of a client.
+    Hangup {
+        client: usize,
+    },
+    Job {
+        client: usize,
+        job: Job,
+    },
+    /// The referee looks at what the nodes have.
+    Look,
+}
+
+struct Planned {
+    at: Time,
+    order: u64,
+    event: Event,
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Planned) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Planned) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    /// The earliest is the greatest.
+    fn cmp(&self, other: &Planned) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) client: usize,
+    /// What it waits for now; older wake-ups are void.
+    pub(super) waits: u64,
+    pub(super) is_done: bool,
+    /// How many locks it has asked for, and the settings of the last one.
+    pub(super) turn: u32,
+    pub(super) options: Option<LockOptions>,
+}
+
+impl Task {
+    pub(super) fn new(client: usize) -> Task {
+        Task { client, waits: 0, is_done: false, turn: 0, options: None }
+    }
+}
+
+/// One process.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each can be so without the others")]
+pub(super) struct Client {
+    pub(super) is_dead: bool,
+    pub(super) is_closed: bool,
+    pub(super) is_closing: bool,
+    pub(super) paused_until: Time,
+    offset: Time,
+    rate: i64,
+    /// Time that passed for it after its end.
+    afterlife: Time,
+    pub(super) links: Vec<Link>,
+    /// When its leases are due for renewal, by token.
+    pub(super) due: BTreeMap<String, Tick>,
+    /// How many of its threads are in a round of a lease.
+    pub(super) in_rounds: u32,
+    pub(super) generator: Generator,
+    /// It may not use channels.
+    pub(super) is_refused: bool,
+}
+
+pub(super) struct World {
+    pub(super) now: Time,
+    order: u64,
+    planned: BinaryHeap<Planned>,
+    pub(super) plan: Plan,
+    pub(super) tasks: Vec<Task>,
+    pub(super) current: usize,
+    /// Whose code runs now.
+    pub(super) client: usize,
+    pub(super) clients: Vec<Client>,
+    pub(super) servers: Vec<Server>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) calls: Vec<Call>,
+    pub(super) lines: Vec<Line>,
+    pub(super) referee: InvariantChecker,
+    pub(super) counts: Counts,
+    pub(super) violation: Option<String>,
+    log: Option<Vec<String>>,
+    /// Of everything that happened, to compare two runs.
+    pub(super) digest: u64,
+}
+
+impl World {
+    pub(super) fn new(plan: Plan, is_logged: bool) -> World {
+        let client = |client| Client {
+            offset: fastrand::u64(1..1_000_000_000_000),
+            rate: fastrand::i64(-plan.rates..=plan.rates),
+            links: (0..plan.nodes).map(|_| Link::default()).collect(),
+            generator: Generator::new(client),
+            is_refused: chance(plan.refused),
+            ..Client::default()
+        };
+        let mut world = World {
+            now: 0,
+            order: 0,
+            planned: BinaryHeap::new(),
+            tasks: Vec::new(),
+            current: 0,
+            client: 0,
+            clients: (0..plan.clients).map(client).collect(),
+            servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
+            connections: Vec::new(),
+            calls: Vec::new(),
+            lines: Vec::new(),
+            referee: InvariantChecker::new(plan.names.len()),
+            counts: Counts { schedules: 1, ..Counts::default() },
+            violation: None,
+            log: is_logged.then(Vec::new),
+            digest: 0,
+            plan,
+        };
+        for (at, fault) in world.plan.faults.clone() {
+            world.plan_at(at, Event::Fault(fault));
+        }
+        for at in world.looks() {
+            world.plan_at(at, Event::Look);
+        }
+        world
+    }
+
+    pub(super) fn plan_at(&mut self, at: Time, event: Event) {
+        self.order += 1;
+        self.planned.push(Planned { at: at.max(self.now), order: self.order, event });
+    }
+
+    /// The next event, and sets the time to it.
+    pub(super) fn next(&mut self) -> Option<Event> {
+        let planned = self.planned.pop()?;
+        self.now = self.now.max(planned.at);
+        self.digest = self.digest.wrapping_mul(0x0100_0000_01B3) ^ self.now ^ planned.order;
+        Some(planned.event)
+    }
+
+    pub(super) fn is_healed(&self) -> bool {
+        self.now >= self.plan.healed
+    }
+
+    pub(super) fn log(&mut self, line: impl FnOnce(&World) -> String) {
+        let Some(mut log) = self.log.take() else { return };
+        log.push(format!("{:>12.6} ms  {}", self.now as f64 / 1e6, line(self)));
+        self.log = Some(log);
+    }
+
+    pub(super) fn take_log(&mut self) -> Vec<String> {
+        self.log.take().unwrap_or_default()
+    }
+
+    /// What was to happen. It is to be dropped before the world is, at whose clock it may look.
+    pub(super) fn take_planned(&mut self) -> impl Sized + use<> {
+        std::mem::take(&mut self.planned)
+    }
+
+    /// Notes that something which must not be has happened; the first one counts.
+    pub(super) fn violate(&mut self, what: String) {
+        self.log(|_| format!("VIOLATION: {what}"));
+        self.violation.get_or_insert(what);
+    }
+
+    // --- clocks -------------------------------------------------------------------------------------------------------
+
+    pub(super) fn tick(&self, client: usize) -> Tick {
+        let client = &self.clients[client];
+        let fast = self.now as i64 / 1_000_000 * client.rate + self.now as i64 % 1_000_000 * client.rate / 1_000_000;
+        Tick::from_nanos((client.offset + self.now).saturating_add_signed(fast) + client.afterlife)
+    }
+
+    /// The true time at which the client's clock will have advanced so far.
+    pub(super) fn true_time(&self, client: usize, d: Duration) -> Time {
+        let d = nanos(d).min(1 << 50);
+        self.now + (u128::from(d) * 1_000_000 / (1_000_000 + self.clients[client].rate) as u128) as u64 + 2
+    }
+
+    // --- waiting ------------------------------------------------------------------------------------------------------
+
+    /// The current task's next wait.
+    pub(super) fn waiter(&mut self) -> Waiter {
+        let task = &mut self.tasks[self.current];
+        task.waits += 1;
+        (self.current, task.waits)
+    }
+
+    /// Whether the wait is still on.
+    pub(super) fn waits(&self, (task, waits): Waiter) -> bool {
+        !self.tasks[task].is_done && self.tasks[task].waits == waits
+    }
+}
+
+/// Gives way until something wakes the current task, at the given time at the latest. A dead client's time passes at once.
+pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
+    with(|world| {
+        let waiter = world.waiter();
+        let until = until(world, waiter);
+        let is_dead = world.clients[world.client].is_dead;
+        world.plan_at(if is_dead { world.now } else { until }, Event::Wake(waiter));
+    });
+    give_way();
+}
+
+#[allow(
+    deprecated,
+    reason = "its successor must be passed down to where the waiting is done, which is below the library's own code"
+)]
+fn give_way() {
+    generator::yield_with(());
+}
+
+pub(super) fn sleep(client: usize, d: Duration) {
+    wait(|world, _| {
+        if world.clients[client].is_dead {
+            world.clients[client].afterlife += nanos(d).clamp(1000, 1 << 40);
+        }
+        world.true_time(client, d)
+    });
+}
+
+/// A client's clock.
+#[derive(Debug)]
+pub(super) struct VirtualClock {
+    pub(super) client: usize,
+}
+
+impl VirtualClock {
+    pub(super) fn shared(client: usize) -> Arc<dyn Clock> {
+        Arc::new(VirtualClock { client })
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Tick {
+        with(|world| world.tick(self.client))
+    }
+
+    fn sleep(&self, d: Duration) {
+        sleep(self.client, d);
+    }
+
+    /// Threads that give way to each other cannot notify: a thread that waits looks again and again.
+    fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
+        let time = time.min(Duration::from_millis(fastrand::u64(1..20)));
+        waiting.unlocked(&mut || sleep(self.client, time));
+    }
+
+    /// What such a thread would do is the clients' part: they have the turns in their hands (`client.rs`).
+    fn start(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        Ok(())
+    }
+}

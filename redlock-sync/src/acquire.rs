@@ -1,0 +1,357 @@
+//! Taking a lock, from top to bottom.
+//!
+//! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
+//! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
+//! 3. [`attempt`]: one round, what it brought, and what is taken back.
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::error::{Error, NodeError};
+use crate::handover::grant::{self, Queued};
+use crate::handover::listener::Pushed;
+use crate::handover::queue::{Entered, QueueHead};
+use crate::handover::rules::{Chain, Pauses};
+use crate::handover::wait::{ServerWait, Slept, note_strangers, rest};
+use crate::inner::ClientInner;
+use crate::lease::{Core, Lease, Origin};
+use crate::node::Lane;
+use crate::options::{Mode, RENEW_DIVISOR, drift};
+use crate::protocol::reply::Acquired;
+use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
+use crate::quorum::{Ballot, Refusal};
+use crate::token::{LockId, random_part};
+
+/// How long an acquire may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// One attempt.
+    No,
+    Until(Tick),
+    /// Until the lock is held, the retry policy gives up, or the servers were unavailable for too long.
+    Forever,
+}
+
+/// Takes the lock.
+pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+    let _competing = client.competes();
+    client.ready()?;
+    request.options.check(&client.quorum.limits)?;
+    let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
+    let until = match wait {
+        Wait::No => {
+            let head = queues.try_enter(key, kind.mode);
+            let lease = only_attempt(client, request)?;
+            if let Some(head) = head {
+                keep(&lease, head, kind.mode);
+            }
+            return Ok(lease);
+        }
+        Wait::Until(until) => until,
+        Wait::Forever => Tick::NEVER,
+    };
+    // Where attempts are counted, the wait in the queue takes no longer than they would.
+    let patience = request.options.retry.patience();
+    let in_queue = patience.map_or(until, |patience| until.min(client.quorum.now().after(patience)));
+    loop {
+        match queues.enter(key, in_queue, kind, &request.options) {
+            Entered::Head(head) => {
+                let pause = head.rest();
+                rest(&client.quorum, queues, request, pause.until.min(until));
+                let lease = AcquireLoop::new(client, request, wait, until, pause.pauses).run()?;
+                keep(&lease, head, kind.mode);
+                return Ok(lease);
+            }
+            Entered::Handed(lease) => {
+                // It can have run out on the way, if this process did not run.
+                if lease.check().is_ok() {
+                    return Ok(lease);
+                }
+            }
+            // A thread that never got to the head still makes one attempt, and so learns whether the lock is busy or Redis is away.
+            Entered::Late => return only_attempt(client, request),
+            Entered::Closed => return Err(Error::Closed),
+        }
+    }
+}
+
+/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets the next thread try at once.
+fn keep(lease: &Lease, head: QueueHead<Lease>, mode: Mode) {
+    if mode == Mode::Exclusive {
+        lease.core().keep_head(head);
+    }
+}
+
+/// The one thread of this process that competes with other processes for a lock: the head of its queue.
+struct AcquireLoop<'a> {
+    client: &'a Arc<ClientInner>,
+    request: &'a Request,
+    limit: Wait,
+    until: Tick,
+    made: u32,
+    wait: ServerWait<'a, Lease>,
+    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with it may not get through.
+    pending_grant: Option<LockId>,
+    unavailable_since: Option<Tick>,
+}
+
+impl<'a> AcquireLoop<'a> {
+    fn new(
+        client: &'a Arc<ClientInner>,
+        request: &'a Request,
+        limit: Wait,
+        until: Tick,
+        pauses: Pauses,
+    ) -> AcquireLoop<'a> {
+        let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, until, pauses);
+        AcquireLoop { client, request, limit, until, made: 0, wait, pending_grant: None, unavailable_since: None }
+    }
+
+    /// Until the lock is held, or the wait is over.
+    fn run(mut self) -> Result<Lease, Error> {
+        let outcome = self.attempts();
+        if let Some((queued, id)) = self.wait.lingering() {
+            self.client.left_wait(self.request, queued, id);
+        }
+        outcome
+    }
+
+    /// **This is the loop**: attempts, and waiting in between.
+    fn attempts(&mut self) -> Result<Lease, Error> {
+        loop {
+            // The first time, `acquire` has asked.
+            if self.made > 0
+                && let Err(closed) = self.client.ready()
+            {
+                self.wait.leave();
+                return Err(closed);
+            }
+            let tried_at = self.client.quorum.now();
+            let retry = &self.request.options.retry;
+            let is_last = tried_at >= self.until || retry.is_exhausted(self.made.saturating_add(1));
+            let (outcome, was_bare) = self.attempt(is_last)?;
+            let refusal = match outcome {
+                Ok(lease) => {
+                    self.client.outages.end();
+                    return Ok(lease);
+                }
+                Err(refusal) => refusal,
+            };
+            self.made = self.made.saturating_add(1);
+            // An attempt that outlasted the deadline was the last one: another would take a node timeout more.
+            let is_over = is_last || self.client.quorum.now() >= self.until;
+            if self.ends_with(&refusal.error, tried_at) || is_over {
+                // The last attempt leaves the queue, if it is answered.
+                if !(is_last && refusal.error.is_busy() && refusal.is_clean()) {
+                    self.wait.leave();
+                }
+                return Err(refusal.error);
+            }
+            // Ends at the deadline at the latest: the attempt after that is the last.
+            if let Slept::Granted(pushed) = self.wait.sleep(&refusal, was_bare, self.made)
+                && let Some(lease) = self.open(&pushed)
+            {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// One attempt; whether it was bare. Most locks are free, and a bare one costs the servers least. Where it finds others, the next one
+    /// enters the queue.
+    fn attempt(&mut self, is_last: bool) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
+        let by = self.client.quorum.round_deadline();
+        let id = self.wait.entry(self.made == 0, is_last)?;
+        let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
+        let what = Try {
+            is_bare,
+            entry: id.as_deref().map(|id| Queued::entry(id, is_last)),
+            keeps_wait: self.wait.standing.may_linger,
+            pending_grant: self.pending_grant.as_ref(),
+            chain: self.wait.chain,
+        };
+        let outcome = attempt(self.client, self.request, &what, by);
+        match &outcome {
+            Ok(lease) => self.wait.standing.may_linger |= id.is_some() && lease.core().may_linger(),
+            Err(refusal) => {
+                if let Some(ballot) = &refusal.ballot {
+                    self.wait.standing.note(ballot, id.is_some());
+                }
+            }
+        }
+        Ok((outcome, is_bare))
+    }
+
+    /// True for an error that no further attempt can help.
+    fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
+        let (outages, quorum) = (&self.client.outages, &self.client.quorum);
+        match error {
+            Error::Busy { .. } => {
+                self.unavailable_since = None;
+                outages.end();
+                false
+            }
+            Error::Unavailable { .. } => {
+                // Asked each time, so that the outage is known to go on.
+                let since = outages.since(tried_at, quorum.now(), error);
+                let since = *self.unavailable_since.get_or_insert(since);
+                self.limit == Wait::Forever && quorum.now().since(since) >= quorum.limits.unavailable_after
+            }
+            _ => true,
+        }
+    }
+
+    /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
+    /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
+    /// exclusion is that of Redlock.
+    fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
+        let (client, quorum) = (self.client, &self.client.quorum);
+        let random = pushed.random.as_deref()?;
+        if quorum.len() > 1 {
+            self.pending_grant = Some(LockId::from_server(random));
+            return None;
+        }
+        let wait = self.wait.queued.as_ref()?.id.as_ref()?;
+        let since = self.wait.standing.grant_since()?;
+        if !(self.is_as_asked_for(pushed) && self.is_young(since)) {
+            return None;
+        }
+        let origin = Origin { wait: None, chain: self.wait.chain, next: None };
+        let start = client.start(self.request, LockId::granted(random, wait), origin);
+        let fence = Some(pushed.fence).filter(|fence| *fence > 0);
+        let core = Arc::new(Core::granted(start, fence, since, pushed.span));
+        if client.queues.is_closed() {
+            core.release(quorum.now(), quorum.limits.node_timeout);
+            return None;
+        }
+        client.lease(&core).ok()
+    }
+
+    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a readable part; and what is
+    /// counted from the acquisition, such as the longest hold, would begin before the wait.
+    fn is_as_asked_for(&self, pushed: &Pushed) -> bool {
+        let options = &self.request.options;
+        let has_fence = pushed.fence > 0 || !options.fenced;
+        options.can_change_hands() && options.owner.is_none() && options.lease == pushed.span && has_fence
+    }
+
+    /// Enough is left of a lease that began then to renew it.
+    fn is_young(&self, since: Tick) -> bool {
+        let (quorum, lease) = (&self.client.quorum, self.request.options.lease);
+        let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
+        left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
+    }
+}
+
+// --- one attempt ----------------------------------------------------------------------------------------------------------
+
+/// What an attempt asks for besides the lock.
+#[derive(Debug, Default)]
+struct Try<'a> {
+    /// Nothing.
+    is_bare: bool,
+    entry: Option<Entry<'a>>,
+    /// The wait can be in the queue although the attempt won.
+    keeps_wait: bool,
+    pending_grant: Option<&'a LockId>,
+    chain: Chain,
+}
+
+/// The attempt of a call that does not wait. If a queue is found, a full attempt follows the bare one, since all waits in the queue may be dead.
+/// Both together take one node timeout at most.
+fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
+    let quorum = &client.quorum;
+    let by = quorum.round_deadline();
+    let outcome = match attempt(client, request, &Try { is_bare: true, ..Try::default() }, by) {
+        Err(refusal) if refusal.is_queued() && quorum.now() < by => attempt(client, request, &Try::default(), by),
+        outcome => outcome,
+    };
+    match &outcome {
+        Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
+            client.outages.since(by.before(quorum.limits.node_timeout), quorum.now(), &refusal.error);
+        }
+        _ => client.outages.end(),
+    }
+    outcome.map_err(|refusal| refusal.error)
+}
+
+/// One round with a token of its own, which ends by `by`. What it set is taken back before it returns an error.
+fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tick) -> Result<Lease, Box<Refusal>> {
+    let quorum = &client.quorum;
+    let lease = Core::first_lease(&request.options);
+    quorum.note_lease(lease);
+    let key = request.key.name();
+    let mut orphans = client.queues.orphans(key);
+    let has_orphans = !orphans.is_empty();
+    orphans.extend(what.pending_grant.cloned());
+    let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
+    let fence = request.options.fenced.then_some(0);
+    let is_bare = what.is_bare && fence.is_none() && orphans.is_empty();
+    let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };
+    let order = match quorum.len() {
+        1 if is_bare => Order::Bare,
+        1 => Order::First { random: &random, span: grant::span(quorum, request.options.lease) },
+        _ => Order::None,
+    };
+    let args = AcquireArgs { id: &id, lease, fence, wait: what.entry, order, orphans: &orphans };
+    let mut ballot = quorum.round(&request.protocol.acquire(&args), Lane::Ordinary, by, &|_| true);
+    quorum.disqualify_restarted(&mut ballot.votes);
+    note_strangers(&client.queues, request, &ballot);
+    if let Err(error) = judge(client, request, &ballot, lease) {
+        take_back(client, request, &ballot, &id, lease, by);
+        return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
+    }
+    if has_orphans && ballot.tally().yes == quorum.len() {
+        client.queues.drop_orphans(key);
+    }
+    // A node that said yes has taken it out of its queue.
+    let may_be_queued = what.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
+    let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
+    let start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
+    Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
+}
+
+/// Whether the round was won, and if not, why.
+fn judge(client: &ClientInner, request: &Request, ballot: &Ballot<Acquired>, lease: Duration) -> Result<(), Error> {
+    let (quorum, key) = (&client.quorum, request.key.as_str());
+    // Asked after the round: only then every node that voted has told its identity.
+    if let Some(conflict) = quorum.nodes.conflict() {
+        return Err(Error::config(conflict));
+    }
+    let tally = ballot.tally();
+    if !tally.won() {
+        return Err(if tally.is_answered() {
+            Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
+        } else {
+            quorum.failed("acquire", key, ballot)
+        });
+    }
+    let now = quorum.now();
+    if ballot.validity(lease, now) >= quorum.limits.min_validity {
+        return Ok(());
+    }
+    let took = now.since(ballot.started);
+    let late = |i| quorum.node_error(i, format!("the round took {took:?}, too long for a lease of {lease:?}"));
+    let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
+    Err(Error::Unavailable { op: "acquire", key: key.to_owned(), of: quorum.len(), nodes })
+}
+
+fn take_back(
+    client: &ClientInner,
+    request: &Request,
+    ballot: &Ballot<Acquired>,
+    id: &LockId,
+    lease: Duration,
+    by: Tick,
+) {
+    let quorum = &client.quorum;
+    let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
+    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
+    if quorum.roll_back(ballot, &request.protocol.release(&release), by) {
+        client.left_token(request, id, quorum.now().after(lease));
+    }
+}

@@ -1,0 +1,499 @@
+//! The threads that wait, the one that reads, and the push connection: all that is under the one lock of [`Turns`](super::turns::Turns).
+//!
+//! | step | under the lock | after it |
+//! |---|---|---|
+//! | begins to sleep | takes what is kept for it; else takes the connection if it is there | reads; without it sleeps until its timer |
+//! | the reader got a message | keeps it for its wait | wakes that thread, if it sleeps |
+//! | the reader is done (push, timer, closed) | puts the connection back, marks the youngest that sleeps | wakes that thread |
+//! | woken with the mark | takes the connection, if it is there | reads |
+//! | ends its sleep (push, timer) while it has the mark | marks another | wakes it |
+//!
+//! [`Desk::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a thread reads it, or a thread
+//! that was woken to read has the mark and is on its way. So no push stays unread: a thread that leaves the connection, or a mark, passes it on in the
+//! same step ([`Desk::hand_on`]); one that panics does so by dropping its [`Wait`](super::Wait).
+//! The mark may come too late: a thread that just begins to sleep takes the connection first. Then the marked one finds none and sleeps on.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::awaits::Awaits;
+use super::ended::{EndedWaits, OnLatePush};
+use super::line::{self, Line, Place, Pulse, Up};
+use super::pushed::Pushed;
+use crate::clock::Tick;
+use crate::node::{Heard, Push};
+use crate::sync::Condvar;
+
+/// A follower's sleep can be long: it is woken when something is there for it. After the machine was suspended the reader wakes all
+/// ([`LEAP`]), and without a reader this is how late a timer can be.
+const LONGEST_NAP: Duration = Duration::from_secs(60);
+/// A read that took so much longer than it should: the machine was suspended, which condition variables do not count.
+const LEAP: Duration = Duration::from_secs(5);
+/// A connection without waits is closed after this time.
+const REST: Duration = Duration::from_secs(10);
+/// One that broke earlier than this after it was made does not count as a good one.
+const SHORT_LIFE: Duration = Duration::from_secs(10);
+/// After a refusal.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// Pushes that one wait has not taken. There are one or two: a wait has one entry in the queue, and hints are rare.
+const MOST_KEPT: usize = 16;
+
+/// How a sleep ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    Push(Pushed),
+    Timer,
+    /// Subscribed anew, or subscribing was refused: look at the place.
+    Connected,
+    Closed,
+}
+
+/// What has to be done away from the waiting threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// After this pause: one attempt to connect.
+    Connect(Duration),
+    /// Publish a beat on the channel there.
+    Beat(Place),
+    /// Wake the thread that reads there.
+    Wake(Place),
+    /// After this pause: see whether the connection is still needed.
+    Rest(Duration),
+}
+
+/// What follows from a step, once the lock is free.
+#[derive(Default)]
+pub(super) struct After {
+    pub(super) errands: Vec<Errand>,
+    pub(super) late: Vec<(Arc<OnLatePush>, Pushed)>,
+    /// Closing a connection can take a moment, and the destructor of a ended wait is not ours.
+    closed: Vec<Box<dyn Push>>,
+    forgotten: Vec<Arc<OnLatePush>>,
+}
+
+impl After {
+    pub(super) fn is_empty(&self) -> bool {
+        self.errands.is_empty() && self.late.is_empty() && self.closed.is_empty() && self.forgotten.is_empty()
+    }
+}
+
+/// What a thread that wants to sleep does next.
+pub(super) enum Step {
+    Woken(Woken),
+    Read(Box<dyn Push>, Duration),
+    Nap(Arc<Condvar>, Duration),
+}
+
+pub(super) struct Spot {
+    moved: Arc<Condvar>,
+    kept: VecDeque<Pushed>,
+    pub(super) awaits: Awaits,
+    /// What it awaits has happened.
+    pub(super) must_look: bool,
+    /// The news it knows of.
+    seen: u64,
+}
+
+pub(super) struct Desk {
+    last_number: u64,
+    pub(super) spots: HashMap<u64, Spot>,
+    /// Those that sleep and have nothing to wake for yet.
+    pub(super) sleeping: BTreeSet<u64>,
+    /// Woken to read.
+    marked: Option<u64>,
+    pub(super) line: Line,
+    /// Subscribed, or to be subscribed.
+    channel: Option<Arc<str>>,
+    ended: EndedWaits,
+    /// Subscriptions that were confirmed.
+    generation: u64,
+    /// Raised with each subscription that was confirmed or refused.
+    news: u64,
+    is_refused: bool,
+    is_closed: bool,
+    /// Attempts to connect in a row that failed, and connections that broke soon.
+    failures: u32,
+    short_lives: u32,
+    idle_since: Tick,
+    is_rest_planned: bool,
+    pub(super) after: After,
+}
+
+impl Desk {
+    pub(super) fn new() -> Desk {
+        Desk {
+            last_number: 0,
+            spots: HashMap::new(),
+            sleeping: BTreeSet::new(),
+            marked: None,
+            line: Line::Down,
+            channel: None,
+            ended: EndedWaits::default(),
+            generation: 0,
+            news: 0,
+            is_refused: false,
+            is_closed: false,
+            failures: 0,
+            short_lives: 0,
+            idle_since: Tick::ZERO,
+            is_rest_planned: false,
+            after: After::default(),
+        }
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
+        !is_left || self.sleeping.is_empty() || self.marked.is_some()
+    }
+
+    // --- waits ---
+
+    pub(super) fn begin(&mut self) -> u64 {
+        self.last_number += 1;
+        let spot = Spot {
+            moved: Arc::new(Condvar::new()),
+            kept: VecDeque::new(),
+            awaits: Awaits::Nothing,
+            must_look: false,
+            seen: self.news,
+        };
+        self.spots.insert(self.last_number, spot);
+        if matches!(self.line, Line::Down) {
+            self.connect_after(Duration::ZERO);
+        }
+        self.last_number
+    }
+
+    /// The wait is over.
+    pub(super) fn end(&mut self, number: u64, now: Tick) {
+        self.give_to_ended(number);
+        self.spots.remove(&number);
+        self.stop_sleeping(number);
+        if self.spots.is_empty() {
+            self.last_has_gone(now);
+        }
+    }
+
+    pub(super) fn place(&mut self, number: u64) -> Option<Place> {
+        if let Some(spot) = self.spots.get_mut(&number) {
+            spot.seen = self.news;
+        }
+        self.line.place().cloned()
+    }
+
+    pub(super) fn polls(&self) -> bool {
+        self.is_refused && self.line.place().is_none()
+    }
+
+    #[cfg(test)]
+    pub(super) fn take(&mut self, number: u64) -> Option<Pushed> {
+        self.spots.get_mut(&number)?.kept.pop_front()
+    }
+
+    /// One look of a thread that sleeps or begins to.
+    pub(super) fn step(&mut self, number: u64, until: Tick, now: Tick, timeout: Duration) -> Step {
+        if let Some(woken) = self.verdict(number, until, now) {
+            self.stop_sleeping(number);
+            return Step::Woken(woken);
+        }
+        let taken = self.take_conn(now, timeout);
+        self.unmark(number);
+        if let Some((conn, patience)) = taken {
+            self.sleeping.remove(&number);
+            return Step::Read(conn, patience.min(until.since(now)));
+        }
+        self.sleeping.insert(number);
+        match self.spots.get(&number) {
+            Some(spot) => Step::Nap(Arc::clone(&spot.moved), until.since(now).min(LONGEST_NAP)),
+            None => Step::Woken(Woken::Closed),
+        }
+    }
+
+    fn verdict(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
+        let Some(spot) = self.spots.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
+        if let Some(pushed) = spot.kept.pop_front() {
+            return Some(Woken::Push(pushed));
+        }
+        if spot.seen < self.news {
+            spot.seen = self.news;
+            return Some(Woken::Connected);
+        }
+        (now >= until || std::mem::take(&mut spot.must_look)).then_some(Woken::Timer)
+    }
+
+    fn stop_sleeping(&mut self, number: u64) {
+        self.sleeping.remove(&number);
+        self.unmark(number);
+        self.hand_on();
+    }
+
+    fn unmark(&mut self, number: u64) {
+        if self.marked == Some(number) {
+            self.marked = None;
+        }
+    }
+
+    /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
+    pub(super) fn hand_on(&mut self) {
+        let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
+        if is_left && self.marked.is_none() {
+            self.marked = self.sleeping.last().copied();
+            self.marked.iter().for_each(|number| self.wake(*number));
+        }
+    }
+
+    pub(super) fn wake(&self, number: u64) {
+        if let Some(spot) = self.spots.get(&number) {
+            spot.moved.notify_one();
+        }
+    }
+
+    /// Has all that sleep look at what there is.
+    fn wake_all(&self) {
+        self.sleeping.iter().for_each(|number| self.wake(*number));
+    }
+
+    // --- the connection ---
+
+    /// Takes the connection to read it, for so long at most.
+    fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
+        let Line::Up(up) = &mut self.line else { return None };
+        up.conn.as_ref()?;
+        if up.is_deaf() {
+            self.broke(None, now);
+            return None;
+        }
+        let (asks, patience) = up.tend(now, timeout);
+        if asks {
+            self.after.errands.push(Errand::Beat(up.place.clone()));
+        }
+        up.conn.take().map(|conn| (conn, patience))
+    }
+
+    /// The reader has read.
+    pub(super) fn heard(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
+        let Line::Up(up) = &mut self.line else { return self.after.closed.push(conn) };
+        let has_leapt = now.since(up.reads_since) > LEAP;
+        if self.is_closed {
+            self.after.closed.push(conn);
+            self.line = Line::Down;
+            return;
+        }
+        match heard {
+            Heard::Broken(why) => {
+                log::debug!("the push connection broke: {why}");
+                return self.broke(Some(conn), now);
+            }
+            Heard::Nothing if up.stays_silent(timeout) => {
+                log::debug!("the push connection is silent, though a message was published on its channel");
+                return self.broke(Some(conn), now);
+            }
+            Heard::Nothing => up.conn = Some(conn),
+            Heard::Message(text) => {
+                up.hears();
+                up.conn = Some(conn);
+                self.deliver(&text);
+            }
+        }
+        if has_leapt {
+            self.wake_all();
+        }
+    }
+
+    /// The connection is of no more use. The reader brings it, or it is here, or it is lost with a thread that panicked.
+    pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
+        self.after.closed.extend(conn);
+        let Line::Up(up) = std::mem::replace(&mut self.line, Line::Down) else { return };
+        self.after.closed.extend(up.conn);
+        self.marked = None;
+        let is_short = now.since(up.since) < SHORT_LIFE;
+        self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
+        self.connect_after(line::pause(self.short_lives));
+    }
+
+    fn deliver(&mut self, text: &[u8]) {
+        let Some(channel) = self.channel.as_deref() else { return };
+        let Some((number, pushed)) = Pushed::read(text, channel) else { return };
+        if let Some(ended) = self.ended.of(number) {
+            return self.after.late.push((ended, pushed));
+        }
+        let Some(spot) = self.spots.get_mut(&number) else { return };
+        if spot.kept.len() >= MOST_KEPT {
+            spot.kept.pop_front();
+        }
+        spot.kept.push_back(pushed);
+        if self.sleeping.remove(&number) {
+            self.wake(number);
+        }
+    }
+
+    /// What was learnt from a beat.
+    pub(super) fn beaten(&mut self, since: u64, pulse: Pulse, now: Tick) {
+        let Line::Up(up) = &mut self.line else { return };
+        if up.place.since != since {
+            return;
+        }
+        up.note(pulse);
+        if up.is_deaf() && up.conn.is_some() {
+            self.broke(None, now);
+        }
+    }
+
+    // --- connecting ---
+
+    fn connect_after(&mut self, pause: Duration) {
+        self.line = Line::Down;
+        if !self.is_closed && !self.spots.is_empty() {
+            self.line = Line::Coming;
+            self.after.errands.push(Errand::Connect(pause));
+        }
+    }
+
+    /// An attempt begins. False if it is not needed any more.
+    pub(super) fn attempt(&mut self) -> bool {
+        if matches!(self.line, Line::Up(_)) {
+            return false;
+        }
+        let is_needed = !self.is_closed && !self.spots.is_empty();
+        self.line = if is_needed { Line::Coming } else { Line::Down };
+        is_needed
+    }
+
+    pub(super) fn channel(&self) -> Option<Arc<str>> {
+        self.channel.clone()
+    }
+
+    /// The attempt goes on with this channel.
+    pub(super) fn name_channel(&mut self, channel: Arc<str>) {
+        self.channel = Some(channel);
+    }
+
+    /// Subscribed and confirmed. What came on it meanwhile is delivered.
+    pub(super) fn install(&mut self, node: usize, channel: &Arc<str>, arrived: Arrived, now: Tick) {
+        let Arrived { conn, first } = arrived;
+        if self.is_closed || self.channel.as_ref() != Some(channel) {
+            self.after.closed.push(conn);
+            return self.connect_after(Duration::ZERO);
+        }
+        self.generation += 1;
+        let place = Place { node, channel: Arc::clone(channel), since: self.generation };
+        self.line = Line::Up(Up::new(place, conn, now));
+        self.is_refused = false;
+        self.failures = 0;
+        self.tell_news();
+        self.deliver(&first);
+        if self.spots.is_empty() {
+            self.last_has_gone(now);
+        }
+    }
+
+    pub(super) fn refused(&mut self) {
+        self.is_refused = true;
+        self.tell_news();
+        self.connect_after(REFUSED_PAUSE);
+    }
+
+    /// The attempt failed. If it ended before it began, since the node is left out, looking again costs nothing.
+    pub(super) fn failed(&mut self, is_left_out: bool) {
+        if matches!(self.line, Line::Up(_)) {
+            return;
+        }
+        self.failures = self.failures.saturating_add(u32::from(!is_left_out));
+        // Without a connection no beat looks after their locks.
+        let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
+        self.look(unwatched);
+        self.connect_after(if is_left_out { line::FIRST_PAUSE } else { line::pause(self.failures) });
+    }
+
+    pub(super) fn gave_up(&mut self) {
+        if matches!(self.line, Line::Coming) {
+            self.line = Line::Down;
+        }
+    }
+
+    fn tell_news(&mut self) {
+        self.news += 1;
+        self.wake_all();
+        self.sleeping.clear();
+        self.marked = None;
+    }
+
+    // --- the end ---
+
+    /// Grants to ended waits could not be given back any more. So the channel ends: releases then skip the entries of the ended waits.
+    fn last_has_gone(&mut self, now: Tick) {
+        self.idle_since = now;
+        if !self.ended.is_empty() {
+            self.after.forgotten.extend(self.ended.clear());
+            self.channel = None;
+            self.hang_up();
+        }
+        self.plan_rest(REST);
+    }
+
+    fn plan_rest(&mut self, pause: Duration) {
+        if matches!(self.line, Line::Up(_)) && !self.is_rest_planned {
+            self.is_rest_planned = true;
+            self.after.errands.push(Errand::Rest(pause));
+        }
+    }
+
+    /// The time of a planned rest has come.
+    pub(super) fn rest(&mut self, now: Tick) {
+        self.is_rest_planned = false;
+        if !self.spots.is_empty() {
+            return;
+        }
+        match REST.saturating_sub(now.since(self.idle_since)) {
+            Duration::ZERO => self.hang_up(),
+            left => self.plan_rest(left),
+        }
+    }
+
+    /// Closes a connection that no thread reads.
+    fn hang_up(&mut self) {
+        if let Line::Up(up) = &mut self.line
+            && let Some(conn) = up.conn.take()
+        {
+            self.after.closed.push(conn);
+            self.line = Line::Down;
+        }
+    }
+
+    /// Where a thread reads that has to be woken, if there is one.
+    pub(super) fn close(&mut self) -> Option<Place> {
+        self.is_closed = true;
+        self.wake_all();
+        self.after.forgotten.extend(self.ended.clear());
+        self.hang_up();
+        self.line.place().cloned()
+    }
+
+    // --- ended waits ---
+
+    pub(super) fn watch_ended(&mut self, number: u64, ended: OnLatePush, now: Tick) {
+        if self.is_closed {
+            return self.after.forgotten.push(Arc::new(ended));
+        }
+        self.after.forgotten.extend(self.ended.add(number, ended));
+        self.give_to_ended(number);
+        if self.spots.is_empty() {
+            self.last_has_gone(now);
+        }
+    }
+
+    /// What came for a wait that is over, and was not taken.
+    fn give_to_ended(&mut self, number: u64) {
+        let Some(ended) = self.ended.of(number) else { return };
+        let kept = self.spots.get_mut(&number).map(|spot| std::mem::take(&mut spot.kept));
+        self.after.late.extend(kept.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
+    }
+}
+
+/// A confirmed subscription.
+pub(crate) struct Arrived {
+    pub(crate) conn: Box<dyn Push>,
+    /// The first message that came on it.
+    pub(crate) first: Vec<u8>,
+}

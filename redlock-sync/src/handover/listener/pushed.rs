@@ -1,0 +1,89 @@
+//! What a push says, and how to read it.
+
+use crate::handover::rules::Pauses;
+use std::time::Duration;
+
+/// A push to one wait: `wait fence span age pauses random`, where the wait is `channel/number`, times are in ms, and a hint has no random
+/// part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    /// Of the granted lock; 0 where there is none.
+    pub(crate) fence: u64,
+    /// For how long the grant stands; of a hint, after what time to try.
+    pub(crate) span: Duration,
+    /// Of the chain in which the lock goes from hand to hand.
+    pub(crate) age: Duration,
+    pub(crate) pauses: Pauses,
+    /// The random part of the granted token; `None` for a hint.
+    pub(crate) random: Option<String>,
+}
+
+impl Pushed {
+    /// Reads a message that came on `channel`: for which wait it is, and what it says. `None` for anything else than a push to a wait there.
+    pub(crate) fn read(message: &[u8], channel: &str) -> Option<(u64, Pushed)> {
+        let mut words = std::str::from_utf8(message).ok()?.split(' ');
+        let number = words.next()?.strip_prefix(channel)?.strip_prefix('/')?.parse().ok()?;
+        let mut next = || words.next()?.parse::<u64>().ok();
+        let (fence, span, age, pauses) = (next()?, next()?, next()?, next()?);
+        let random = words.next()?;
+        let pushed = Pushed {
+            fence,
+            span: Duration::from_millis(span),
+            age: Duration::from_millis(age),
+            pauses: Pauses(pauses),
+            random: (!random.is_empty()).then(|| random.to_owned()),
+        };
+        words.next().is_none().then_some((number, pushed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(message: &str) -> Option<(u64, Pushed)> {
+        Pushed::read(message.as_bytes(), "redlock-sync:1f")
+    }
+
+    #[test]
+    fn grants_and_hints() {
+        let ms = Duration::from_millis;
+        let (number, grant) = read("redlock-sync:1f/12 7 300 20 3 abc").unwrap();
+        let random = Some("abc".to_owned());
+        assert_eq!((number, grant), (12, Pushed { fence: 7, span: ms(300), age: ms(20), pauses: Pauses(3), random }));
+        let (number, hint) = read("redlock-sync:1f/0 0 10 0 0 ").unwrap();
+        assert_eq!((number, hint), (0, Pushed { fence: 0, span: ms(10), age: ms(0), pauses: Pauses(0), random: None }));
+    }
+
+    #[test]
+    fn the_hint_of_a_wait_that_leaves_in_a_pause_tells_of_a_pause_and_of_no_stranger() {
+        let scripts = [include_str!("../../protocol/lua/acquire.lua"), include_str!("../../protocol/lua/release.lua")];
+        let chains: Vec<_> = scripts.iter().flat_map(|script| script.split("hint(queue, left, '").skip(1)).collect();
+        assert_eq!(chains.len(), 1);
+        let chain = chains[0].split('\'').next().unwrap();
+        let (_, hint) = read(&format!("redlock-sync:1f/1 0 10 {chain} ")).unwrap();
+        assert_eq!((hint.pauses.count(), hint.pauses.has_strangers(), hint.age), (1, false, Duration::ZERO));
+    }
+
+    #[test]
+    fn anything_else_is_ignored() {
+        for text in [
+            "",
+            "0",
+            "closed",
+            "redlock-sync:1f",
+            "redlock-sync:1f/1",
+            "redlock-sync:1f/1 0 10 0 0",
+            "redlock-sync:1f/1 0 10 0 0 a b",
+            "redlock-sync:1f/x 0 10 0 0 a",
+            "redlock-sync:1f/1 0 -1 0 0 a",
+            "redlock-sync:1f/1 0  10 0 0 a",
+            "redlock-sync:1f1/1 0 10 0 0 a",
+            "-redlock-sync:1f/1 0 10 0 0 a",
+            "redlock-sync:2f/1 0 10 0 0 a",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(Pushed::read(b"redlock-sync:1f/1 0 10 0 0 \xff", "redlock-sync:1f"), None);
+    }
+}

@@ -1,0 +1,196 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redlock_tests::{Proxy, servers};
+
+use super::*;
+
+#[test]
+fn a_killed_connection_is_made_anew_on_the_same_channel() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (wait, before) = wait(&listener);
+    for _ in 0..3 {
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| wait.sleep(soon()));
+            eventually("it is subscribed", SOON, || kill_pushes(&server) == 1);
+            assert_eq!(sleeper.join().unwrap(), Woken::Connected);
+        });
+    }
+    let after = wait.place().unwrap();
+    assert_eq!((&after.channel, after.node), (&before.channel, before.node));
+    assert_eq!(after.since, before.since + 3);
+    assert!(push(&server, &after, wait.number()));
+    assert_eq!(fence(wait.sleep(soon())), wait.number());
+}
+
+/// Passes everything, until it is told to keep to itself what the server says on connections with a subscription.
+struct Muffler {
+    port: u16,
+    is_mute: Arc<AtomicBool>,
+}
+
+impl Muffler {
+    fn start(server: &Server) -> Muffler {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (is_mute, target) = (Arc::new(AtomicBool::new(false)), server.addr());
+        let muffler = Muffler { port, is_mute: Arc::clone(&is_mute) };
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, server) = (client.unwrap(), TcpStream::connect(target).unwrap());
+                let listens = Arc::new(AtomicBool::new(false));
+                let (is_mute, listens_too) = (Arc::clone(&is_mute), Arc::clone(&listens));
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || {
+                    pass(from, to, |bytes| {
+                        let subscribes = bytes.windows(9).any(|word| word == b"SUBSCRIBE");
+                        listens.fetch_or(subscribes, Ordering::SeqCst);
+                        true
+                    });
+                });
+                thread::spawn(move || {
+                    pass(server, client, |_| !listens_too.load(Ordering::SeqCst) || !is_mute.load(Ordering::SeqCst));
+                });
+            }
+        });
+        muffler
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    fn set_mute(&self, mute: bool) {
+        self.is_mute.store(mute, Ordering::SeqCst);
+    }
+}
+
+/// The end of one side is kept from the other.
+fn pass(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(&[u8]) -> bool) {
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        if passes(&buffer[..n]) && to.write_all(&buffer[..n]).is_err() {
+            return;
+        }
+    }
+    thread::park();
+}
+
+#[test]
+fn a_connection_on_which_nothing_arrives_is_replaced() {
+    let server = Server::start();
+    let muffler = Muffler::start(&server);
+    let listener = listener(muffler.url());
+    let (wait, before) = wait(&listener);
+    muffler.set_mute(true);
+    let unmute = || {
+        // By then it has broken, and attempts to listen anew fail.
+        SystemClock.sleep(Duration::from_millis(2500));
+        assert_eq!(wait.place(), None);
+        muffler.set_mute(false);
+    };
+    thread::scope(|scope| {
+        let start = now();
+        let sleeper = scope.spawn(|| wait.sleep(soon()));
+        unmute();
+        assert_eq!(sleeper.join().unwrap(), Woken::Connected);
+        assert!(now().since(start) < Duration::from_secs(5));
+    });
+    assert_eq!(wait.place().unwrap().since, before.since + 1);
+}
+
+#[test]
+fn a_subscription_that_the_server_forgot_is_made_anew() {
+    let server = Server::start();
+    let muffler = Muffler::start(&server);
+    let listener = listener(muffler.url());
+    let (wait, before) = wait(&listener);
+    // The client does not see the end of its connection.
+    assert_eq!(kill_pushes(&server), 1);
+    let start = now();
+    assert_eq!(wait.sleep(soon()), Woken::Connected);
+    assert!(now().since(start) < Duration::from_secs(2), "a second and a round trip");
+    assert_eq!(wait.place().unwrap().since, before.since + 1);
+}
+
+#[test]
+fn a_server_that_hangs_keeps_its_subscriptions() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (wait, place) = wait(&listener);
+    server.stop();
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(2500))), Woken::Timer);
+    server.cont();
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(1500))), Woken::Timer);
+    assert_eq!(wait.place(), Some(place.clone()));
+    assert!(push(&server, &place, wait.number()));
+    assert_eq!(fence(wait.sleep(soon())), wait.number());
+}
+
+#[test]
+fn a_server_that_comes_back_is_subscribed_to_again() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (wait, before) = wait(&listener);
+    server.kill();
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(500))), Woken::Timer);
+    assert_eq!(wait.place(), None);
+    assert!(!wait.polls());
+    server.restart();
+    assert_eq!(wait.sleep(soon()), Woken::Connected);
+    assert_eq!(wait.place().unwrap().since, before.since + 1);
+}
+
+#[test]
+fn a_proxy_is_no_hindrance() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let listener = listener(proxy.url());
+    let (wait, place) = wait(&listener);
+    assert!(push(&server, &place, wait.number()));
+    assert_eq!(fence(wait.sleep(soon())), wait.number());
+    proxy.drop_connections();
+    assert_eq!(wait.sleep(soon()), Woken::Connected);
+}
+
+/// All clients of the same nodes listen at the same one, in whatever order they name them, and move when it fails.
+#[test]
+fn clients_meet_at_one_node() {
+    let servers = servers(3);
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let ears = [ear_of(urls.iter().cloned()), ear_of(urls.iter().rev().cloned())];
+    let waits = [ears[0].begin(), ears[1].begin()];
+    let places = || [waits[0].place().map(|place| place.node), waits[1].place().map(|place| place.node)];
+    let meet = || matches!(places(), [Some(a), Some(b)] if a + b == 2);
+    // The first attempt of a client knows no node's run id; a round makes all of them known.
+    for listener in &ears {
+        let call = crate::protocol::script::Call::new(
+            &crate::protocol::script::PUBLISH,
+            crate::protocol::script::Purpose::Other,
+            None,
+            Duration::ZERO,
+            &[],
+            &[crate::protocol::script::Arg::Text("x"), crate::protocol::script::Arg::Text("")],
+        );
+        let call = crate::protocol::TypedCall::<crate::protocol::reply::Released>::from(call);
+        listener.quorum.round(&call, crate::node::Lane::Ordinary, soon(), &|_| true);
+    }
+    let sleep = || {
+        for wait in &waits {
+            wait.sleep(now().after(Duration::from_millis(20)));
+        }
+    };
+    eventually("they meet", SOON, || {
+        sleep();
+        meet()
+    });
+    let at = places()[0].unwrap();
+    servers[at].kill();
+    eventually("they meet elsewhere", SOON, || {
+        sleep();
+        meet() && places()[0] != Some(at)
+    });
+    servers[at].restart();
+}

@@ -1,0 +1,125 @@
+use parking_lot::Mutex;
+
+use super::*;
+
+#[test]
+fn closing_wakes_all() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (tell, told) = mpsc::channel();
+    let threads = crowd(&listener, 20, &tell);
+    told.iter().take(20).for_each(drop);
+    let start = now();
+    listener.close();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(now().since(start) < Duration::from_millis(500), "the reader too");
+    assert_eq!(listener.begin().sleep(soon()), Woken::Closed);
+    assert_eq!(subscribers(&server), 0);
+}
+
+#[test]
+fn closing_while_the_server_hangs_takes_a_second() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (wait, _) = wait(&listener);
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(|| wait.sleep(soon()));
+        SystemClock.sleep(Duration::from_millis(50));
+        server.stop();
+        let start = now();
+        listener.close();
+        assert_eq!(sleeper.join().unwrap(), Woken::Closed);
+        assert!(now().since(start) < Duration::from_secs(2));
+        server.cont();
+    });
+}
+
+#[test]
+fn closing_before_there_is_a_connection() {
+    let server = Server::start();
+    server.stop();
+    let listener = listener(server.url());
+    let wait = listener.begin();
+    listener.close();
+    assert_eq!(wait.sleep(soon()), Woken::Closed);
+    server.cont();
+}
+
+#[test]
+fn everything_ends_with_the_client() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    drop(wait(&listener).0);
+    drop(listener);
+    eventually("the connections are closed", SOON, || server.info("connected_clients").as_deref() == Some("1"));
+}
+
+/// A ended wait, and the fences of what came to it.
+fn ended() -> (OnLatePush, Arc<Mutex<Vec<u64>>>) {
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let theirs = Arc::clone(&came);
+    (Box::new(move |pushed| theirs.lock().push(pushed.fence)), came)
+}
+
+#[test]
+fn a_grant_to_a_wait_that_is_over_goes_to_its_handler() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (alive, place) = wait(&listener);
+    let (over, plain) = (listener.begin(), listener.begin());
+    let (ended, came) = ended();
+    listener.watch_ended(over.number(), ended);
+    let (over, plain) = (over.number(), plain.number());
+    for number in [over, plain, over, alive.number()] {
+        assert!(push(&server, &place, number));
+    }
+    assert_eq!(fence(alive.sleep(soon())), alive.number());
+    assert_eq!(*came.lock(), [over, over]);
+    assert_eq!(alive.place(), Some(place));
+}
+
+#[test]
+fn what_was_kept_for_a_wait_goes_to_its_handler() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (alive, place) = wait(&listener);
+    let over = listener.begin();
+    let number = over.number();
+    for number in [number, alive.number()] {
+        assert!(push(&server, &place, number));
+    }
+    alive.sleep(soon());
+    let (ended, came) = ended();
+    listener.watch_ended(number, ended);
+    assert_eq!(*came.lock(), [number]);
+    assert_eq!(over.take(), None);
+}
+
+#[test]
+fn with_the_last_wait_the_channel_of_its_ended_waits_ends() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let mut channels = Vec::new();
+    for _ in 0..2 {
+        let (last, place) = wait(&listener);
+        listener.watch_ended(last.number(), ended().0);
+        assert_eq!(subscribers(&server), 1);
+        drop(last);
+        eventually("no connection listens there", SOON, || subscribers(&server) == 0);
+        channels.push(place.channel);
+    }
+    // As well if the wait is over first, and its channel is not heard at the time.
+    let (last, place) = wait(&listener);
+    channels.push(place.channel);
+    let number = last.number();
+    drop(last);
+    listener.watch_ended(number, ended().0);
+    eventually("no connection listens there", SOON, || subscribers(&server) == 0);
+    let (_wait, place) = wait(&listener);
+    channels.push(place.channel);
+    channels.sort_unstable();
+    channels.dedup();
+    assert_eq!(channels.len(), 4);
+}

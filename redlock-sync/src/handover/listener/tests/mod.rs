@@ -1,0 +1,167 @@
+//! Waits against real servers.
+//!
+//! 1. Here: pushes that arrive.
+//! 2. `breaks.rs`: connections that break, and servers that are gone.
+//! 3. `refusals.rs`: users without the permission.
+//! 4. `endings.rs`: closing, resting, and ended waits.
+//! 5. `turns.rs`: without a server: what needs a connection that behaves as told.
+
+mod breaks;
+mod endings;
+mod refusals;
+mod turns;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use redlock_tests::{Server, eventually};
+
+use super::*;
+use crate::clock::{Clock, SystemClock};
+use crate::handover::rules::Pauses;
+use crate::options::ClientOptions;
+
+const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_millis(250);
+
+fn now() -> Tick {
+    SystemClock.now()
+}
+
+fn soon() -> Tick {
+    now().after(SOON)
+}
+
+fn ear_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
+    let limits = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
+    Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))))
+}
+
+fn listener(url: String) -> Arc<Listener> {
+    ear_of(std::iter::once(url))
+}
+
+/// A wait that knows where it listens.
+fn wait(listener: &Arc<Listener>) -> (Wait, Place) {
+    let wait = listener.begin();
+    let place = connected(&wait);
+    (wait, place)
+}
+
+fn connected(wait: &Wait) -> Place {
+    let until = soon();
+    loop {
+        if let Some(place) = wait.place() {
+            return place;
+        }
+        assert_eq!(wait.sleep(until), Woken::Connected);
+    }
+}
+
+fn publish(server: &Server, channel: &str, text: &str) -> u64 {
+    server.ask(redis::cmd("PUBLISH").arg(channel).arg(text))
+}
+
+/// Pushes a grant whose fence is the number of the wait; true if a connection received it.
+fn push(server: &Server, place: &Place, number: u64) -> bool {
+    let Place { channel, .. } = place;
+    publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc")) == 1
+}
+
+fn fence(woken: Woken) -> u64 {
+    match woken {
+        Woken::Push(pushed) => pushed.fence,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn kill_pushes(server: &Server) -> u64 {
+    server.ask(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"))
+}
+
+fn subscribers(server: &Server) -> usize {
+    server.ask::<Vec<String>>(redis::cmd("PUBSUB").arg("CHANNELS").arg("redlock-sync:*")).len()
+}
+
+#[test]
+fn a_lone_wait_hears_its_push() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (wait, place) = wait(&listener);
+    assert_eq!(place.channel.len(), "redlock-sync:".len() + 16);
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(20))), Woken::Timer);
+    assert!(push(&server, &place, wait.number()));
+    let Woken::Push(pushed) = wait.sleep(soon()) else { panic!() };
+    let ms = Duration::from_millis;
+    let random = Some("abc".to_owned());
+    assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random });
+    assert_eq!(wait.sleep(now()), Woken::Timer);
+}
+
+#[test]
+fn pushes_that_come_while_the_thread_is_busy_are_kept() {
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (one, place) = wait(&listener);
+    let other = listener.begin();
+    assert_ne!(one.number(), other.number());
+    publish(&server, &place.channel, "neither a push");
+    publish(&server, &place.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc", one.number()));
+    assert!(push(&server, &place, other.number()));
+    assert!(push(&server, &place, one.number()));
+    assert_eq!(fence(one.sleep(soon())), one.number());
+    // The one that read has kept it.
+    assert_eq!(other.take().map(|pushed| pushed.fence), Some(other.number()));
+    assert_eq!(other.take(), None);
+}
+
+/// Threads that sleep, each of which sends its number when it was pushed to and then sleeps again.
+fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)>) -> Vec<thread::JoinHandle<()>> {
+    (0..size)
+        .map(|_| {
+            let (listener, woken) = (Arc::clone(listener), woken.clone());
+            let run = move || {
+                let (wait, _) = wait(&listener);
+                woken.send((wait.number(), now())).unwrap();
+                loop {
+                    match wait.sleep(Tick::NEVER) {
+                        Woken::Push(pushed) => {
+                            assert_eq!(pushed.fence, wait.number());
+                            woken.send((wait.number(), now())).unwrap();
+                        }
+                        Woken::Closed => return,
+                        other => panic!("{other:?}"),
+                    }
+                }
+            };
+            thread::Builder::new().stack_size(256 * 1024).spawn(run).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn a_crowd_in_which_each_hears_its_own() {
+    const CROWD: usize = 512;
+    let server = Server::start();
+    let listener = listener(server.url());
+    let (tell, told) = mpsc::channel();
+    let threads = crowd(&listener, CROWD, &tell);
+    let mut numbers: Vec<u64> = told.iter().take(CROWD).map(|(number, _)| number).collect();
+    let place = listener.begin().place().unwrap();
+    for _ in 0..2 {
+        fastrand::shuffle(&mut numbers);
+        for number in &numbers {
+            assert!(push(&server, &place, *number));
+        }
+        let mut heard: Vec<u64> = told.iter().take(CROWD).map(|(number, _)| number).collect();
+        heard.sort_unstable();
+        numbers.sort_unstable();
+        assert_eq!(heard, numbers);
+    }
+    listener.close();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(subscribers(&server), 0);
+}

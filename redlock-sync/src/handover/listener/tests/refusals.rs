@@ -1,0 +1,50 @@
+use super::*;
+
+/// A client whose user has only these rights.
+fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
+    let mut command = redis::cmd("ACL");
+    command.arg("SETUSER").arg("app").arg("reset").arg("on").arg(">pw").arg("~*").arg(rights);
+    server.ask::<()>(&command);
+    listener(server.url().replace("redis://", "redis://app:pw@"))
+}
+
+fn refused(wait: &Wait) {
+    let until = soon();
+    while !wait.polls() {
+        assert_eq!(wait.sleep(until), Woken::Connected);
+    }
+    assert_eq!(wait.place(), None);
+    // Known now.
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(5))), Woken::Timer);
+}
+
+#[test]
+fn a_user_without_channels_has_to_poll() {
+    let server = Server::start();
+    for rights in [&["+@all", "resetchannels"][..], &["+@all", "&*", "-subscribe"], &["+@all", "&*", "-publish"]] {
+        let listener = limited(&server, rights);
+        let wait = listener.begin();
+        refused(&wait);
+        refused(&listener.begin());
+    }
+}
+
+#[test]
+fn the_rule_that_the_warning_names_is_enough() {
+    let server = Server::start();
+    let listener =
+        limited(&server, &["+evalsha", "+eval", "+info", "resetchannels", "&redlock-sync:*", "+subscribe", "+publish"]);
+    let (wait, place) = wait(&listener);
+    assert!(push(&server, &place, wait.number()));
+    assert_eq!(fence(wait.sleep(soon())), wait.number());
+}
+
+#[test]
+fn a_refusal_that_comes_later_is_noticed() {
+    let server = Server::start();
+    let listener = limited(&server, &["+@all", "&*"]);
+    let (wait, _) = wait(&listener);
+    // Without its channel the server ends the connection.
+    server.ask::<()>(redis::cmd("ACL").arg("SETUSER").arg("app").arg("resetchannels"));
+    refused(&wait);
+}

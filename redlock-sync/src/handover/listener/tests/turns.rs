@@ -1,0 +1,187 @@
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::handover::listener::desk::{Arrived, Errand};
+use crate::handover::listener::turns::Turns;
+use crate::node::{Heard, Push};
+
+/// A connection that does what it is told; after that nothing comes.
+#[derive(Debug)]
+struct Told(VecDeque<&'static str>);
+
+impl Push for Told {
+    fn receive(&mut self, patience: Duration) -> Heard {
+        match self.0.pop_front() {
+            Some("panic") => panic!("told so"),
+            Some("break") => Heard::Broken("told so".into()),
+            Some(message) => Heard::Message(message.into()),
+            None => {
+                SystemClock.sleep(patience);
+                Heard::Nothing
+            }
+        }
+    }
+}
+
+/// A clock that is set.
+#[derive(Debug, Default)]
+struct SetClock(Mutex<Duration>);
+
+impl Clock for SetClock {
+    fn now(&self) -> Tick {
+        Tick::from_nanos(1).after(*self.0.lock())
+    }
+
+    fn sleep(&self, time: Duration) {
+        *self.0.lock() += time;
+    }
+}
+
+/// What was left to others.
+struct Rig {
+    turns: Turns,
+    errands: Arc<Mutex<Vec<Errand>>>,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig::on(Arc::new(SystemClock))
+    }
+
+    fn on(clock: Arc<dyn Clock>) -> Rig {
+        let errands = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&errands);
+        let run = Box::new(move |errand| theirs.lock().push(errand));
+        Rig { turns: Turns::new(clock, TIMEOUT, run), errands }
+    }
+
+    fn connect(&self, does: impl IntoIterator<Item = &'static str>) {
+        assert!(self.turns.attempt());
+        let channel: Arc<str> = "channel".into();
+        self.turns.name_channel(Arc::clone(&channel));
+        let conn = Box::new(Told(does.into_iter().collect()));
+        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec() });
+    }
+
+    /// The pause of the attempt that was ordered.
+    fn pause(&self) -> Option<Duration> {
+        match std::mem::take(&mut *self.errands.lock()).as_slice() {
+            [] => None,
+            [Errand::Connect(pause)] => Some(*pause),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
+    let rig = Rig::new();
+    let (reader, other) = (rig.turns.begin(), rig.turns.begin());
+    assert_eq!(rig.pause(), Some(Duration::ZERO));
+    rig.connect(["panic"]);
+    assert!(rig.turns.place(reader).is_some() && rig.turns.place(other).is_some());
+    thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
+    rig.turns.end(reader);
+    assert_eq!(rig.turns.place(other), None);
+    assert!(rig.pause().is_some());
+    rig.connect(["channel/2 5 300 0 0 abc"]);
+    assert_eq!(rig.turns.sleep(other, soon()), Woken::Connected);
+    assert_eq!(fence(rig.turns.sleep(other, soon())), 5);
+}
+
+#[test]
+fn a_ended_wait_that_panics_does_so_too() {
+    let rig = Rig::new();
+    let (reader, over) = (rig.turns.begin(), rig.turns.begin());
+    rig.turns.watch_ended(over, Box::new(|_| panic!("told so")));
+    rig.connect(["channel/2 5 300 0 0 abc"]);
+    rig.turns.place(reader);
+    thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
+    assert_eq!(rig.turns.place(reader), None);
+}
+
+#[test]
+fn pauses_between_attempts_grow() {
+    let rig = Rig::new();
+    let wait = rig.turns.begin();
+    let mut pauses = vec![rig.pause().unwrap()];
+    for _ in 0..8 {
+        rig.turns.failed(false);
+        pauses.push(rig.pause().unwrap());
+    }
+    assert_eq!(pauses[..3], [0, 20, 40].map(Duration::from_millis));
+    assert_eq!(pauses[8], Duration::from_secs(1));
+    // Connections that break soon are no reason to hurry.
+    for bad in 1..4 {
+        rig.connect(["break"]);
+        assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
+        assert_eq!(rig.turns.sleep(wait, now().after(Duration::from_millis(2))), Woken::Timer);
+        assert_eq!(rig.pause(), Some(Duration::from_millis(10 << bad)));
+    }
+    // A node that is left out is looked at often: that costs nothing.
+    rig.turns.failed(true);
+    assert_eq!(rig.pause(), Some(Duration::from_millis(20)));
+    rig.turns.end(wait);
+    rig.turns.failed(false);
+    assert_eq!(rig.pause(), None, "no thread waits");
+}
+
+#[test]
+fn what_is_refused_is_tried_again_after_a_minute() {
+    let rig = Rig::new();
+    let wait = rig.turns.begin();
+    assert!(rig.pause().is_some() && !rig.turns.polls());
+    rig.turns.refused();
+    assert_eq!(rig.pause(), Some(Duration::from_secs(60)));
+    assert!(rig.turns.polls());
+    assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
+    rig.connect([]);
+    assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
+    assert!(!rig.turns.polls() && rig.turns.place(wait).is_some());
+}
+
+#[test]
+fn one_wait_keeps_so_many_pushes_and_no_more() {
+    const PUSHES: [&str; 3] = ["channel/2 1 300 0 0 abc", "channel/2 2 300 0 0 abc", "channel/2 3 10 0 0 "];
+    let rig = Rig::new();
+    let (reader, busy) = (rig.turns.begin(), rig.turns.begin());
+    rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc"]));
+    rig.turns.place(reader);
+    assert_eq!(fence(rig.turns.sleep(reader, soon())), 9);
+    let kept: Vec<_> = std::iter::from_fn(|| rig.turns.take(busy)).map(|pushed| pushed.fence).collect();
+    assert_eq!(kept.len(), 16);
+    assert_eq!(kept[..3], [2, 3, 1], "the oldest went");
+}
+
+#[test]
+fn a_connection_outlives_the_last_wait_for_ten_seconds() {
+    let clock = Arc::new(SetClock::default());
+    let rig = Rig::on(Arc::clone(&clock) as Arc<dyn Clock>);
+    let rest = |seconds| vec![Errand::Rest(Duration::from_secs(seconds))];
+    let errands = || std::mem::take(&mut *rig.errands.lock());
+    let first = rig.turns.begin();
+    assert!(rig.pause().is_some());
+    rig.connect([]);
+    let before = rig.turns.place(first);
+    rig.turns.end(first);
+    assert_eq!(errands(), rest(10));
+    clock.sleep(Duration::from_secs(4));
+    let second = rig.turns.begin();
+    assert_eq!(rig.turns.place(second), before);
+    rig.turns.end(second);
+    assert_eq!(errands(), [], "one is planned");
+    clock.sleep(Duration::from_secs(6));
+    rig.turns.rest();
+    assert_eq!(errands(), rest(4));
+    clock.sleep(Duration::from_secs(4));
+    rig.turns.rest();
+    let third = rig.turns.begin();
+    assert_eq!(rig.turns.place(third), None);
+    assert_eq!(rig.pause(), Some(Duration::ZERO));
+    // While a thread waits it stays, whatever was planned.
+    rig.connect([]);
+    rig.turns.rest();
+    assert!(rig.turns.place(third).is_some());
+}

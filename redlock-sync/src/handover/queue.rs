@@ -1,0 +1,419 @@
+//! How a thread waits for a lock that another thread or process has.
+//!
+//! Threads of one process that want the same key stand in one queue, first come first served. Only the thread at its head talks to the servers, and it
+//! stays the head while it holds the lock. So a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to the next in
+//! queue without a call. The head waits for other processes on a push or, where there is none, by [`pause`](WaitQueues::pause): jittered polling under the
+//! lock's [`Retry`].
+
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::clock::{Clock, Tick};
+use crate::handover::rules::{Pauses, STRANGERS_REMEMBERED};
+use crate::options::{Kind, LockOptions, Mode, Retry};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
+use crate::token::LockId;
+
+/// Longest sleep before the lease clock, and the end of the client, are looked at again.
+const SLICE: Duration = Duration::from_secs(1);
+/// As that, for a sleep that nothing can interrupt.
+const SHORT_SLICE: Duration = Duration::from_millis(50);
+/// Tokens of unknown fate that are remembered for one key.
+const MAX_ORPHANS: usize = 8;
+
+/// The lines of one client, one for each key that a thread wants or that has orphans. `T` is what is handed over: a held lease.
+#[derive(Debug)]
+pub(crate) struct WaitQueues<T> {
+    clock: Arc<dyn Clock>,
+    by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
+    is_closed: AtomicBool,
+    /// How many threads stand in queue and how many orphans there are, of all keys: usually none, and then the table is not locked to look.
+    standing: AtomicUsize,
+    orphans: AtomicUsize,
+    /// A program of another library has been seen on some key.
+    strangers: AtomicBool,
+}
+
+#[derive(Debug)]
+struct WaitQueue<T> {
+    /// Threads at the head: trying, or holding. More than one only if all of them share the lock.
+    heads: usize,
+    /// Of the heads.
+    mode: Mode,
+    waiting: VecDeque<Arc<QueuedThread<T>>>,
+    rest: Rest,
+    /// Until then it is remembered that a program of another library had the lock.
+    strangers_until: Tick,
+    orphans: Vec<(LockId, Tick)>,
+}
+
+impl<T> Default for WaitQueue<T> {
+    fn default() -> WaitQueue<T> {
+        WaitQueue {
+            heads: 0,
+            mode: Mode::Exclusive,
+            waiting: VecDeque::new(),
+            rest: Rest::default(),
+            strangers_until: Tick::ZERO,
+            orphans: Vec::new(),
+        }
+    }
+}
+
+impl<T> WaitQueue<T> {
+    /// Nothing has to be remembered of it.
+    fn is_idle(&self, clock: &dyn Clock) -> bool {
+        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.orphans.is_empty();
+        let until = self.rest.until.max(self.strangers_until);
+        is_empty && (until == Tick::ZERO || until <= clock.now())
+    }
+
+    /// Makes a thread a head, if it can be one beside those that are there.
+    fn admit(&mut self, mode: Mode) -> bool {
+        let is_admitted = self.heads == 0 || self.mode == Mode::Shared && mode == Mode::Shared;
+        if is_admitted {
+            self.heads += 1;
+            self.mode = mode;
+        }
+        is_admitted
+    }
+
+    /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how many did.
+    fn advance(&mut self) -> usize {
+        let before = self.waiting.len();
+        while let Some(mode) = self.waiting.front().map(|first| first.kind.mode)
+            && self.admit(mode)
+        {
+            if let Some(next) = self.waiting.pop_front() {
+                next.put(Place::Head(self.rest));
+            }
+        }
+        before - self.waiting.len()
+    }
+}
+
+/// A pause in which the head of a queue leaves the key to other programs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rest {
+    pub(crate) until: Tick,
+    pub(crate) pauses: Pauses,
+}
+
+impl Default for Rest {
+    fn default() -> Rest {
+        Rest { until: Tick::ZERO, pauses: Pauses::default() }
+    }
+}
+
+/// A thread's place in queue.
+///
+/// | place | set by | leaves to |
+/// |---|---|---|
+/// | Waiting | the thread itself | Head, Promised, Closed; or the thread leaves when its time is up |
+/// | Head | the thread that leaves the head | the thread goes on |
+/// | Promised | a holder that is about to hand over | Handed |
+/// | Handed | that holder | the thread goes on |
+/// | Closed | the end of the client | the thread goes on |
+///
+/// It leaves Waiting under the lock of `by_key` only, together with its removal from the queue: so a thread whose time is up either takes
+/// itself out of the queue or finds that it got something.
+#[derive(Debug)]
+pub(crate) struct QueuedThread<T> {
+    kind: Kind,
+    options: LockOptions,
+    place: Mutex<Place<T>>,
+    moved: Condvar,
+}
+
+#[derive(Debug)]
+enum Place<T> {
+    Waiting,
+    Head(Rest),
+    Promised,
+    Handed(T),
+    Closed,
+}
+
+impl<T> QueuedThread<T> {
+    fn put(&self, place: Place<T>) {
+        *self.place.lock() = place;
+        self.moved.notify_one();
+    }
+
+    fn wants(&self, kind: Kind, options: &LockOptions) -> bool {
+        self.kind == kind && self.options == *options
+    }
+
+    /// Keeps the promise that [`QueueHead::successor`] made.
+    pub(crate) fn hand(&self, gift: T) {
+        self.put(Place::Handed(gift));
+    }
+}
+
+/// How a wait in queue ended.
+#[derive(Debug)]
+pub(crate) enum Entered<T> {
+    Head(QueueHead<T>),
+    Handed(T),
+    /// Time was up.
+    Late,
+    Closed,
+}
+
+/// Being at the head of a queue; dropping it lets the next thread move up.
+#[derive(Debug)]
+pub(crate) struct QueueHead<T> {
+    queues: Arc<WaitQueues<T>>,
+    key: Arc<str>,
+    rest: Rest,
+}
+
+impl<T> WaitQueues<T> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<WaitQueues<T>> {
+        Arc::new(WaitQueues {
+            clock,
+            by_key: Mutex::new(HashMap::new()),
+            is_closed: AtomicBool::new(false),
+            standing: AtomicUsize::new(0),
+            orphans: AtomicUsize::new(0),
+            strangers: AtomicBool::new(false),
+        })
+    }
+
+    fn head(self: &Arc<Self>, key: &Arc<str>, rest: Rest) -> QueueHead<T> {
+        QueueHead { queues: Arc::clone(self), key: Arc::clone(key), rest }
+    }
+
+    /// The head of the key's queue, if no thread is there.
+    pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>, mode: Mode) -> Option<QueueHead<T>> {
+        let mut by_key = self.by_key.lock();
+        let queue = by_key.entry(Arc::clone(key)).or_default();
+        (queue.waiting.is_empty() && queue.admit(mode)).then(|| self.head(key, queue.rest))
+    }
+
+    /// Waits in queue until `until` at most, to get the head or, on the same options, the lock itself.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        key: &Arc<str>,
+        until: Tick,
+        kind: Kind,
+        options: &LockOptions,
+    ) -> Entered<T> {
+        let thread = {
+            let mut by_key = self.by_key.lock();
+            // Under the lock: `close` sends away the threads that are in queue by then, and this one would come after that.
+            if self.is_closed() {
+                return Entered::Closed;
+            }
+            let queue = by_key.entry(Arc::clone(key)).or_default();
+            if queue.waiting.is_empty() && queue.admit(kind.mode) {
+                return Entered::Head(self.head(key, queue.rest));
+            }
+            let place = Mutex::new(Place::Waiting);
+            let thread = Arc::new(QueuedThread { kind, options: options.clone(), place, moved: Condvar::new() });
+            queue.waiting.push_back(Arc::clone(&thread));
+            self.standing.fetch_add(1, Ordering::SeqCst);
+            thread
+        };
+        self.stand(key, &thread, until)
+    }
+
+    fn stand(self: &Arc<Self>, key: &Arc<str>, thread: &Arc<QueuedThread<T>>, until: Tick) -> Entered<T> {
+        let mut place = thread.place.lock();
+        loop {
+            match std::mem::replace(&mut *place, Place::Waiting) {
+                Place::Head(rest) => return Entered::Head(self.head(key, rest)),
+                Place::Handed(gift) => return Entered::Handed(gift),
+                Place::Closed => return Entered::Closed,
+                same @ (Place::Waiting | Place::Promised) => *place = same,
+            }
+            let left = until.since(self.clock.now());
+            if left.is_zero() && matches!(*place, Place::Waiting) {
+                drop(place);
+                if self.leave(key, thread) {
+                    return Entered::Late;
+                }
+                // Another thread took the thread out of the queue first: what it gives is here or about to come.
+                place = thread.place.lock();
+                continue;
+            }
+            let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
+            self.clock.wait_for(&thread.moved, &mut place, nap);
+        }
+    }
+
+    /// Gives up a thread; false if it is not in the queue any more.
+    fn leave(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
+        let mut by_key = self.by_key.lock();
+        let Some(queue) = by_key.get_mut(key) else { return false };
+        let place = queue.waiting.iter().position(|other| Arc::ptr_eq(other, thread));
+        let was_there = place.and_then(|i| queue.waiting.remove(i)).is_some();
+        // Threads behind it may share the lock with those at the head.
+        let moved = queue.advance();
+        self.standing.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
+        was_there
+    }
+
+    fn pass_on(&self, key: &Arc<str>) {
+        let mut by_key = self.by_key.lock();
+        let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
+        let queue = entry.get_mut();
+        queue.heads = queue.heads.saturating_sub(1);
+        self.standing.fetch_sub(queue.advance(), Ordering::SeqCst);
+        if queue.is_idle(&*self.clock) {
+            entry.remove();
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// Sends all threads away that stand in a queue, for good.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let mut by_key = self.by_key.lock();
+        for thread in by_key.values_mut().flat_map(|queue| queue.waiting.drain(..)) {
+            self.standing.fetch_sub(1, Ordering::SeqCst);
+            thread.put(Place::Closed);
+        }
+    }
+
+    /// Remembers a token that no lease has, but that a node may have until then: a orphan. The next attempt may take the lock from it, so that this
+    /// process is not locked out by a late copy of its own call.
+    pub(crate) fn add_orphan(&self, key: &Arc<str>, id: LockId, until: Tick) {
+        let now = self.clock.now();
+        let mut by_key = self.by_key.lock();
+        // Keys whose orphans have run out go with the next one that comes; a healthy system has none.
+        by_key.retain(|_, queue| {
+            queue.orphans.retain(|(_, until)| *until > now);
+            !queue.is_idle(&*self.clock)
+        });
+        let orphans = &mut by_key.entry(Arc::clone(key)).or_default().orphans;
+        if orphans.len() >= MAX_ORPHANS {
+            orphans.remove(0);
+        }
+        orphans.push((id, until));
+        self.count_orphans(&by_key);
+    }
+
+    /// The orphans for an attempt on this key.
+    pub(crate) fn orphans(&self, key: &Arc<str>) -> Vec<LockId> {
+        if self.orphans.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let by_key = self.by_key.lock();
+        let Some(queue) = by_key.get(key) else { return Vec::new() };
+        if queue.orphans.is_empty() {
+            return Vec::new();
+        }
+        let now = self.clock.now();
+        queue.orphans.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Forgets orphans once every node has executed an attempt that named them.
+    pub(crate) fn drop_orphans(&self, key: &Arc<str>) {
+        let mut by_key = self.by_key.lock();
+        if let Some(queue) = by_key.get_mut(key) {
+            queue.orphans.clear();
+            if queue.is_idle(&*self.clock) {
+                by_key.remove(key);
+            }
+        }
+        self.count_orphans(&by_key);
+    }
+
+    fn count_orphans(&self, by_key: &HashMap<Arc<str>, WaitQueue<T>>) {
+        self.orphans.store(by_key.values().map(|queue| queue.orphans.len()).sum(), Ordering::SeqCst);
+    }
+
+    /// Remembers that a program of another library has the lock.
+    pub(crate) fn note_stranger(&self, key: &Arc<str>) {
+        self.strangers.store(true, Ordering::Relaxed);
+        let until = self.clock.now().after(STRANGERS_REMEMBERED);
+        let mut by_key = self.by_key.lock();
+        if let Some(queue) = by_key.get_mut(key) {
+            queue.strangers_until = until;
+            return;
+        }
+        // Keys that are remembered for nothing else go with the next one that comes.
+        by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
+        by_key.insert(Arc::clone(key), WaitQueue { strangers_until: until, ..WaitQueue::default() });
+    }
+
+    /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
+    pub(crate) fn pause(&self, retry: &Retry, made: u32, expires_in: Option<Duration>, until: Tick) {
+        let planned = retry.pause(made, fastrand::f64());
+        let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
+        self.rest(self.clock.now().after(planned.min(lease_end)).min(until));
+    }
+
+    /// Sleeps until then, or until the client is closed.
+    pub(crate) fn rest(&self, end: Tick) {
+        while !self.is_closed() {
+            let left = end.since(self.clock.now());
+            if left.is_zero() {
+                return;
+            }
+            self.clock.sleep(left.min(SHORT_SLICE));
+        }
+    }
+}
+
+impl<T> QueueHead<T> {
+    /// Has the next at the head leave the key to other programs for so long.
+    pub(crate) fn rests_for(&self, pause: Duration, pauses: Pauses) {
+        let until = self.queues.clock.now().after(pause);
+        let mut by_key = self.queues.by_key.lock();
+        by_key.retain(|_, queue| !queue.is_idle(&*self.queues.clock));
+        if let Some(queue) = by_key.get_mut(&self.key) {
+            queue.rest = Rest { until, pauses };
+        }
+    }
+
+    /// The pause that this thread has to leave to other programs, and those before it.
+    pub(crate) fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    /// True if a program of another library had the lock lately.
+    pub(crate) fn has_strangers(&self) -> bool {
+        self.queues.strangers.load(Ordering::Relaxed) && {
+            let by_key = self.queues.by_key.lock();
+            by_key.get(&self.key).is_some_and(|queue| queue.strangers_until > self.queues.clock.now())
+        }
+    }
+
+    /// True if the next thread in queue can be handed the lock.
+    pub(crate) fn has_successor(&self, kind: Kind, options: &LockOptions) -> bool {
+        if self.queues.standing.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let by_key = self.queues.by_key.lock();
+        by_key.get(&self.key).and_then(|queue| queue.waiting.front()).is_some_and(|next| next.wants(kind, options))
+    }
+
+    /// Takes the next thread out of the queue, if it wants the lock on the same options. The lock must be handed to it then.
+    pub(crate) fn successor(&self, kind: Kind, options: &LockOptions) -> Option<Arc<QueuedThread<T>>> {
+        let mut by_key = self.queues.by_key.lock();
+        let queue = by_key.get_mut(&self.key)?;
+        queue.waiting.front().filter(|next| next.wants(kind, options))?;
+        let thread = queue.waiting.pop_front()?;
+        self.queues.standing.fetch_sub(1, Ordering::SeqCst);
+        *thread.place.lock() = Place::Promised;
+        Some(thread)
+    }
+}
+
+impl<T> Drop for QueueHead<T> {
+    fn drop(&mut self) {
+        self.queues.pass_on(&self.key);
+    }
+}
+
+#[cfg(test)]
+#[path = "queue/tests.rs"]
+mod tests;

@@ -1,0 +1,226 @@
+//! The queue without servers.
+
+use super::*;
+use crate::clock::SystemClock;
+use std::sync::mpsc;
+use std::thread;
+
+const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
+const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
+
+fn queues() -> Arc<WaitQueues<u32>> {
+    WaitQueues::new(Arc::new(SystemClock))
+}
+
+fn at_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, until: Tick) -> Option<QueueHead<u32>> {
+    match queues.enter(key, until, KIND, &LockOptions::default()) {
+        Entered::Head(head) => Some(head),
+        _ => None,
+    }
+}
+
+fn waiting(queues: &WaitQueues<u32>, key: &Arc<str>) -> usize {
+    queues.by_key.lock().get(key).map_or(0, |queue| queue.waiting.len())
+}
+
+fn until_waiting(queues: &WaitQueues<u32>, key: &Arc<str>, n: usize) {
+    while waiting(queues, key) != n {
+        SystemClock.sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn first_come_first_served() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let head = at_head(&queues, &key, Tick::NEVER).unwrap();
+    let (tell, told) = mpsc::channel();
+    let threads: Vec<_> = (0..8)
+        .map(|i| {
+            let (queues, key, tell) = (Arc::clone(&queues), Arc::clone(&key), tell.clone());
+            let thread = thread::spawn({
+                let queues = Arc::clone(&queues);
+                let key = Arc::clone(&key);
+                move || {
+                    let _turn = at_head(&queues, &key, Tick::NEVER).unwrap();
+                    tell.send(i).unwrap();
+                }
+            });
+            until_waiting(&queues, &key, i + 1);
+            thread
+        })
+        .collect();
+    drop(head);
+    assert_eq!(told.iter().take(8).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(queues.by_key.lock().is_empty(), "nothing is left of an idle queue");
+}
+
+#[test]
+fn who_gives_up_leaves_no_gap() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let head = at_head(&queues, &key, Tick::NEVER).unwrap();
+    let soon = SystemClock.now().after(Duration::from_millis(5));
+    assert!(at_head(&queues, &key, soon).is_none());
+    assert_eq!(waiting(&queues, &key), 0);
+    drop(head);
+    assert!(at_head(&queues, &key, Tick::ZERO).is_some());
+}
+
+#[test]
+fn giving_up_while_moving_up_passes_the_turn_on() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    for _ in 0..200 {
+        let head = at_head(&queues, &key, Tick::NEVER).unwrap();
+        let racer = {
+            let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
+            let until = SystemClock.now().after(Duration::from_micros(fastrand::u64(50..400)));
+            thread::spawn(move || drop(at_head(&queues, &key, until)))
+        };
+        SystemClock.sleep(Duration::from_micros(fastrand::u64(50..400)));
+        drop(head);
+        racer.join().unwrap();
+        assert!(queues.by_key.lock().is_empty());
+    }
+}
+
+#[test]
+fn tickets_are_bounded_and_end() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    for i in 0..20 {
+        queues.add_orphan(&key, LockId::from_server(&format!("t{i}")), Tick::NEVER);
+    }
+    let ids = queues.orphans(&key);
+    assert_eq!(ids.len(), MAX_ORPHANS);
+    assert_eq!(ids.last().map(LockId::as_str), Some("t19"));
+    queues.drop_orphans(&key);
+    queues.add_orphan(&key, LockId::from_server("old"), Tick::ZERO);
+    assert!(queues.orphans(&key).is_empty());
+    queues.add_orphan(&"other".into(), LockId::from_server("new"), Tick::NEVER);
+    assert!(!queues.by_key.lock().contains_key(&key));
+}
+
+#[test]
+fn a_gift_goes_to_the_first_who_wants_it_on_the_same_terms() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let head = at_head(&queues, &key, Tick::NEVER).unwrap();
+    assert!(head.successor(KIND, &LockOptions::default()).is_none());
+    let waiter = {
+        let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
+        thread::spawn(move || queues.enter(&key, Tick::NEVER, KIND, &LockOptions::default()))
+    };
+    until_waiting(&queues, &key, 1);
+    let other = LockOptions { renew: false, ..LockOptions::default() };
+    assert!(!head.has_successor(KIND, &other) && head.successor(KIND, &other).is_none());
+    head.successor(KIND, &LockOptions::default()).unwrap().hand(7);
+    assert!(matches!(waiter.join().unwrap(), Entered::Handed(7)));
+}
+
+#[test]
+fn who_runs_out_of_time_while_promised_takes_the_gift() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    for _ in 0..100 {
+        let head = at_head(&queues, &key, Tick::NEVER).unwrap();
+        let waiter = {
+            let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
+            let until = SystemClock.now().after(Duration::from_micros(fastrand::u64(100..600)));
+            thread::spawn(move || queues.enter(&key, until, KIND, &LockOptions::default()))
+        };
+        SystemClock.sleep(Duration::from_micros(fastrand::u64(50..600)));
+        let thread = head.successor(KIND, &LockOptions::default());
+        let promised = thread.is_some();
+        if let Some(thread) = thread {
+            SystemClock.sleep(Duration::from_micros(fastrand::u64(0..300)));
+            thread.hand(1);
+        }
+        let got = matches!(waiter.join().unwrap(), Entered::Handed(1));
+        assert_eq!(got, promised, "what is handed over arrives");
+    }
+}
+
+#[test]
+fn closing_sends_everybody_away() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let _turn = at_head(&queues, &key, Tick::NEVER).unwrap();
+    let waiter = {
+        let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
+        thread::spawn(move || queues.enter(&key, Tick::NEVER, KIND, &LockOptions::default()))
+    };
+    until_waiting(&queues, &key, 1);
+    queues.close();
+    assert!(matches!(waiter.join().unwrap(), Entered::Closed));
+    assert!(matches!(queues.enter(&key, Tick::NEVER, KIND, &LockOptions::default()), Entered::Closed));
+}
+
+/// What a thread is told when it gets to the head, and how it leaves.
+struct Entrant {
+    thread: thread::JoinHandle<()>,
+    leave: mpsc::Sender<()>,
+}
+
+/// Enters a thread of this kind, which tells its number once it is a head and then stays one until it is told to leave.
+fn enter(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind, number: u32, tell: &mpsc::Sender<u32>) -> Entrant {
+    let (queues, key, tell) = (Arc::clone(queues), Arc::clone(key), tell.clone());
+    let (leave, left) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        if let Entered::Head(_head) = queues.enter(&key, Tick::NEVER, kind, &LockOptions::default()) {
+            tell.send(number).unwrap();
+            left.recv().unwrap();
+        }
+    });
+    Entrant { thread, leave }
+}
+
+#[test]
+fn threads_that_share_a_lock_are_heads_together_and_others_wait_for_all_of_them() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let head = at_head(&queues, &key, Tick::NEVER).unwrap();
+    let (tell, told) = mpsc::channel();
+    // Two that share, one that does not, and one that shares behind it.
+    let mut entrants = Vec::new();
+    for (number, kind) in [(0, SHARED), (1, SHARED), (2, KIND), (3, SHARED)] {
+        entrants.push(enter(&queues, &key, kind, number, &tell));
+        until_waiting(&queues, &key, entrants.len());
+    }
+    drop(head);
+    let mut first: Vec<u32> = told.iter().take(2).collect();
+    first.sort_unstable();
+    assert_eq!(first, [0, 1]);
+    assert!(queues.try_enter(&key, Mode::Shared).is_none(), "one that does not share waits before it");
+    let mut entrants = entrants.into_iter();
+    for (leaves, next) in [(2, 2), (1, 3)] {
+        for entrant in entrants.by_ref().take(leaves) {
+            assert!(told.try_recv().is_err());
+            entrant.leave.send(()).unwrap();
+            entrant.thread.join().unwrap();
+        }
+        assert_eq!(told.recv().unwrap(), next);
+    }
+    let beside = queues.try_enter(&key, Mode::Shared);
+    assert!(beside.is_some() && queues.try_enter(&key, Mode::Exclusive).is_none());
+    for entrant in entrants {
+        entrant.leave.send(()).unwrap();
+        entrant.thread.join().unwrap();
+    }
+    drop(beside);
+    assert!(queues.by_key.lock().is_empty());
+}
+
+#[test]
+fn a_thread_that_gives_up_lets_those_behind_it_share() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let _shared = queues.try_enter(&key, Mode::Shared).unwrap();
+    let waiter = {
+        let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
+        let until = SystemClock.now().after(Duration::from_millis(50));
+        thread::spawn(move || queues.enter(&key, until, KIND, &LockOptions::default()))
+    };
+    until_waiting(&queues, &key, 1);
+    let (tell, told) = mpsc::channel();
+    let behind = enter(&queues, &key, SHARED, 7, &tell);
+    assert!(matches!(waiter.join().unwrap(), Entered::Late));
+    assert_eq!(told.recv().unwrap(), 7);
+    behind.leave.send(()).unwrap();
+    behind.thread.join().unwrap();
+}

@@ -1,0 +1,247 @@
+//! How the head of a queue waits for other processes: what it tells the servers of its wait, how long it sleeps, and how the wait ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::grant::{self, Queued, Standing};
+use super::listener::{Awaits, Listener, Pushed, Woken};
+use super::queue::WaitQueues;
+use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SHORT_NAP};
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::node::Lane;
+use crate::options::jittered;
+use crate::protocol::reply::{Acquired, Holders, Vote};
+use crate::protocol::{Grant, Next, ReleaseArgs, Request};
+use crate::quorum::{Ballot, Quorum, Refusal};
+use crate::token::{is_ours, random_part};
+
+/// How long after the holder's lease should have ended a wait tries again: a key lives through its last millisecond.
+const NAP_SLACK: Duration = Duration::from_millis(2);
+/// The longest pause between two attempts of a wait that is told nothing.
+const LONGEST_POLL: Duration = Duration::from_millis(100);
+/// As that for one that listens on another node than the others.
+const ASIDE: Duration = Duration::from_millis(250);
+
+/// The wait of one acquire for other processes. Most acquires need none.
+pub(crate) struct ServerWait<'a, T> {
+    request: &'a Request,
+    quorum: &'a Quorum,
+    queues: &'a Arc<WaitQueues<T>>,
+    listener: &'a Arc<Listener>,
+    until: Tick,
+    pub(crate) queued: Option<Queued>,
+    pub(crate) standing: Standing,
+    pub(crate) chain: Chain,
+    /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later looks are left to the client
+    /// ([`Awaits::Lock`]).
+    has_looked: bool,
+}
+
+/// How a sleep ended.
+pub(crate) enum Slept {
+    /// It is time to try again.
+    Enough,
+    /// The last holder granted the lock to this wait.
+    Granted(Pushed),
+}
+
+impl<'a, T> ServerWait<'a, T> {
+    pub(crate) fn new(
+        request: &'a Request,
+        quorum: &'a Quorum,
+        queues: &'a Arc<WaitQueues<T>>,
+        listener: &'a Arc<Listener>,
+        until: Tick,
+        pauses: Pauses,
+    ) -> ServerWait<'a, T> {
+        let chain = Chain { began: None, pauses };
+        let standing = Standing::new();
+        ServerWait { request, quorum, queues, listener, until, queued: None, standing, chain, has_looked: false }
+    }
+
+    /// The waits of this lock have a queue on the servers, and this one may stand in it.
+    fn may_queue(&self) -> bool {
+        self.request.protocol.handing_over().is_some() && !self.request.options.retry.is_counted()
+    }
+
+    /// The id under which the next attempt enters the queue, if it does.
+    ///
+    /// There is none before the subscription is confirmed (`Listener::place`), so no wake-up is lost: a release that is executed before the attempt
+    /// leaves the key free or held anew, which the attempt sees; one that is executed after it finds the entry, and a listening client.
+    pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
+        if is_last && !self.standing.may_be_queued() {
+            return Ok(None);
+        }
+        if is_first && !is_last && self.listener.listens() && self.may_queue() {
+            self.begin();
+        }
+        let Some(queued) = &mut self.queued else { return Ok(None) };
+        let id = queued.next_id()?;
+        if queued.id != id && queued.id.is_some() {
+            // The client listens on another channel now: no message to the old entry is heard.
+            self.leave();
+            self.standing = Standing::new();
+            self.standing.distrust();
+        }
+        if let Some(queued) = &mut self.queued {
+            queued.id.clone_from(&id);
+        }
+        Ok(id)
+    }
+
+    pub(crate) fn begin(&mut self) -> &mut Queued {
+        self.queued.get_or_insert_with(|| Queued::begin(self.listener))
+    }
+
+    // --- the end of a wait --------------------------------------------------------------------------------------------
+
+    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait that is over.
+    pub(crate) fn leave(&mut self) {
+        let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
+        // Without random numbers the grant ends by itself.
+        let (Some(id), true, Ok(random)) = (id, self.standing.may_be_queued(), random_part()) else { return };
+        let quorum = self.quorum;
+        // A wait that is over has one node timeout in all for what was under way and for this.
+        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
+        let grant = next_grant(quorum, self.request, &random, &self.chain);
+        let release = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(&id), next: Next::First(grant) };
+        let protocol = &*self.request.protocol;
+        let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
+        grant::unreserve(quorum, protocol, &ballot, &random, by);
+        self.standing.may_linger |= ballot.duplicate || !ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no());
+    }
+
+    /// The entry of a wait that is over, if it may still be in a queue.
+    pub(crate) fn lingering(&self) -> Option<(&Queued, &Arc<str>)> {
+        let queued = self.queued.as_ref().filter(|_| self.standing.may_linger)?;
+        Some((queued, queued.id.as_ref()?))
+    }
+
+    // --- waiting ------------------------------------------------------------------------------------------------------
+
+    /// Waits until the holder pushes, or until it is time to look again, after so many attempts.
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Slept {
+        if !self.may_queue() {
+            let retry = &self.request.options.retry;
+            self.queues.pause(retry, made, refusal.expires_in(), self.until);
+            return Slept::Enough;
+        }
+        let queued = self.begin();
+        let may_enter = queued.listener.place().is_some() || queued.listener.polls();
+        if was_bare && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
+            return Slept::Enough;
+        }
+        let nap = self.nap(refusal, made);
+        self.sleep_until(refusal, self.quorum.now().after(nap))
+    }
+
+    /// How long to wait for a push.
+    fn nap(&mut self, refusal: &Refusal, made: u32) -> Duration {
+        let quorum = self.quorum;
+        let polls = || {
+            let lease_end = refusal.expires_in().map_or(Duration::MAX, |left| left + NAP_SLACK);
+            self.request.options.retry.pause(made, fastrand::f64()).min(lease_end)
+        };
+        let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
+        let node = queued.node();
+        let vote = ballot.votes.get(node.unwrap_or(0));
+        let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
+        // A holder of another library pushes nothing.
+        if !token.is_empty() && !is_ours(token) || node.is_none() && !queued.polls() {
+            return polls();
+        }
+        let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(jittered(LONGEST_NAP));
+        match node {
+            Some(_) if quorum.len() == 1 && self.has_looked && nap > SHORT_NAP => jittered(LONGEST_NAP),
+            None => nap.min(jittered(LONGEST_POLL)),
+            Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
+                nap.min(ASIDE)
+            }
+            Some(_) => {
+                self.has_looked = true;
+                nap
+            }
+        }
+    }
+
+    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Slept {
+        let (quorum, mut end, mut looks) = (self.quorum, end.min(self.until), false);
+        self.await_also(refusal);
+        loop {
+            let Some(queued) = &self.queued else { return Slept::Enough };
+            let next_look = if looks { quorum.now().after(LOOK) } else { Tick::NEVER };
+            match queued.listener.sleep(end.min(next_look)) {
+                Woken::Timer if next_look < end => look(quorum, self.queues, self.request, end),
+                Woken::Timer | Woken::Connected | Woken::Closed => return Slept::Enough,
+                Woken::Push(pushed) => {
+                    let now = quorum.now();
+                    self.chain = Chain::told(now, pushed.age, pushed.pauses.max(self.chain.pauses));
+                    if pushed.random.is_some() {
+                        return Slept::Granted(pushed);
+                    }
+                    let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
+                    end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
+                    // After a pause begins another chain.
+                    looks = pushed.pauses.count() > 0 && pushed.age.is_zero() && pushed.span <= LONG_PAUSE;
+                    self.chain.began = self.chain.began.filter(|_| !pushed.age.is_zero());
+                }
+            }
+        }
+    }
+
+    /// What ends the sleep besides a push and the timer.
+    fn await_also(&self, refusal: &Refusal) {
+        let Some(queued) = &self.queued else { return };
+        queued.listener.await_also(match &queued.id {
+            _ if refusal.error.is_unavailable() => Awaits::Servers,
+            Some(id) if queued.node().is_some() => Awaits::Lock(Arc::clone(self.request.key.name()), Arc::clone(id)),
+            _ => Awaits::Nothing,
+        });
+    }
+}
+
+/// What a release that is made for this request grants.
+pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str, chain: &Chain) -> Grant<'a> {
+    Grant {
+        random,
+        span: grant::span(quorum, request.options.lease),
+        age: chain.age(quorum.now()),
+        pauses: chain.pauses.0,
+        with_fence: request.options.fenced,
+        several: quorum.len() > 1,
+    }
+}
+
+// --- programs of other libraries ------------------------------------------------------------------------------------------
+
+/// Leaves the key to programs of other libraries until then, and looks whether one comes.
+pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
+    // What is left of a minimum hold comes first.
+    queues.rest(end.before(LONG_PAUSE));
+    while quorum.now() < end && !queues.is_closed() {
+        look(quorum, queues, request, end);
+        queues.rest(quorum.now().after(LOOK).min(end));
+    }
+}
+
+/// Looks whether a program of another library takes the lock in a pause that is left to it.
+fn look<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, by: Tick) {
+    let by = quorum.round_deadline().min(by);
+    let ballot = quorum.round(&request.protocol.inspect(), Lane::Ordinary, by, &|_| true);
+    let is_strange = |vote: &Vote<Holders>| match vote {
+        Vote::Yes(Holders(all)) => all.iter().any(|(token, _)| !is_ours(token)),
+        _ => false,
+    };
+    if ballot.votes.iter().any(is_strange) {
+        queues.note_stranger(request.key.name());
+    }
+}
+
+/// Remembers that a program of another library has the lock, if an attempt was told so.
+pub(crate) fn note_strangers<T>(queues: &Arc<WaitQueues<T>>, request: &Request, ballot: &Ballot<Acquired>) {
+    let is_strange = |vote: &Vote<_>| matches!(vote, Vote::Taken { token, .. } if !token.is_empty() && !is_ours(token));
+    if ballot.votes.iter().any(is_strange) {
+        queues.note_stranger(request.key.name());
+    }
+}

@@ -1,0 +1,213 @@
+//! What all locks of a client share, from its first lock to its end.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::handover::listener::Listener;
+use crate::handover::queue::WaitQueues;
+use crate::handover::rules::{Chain, LONGEST_GRANT};
+use crate::handover::{grant, wait};
+use crate::lease::{Afterlife, Backlog, Core, Lease, Leftover, Origin, Registry, Renewer, Start};
+use crate::node::Lane;
+use crate::options::CLOSING;
+use crate::protocol::{Next, ReleaseArgs, Request};
+use crate::quorum::{Outages, Quorum};
+use crate::token::{LockId, TokenSource, random_part};
+
+#[derive(Debug)]
+pub(crate) struct ClientInner {
+    /// Tells the clients of a process apart.
+    pub(crate) id: u64,
+    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) queues: Arc<WaitQueues<Lease>>,
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) tokens: TokenSource,
+    pub(crate) outages: Outages,
+    pub(crate) backlog: Arc<Backlog>,
+    renewer: Arc<Renewer>,
+    registry: Registry,
+    /// How many threads are in an acquire.
+    competing: AtomicUsize,
+}
+
+/// A thread is in an acquire for as long as this lives.
+pub(crate) struct Competing<'a>(&'a ClientInner);
+
+impl Drop for Competing<'_> {
+    fn drop(&mut self) {
+        self.0.competing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ClientInner {
+    pub(crate) fn new(quorum: Quorum) -> Arc<ClientInner> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let quorum = Arc::new(quorum);
+        let clock = Arc::clone(&quorum.clock);
+        Arc::new(ClientInner {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            backlog: Backlog::new(&quorum),
+            listener: Listener::new(Arc::clone(&quorum)),
+            quorum,
+            renewer: Renewer::new(Arc::clone(&clock)),
+            queues: WaitQueues::new(clock),
+            registry: Registry::default(),
+            tokens: TokenSource::new(),
+            outages: Outages::default(),
+            competing: AtomicUsize::new(0),
+        })
+    }
+
+    /// `Closed` once the client is closed, and in a forked child, which shares the sockets of its parent and has none of its threads.
+    pub(crate) fn ready(&self) -> Result<(), Error> {
+        if self.tokens.home().is_left() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Counted before the thread looks whether the client is closed: `close` looks the other way round, so that one of the two sees the other.
+    pub(crate) fn competes(&self) -> Competing<'_> {
+        self.competing.fetch_add(1, Ordering::SeqCst);
+        Competing(self)
+    }
+
+    /// What a lease for this request is made from.
+    pub(crate) fn start(&self, request: &Request, id: LockId, origin: Origin) -> Start {
+        Start {
+            quorum: Arc::clone(&self.quorum),
+            backlog: Arc::clone(&self.backlog),
+            protocol: Arc::clone(&request.protocol),
+            key: request.key.clone(),
+            id,
+            options: request.options.clone(),
+            home: self.tokens.home().clone(),
+            origin,
+        }
+    }
+
+    /// Gives a lock that is held its renewal thread.
+    pub(crate) fn lease(self: &Arc<Self>, core: &Arc<Core>) -> Result<Lease, Error> {
+        let afterlife: Weak<dyn Afterlife> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Afterlife>));
+        match Lease::new(Arc::clone(core), Arc::clone(&self.renewer), afterlife) {
+            Ok(lease) => {
+                self.registry.add(core);
+                Ok(lease)
+            }
+            Err(spawn) => {
+                let release = core.release(self.quorum.now(), self.quorum.limits.node_timeout);
+                self.ended(core, release.may_linger);
+                Err(Error::Unavailable {
+                    op: "acquire",
+                    key: core.key.as_str().to_owned(),
+                    of: self.quorum.len(),
+                    nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
+                })
+            }
+        }
+    }
+
+    // --- what is left of an acquire -----------------------------------------------------------------------------------
+
+    /// An attempt that was taken back may have left its token on some node: the next attempt may take the lock from it, and its release is repeated.
+    pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick) {
+        self.queues.add_orphan(request.key.name(), id.clone(), ends);
+        self.backlog.add(Leftover {
+            protocol: Arc::clone(&request.protocol),
+            id: id.clone(),
+            wait: None,
+            keep_until: Tick::ZERO,
+            ends,
+            core: None,
+        });
+    }
+
+    /// Gives back what may be granted to a wait although it is over: what was granted by now, as soon as the servers answer; what a late attempt
+    /// brings, when it is pushed.
+    ///
+    /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered (`Standing`), and does not linger.
+    pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
+        self.backlog.add(Leftover {
+            protocol: Arc::clone(&request.protocol),
+            // No token: that of the grant is not known.
+            id: LockId::from_server(&format!("left:{wait}")),
+            wait: Some(Arc::clone(wait)),
+            keep_until: Tick::ZERO,
+            // No grant lasts longer.
+            ends: self.quorum.now().after(LONGEST_GRANT),
+            core: None,
+        });
+        if queued.polls() {
+            return;
+        }
+        let (client, request, wait) = (Arc::downgrade(self), request.clone(), Arc::clone(wait));
+        self.listener.watch_ended(
+            queued.listener.number(),
+            Box::new(move |pushed| {
+                if let (Some(client), Some(random)) = (client.upgrade(), &pushed.random) {
+                    client.give_back(&request, LockId::granted(random, &wait));
+                }
+            }),
+        );
+    }
+
+    /// Gives back what was granted to a wait that is over, in the background.
+    fn give_back(self: &Arc<Self>, request: &Request, id: LockId) {
+        let (this, request) = (Arc::clone(self), request.clone());
+        self.quorum.nodes.background().after(Duration::ZERO, move || {
+            let Ok(random) = random_part() else { return };
+            let quorum = &this.quorum;
+            let next = Next::First(wait::next_grant(quorum, &request, &random, &Chain::default()));
+            let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next };
+            let by = quorum.round_deadline();
+            let ballot = quorum.round(&request.protocol.release(&release), Lane::Reserved, by, &|_| true);
+            grant::unreserve(quorum, &*request.protocol, &ballot, &random, by);
+        });
+    }
+
+    // --- the end of a client ------------------------------------------------------------------------------------------
+
+    /// Ends all waits with `Closed`, for good, and gives up what is held.
+    pub(crate) fn close(&self) -> Result<usize, Error> {
+        if self.tokens.home().is_left() {
+            return Err(Error::Closed);
+        }
+        self.queues.close();
+        self.listener.close();
+        let by = self.quorum.now().after(CLOSING);
+        let given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
+        // In a loop: a thread may have looked before the client was closed, and start to wait only now.
+        while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
+            self.quorum.clock.sleep(Duration::from_millis(2));
+        }
+        // What a thread got after the first look.
+        let rest = self.backlog.revoke(self.registry.live(), Vec::new());
+        given_up.and_then(|first| rest.map(|more| first + more))
+    }
+
+    /// Gives up every lock that this client holds.
+    pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
+        self.ready()?;
+        self.backlog.revoke(self.registry.live(), Vec::new())
+    }
+}
+
+impl Afterlife for ClientInner {
+    fn passed_on(&self, successor: &Arc<Core>) {
+        self.registry.add(successor);
+    }
+
+    fn ended(&self, core: &Core, may_linger: bool) {
+        if may_linger {
+            self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
+        }
+    }
+}
+
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        if !self.tokens.home().is_left() {
+            self.renewer.close();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What follows from the loss of a lease: the log, and the handlers of its user.
+
+use super::{Core, OnLost};
+use crate::clock::Tick;
+use crate::error::LostReason;
+use crate::lease::state::LeaseState;
+
+impl Core {
+    /// Has `f` called once when the lease is lost; at once when it is already.
+    pub(crate) fn on_lost(&self, f: OnLost) {
+        // Registered before the state is looked at: a loss in between finds it.
+        self.on_lost.lock().push(f);
+        self.state();
+    }
+
+    /// True if this call made it lost.
+    pub(super) fn lose(&self, reason: LostReason) -> bool {
+        let made_lost = self.state.lock().lose(reason);
+        if made_lost {
+            self.log_loss(reason);
+            self.leave_line();
+        }
+        made_lost
+    }
+
+    /// A loss that the user asked for is no warning.
+    pub(super) fn log_loss(&self, reason: LostReason) {
+        let level = if reason == LostReason::Revoked { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "{}", self.lost(reason));
+    }
+
+    /// Once for each time that renewals begin to fail, or succeed again.
+    pub(super) fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
+        let left = || until.since(self.quorum.now()).as_millis();
+        match (before, after) {
+            (LeaseState::Held, LeaseState::Suspended) => {
+                log::warn!(
+                    "a renewal of lock `{}` was not confirmed; it is lost in {} ms unless one is",
+                    self.key,
+                    left()
+                );
+            }
+            (LeaseState::Suspended, LeaseState::Held) => log::info!("lock `{}` is renewed again", self.key),
+            _ => {}
+        }
+    }
+
+    /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes.
+    pub(in crate::lease) fn tell_loss(&self) {
+        let state = self.state.lock().now;
+        if let LeaseState::Lost(reason) = state {
+            self.tell(reason);
+        }
+    }
+
+    pub(super) fn tell(&self, reason: LostReason) {
+        if self.is_forked_copy() {
+            return;
+        }
+        let handlers = std::mem::take(&mut *self.on_lost.lock());
+        for handler in handlers {
+            let error = self.lost(reason);
+            // A handler that panics must not take the renewal thread with it.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));
+            if let Err(payload) = outcome {
+                log::error!("an on_lost handler of lock `{}` panicked", self.key);
+                // What it panicked with could panic when it is dropped.
+                std::mem::forget(payload);
+            }
+        }
+    }
+}

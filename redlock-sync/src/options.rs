@@ -1,0 +1,349 @@
+//! Settings: their defaults, their limits, and the rules between them. No I/O.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// Shortest lease that can be asked for.
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
+/// Longest lease that can be asked for.
+pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a fence counter stays after the server's clock has passed it.
+///
+/// While the counter is there, the next fence exceeds it. Once it is gone, the next fence is the server's time, which exceeds it unless that
+/// clock was set back meanwhile by more than this. A clock that is set back keeps the counter for longer by as much, so only a step back after
+/// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
+/// of ntpd); this is the next larger round number.
+pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
+/// How long the end of a client waits for its threads.
+pub(crate) const CLOSING: Duration = Duration::from_secs(5);
+
+/// Between half of it and all, so that waiters do not move in step.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Renewal is due at this part of the lease.
+pub(crate) const RENEW_DIVISOR: u32 = 3;
+
+/// What an allowance for clocks that run at different speeds takes from each lease: 1 % and 2 ms.
+pub(crate) fn drift(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
+
+/// The settings of a client that concern every lock.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientOptions {
+    pub(crate) node_timeout: Duration,
+    pub(crate) min_validity: Duration,
+    pub(crate) unavailable_after: Duration,
+    pub(crate) max_key_len: usize,
+    pub(crate) restart_guard: bool,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            node_timeout: Duration::from_millis(250),
+            min_validity: Duration::from_millis(10),
+            unavailable_after: Duration::from_secs(10),
+            max_key_len: 1024,
+            restart_guard: true,
+        }
+    }
+}
+
+/// Whether others may hold the lock beside its holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+/// What a kind of lock is to the threads of this process: only threads that want the same kind hand a lock to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) mode: Mode,
+}
+
+/// The settings of one lock: from the client's defaults, changed by the handle's builder methods.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LockOptions {
+    pub(crate) lease: Duration,
+    pub(crate) renew: bool,
+    pub(crate) min_hold: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_renewals: Option<u32>,
+    pub(crate) fenced: bool,
+    pub(crate) retry: Retry,
+    pub(crate) owner: Option<String>,
+}
+
+impl Default for LockOptions {
+    fn default() -> LockOptions {
+        LockOptions {
+            lease: Duration::from_secs(30),
+            renew: true,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            max_renewals: None,
+            fenced: false,
+            retry: Retry::default(),
+            owner: None,
+        }
+    }
+}
+
+impl LockOptions {
+    /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
+    pub(crate) fn can_change_hands(&self) -> bool {
+        self.renew && self.min_hold.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()
+    }
+
+    /// The rules between the settings of a lock and those of its client.
+    pub(crate) fn check(&self, limits: &ClientOptions) -> Result<(), Error> {
+        check_lease("lease", self.lease, limits)?;
+        if self.min_hold > self.lease {
+            return Err(Error::config(format!(
+                "min_hold = {:?} is longer than lease = {:?}; a minimum hold must fit into the lease",
+                self.min_hold, self.lease
+            )));
+        }
+        if let Some(max) = self.max_hold {
+            check_lease("max_hold", max, limits)?;
+            if self.min_hold > max {
+                return Err(Error::config(format!(
+                    "min_hold = {:?} is longer than max_hold = {max:?}; a minimum hold must fit into the longest one",
+                    self.min_hold
+                )));
+            }
+        }
+        if let Some(id) = &self.owner {
+            crate::token::check_owner(id)?;
+        }
+        self.retry.check()
+    }
+}
+
+/// A lease must lie within the limits, and outlast what a round can take from it.
+pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -> Result<(), Error> {
+    if what == "lease" && lease > MAX_LEASE || lease < MIN_LEASE {
+        return Err(Error::config(format!("{what} = {lease:?} is outside {MIN_LEASE:?} to {MAX_LEASE:?}")));
+    }
+    let spent = drift(lease).saturating_add(limits.node_timeout).saturating_add(limits.min_validity);
+    if lease <= spent {
+        return Err(Error::config(format!(
+            "{what} = {lease:?} leaves nothing: drift {:?} + node_timeout {:?} + min_validity {:?} = {spent:?}; \
+             take a longer lease or a shorter node_timeout",
+            drift(lease),
+            limits.node_timeout,
+            limits.min_validity
+        )));
+    }
+    Ok(())
+}
+
+/// How an attempt on a busy lock is repeated: at which intervals, with how much jitter, and how often.
+///
+/// The default grows from 2 ms to 100 ms with half of each interval drawn at random. Shorter intervals hand a contended lock over faster
+/// and cost the server more commands; jitter keeps racers from meeting again and again.
+///
+/// ```
+/// use redlock_sync::Retry;
+/// use std::time::Duration;
+///
+/// let steady = Retry::every(Duration::from_millis(20));
+/// let patient = Retry::growing(Duration::from_millis(5), Duration::from_secs(1)).jitter(0.3);
+/// let once_more = Retry::every(Duration::from_millis(50)).max_attempts(2);
+/// # let _ = (steady, patient, once_more);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    first: Duration,
+    last: Duration,
+    jitter: f64,
+    max_attempts: Option<u32>,
+}
+
+/// The pause below which polling would be a busy loop.
+const MIN_PAUSE: Duration = Duration::from_micros(500);
+
+impl Retry {
+    /// Always the same interval (from which jitter is still drawn; see [`jitter`](Retry::jitter)). The pause is never less than half
+    /// a millisecond, not even with zero.
+    ///
+    /// ```
+    /// use redlock_sync::Retry;
+    /// use std::time::Duration;
+    /// let retry = Retry::every(Duration::from_millis(20));
+    /// # let _ = retry;
+    /// ```
+    #[must_use]
+    pub fn every(interval: Duration) -> Retry {
+        Retry::growing(interval, interval)
+    }
+
+    /// Starts with `first` and grows by half each time, up to `last`. `first` longer than `last` is a
+    /// [`Config`](Error::Config) error when the lock is used.
+    ///
+    /// ```
+    /// use redlock_sync::Retry;
+    /// use std::time::Duration;
+    /// let retry = Retry::growing(Duration::from_millis(5), Duration::from_secs(1));
+    /// # let _ = retry;
+    /// ```
+    #[must_use]
+    pub fn growing(first: Duration, last: Duration) -> Retry {
+        Retry { first, last, jitter: 0.5, max_attempts: None }
+    }
+
+    /// The part of each interval that is drawn at random, 0.0 to 1.0. Default 0.5. With 0.0, attempts that split the votes
+    /// of several nodes split them again.
+    ///
+    /// ```
+    /// use redlock_sync::Retry;
+    /// use std::time::Duration;
+    /// let retry = Retry::every(Duration::from_millis(20)).jitter(0.2);
+    /// # let _ = retry;
+    /// ```
+    #[must_use]
+    pub fn jitter(mut self, part: f64) -> Retry {
+        self.jitter = part;
+        self
+    }
+
+    /// Gives up with [`Busy`](Error::Busy) after that many attempts, in `lock()` too. Default: no limit.
+    ///
+    /// Such a call does not queue: as long as threads of other processes that use this library wait for the lock, it goes to them, and each attempt
+    /// finds it taken. Where the lock is contended, bound the wait by time instead (`try_lock_for`), which queues.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Redlock, Retry};
+    /// use std::time::Duration;
+    /// let locks = Redlock::open(&url)?;
+    /// let _held = locks.mutex("order:42").lock()?;
+    /// let twice = Retry::every(Duration::from_millis(5)).max_attempts(2);
+    /// let other_thread = std::thread::spawn(move || locks.mutex("order:42").retry(twice).lock().unwrap_err().is_busy());
+    /// assert!(other_thread.join().unwrap());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> Retry {
+        self.max_attempts = Some(attempts);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.first > self.last {
+            return Err(Error::config(format!(
+                "retry interval grows from {:?} to {:?}: the first must not be longer than the last",
+                self.first, self.last
+            )));
+        }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Err(Error::config(format!("retry jitter = {} is outside 0.0 to 1.0", self.jitter)));
+        }
+        if self.max_attempts == Some(0) {
+            return Err(Error::config("max_attempts = 0 would never try; take 1 or more, or try_lock"));
+        }
+        Ok(())
+    }
+
+    /// True if no attempt may follow the first `made`.
+    pub(crate) fn is_exhausted(&self, made: u32) -> bool {
+        self.max_attempts.is_some_and(|max| made >= max)
+    }
+
+    pub(crate) fn is_counted(&self) -> bool {
+        self.max_attempts.is_some()
+    }
+
+    /// For how long the attempts go on if they are counted; then the waits between them have to be those that were set.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let pauses = self.max_attempts?.saturating_sub(1);
+        // After sixty it does not grow any more.
+        let growing = pauses.min(60);
+        let grown: Duration =
+            (1..=growing).map(|made| self.pause(made, 1.0)).fold(Duration::ZERO, Duration::saturating_add);
+        Some(grown.saturating_add(self.pause(61, 1.0).saturating_mul(pauses - growing)))
+    }
+
+    /// The pause after attempt number `made` (from 1); `random` is drawn from 0.0 to 1.0.
+    pub(crate) fn pause(&self, made: u32, random: f64) -> Duration {
+        let growth = 1.5_f64.powi(i32::try_from(made.saturating_sub(1).min(60)).unwrap_or(60));
+        let full = (self.first.as_secs_f64() * growth).min(self.last.as_secs_f64());
+        let jitter = self.jitter.clamp(0.0, 1.0);
+        let seconds = full * (1.0 - jitter + jitter * random);
+        Duration::try_from_secs_f64(seconds).unwrap_or(self.last).max(MIN_PAUSE)
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Retry {
+        Retry::growing(Duration::from_millis(2), Duration::from_millis(100))
+    }
+}
+
+impl fmt::Display for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} to {:?}, jitter {}", self.first, self.last, self.jitter)?;
+        self.max_attempts.map_or(Ok(()), |n| write!(f, ", at most {n} attempts"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn pauses_grow_and_stay_in_range() {
+        let retry = Retry::growing(2 * MS, 100 * MS);
+        assert_eq!(retry.pause(1, 1.0), 2 * MS);
+        assert_eq!(retry.pause(2, 1.0), 3 * MS);
+        assert_eq!(retry.pause(1000, 1.0), 100 * MS);
+        assert_eq!(retry.pause(1000, 0.0), 50 * MS);
+        assert_eq!(Retry::every(Duration::ZERO).pause(9, 0.0), MIN_PAUSE);
+        assert!(Retry::every(Duration::MAX).pause(u32::MAX, 1.0) > MAX_LEASE);
+    }
+
+    #[test]
+    fn counted_attempts_take_a_known_time() {
+        assert_eq!(Retry::every(MS).patience(), None);
+        assert_eq!(Retry::every(5 * MS).max_attempts(1).patience(), Some(Duration::ZERO));
+        assert_eq!(Retry::every(5 * MS).max_attempts(3).patience(), Some(10 * MS));
+        assert_eq!(Retry::every(5 * MS).max_attempts(1001).patience(), Some(5000 * MS));
+        assert!(Retry::every(Duration::MAX).max_attempts(u32::MAX).patience() > Some(MAX_LEASE));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert!(Retry::growing(2 * MS, MS).check().is_err());
+        assert!(Retry::every(MS).jitter(f64::NAN).check().is_err());
+        assert!(Retry::every(MS).max_attempts(0).check().is_err());
+        assert!(Retry::every(Duration::ZERO).check().is_ok());
+    }
+
+    #[test]
+    fn a_lease_must_outlast_a_round() {
+        let limits = ClientOptions::default();
+        for bad in [Duration::ZERO, 9 * MS, 260 * MS, MAX_LEASE + MS, Duration::MAX] {
+            let options = LockOptions { lease: bad, ..LockOptions::default() };
+            assert!(options.check(&limits).is_err(), "{bad:?}");
+        }
+        for good in [300 * MS, MAX_LEASE] {
+            let options = LockOptions { lease: good, ..LockOptions::default() };
+            assert!(options.check(&limits).is_ok(), "{good:?}");
+        }
+        let options = LockOptions { min_hold: Duration::from_secs(31), ..LockOptions::default() };
+        assert!(options.check(&limits).is_err());
+        let held = |min_hold| LockOptions { min_hold, max_hold: Some(600 * MS), ..LockOptions::default() };
+        assert!(held(601 * MS).check(&limits).unwrap_err().to_string().contains("max_hold"));
+        assert!(held(600 * MS).check(&limits).is_ok());
+    }
+}

@@ -1,0 +1,140 @@
+//! The exclusive lock: a string key whose value is the holder's token, set with a time-to-live.
+//!
+//! The layout is that of the Redis documentation, redsync, node-redlock and redis-py, so that programs with these and with this library exclude each
+//! other.
+
+use std::time::Duration;
+
+use super::reply::{Acquired, Extended, Fenced, Holders, Released};
+use super::script::Arg::{self, Number, Text};
+use super::script::{ACQUIRE, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
+use super::{
+    AcquireArgs, BEHIND, Fencing, Grant, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis, text,
+};
+use crate::key::Key;
+use crate::options::{FENCE_LIFETIME, Kind, Mode};
+use crate::token::LockId;
+
+#[derive(Debug)]
+pub(crate) struct Exclusive {
+    pub(crate) key: Key,
+}
+
+impl Exclusive {
+    /// All of them, in the order of the scripts.
+    fn keys(&self) -> [&str; 3] {
+        [self.key.as_str(), self.key.queue(), self.key.fence()]
+    }
+}
+
+fn lengthen(id: &LockId, lease: Duration, keys: &[&str]) -> TypedCall<Extended> {
+    let args = [Text(id.as_str()), Number(millis(lease))];
+    Call::new(&EXTEND, Purpose::Other, Some(id), lease, keys, &args).into()
+}
+
+impl Protocol for Exclusive {
+    fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+        let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
+        let (token, lease_ms) = (Text(id.as_str()), Number(millis(lease)));
+        let call = |args: &[Arg<'_>]| Call::new(&ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
+        let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.orphans.is_empty();
+        let (random, span) = match attempt.order {
+            Order::Bare if is_bare => return call(&[token, lease_ms]),
+            Order::None if is_bare => return call(&[token, lease_ms, Number(1)]),
+            Order::First { random, span } => (random, span),
+            Order::Bare | Order::None => ("", Duration::ZERO),
+        };
+        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
+        let mut args = vec![
+            token,
+            lease_ms,
+            Number(u64::from(matches!(attempt.order, Order::None))),
+            Text(wait.map_or("", |w| w.id)),
+            Number(wait.map_or(0, |w| millis(w.stays))),
+            Text(&fence),
+            Number(millis(FENCE_LIFETIME)),
+            Text(random),
+            Number(millis(span)),
+        ];
+        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        call(&args)
+    }
+
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        lengthen(id, lease, &[self.key.as_str()])
+    }
+
+    fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
+        let ReleaseArgs { id, keep, wait, next } = *release;
+        let pause = if let Next::Others { pause, .. } = next { pause } else { Duration::ZERO };
+        let granted = granted(next);
+        let all = [text(id), Text(&granted), Text(wait.unwrap_or("")), Number(millis(keep)), Number(millis(pause))];
+        // Most calls need no more than the first two, and each argument costs the server something.
+        let (usual, _) = all.split_at(2);
+        let is_usual = wait.is_none() && keep.is_zero() && pause.is_zero();
+        let args = if is_usual { usual } else { &all };
+        Call::new(&RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), args).into()
+    }
+
+    fn inspect(&self) -> TypedCall<Holders> {
+        Call::new(&INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { name: "mutex", mode: Mode::Exclusive }
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn handing_over(&self) -> Option<&dyn HandOver> {
+        Some(self)
+    }
+}
+
+impl Fencing for Exclusive {
+    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+        let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
+        let keys = [self.key.as_str(), self.key.fence()];
+        Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
+    }
+}
+
+impl HandOver for Exclusive {
+    fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        lengthen(id, lease, &self.release_keys())
+    }
+
+    fn unreserve(&self, random: &str) -> TypedCall<Released> {
+        Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.release_keys(), &[Text(random)]).into()
+    }
+
+    fn release_keys(&self) -> [&str; 2] {
+        [self.key.as_str(), self.key.queue()]
+    }
+}
+
+/// What a release grants, in one argument of `release.lua`. Written by hand: `format!` takes longer than the rest of the call.
+fn granted(next: Next<'_>) -> String {
+    let none = Grant::default();
+    let grant = match next {
+        Next::Anybody => none,
+        Next::Others { pauses, several, .. } => Grant { pauses, several, ..none },
+        Next::First(grant) => grant,
+    };
+    let Grant { random, span, age, pauses, with_fence, several } = grant;
+    let life = if with_fence { millis(FENCE_LIFETIME) } else { 0 };
+    let mut text = String::with_capacity(96);
+    let mut number = itoa::Buffer::new();
+    let mut push = |n: u64, after: &str| {
+        text.push_str(number.format(n));
+        text.push_str(after);
+    };
+    push(millis(age), " ");
+    push(pauses, " ");
+    push(several.into(), " ");
+    push(millis(span), " ");
+    push(life, " ");
+    text + random
+}

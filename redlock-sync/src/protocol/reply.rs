@@ -1,0 +1,371 @@
+//! What one node says to a call, or why it says nothing. Pure.
+//!
+//! Each operation has a type of reply; the scripts of all kinds of lock answer in the same form, which is stated there.
+
+use std::time::Duration;
+
+/// What a server replied to a script, without the types of any crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    List(Vec<Value>),
+}
+
+/// Whether the server may have executed a call that failed, or may still do so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Executed {
+    No,
+    Maybe,
+}
+
+/// What kind of failure it is; decides whether trying again can help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FailureKind {
+    /// Refused, reset, unresolvable.
+    Unreachable,
+    /// No answer, or no connection, in time.
+    TimedOut,
+    /// Not sent in time: the client had more calls than its connections could carry. Says nothing about the node.
+    Overloaded,
+    /// Left out for a short while because it failed just now.
+    LeftOut,
+    /// Restarted so recently that it may have forgotten locks; casts no vote.
+    Quarantined,
+    /// Passes by itself: LOADING, BUSY (a script runs), MASTERDOWN, TRYAGAIN, CLUSTERDOWN.
+    Transient,
+    /// The key holds another type.
+    WrongType,
+    /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, READONLY, MOVED, ASK, a replica.
+    Misuse,
+    /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
+    Refused,
+}
+
+/// Why a call has no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) executed: Executed,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, executed: Executed, message: impl Into<String>) -> Failure {
+        Failure { kind, executed, message: message.into() }
+    }
+
+    /// The server itself said no, rather than nothing at all.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(
+            self.kind,
+            FailureKind::Transient | FailureKind::WrongType | FailureKind::Misuse | FailureKind::Refused
+        )
+    }
+
+    /// A failure before anything was written.
+    pub(crate) fn unsent(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure::new(kind, Executed::No, message)
+    }
+}
+
+/// What one node says to a call, whatever the kind of lock: yes, with what the operation tells, or no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Vote<R> {
+    Yes(R),
+    /// A definite no: the key is another's, for that long (`None`: without end). With an empty token the lock is free, but only after that
+    /// time for the attempt that asks.
+    Taken {
+        token: String,
+        ttl: Option<Duration>,
+        place: Place,
+    },
+    /// A definite no: there is no such key.
+    Absent,
+    /// No answer that counts.
+    Failed(Failure),
+}
+
+/// Where the wait of an attempt stands after a no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Not in the queue.
+    Nowhere,
+    /// It entered the queue just now.
+    New,
+    /// It was there.
+    Kept,
+}
+
+/// What an operation tells with a yes.
+pub(crate) trait Reply: Sized {
+    /// Reads a reply that is a yes. `None` for anything else.
+    fn read(value: &Value) -> Option<Self>;
+}
+
+/// `1`, or `{1, fence}` if one was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Acquired {
+    pub(crate) fence: Option<u64>,
+}
+
+/// `1`, or `{1, number of waits}` if that was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extended {
+    pub(crate) waits: Option<u64>,
+}
+
+/// `1` to `4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    Freed,
+    /// A wait has been told that it has the lock now.
+    Granted,
+    /// Several nodes: it stays taken for the wait that another node tells.
+    Reserved,
+    /// Freed, as the user may not publish.
+    Untold,
+}
+
+/// `{1, fence}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fenced(pub(crate) u64);
+
+/// `{1, token, ms}`, or more pairs of token and ms, for a lock that has several holders at a time; `{0}` for none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
+
+impl Reply for Acquired {
+    fn read(value: &Value) -> Option<Acquired> {
+        Some(Acquired { fence: with_yes(value)? })
+    }
+}
+
+impl Reply for Extended {
+    fn read(value: &Value) -> Option<Extended> {
+        Some(Extended { waits: with_yes(value)? })
+    }
+}
+
+impl Reply for Released {
+    fn read(value: &Value) -> Option<Released> {
+        Some(match value {
+            Value::Int(1) => Released::Freed,
+            Value::Int(2) => Released::Granted,
+            Value::Int(3) => Released::Reserved,
+            Value::Int(4) => Released::Untold,
+            _ => return None,
+        })
+    }
+}
+
+impl Reply for Fenced {
+    fn read(value: &Value) -> Option<Fenced> {
+        with_yes(value).flatten().map(Fenced)
+    }
+}
+
+impl Reply for Holders {
+    fn read(value: &Value) -> Option<Holders> {
+        let Value::List(items) = value else { return None };
+        let (Value::Int(1), pairs) = items.split_first()? else { return None };
+        let holder = |pair: &[Value]| match pair {
+            [token, Value::Int(ms)] => Some((text(token)?, left(*ms))),
+            _ => None,
+        };
+        pairs.chunks(2).map(holder).collect::<Option<_>>().map(Holders)
+    }
+}
+
+/// The number that comes with a yes, if one does.
+#[allow(clippy::option_option, reason = "a yes without a number is a yes")]
+fn with_yes(value: &Value) -> Option<Option<u64>> {
+    match value {
+        Value::Int(1) => Some(None),
+        Value::List(items) => match items.as_slice() {
+            [Value::Int(1), number] => Some(Some(text(number)?.parse().ok()?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+impl<R> Vote<R> {
+    /// A no to a call that names no wait.
+    pub(crate) fn taken(token: String, ttl: Option<Duration>) -> Vote<R> {
+        Vote::Taken { token, ttl, place: Place::Nowhere }
+    }
+
+    /// Reads the noes that the scripts document: `0`, `-1`, `{0, ms, token, place}`, `{0}`.
+    fn read_no(value: &Value) -> Option<Vote<R>> {
+        match value {
+            Value::Int(0) => Some(Vote::taken(String::new(), None)),
+            Value::Int(-1) => Some(Vote::Absent),
+            Value::List(items) => match items.as_slice() {
+                [Value::Int(0), Value::Int(ms), token, place] => {
+                    Some(Vote::Taken { token: text(token)?, ttl: left(*ms), place: Place::read(place)? })
+                }
+                [Value::Int(0)] => Some(Vote::Absent),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn from_result(result: Result<Value, Failure>) -> Vote<R>
+    where
+        R: Reply,
+    {
+        let unexpected = |value: &Value| {
+            let message = format!("unexpected reply {value:?}");
+            Vote::Failed(Failure { kind: FailureKind::Refused, executed: Executed::Maybe, message })
+        };
+        match result {
+            Ok(value) => {
+                R::read(&value).map(Vote::Yes).or_else(|| Vote::read_no(&value)).unwrap_or_else(|| unexpected(&value))
+            }
+            Err(failure) => Vote::Failed(failure),
+        }
+    }
+
+    pub(crate) fn is_yes(&self) -> bool {
+        matches!(self, Vote::Yes(_))
+    }
+
+    /// The token is certainly not this call's: another one, none, or a key of another type.
+    pub(crate) fn is_definite_no(&self) -> bool {
+        match self {
+            Vote::Taken { .. } | Vote::Absent => true,
+            Vote::Failed(failure) => failure.kind == FailureKind::WrongType,
+            Vote::Yes(_) => false,
+        }
+    }
+
+    /// Nothing of the call has got through, which can be otherwise in a moment.
+    pub(crate) fn is_unsent(&self) -> bool {
+        use FailureKind::{LeftOut, Overloaded, TimedOut, Transient, Unreachable};
+        let passes = |kind| matches!(kind, Unreachable | TimedOut | Overloaded | LeftOut | Transient);
+        matches!(self, Vote::Failed(failure) if failure.executed == Executed::No && passes(failure.kind))
+    }
+
+    /// Whether our token may stand on this node after an acquire that said this.
+    pub(crate) fn may_be_set(&self) -> bool {
+        match self {
+            Vote::Yes(_) => true,
+            Vote::Failed(failure) => failure.executed == Executed::Maybe,
+            Vote::Taken { .. } | Vote::Absent => false,
+        }
+    }
+}
+
+impl Place {
+    fn read(value: &Value) -> Option<Place> {
+        match value {
+            Value::Int(0) => Some(Place::Nowhere),
+            Value::Int(1) => Some(Place::New),
+            Value::Int(2) => Some(Place::Kept),
+            _ => None,
+        }
+    }
+}
+
+/// A server whose clock goes on in a script can say -2: the key ended while the script looked at it.
+fn left(ms: i64) -> Option<Duration> {
+    (ms != -1).then(|| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: &[Value]) -> Value {
+        Value::List(items.to_vec())
+    }
+
+    fn text(s: &str) -> Value {
+        Value::Text(s.into())
+    }
+
+    fn vote<R: Reply>(value: &Value) -> Vote<R> {
+        Vote::from_result(Ok(value.clone()))
+    }
+
+    #[test]
+    fn each_operation_reads_its_own_reply() {
+        let one = Value::Int(1);
+        let with_number = list(&[Value::Int(1), text("17")]);
+        assert_eq!(vote(&one), Vote::Yes(Acquired { fence: None }));
+        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17) }));
+        assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
+        assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));
+        assert_eq!(vote(&with_number), Vote::Yes(Fenced(17)));
+        let how = [1, 2, 3, 4].map(|how| vote(&Value::Int(how)));
+        assert_eq!(how, [Released::Freed, Released::Granted, Released::Reserved, Released::Untold].map(Vote::Yes));
+        let ms = |n| Some(Duration::from_millis(n));
+        let pairs = list(&[Value::Int(1), text("a"), Value::Int(5), text("b"), Value::Int(-1)]);
+        assert_eq!(vote(&pairs), Vote::Yes(Holders(vec![("a".into(), ms(5)), ("b".into(), None)])));
+        assert_eq!(vote::<Holders>(&list(&[Value::Int(0)])), Vote::Absent);
+    }
+
+    #[test]
+    fn all_operations_are_refused_in_the_same_words() {
+        let no = |ms, place| list(&[Value::Int(0), Value::Int(ms), text("t"), Value::Int(place)]);
+        for (n, place) in [(0, Place::Nowhere), (1, Place::New), (2, Place::Kept)] {
+            let ended = Vote::Taken { token: "t".into(), ttl: Some(Duration::ZERO), place };
+            assert_eq!(vote::<Acquired>(&no(-2, n)), ended);
+        }
+        assert_eq!(vote::<Acquired>(&no(5, 0)), Vote::taken("t".into(), Some(Duration::from_millis(5))));
+        assert_eq!(vote::<Acquired>(&no(-1, 0)), Vote::taken("t".into(), None));
+        assert_eq!(vote::<Released>(&Value::Int(0)), Vote::taken(String::new(), None));
+        assert_eq!(vote::<Extended>(&Value::Int(-1)), Vote::Absent);
+    }
+
+    #[test]
+    fn anything_else_may_have_set_the_token() {
+        for odd in [Value::Nil, Value::Int(7), text("x"), list(&[]), list(&[Value::Int(1), Value::Nil])] {
+            let vote: Vote<Acquired> = vote(&odd);
+            assert!(matches!(vote, Vote::Failed(_)) && vote.may_be_set(), "{odd:?}");
+        }
+    }
+
+    fn said(kind: FailureKind, executed: Executed) -> Vote<Acquired> {
+        Vote::Failed(Failure::new(kind, executed, ""))
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_never_a_no() {
+        let (unknown, unsent) =
+            (said(FailureKind::TimedOut, Executed::Maybe), said(FailureKind::TimedOut, Executed::No));
+        assert!(unknown.may_be_set() && !unknown.is_definite_no());
+        assert!(!unsent.may_be_set() && !unsent.is_definite_no());
+    }
+
+    #[test]
+    fn what_each_vote_says_of_our_token() {
+        let wrong_type = said(FailureKind::WrongType, Executed::No);
+        for no in [Vote::taken("t".into(), None), Vote::Absent, wrong_type] {
+            assert!(no.is_definite_no() && !no.may_be_set() && !no.is_yes(), "{no:?}");
+        }
+        let ours = Vote::Yes(Acquired::default());
+        assert!(ours.is_yes() && ours.may_be_set() && !ours.is_definite_no() && !ours.is_unsent());
+    }
+
+    #[test]
+    fn only_what_can_pass_and_was_not_sent_is_unsent() {
+        for passes in [FailureKind::Unreachable, FailureKind::TimedOut, FailureKind::LeftOut, FailureKind::Transient] {
+            assert!(said(passes, Executed::No).is_unsent(), "{passes:?}");
+            assert!(!said(passes, Executed::Maybe).is_unsent(), "{passes:?}");
+        }
+        for stays in [FailureKind::WrongType, FailureKind::Refused] {
+            assert!(!said(stays, Executed::No).is_unsent(), "{stays:?}");
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The library's `handover`, as far as the threads that wait are concerned.
+
+#[path = "../../../redlock-sync/src/handover/queue.rs"]
+pub(crate) mod queue;
+#[path = "../../../redlock-sync/src/handover/rules.rs"]
+pub(crate) mod rules;
+
+pub(crate) mod listener;
