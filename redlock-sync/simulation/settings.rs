@@ -12,7 +12,7 @@ use crate::lease::{Core, Lease};
 use crate::options::{LockOptions, drift};
 
 /// A key lives through its last millisecond, and lengths are rounded up to whole ones.
-const ROUNDING: Duration = Duration::from_millis(2);
+pub(super) const ROUNDING: Duration = Duration::from_millis(2);
 /// What an acquire does after its last round.
 const SLACK: Duration = Duration::from_millis(10);
 
