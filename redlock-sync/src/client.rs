@@ -113,6 +113,11 @@ impl Redlock {
         self.inner.ready().is_err()
     }
 
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Arc<ClientInner> {
+        &self.inner
+    }
+
     fn handle(&self, key: &impl LockKey) -> Handle {
         let key = Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len);
         Handle::new(Arc::clone(&self.inner), key, (*self.options).clone(), |key| Exclusive { key })
