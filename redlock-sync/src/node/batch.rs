@@ -12,8 +12,7 @@ use super::condition::During;
 use super::host::Host;
 use super::link::{Broken, Link};
 use super::round::RoundOp;
-use super::server::RedisNode;
-use super::wire::Wire;
+use super::server::{Members, RedisNode};
 use super::{Executed, Failure, FailureKind, Node, Value, reply};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Note, Purpose};
@@ -24,7 +23,7 @@ const GLANCE: Duration = Duration::from_millis(2);
 
 /// One batch on its way.
 pub(super) struct Batch<'a> {
-    wire: &'a Wire,
+    members: &'a Members,
     cable: &'a mut Cable,
     riders: Vec<Rider>,
     /// The nodes that failed just now are left out: the others are a majority.
@@ -66,8 +65,8 @@ struct Cut {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(wire: &'a Wire, cable: &'a mut Cable, ops: Vec<RoundOp>, need: usize) -> Batch<'a> {
-        let started = wire.clock.now();
+    pub(super) fn new(members: &'a Members, cable: &'a mut Cable, ops: Vec<RoundOp>, need: usize) -> Batch<'a> {
+        let started = members.clock.now();
         // No rider's time ends later than the leader's.
         let latest = ops.first().map_or(started, |op| op.by);
         let ride = |op: RoundOp| {
@@ -78,19 +77,19 @@ impl<'a> Batch<'a> {
             call.map(|call| Rider { op, call })
         };
         Batch {
-            spares: wire.nodes.iter().filter(|node| node.outage().is_none()).count() >= need,
+            spares: members.nodes.iter().filter(|node| node.outage().is_none()).count() >= need,
             riders: ops.into_iter().filter_map(ride).collect(),
-            deadline: latest.min(started.after(wire.settings.node_timeout)),
-            wire,
+            deadline: latest.min(started.after(members.settings.node_timeout)),
+            members,
             cable,
             started,
         }
     }
 
     pub(super) fn run(mut self) {
-        let wire = self.wire;
+        let members = self.members;
         let (mut written, mut cold) = (Vec::new(), Vec::new());
-        for (node, server) in wire.nodes.iter().enumerate() {
+        for (node, server) in members.nodes.iter().enumerate() {
             let stop = Stop { node, riders: self.riders_to(node) };
             match server.outage().filter(|_| self.spares) {
                 Some(outage) => self.leave_out(&stop, &outage),
@@ -118,7 +117,7 @@ impl<'a> Batch<'a> {
     }
 
     fn server(&self, node: usize) -> Option<&'a RedisNode> {
-        self.wire.nodes.get(node)
+        self.members.nodes.get(node)
     }
 
     fn host(&self, node: usize) -> Option<&'a Host> {
@@ -168,13 +167,13 @@ impl<'a> Batch<'a> {
     /// Waits for connections to nodes to which the line has none, and writes on each that comes. Once something was
     /// written, they are waited for no longer than an eighth of a node timeout from the start.
     fn warm_up(&mut self, cold: &mut Vec<Stop>, written: &mut Vec<(usize, Result<Vec<Due>, Cut>)>) {
-        let a_little = self.started.after(self.wire.settings.node_timeout / 8);
+        let a_little = self.started.after(self.members.settings.node_timeout / 8);
         while !cold.is_empty() {
             let until = if written.is_empty() { self.deadline } else { a_little.min(self.deadline) };
             let until = cold.iter().map(|stop| self.connect_by(stop.node)).fold(until, Tick::min);
             let nodes: Vec<usize> = cold.iter().map(|stop| stop.node).collect();
-            self.cable.posts.wait(&nodes, until, &*self.wire.clock);
-            let now = self.wire.clock.now();
+            self.cable.posts.wait(&nodes, until, &*self.members.clock);
+            let now = self.members.clock.now();
             for stop in std::mem::take(cold) {
                 match self.cable.posts.take(stop.node) {
                     Some(Ok(link)) => {
@@ -210,7 +209,7 @@ impl<'a> Batch<'a> {
             return outage;
         }
         let failure = Failure::unsent(FailureKind::TimedOut, "no connection in time");
-        if self.wire.clock.now().since(self.started) >= self.wire.settings.node_timeout / 2 {
+        if self.members.clock.now().since(self.started) >= self.members.settings.node_timeout / 2 {
             host.note(&failure, During::Connect);
         }
         failure
@@ -232,7 +231,7 @@ impl<'a> Batch<'a> {
                 unanswered: Vec::new(),
             });
         };
-        let (permissions, sent_at) = (host.permissions(), self.wire.clock.now());
+        let (permissions, sent_at) = (host.permissions(), self.members.clock.now());
         let (mut packet, mut due) = (Vec::new(), Vec::with_capacity(stop.riders.len()));
         for &i in &stop.riders {
             let Some(rider) = self.riders.get(i) else { continue };
@@ -271,7 +270,7 @@ impl<'a> Batch<'a> {
         match self.send_again(node, &cut).and_then(|due| self.read_all(node, due)) {
             Ok(()) => self.put_back(node),
             // Not the server's doing: once more, as long as there is time.
-            Err(signal) if signal.is_signal && self.wire.clock.now() < self.deadline => {
+            Err(signal) if signal.is_signal && self.members.clock.now() < self.deadline => {
                 self.bring_home(node, Err(signal));
             }
             Err(second) => self.give_up(node, &cut, second),
@@ -305,7 +304,7 @@ impl<'a> Batch<'a> {
             return self.write(&stop);
         }
         self.order(node);
-        self.cable.posts.wait(&[node], self.connect_by(node), &*self.wire.clock);
+        self.cable.posts.wait(&[node], self.connect_by(node), &*self.members.clock);
         let failure = match self.cable.posts.take(node) {
             Some(Ok(link)) => {
                 self.seat(node, Some(link));
@@ -362,7 +361,7 @@ impl<'a> Batch<'a> {
             return Err(Broken::Cut("connection is gone".into()));
         };
         loop {
-            let left = self.deadline.since(self.wire.clock.now());
+            let left = self.deadline.since(self.members.clock.now());
             let reply = link.receive(left)?;
             if link.owed == 0 {
                 return Ok(reply);
@@ -381,11 +380,11 @@ impl<'a> Batch<'a> {
             return Err(self.cut(node, broken, true, unanswered));
         }
         // Not from the start of the batch: a connection that came late is not the node's silence.
-        let waited = unanswered.first().map_or(Duration::ZERO, |due| self.wire.clock.now().since(due.sent_at));
+        let waited = unanswered.first().map_or(Duration::ZERO, |due| self.members.clock.now().since(due.sent_at));
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = Failure::new(FailureKind::TimedOut, Executed::Maybe, message);
         // A short one, of callers in a hurry, says nothing about the node.
-        if waited >= self.wire.settings.node_timeout * 3 / 4
+        if waited >= self.members.settings.node_timeout * 3 / 4
             && let Some(host) = self.host(node)
         {
             host.note(&failure, During::Call);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::host::Host;
 use super::late::LateReplies;
-use super::{Failure, Node, Push, push};
-use crate::clock::Tick;
+use super::{Failure, Node, NodeSettings, Push, push};
+use crate::clock::{Clock, Tick};
 
 /// One Redis server, with what is late there.
 pub(crate) struct RedisNode {
@@ -20,6 +20,13 @@ impl RedisNode {
         let late = LateReplies::new(Arc::clone(&host.clock), host.background.clone());
         RedisNode { host, late }
     }
+}
+
+/// The servers of a client, and what their rounds need to know.
+pub(super) struct Members {
+    pub(super) nodes: Vec<RedisNode>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) settings: NodeSettings,
 }
 
 impl Node for RedisNode {

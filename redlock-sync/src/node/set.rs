@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::host::{Host, Returns};
 use super::link::Dial;
 use super::roster::ServerIdentities;
-use super::server::RedisNode;
+use super::server::{Members, RedisNode};
 #[cfg(test)]
 use super::simulated::{self, Simulated};
 use super::socket::RedisServer;
@@ -65,7 +65,7 @@ impl Nodes {
         };
         let nodes = servers.into_iter().enumerate().map(node).collect();
         Nodes {
-            wire: Wire::new(nodes, settings, Arc::clone(clock), connecting.clone()),
+            wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings }, connecting.clone()),
             #[cfg(test)]
             simulated: Vec::new(),
             roster,
@@ -86,7 +86,7 @@ impl Nodes {
         clock: Arc<dyn Clock>,
         background: Background,
     ) -> Nodes {
-        let wire = Wire::new(Vec::new(), settings, clock, background.clone());
+        let wire = Wire::new(Members { nodes: Vec::new(), clock, settings }, background.clone());
         Nodes {
             wire,
             simulated: nodes,
@@ -100,21 +100,21 @@ impl Nodes {
     pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
         #[cfg(test)]
         if !self.simulated.is_empty() {
-            return simulated::round(&self.simulated, &*self.wire.clock, call, by, asks, need);
+            return simulated::round(&self.simulated, &*self.wire.members.clock, call, by, asks, need);
         }
         self.wire.round(call, lane, by, asks, need)
     }
 
     pub(crate) fn len(&self) -> usize {
         #[cfg(test)]
-        return self.wire.nodes.len() + self.simulated.len();
+        return self.wire.members.nodes.len() + self.simulated.len();
         #[cfg(not(test))]
-        self.wire.nodes.len()
+        self.wire.members.nodes.len()
     }
 
     /// All that a round knows of them is the trait.
     pub(crate) fn members(&self) -> impl Iterator<Item = &dyn Node> {
-        let members = self.wire.nodes.iter().map(|node| node as &dyn Node);
+        let members = self.wire.members.nodes.iter().map(|node| node as &dyn Node);
         #[cfg(test)]
         let members = members.chain(self.simulated.iter().map(|node| node.as_node()));
         members
@@ -122,7 +122,7 @@ impl Nodes {
 
     #[cfg(test)]
     pub(super) fn get(&self, i: usize) -> Option<&RedisNode> {
-        self.wire.nodes.get(i)
+        self.wire.members.nodes.get(i)
     }
 
     #[cfg(test)]

@@ -9,16 +9,14 @@ use super::batch::Batch;
 use super::cable::{CablePool, cables};
 use super::depot::{Followed, Op};
 use super::round::{Round, Rounds};
-use super::server::RedisNode;
-use super::{Answers, Background, Executed, Failure, Lane, NodeSettings};
-use crate::clock::{Clock, Tick};
+use super::server::{Members, RedisNode};
+use super::{Answers, Background, Executed, Failure, Lane};
+use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
 
 /// All nodes of a client with the lines to them.
 pub(super) struct Wire {
-    pub(super) nodes: Vec<RedisNode>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) settings: NodeSettings,
+    pub(super) members: Members,
     rounds: Rounds,
     cables: OnceLock<CablePool>,
     /// Held while they are made.
@@ -27,24 +25,23 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(
-        nodes: Vec<RedisNode>,
-        settings: NodeSettings,
-        clock: Arc<dyn Clock>,
-        background: Background,
-    ) -> Wire {
-        let most = usize::try_from(settings.connections).unwrap_or(usize::MAX);
-        let rounds = Rounds::new(Arc::clone(&clock), most);
-        Wire { nodes, clock, settings, rounds, cables: OnceLock::new(), making: Mutex::new(()), background }
+    pub(super) fn new(members: Members, background: Background) -> Wire {
+        let most = usize::try_from(members.settings.connections).unwrap_or(usize::MAX);
+        let rounds = Rounds::new(Arc::clone(&members.clock), most);
+        Wire { members, rounds, cables: OnceLock::new(), making: Mutex::new(()), background }
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
     pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
-        let now = self.clock.now();
+        let now = self.members.clock.now();
         let cables = match self.cables() {
             Ok(cables) => cables,
             Err(failure) => {
-                return Answers { results: vec![Err(failure); self.nodes.len()], started: now, duplicate: false };
+                return Answers {
+                    results: vec![Err(failure); self.members.nodes.len()],
+                    started: now,
+                    duplicate: false,
+                };
             }
         };
         // First of all: behind a late call there is order, on another connection there is none.
@@ -60,7 +57,7 @@ impl Wire {
             let mut ops = self.rounds.collect(&op);
             ops.insert(0, Arc::clone(&op));
             if let Some(cable) = led.line() {
-                Batch::new(self, cable, ops, need).run();
+                Batch::new(&self.members, cable, ops, need).run();
             }
         }
         let mut answers = op.read(Round::take_answers);
@@ -81,14 +78,14 @@ impl Wire {
             return Vec::new();
         }
         let is_behind = |&(_, (node, asks)): &(usize, (&RedisNode, &bool))| *asks && node.late.send_behind(call);
-        self.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
+        self.members.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
     }
 
     /// Files what its thread leaves behind, before the thread knows: under the round's lock, so that no leader has read the reply yet.
     fn leave(&self, round: &mut Round, in_batch: bool) {
         let call = round.call();
         for left in round.leave(in_batch) {
-            if let Some(node) = self.nodes.get(left.node) {
+            if let Some(node) = self.members.nodes.get(left.node) {
                 node.late.file_out(left.link, &call);
             }
         }
@@ -108,13 +105,14 @@ impl Wire {
             return Ok(cables);
         }
         // One in reserve: releases find a line although attempts fill the others.
-        let made = cables(self.nodes.len(), self.settings.connections.saturating_add(1), &self.background)?;
+        let made =
+            cables(self.members.nodes.len(), self.members.settings.connections.saturating_add(1), &self.background)?;
         Ok(self.cables.get_or_init(|| made))
     }
 }
 
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.nodes).finish()
+        f.debug_list().entries(&self.members.nodes).finish()
     }
 }

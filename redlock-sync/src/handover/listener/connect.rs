@@ -7,9 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Listener;
-use super::awaits::Watched;
 use super::desk::{Arrived, Errand};
 use super::line::{Place, Pulse};
+use super::watching::Watched;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
 use crate::token;

@@ -8,7 +8,7 @@
 //! 2. `line.rs`: how the connection is, and the beat that tells whether it is alive.
 //! 3. `ended waits.rs`: waits that are over, and may still have an entry in a queue.
 //! 4. `desk.rs`: which threads wait and which one reads: all that is under one lock, with what holds there.
-//! 5. `awaits.rs`: what else ends a sleep.
+//! 5. `awaits.rs`: what else ends a sleep; `watching.rs`: how that is noticed.
 //! 6. `turns.rs`: that lock, and the loop of a thread that waits.
 //! 7. `connect.rs`: subscribing, in the background.
 //!
@@ -24,6 +24,7 @@ mod pushed;
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
 mod turns;
+mod watching;
 
 use std::fmt;
 use std::sync::{Arc, Weak};

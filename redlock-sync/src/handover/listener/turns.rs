@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::awaits::{Awaits, Watched};
+use super::awaits::Awaits;
 use super::desk::{After, Arrived, Desk, Errand, Step, Woken};
 use super::ended::OnLatePush;
 use super::line::{Place, Pulse};
 #[cfg(test)]
 use super::pushed::Pushed;
+use super::watching::Watched;
 use crate::clock::{Clock, Tick};
 use crate::node::{Heard, Push};
 use crate::sync::Mutex;

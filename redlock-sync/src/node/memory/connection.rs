@@ -4,9 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::RedisConnectionInfo;
+
 use super::on_the_wire;
 use super::server::{Server, State};
-use crate::node::link::{Broken, Connection};
+use crate::clock::{Clock, Tick};
+use crate::node::link::{Broken, Connection, Dial};
+use crate::node::{Failure, FailureKind};
 
 pub(super) struct MemoryConnection {
     server: Arc<Server>,
@@ -72,6 +76,22 @@ impl Connection for MemoryConnection {
 
     fn set_write_timeout(&mut self, _: Duration) -> Result<(), Broken> {
         Ok(())
+    }
+}
+
+impl Dial for Server {
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn login(&self) -> &RedisConnectionInfo {
+        &self.login
+    }
+
+    fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
+        let refused = || Failure::unsent(FailureKind::Unreachable, "connection refused");
+        let (this, id, epoch) = self.connect().ok_or_else(refused)?;
+        Ok(Box::new(MemoryConnection::new(this, id, epoch)))
     }
 }
 

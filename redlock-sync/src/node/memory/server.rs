@@ -7,12 +7,9 @@ use std::sync::{Arc, Weak};
 
 use redis::RedisConnectionInfo;
 
-use super::connection::MemoryConnection;
 use super::lua::{self, Source};
 use super::store::{Reply, Store};
 use crate::clock::{Clock, Tick};
-use crate::node::link::{Connection, Dial};
-use crate::node::{Failure, FailureKind};
 use crate::protocol::script::ACQUIRE;
 use crate::sync::{Condvar, Mutex};
 
@@ -24,8 +21,8 @@ const DENIED_FOR: u64 = 20;
 
 /// A server. Its data stays while it is away.
 pub(crate) struct Server {
-    address: String,
-    login: RedisConnectionInfo,
+    pub(super) address: String,
+    pub(super) login: RedisConnectionInfo,
     run_id: String,
     pub(super) clock: Arc<dyn Clock>,
     started: Tick,
@@ -56,6 +53,13 @@ pub(super) struct Inbox {
 }
 
 impl Server {
+    /// For a new connection: its number, and the epoch in which it is made. None while the server is away.
+    pub(super) fn connect(&self) -> Option<(Arc<Server>, u64, u64)> {
+        let mut state = self.state.lock();
+        let this = self.this.upgrade().filter(|_| !state.is_away)?;
+        state.connections += 1;
+        Some((this, state.connections, state.epoch))
+    }
     /// A server with that number among those of its clients.
     pub(crate) fn new(number: usize, clock: Arc<dyn Clock>) -> Arc<Server> {
         static MADE: AtomicU64 = AtomicU64::new(1);
@@ -192,24 +196,6 @@ fn takes_denial(denials: &mut HashMap<Vec<u8>, u32>, key: &[u8]) -> bool {
     let Some(left) = denials.get_mut(key).filter(|left| **left > 0) else { return false };
     *left -= 1;
     true
-}
-
-impl Dial for Server {
-    fn address(&self) -> &str {
-        &self.address
-    }
-
-    fn login(&self) -> &RedisConnectionInfo {
-        &self.login
-    }
-
-    fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
-        let mut state = self.state.lock();
-        let this = self.this.upgrade().filter(|_| !state.is_away);
-        let Some(this) = this else { return Err(Failure::unsent(FailureKind::Unreachable, "connection refused")) };
-        state.connections += 1;
-        Ok(Box::new(MemoryConnection::new(this, state.connections, state.epoch)))
-    }
 }
 
 impl fmt::Display for Server {

@@ -12,3 +12,5 @@ pub(crate) mod line;
 pub(crate) mod pushed;
 #[path = "../../../../redlock-sync/src/handover/listener/turns.rs"]
 pub(crate) mod turns;
+#[path = "../../../../redlock-sync/src/handover/listener/watching.rs"]
+pub(crate) mod watching;
