@@ -2,7 +2,7 @@
 //!
 //! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
-//! 3. [`attempt`]: one round, what it brought, and what is taken back.
+//! 3. [`attempt`]: one round, what it brought, and what is taken back. [`adopt`]: the one for a lock that a holder has left held.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::error::{Error, NodeError};
+use crate::error::{Error, LostReason, NodeError};
 use crate::handover::grant::{self, Queued};
 use crate::handover::listener::Pushed;
 use crate::handover::queue::{Entered, QueueHead};
@@ -22,7 +22,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::options::{Mode, RENEW_DIVISOR, drift};
-use crate::protocol::reply::Acquired;
+use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Refusal};
 use crate::token::{LockId, random_part};
@@ -301,7 +301,7 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     let mut ballot = quorum.round(&request.protocol.acquire(&args), Lane::Ordinary, by, &|_| true);
     quorum.disqualify_restarted(&mut ballot.votes);
     note_strangers(&client.queues, request, &ballot);
-    if let Err(error) = judge(client, request, &ballot, lease) {
+    if let Err(error) = judge(client, request, "acquire", &ballot, lease) {
         take_back(client, request, &ballot, &id, lease, by);
         return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
     }
@@ -315,8 +315,44 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
 }
 
+/// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.
+pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
+    let _competing = client.competes();
+    client.ready()?;
+    request.options.check(&client.quorum.limits)?;
+    let (quorum, key, kind) = (&client.quorum, request.key.as_str(), request.protocol.kind());
+    let Some(adopting) = request.protocol.adopting() else {
+        return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
+    };
+    let head = client.queues.try_enter(request.key.name(), kind.mode);
+    let by = quorum.round_deadline();
+    let length = Core::first_lease(&request.options);
+    quorum.note_lease(length);
+    let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
+    let call = adopting.adopt(&id, length, former, request.options.fenced);
+    let ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
+    if let Err(error) = judge(client, request, "adopt", &ballot, length) {
+        take_back(client, request, &ballot, &id, length, by);
+        let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
+        let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
+        return Err(if error.is_busy() { Error::Lost { key: key.to_owned(), reason } } else { error });
+    }
+    let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
+    let lease = client.lease(&Arc::new(Core::won(start, &ballot)))?;
+    if let Some(head) = head {
+        keep(&lease, head, kind.mode);
+    }
+    Ok(lease)
+}
+
 /// Whether the round was won, and if not, why.
-fn judge(client: &ClientInner, request: &Request, ballot: &Ballot<Acquired>, lease: Duration) -> Result<(), Error> {
+fn judge(
+    client: &ClientInner,
+    request: &Request,
+    op: &'static str,
+    ballot: &Ballot<Acquired>,
+    lease: Duration,
+) -> Result<(), Error> {
     let (quorum, key) = (&client.quorum, request.key.as_str());
     // Asked after the round: only then every node that voted has told its identity.
     if let Some(conflict) = quorum.nodes.conflict() {
@@ -327,7 +363,7 @@ fn judge(client: &ClientInner, request: &Request, ballot: &Ballot<Acquired>, lea
         return Err(if tally.is_answered() {
             Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
         } else {
-            quorum.failed("acquire", key, ballot)
+            quorum.failed(op, key, ballot)
         });
     }
     let now = quorum.now();
@@ -337,7 +373,7 @@ fn judge(client: &ClientInner, request: &Request, ballot: &Ballot<Acquired>, lea
     let took = now.since(ballot.started);
     let late = |i| quorum.node_error(i, format!("the round took {took:?}, too long for a lease of {lease:?}"));
     let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
-    Err(Error::Unavailable { op: "acquire", key: key.to_owned(), of: quorum.len(), nodes })
+    Err(Error::Unavailable { op, key: key.to_owned(), of: quorum.len(), nodes })
 }
 
 fn take_back(

@@ -210,7 +210,7 @@ pub use lock::holder::Holder;
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use options::Retry;
-pub use token::LockId;
+pub use token::{LockId, LockToken};
 
 #[cfg(feature = "macros")]
 pub use redlock_macros::{LockKey, assert_locked, distributed_lock, key};

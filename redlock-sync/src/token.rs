@@ -88,6 +88,72 @@ impl fmt::Debug for LockId {
     }
 }
 
+/// The right to take over a lock that is held: made by [`MutexGuard::into_token`](crate::MutexGuard::into_token), used by
+/// [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. Its text is for that process only: `Debug` shows the readable part alone, so
+/// that a log does not give the right away.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::LockToken;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let token = locks.mutex("order:42").owner("billing").lock()?.into_token()?;
+/// let sent = token.as_str().to_owned(); // by a pipe, a queue, a database …
+/// let received: LockToken = sent.parse()?;
+/// assert_eq!(received, token);
+/// assert_eq!(format!("{received:?}"), r#"LockToken("billing")"#);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockToken(LockId);
+
+impl LockToken {
+    /// The text to give to the process that takes the lock over; [`parse`](str::parse) reads it.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let token = locks.mutex("order:42").lock()?.into_token()?;
+    /// assert_eq!(token.as_str().parse(), Ok(token));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    pub(crate) fn new(id: LockId) -> LockToken {
+        LockToken(id)
+    }
+
+    pub(crate) fn id(&self) -> &LockId {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for LockToken {
+    type Err = Error;
+
+    /// # Errors
+    /// [`Config`](Error::Config) for a text that is no token of this library.
+    fn from_str(text: &str) -> Result<LockToken, Error> {
+        if is_ours(text) {
+            Ok(LockToken(LockId(text.into())))
+        } else {
+            Err(Error::config(
+                "the text is no token of a lock: it has to be what `LockToken::as_str` returned".to_owned(),
+            ))
+        }
+    }
+}
+
+impl fmt::Debug for LockToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockToken").field(&self.0.owner()).finish()
+    }
+}
+
 /// Mints tokens for one client. Knows the process it was made in.
 #[derive(Debug)]
 pub(crate) struct TokenSource {

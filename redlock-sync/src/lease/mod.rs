@@ -268,6 +268,18 @@ impl Lease {
         release.result
     }
 
+    /// Ends the lease and leaves the lock held, for a holder that adopts its token.
+    pub(crate) fn leave_held(&self) -> Result<(), Error> {
+        let outcome = self.core.leave_held(self.core.quorum.limits.node_timeout * 2);
+        self.core.tell_loss();
+        if !outcome? {
+            return Err(self.core.unconfirmed(None));
+        }
+        self.is_finished.store(true, Ordering::Release);
+        self.renewer.retire(&self.worker);
+        Ok(())
+    }
+
     /// Gives the lock, with its renewal thread, to the next thread in line. False if it has to be released.
     fn pass_on(&self) -> bool {
         let Some((successor, spot)) = self.core.pass_on() else { return false };

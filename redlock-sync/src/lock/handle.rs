@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::{Wait, acquire};
+use crate::acquire::{Wait, acquire, adopt};
 use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -12,6 +12,7 @@ use crate::lease::{Core, Lease};
 use crate::lock::holder::{self, Holder};
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol, Request};
+use crate::token::LockId;
 
 /// A lock of kind `P` by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
 #[derive(Debug)]
@@ -46,6 +47,11 @@ impl<P: Protocol + 'static> Handle<P> {
         acquire(&self.client, &Request { key, protocol, options: self.options.clone() }, wait)
     }
 
+    pub(crate) fn adopt(&self, former: &LockId) -> Result<Lease, Error> {
+        let (key, protocol) = self.lock.clone()?;
+        adopt(&self.client, &Request { key, protocol, options: self.options.clone() }, former)
+    }
+
     pub(crate) fn for_at_most(&self, wait: Duration) -> Wait {
         Wait::Until(self.client.quorum.now().after(wait))
     }
@@ -72,6 +78,11 @@ impl<P: Protocol + 'static> Handle<P> {
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
         let (key, protocol) = self.lock.clone()?;
         holder::inspect(&self.client, &key, &*protocol)
+    }
+
+    pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
+        let (key, protocol) = self.lock.clone()?;
+        holder::force_unlock(&self.client, &key, &*protocol, holder)
     }
 }
 
@@ -257,6 +268,32 @@ macro_rules! settings {
         /// ```
         pub fn inspect(&self) -> Result<Option<crate::Holder>, crate::Error> {
             self.handle.inspect()
+        }
+
+        /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows the holder to be gone or stuck.
+        /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. The first thread that waits is told.
+        ///
+        /// **The holder may still be at work.** It learns of the loss at its next renewal, up to a third of its lease later, or not before the end of its
+        /// lease if it does not renew; until then another holder can be beside it. Only [fencing tokens](crate::Lease::fencing_token) protect the
+        /// resource then.
+        ///
+        /// # Errors
+        /// [`Unconfirmed`](crate::Error::Unconfirmed) if no majority answered: the lock may be freed on some nodes, ask again;
+        /// [`WrongType`](crate::Error::WrongType), [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let stuck = ", $open, ".lock()?;")]
+        #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
+        #[doc = concat!("assert!(", $open, ".force_unlock(&holder)?);")]
+        #[doc = concat!("assert!(!", $open, ".force_unlock(&holder)?); // no longer")]
+        /// assert!(stuck.unlock().unwrap_err().is_lost());
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        pub fn force_unlock(&self, holder: &crate::Holder) -> Result<bool, crate::Error> {
+            self.handle.force_unlock(holder)
         }
     };
 }

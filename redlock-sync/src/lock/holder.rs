@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::node::Lane;
-use crate::protocol::Protocol;
+use crate::protocol::{Next, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
 /// The holder of a lock at this moment, as seen by a majority of the nodes.
@@ -42,4 +42,27 @@ pub(crate) fn inspect(client: &ClientInner, key: &Key, lock: &dyn Protocol) -> R
     }
     let first = ballot.of_majority().into_iter().next();
     Ok(first.map(|(token, remaining)| Holder { id: LockId::from_server(&token), remaining }))
+}
+
+/// Frees the lock on all nodes where this holder has it. True if it had a majority.
+pub(crate) fn force_unlock(
+    client: &ClientInner,
+    key: &Key,
+    lock: &dyn Protocol,
+    holder: &Holder,
+) -> Result<bool, Error> {
+    client.ready()?;
+    let quorum = &client.quorum;
+    let release = ReleaseArgs { id: Some(&holder.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
+    let ballot = quorum.round(&lock.release(&release), Lane::Reserved, quorum.round_deadline(), &|_| true);
+    let tally = ballot.tally();
+    if tally.won() || tally.is_answered() {
+        return Ok(tally.won());
+    }
+    Err(quorum.wrong_type("release", key.as_str(), &ballot).unwrap_or_else(|| Error::Unconfirmed {
+        key: key.as_str().to_owned(),
+        confirmed: tally.yes + tally.no,
+        of: tally.of,
+        nodes: quorum.node_errors(&ballot.votes),
+    }))
 }

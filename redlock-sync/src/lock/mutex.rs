@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
 use crate::lock::reentry::{self, Entry, Mine};
+use crate::token::LockToken;
 
 /// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
 ///
@@ -123,7 +124,40 @@ impl Mutex {
         self.take(self.handle.until(deadline))
     }
 
+    /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
+    /// It is held by this guard then, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
+    /// former one. Does not wait. A token can be adopted once: whichever of two comes second gets `Lost`.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if the token does not hold the lock any more: its lease has ended, or it was adopted. [`Unavailable`](Error::Unavailable) if no
+    /// majority answered: the lock may be free or held by the token still; try again until `Lost`. [`WouldDeadlock`](Error::WouldDeadlock) or
+    /// [`Busy`](Error::Busy) if this thread holds the key already; [`WrongType`](Error::WrongType), [`Config`](Error::Config),
+    /// [`Closed`](Error::Closed). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let order = locks.mutex("order:42");
+    /// let first = order.lock()?;
+    /// let fence = first.fencing_token()?;
+    /// let token = first.into_token()?;
+    /// // In the process that goes on with the work:
+    /// let guard = order.adopt(&token)?;
+    /// assert!(guard.fencing_token()? > fence);
+    /// drop(guard);
+    /// assert!(order.adopt(&token).unwrap_err().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn adopt(&self, token: &LockToken) -> Result<MutexGuard, Error> {
+        self.take_by(Wait::No, || self.handle.adopt(token.id()))
+    }
+
     fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
+        self.take_by(wait, || self.handle.acquire(wait))
+    }
+
+    fn take_by(&self, wait: Wait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
         match reentry::mine(self.handle.client.id, self.handle.key()?.as_str()) {
             Mine::Nothing => {}
@@ -131,7 +165,7 @@ impl Mutex {
             // The outer code believes to hold it, as with a nested lock.
             Mine::Nested(own) => own.check().and_then(|()| self.handle.refuse_own(own.core(), wait))?,
         }
-        let lease = self.handle.acquire(wait)?;
+        let lease = acquire()?;
         let entry = Entry::new(self.handle.client.id, lease.core());
         Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })
     }
@@ -221,6 +255,31 @@ impl<M> MutexGuard<M> {
     pub fn unlock(self) -> Result<(), Error> {
         drop(self.entry);
         self.lease.finish()
+    }
+
+    /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token that is returned. The lock stays taken
+    /// for what is left of the lease ([`remaining`](Lease::remaining); [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it
+    /// by then, it is free.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if the lock was not held any more; [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two
+    /// node timeouts; [`Closed`](Error::Closed) in a forked child. After any of these the lock is released as if the guard was dropped.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// let token = guard.into_token()?;
+    /// assert!(locks.mutex("order:42").is_locked()?);
+    /// let guard = std::thread::spawn(move || locks.mutex("order:42").adopt(&token).map(|guard| guard.into_send())).join().unwrap()?;
+    /// guard.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn into_token(self) -> Result<LockToken, Error> {
+        drop(self.entry);
+        self.lease.leave_held()?;
+        Ok(LockToken::new(self.lease.id().clone()))
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
-use super::script::{ACQUIRE, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
+use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
 use super::{
-    AcquireArgs, BEHIND, Fencing, Grant, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis, text,
+    AcquireArgs, Adopt, BEHIND, Fencing, Grant, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis, text,
 };
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -91,6 +91,10 @@ impl Protocol for Exclusive {
     fn handing_over(&self) -> Option<&dyn HandOver> {
         Some(self)
     }
+
+    fn adopting(&self) -> Option<&dyn Adopt> {
+        Some(self)
+    }
 }
 
 impl Fencing for Exclusive {
@@ -98,6 +102,20 @@ impl Fencing for Exclusive {
         let args = [Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::new(&FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
+    }
+}
+
+impl Adopt for Exclusive {
+    fn adopt(&self, id: &LockId, lease: Duration, former: &LockId, fenced: bool) -> TypedCall<Acquired> {
+        let args = [
+            Text(id.as_str()),
+            Number(millis(lease)),
+            Text(former.as_str()),
+            Number(fenced.into()),
+            Number(millis(FENCE_LIFETIME)),
+        ];
+        let keys = [self.key.as_str(), self.key.fence()];
+        Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &keys, &args).into()
     }
 }
 

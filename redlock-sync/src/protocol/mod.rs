@@ -134,6 +134,10 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
     fn handing_over(&self) -> Option<&dyn HandOver> {
         None
     }
+
+    fn adopting(&self) -> Option<&dyn Adopt> {
+        None
+    }
 }
 
 /// Holders have numbers that rise from one to the next.
@@ -150,6 +154,12 @@ pub(crate) trait HandOver {
     fn unreserve(&self, random: &str) -> TypedCall<Released>;
     /// The keys that [`release_all`] needs: the lock and its queue.
     fn release_keys(&self) -> [&str; 2];
+}
+
+/// A lock that a holder has left held can be taken over by its token.
+pub(crate) trait Adopt {
+    /// Passes the lock from the former token to another one, strictly compared.
+    fn adopt(&self, id: &LockId, lease: Duration, former: &LockId, fenced: bool) -> TypedCall<Acquired>;
 }
 
 /// How long a release stays behind a late call at least.

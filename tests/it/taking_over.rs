@@ -1,0 +1,182 @@
+//! Locks that change hands outside of the usual order: by a token that the holder leaves, and by force.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, LockToken, LostReason, Redlock};
+use redlock_tests::{Server, eventually, servers};
+
+const KEY: &str = "order:42";
+const SOON: Duration = Duration::from_secs(20);
+const MS: Duration = Duration::from_millis(1);
+
+fn open(servers: &[Server]) -> Redlock {
+    Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(500 * MS).build().unwrap()
+}
+
+fn lost(error: &Error) -> Option<LostReason> {
+    if let Error::Lost { reason, .. } = error { Some(*reason) } else { None }
+}
+
+#[test]
+fn a_token_is_adopted_by_another_client_once_and_its_fence_exceeds() {
+    for nodes in [1, 3, 5] {
+        let servers = servers(nodes);
+        let (here, there) = (open(&servers), open(&servers));
+        for fenced in [false, true] {
+            let guard = here.mutex(KEY).fenced(fenced).lock().unwrap();
+            let fence = guard.fencing_token().unwrap();
+            let token: LockToken = guard.into_token().unwrap().as_str().parse().unwrap();
+            assert!(there.mutex(KEY).try_lock().unwrap_err().is_busy(), "it is held by no guard, and taken");
+            assert_eq!(here.unlock_all(), Ok(0), "it is not this client's any more");
+            let adopted = there.mutex(KEY).fenced(fenced).adopt(&token).unwrap();
+            assert!(adopted.fencing_token().unwrap() > fence);
+            let second = here.mutex(KEY).adopt(&token).unwrap_err();
+            assert_eq!(lost(&second), Some(LostReason::Taken), "{second}");
+            adopted.check().unwrap();
+            adopted.unlock().unwrap();
+            assert_eq!(lost(&there.mutex(KEY).adopt(&token).unwrap_err()), Some(LostReason::Deleted));
+            assert!(!here.mutex(KEY).is_locked().unwrap());
+        }
+    }
+}
+
+#[test]
+fn of_many_that_adopt_one_token_one_holds_the_lock() {
+    let servers = servers(3);
+    let token = open(&servers).mutex(KEY).lock().unwrap().into_token().unwrap();
+    let won = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let locks = open(&servers);
+                match locks.mutex(KEY).adopt(&token) {
+                    Ok(guard) => {
+                        won.fetch_add(1, Ordering::SeqCst);
+                        // Until all have tried: none of them may find it free.
+                        std::mem::forget(guard);
+                        std::mem::forget(locks);
+                    }
+                    Err(error) => assert!(lost(&error).is_some(), "{error}"),
+                }
+            });
+        }
+    });
+    // Where the votes were split, none has a majority.
+    assert!(won.load(Ordering::SeqCst) <= 1);
+}
+
+#[test]
+fn a_lock_that_is_not_adopted_ends_with_its_lease() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).node_timeout(100 * MS).build().unwrap();
+    let order = locks.mutex(KEY).lease(400 * MS);
+    let token = order.lock().unwrap().into_token().unwrap();
+    let next = order.try_lock_for(SOON).unwrap();
+    assert_eq!(lost(&order.clone().adopt(&token).unwrap_err()), None, "this thread holds it");
+    next.unlock().unwrap();
+    assert!(lost(&order.adopt(&token).unwrap_err()).is_some());
+}
+
+#[test]
+fn an_adopted_lock_is_renewed_and_goes_to_those_that_wait() {
+    let server = Server::start();
+    let one = std::slice::from_ref(&server);
+    let short = || Redlock::builder().node(server.url()).node_timeout(200 * MS).lease(600 * MS).build().unwrap();
+    let (here, there) = (short(), short());
+    let token = here.mutex(KEY).lock().unwrap().into_token().unwrap();
+    let adopted = there.mutex(KEY).adopt(&token).unwrap();
+    let waiter = thread::spawn(move || here.mutex(KEY).try_lock_for(SOON).map(redlock_sync::MutexGuard::into_send));
+    let passed = std::time::Instant::now() + 1200 * MS;
+    eventually("two leases pass, with renewals", SOON, || {
+        adopted.check().unwrap();
+        std::time::Instant::now() > passed
+    });
+    adopted.unlock().unwrap();
+    waiter.join().unwrap().unwrap().unlock().unwrap();
+    assert!(!open(one).mutex(KEY).is_locked().unwrap());
+}
+
+#[test]
+fn a_lock_that_was_lost_leaves_no_token() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let guard = locks.mutex(KEY).lock().unwrap();
+    locks.unlock_all().unwrap();
+    assert_eq!(lost(&guard.into_token().unwrap_err()), Some(LostReason::Revoked));
+    server.set(KEY, "another program's");
+    let token: LockToken = "0123456789abcdef0123456789abcdef:me".parse().unwrap();
+    assert_eq!(lost(&locks.mutex(KEY).adopt(&token).unwrap_err()), Some(LostReason::Taken));
+    assert_eq!(server.get(KEY).as_deref(), Some("another program's"));
+    for text in ["", "0123", "0123456789abcdef0123456789abcdeg:me", "another program's"] {
+        assert!(matches!(text.parse::<LockToken>(), Err(Error::Config { .. })), "{text}");
+    }
+}
+
+#[test]
+fn a_key_of_another_type_is_not_adopted() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let token = locks.mutex(KEY).lock().unwrap().into_token().unwrap();
+    server.ask::<()>(redis::cmd("DEL").arg(KEY));
+    server.ask::<()>(redis::cmd("LPUSH").arg(KEY).arg("x"));
+    let error = locks.mutex(KEY).adopt(&token).unwrap_err();
+    assert!(matches!(error, Error::WrongType { op: "adopt", .. }), "{error}");
+}
+
+#[test]
+fn a_full_server_lets_a_token_be_adopted() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let token = locks.mutex(KEY).lock().unwrap().into_token().unwrap();
+    server.fill();
+    locks.mutex(KEY).fenced(true).adopt(&token).unwrap().unlock().unwrap();
+}
+
+#[test]
+fn force_frees_the_lock_of_the_holder_that_was_shown_and_no_other() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (here, there) = (open(&servers), open(&servers));
+        let guard = here.mutex(KEY).lock().unwrap();
+        let holder = there.mutex(KEY).inspect().unwrap().unwrap();
+        assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(true));
+        let next = there.mutex(KEY).lock().unwrap();
+        assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(false), "another one holds it");
+        next.check().unwrap();
+        let reason = lost(&guard.unlock().unwrap_err());
+        assert_eq!(reason, Some(LostReason::Taken));
+        next.unlock().unwrap();
+        assert_eq!(there.reentrant_mutex(KEY).force_unlock(&holder), Ok(false));
+    }
+}
+
+#[test]
+fn a_holder_that_renews_learns_of_force_and_a_waiter_gets_the_lock() {
+    let server = Server::start();
+    let short = || Redlock::builder().node(server.url()).node_timeout(200 * MS).lease(600 * MS).build().unwrap();
+    let (here, there) = (short(), short());
+    let guard = here.mutex(KEY).lock().unwrap();
+    let waiter = thread::spawn({
+        let there = there.clone();
+        move || there.mutex(KEY).try_lock_for(SOON).map(redlock_sync::MutexGuard::into_send)
+    });
+    let holder = there.mutex(KEY).inspect().unwrap().unwrap();
+    assert_eq!(there.mutex(KEY).force_unlock(&holder), Ok(true));
+    let next = waiter.join().unwrap().unwrap();
+    eventually("the former holder is told", SOON, || guard.check().is_err());
+    next.unlock().unwrap();
+}
+
+#[test]
+fn without_a_majority_force_is_unconfirmed() {
+    let servers = servers(3);
+    let locks = open(&servers);
+    let guard = locks.mutex(KEY).lock().unwrap();
+    let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
+    servers[1..].iter().for_each(Server::kill);
+    let error = locks.mutex(KEY).force_unlock(&holder).unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed { of: 3, .. }), "{error}");
+    drop(guard);
+}
