@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::batch::Batch;
-use super::cable::{CablePool, cables};
 use super::depot::{Followed, Op};
+use super::line::{self, LinePool};
 use super::round::{Round, Rounds};
 use super::server::RedisNode;
 use super::{Answers, Background, Executed, Failure, Lane, NodeSettings};
@@ -20,7 +20,7 @@ pub(super) struct Wire {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: NodeSettings,
     rounds: Rounds,
-    cables: OnceLock<CablePool>,
+    lines: OnceLock<LinePool>,
     /// Held while they are made.
     making: Mutex<()>,
     background: Background,
@@ -35,14 +35,14 @@ impl Wire {
     ) -> Wire {
         let most = usize::try_from(settings.connections).unwrap_or(usize::MAX);
         let rounds = Rounds::new(Arc::clone(&clock), most);
-        Wire { nodes, clock, settings, rounds, cables: OnceLock::new(), making: Mutex::new(()), background }
+        Wire { nodes, clock, settings, rounds, lines: OnceLock::new(), making: Mutex::new(()), background }
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
     pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
         let now = self.clock.now();
-        let cables = match self.cables() {
-            Ok(cables) => cables,
+        let lines = match self.lines() {
+            Ok(lines) => lines,
             Err(failure) => {
                 return Answers { results: vec![Err(failure); self.nodes.len()], started: now, duplicate: false };
             }
@@ -50,7 +50,7 @@ impl Wire {
         // First of all: behind a late call there is order, on another connection there is none.
         let behind = self.send_behind(call, asks);
         let op = Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
-        let led = self.rounds.enter(&op, || cables.try_get()).or_else(|| {
+        let led = self.rounds.enter(&op, || lines.try_get()).or_else(|| {
             match self.rounds.follow(&op, |round, in_batch| self.leave(round, in_batch)) {
                 Followed::Leads(led) => Some(led),
                 Followed::Over => None,
@@ -59,8 +59,8 @@ impl Wire {
         if let Some(mut led) = led {
             let mut ops = self.rounds.collect(&op);
             ops.insert(0, Arc::clone(&op));
-            if let Some(cable) = led.line() {
-                Batch::new(self, cable, ops, need).run();
+            if let Some(line) = led.line() {
+                Batch::new(self, line, ops, need).run();
             }
         }
         let mut answers = op.read(Round::take_answers);
@@ -99,17 +99,17 @@ impl Wire {
         format!("{:?}", self.rounds)
     }
 
-    fn cables(&self) -> Result<&CablePool, Failure> {
-        if let Some(cables) = self.cables.get() {
-            return Ok(cables);
+    fn lines(&self) -> Result<&LinePool, Failure> {
+        if let Some(lines) = self.lines.get() {
+            return Ok(lines);
         }
         let _making = self.making.lock();
-        if let Some(cables) = self.cables.get() {
-            return Ok(cables);
+        if let Some(lines) = self.lines.get() {
+            return Ok(lines);
         }
         // One in reserve: releases find a line although attempts fill the others.
-        let made = cables(self.nodes.len(), self.settings.connections.saturating_add(1), &self.background)?;
-        Ok(self.cables.get_or_init(|| made))
+        let made = line::pool(self.nodes.len(), self.settings.connections.saturating_add(1), &self.background)?;
+        Ok(self.lines.get_or_init(|| made))
     }
 }
 
