@@ -11,7 +11,7 @@ use crate::caller::is_tracked;
 use crate::duration::Length;
 use crate::function::{Function, plain};
 
-/// The limits of a lease, as in the library's `config.rs`.
+/// The limits of a lease, as in the library's `options.rs`.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::invariants::{self, Claim, Holder};
 use super::plan::{Plan, Time, chance, nanos};
-use super::referee::{self, Claim, Holder};
 use super::settings;
 use super::wire::SimulatedNode;
 use super::world::{Event, VirtualClock, sleep, with};
@@ -75,23 +75,23 @@ impl Thread {
         for _ in 0..plan.turns {
             self.rest(plan.pace / 2);
             let key = fastrand::usize(0..plan.names.len());
-            let options = plan.draw_terms();
+            let options = plan.draw_options();
             let full = Key::new("", plan.names[key], 100).unwrap();
             let request = Request { key: full.clone(), protocol: Arc::new(Exclusive { key: full }), options };
-            let patience = plan.pace.mul_f64(fastrand::f64() * 3.0);
+            let time = plan.pace.mul_f64(fastrand::f64() * 3.0);
             let wait = match fastrand::u32(0..10) {
                 0..2 => Wait::No,
-                2..6 => Wait::Until(self.now().after(patience)),
+                2..6 => Wait::Until(self.now().after(time)),
                 _ => Wait::Forever,
             };
             with(|world| {
                 let client = self.client;
                 world.log(|_| format!("client {client} wants key {key}, {wait:?}, {:?}", request.options));
             });
-            let asked = referee::wants(key, &request.options);
+            let asked = invariants::wants(key, &request.options);
             let began = self.now();
             let outcome = acquire(&self.inner, &request, wait);
-            referee::has_waited(key);
+            invariants::has_waited(key);
             if self.is_dead() {
                 return;
             }
@@ -158,21 +158,21 @@ impl Thread {
                 break;
             }
             if lease.check().is_err() {
-                referee::ran_out(key);
+                invariants::ran_out(key);
                 break;
             }
-            referee::act(key);
+            invariants::act(key);
             if chance(plan.fences)
                 && let Ok(fence) = in_round(self.client, || lease.fencing_token())
                 && !self.is_dead()
             {
-                referee::fence(key, fence);
+                invariants::fence(key, fence);
             }
         }
         if lease.check().is_err() && !self.is_dead() {
-            referee::ran_out(key);
+            invariants::ran_out(key);
         }
-        referee::end(key, options.min_hold);
+        invariants::end(key, options.min_hold);
         let outcome = if chance(800) {
             in_round(self.client, || lease.finish())
         } else {
@@ -190,7 +190,7 @@ impl Thread {
         let (name, token) = (plan.names[key], lease.id().as_str());
         let task = with(|world| world.current);
         let claim = Claim::Lease(Arc::clone(lease.core()));
-        referee::begin(key, name, Holder::new(self.client, task, token, claim));
+        invariants::begin(key, name, Holder::new(self.client, task, token, claim));
         settings::begin(name, lease, options, asked);
         let first = lease.core().first_due();
         // A lock that was handed over is due when it was due before.
@@ -308,13 +308,13 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         }
         if ballot.tally().won() && now() < until {
             let task = with(|world| world.current);
-            referee::begin(key, plan.names[key], Holder::new(client, task, &token, Claim::Until(until)));
+            invariants::begin(key, plan.names[key], Holder::new(client, task, &token, Claim::Until(until)));
             with(|world| world.counts.foreign += 1);
             sleep(client, plan.pace.mul_f64(fastrand::f64().powi(3)));
             if now() < until && !is_dead() {
-                referee::act(key);
+                invariants::act(key);
             }
-            referee::end(key, Duration::ZERO);
+            invariants::end(key, Duration::ZERO);
             got += 1;
         }
         let delete = TypedCall::<Released>::from(call(&DELETE, &[token_arg]));

@@ -20,7 +20,7 @@ use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const CHANNEL: &str = "redlock-sync:1";
 /// Waits of a client that listens, and one of a client that is gone.
 const ALIVE: &str = "redlock-sync:1/2";
@@ -67,7 +67,7 @@ struct Remote {
 impl Remote {
     fn start() -> Remote {
         let server = Server::start();
-        let settings = NodeSettings { node_timeout: PATIENCE, ..NodeSettings::default() };
+        let settings = NodeSettings { node_timeout: TIMEOUT, ..NodeSettings::default() };
         let clock: std::sync::Arc<dyn Clock> = std::sync::Arc::new(SystemClock);
         let nodes = Nodes::new(&[NodeUrl::parse(&server.url()).unwrap()], settings, &clock).unwrap();
         Remote { nodes, listener: None, _server: server }
@@ -76,12 +76,12 @@ impl Remote {
 
 impl Side for Remote {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
-        let by = SystemClock.now().after(PATIENCE);
+        let by = SystemClock.now().after(TIMEOUT);
         self.nodes.round(call, Lane::Ordinary, by, &[true], 1).results.remove(0)
     }
 
     fn listen(&mut self, channel: &str) {
-        let by = SystemClock.now().after(PATIENCE);
+        let by = SystemClock.now().after(TIMEOUT);
         self.listener = Some(self.nodes.members().next().unwrap().subscribe(channel, by).unwrap());
     }
 
@@ -91,7 +91,7 @@ impl Side for Remote {
         let args = [Arg::Text(CHANNEL), Arg::Text(MARK)];
         self.call(&Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &[], &args)).unwrap();
         let listener = self.listener.as_mut().unwrap();
-        let next = || match listener.receive(PATIENCE) {
+        let next = || match listener.receive(TIMEOUT) {
             Heard::Message(text) => Some(String::from_utf8(text).unwrap()).filter(|text| text != MARK),
             other => panic!("{other:?}"),
         };
@@ -137,7 +137,7 @@ fn shown(reply: &Result<Value, Failure>) -> String {
     }
 }
 
-fn plain() -> Exclusive {
+fn exclusive() -> Exclusive {
     Exclusive { key: Key::new("", "k", 100).unwrap() }
 }
 
@@ -154,11 +154,11 @@ fn attempt<'a>(
 ) -> Arc<Call> {
     let orphans: Vec<LockId> = orphans.iter().map(|orphan| id(orphan)).collect();
     let (id, wait) = (id(token), wait.into());
-    plain().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
+    exclusive().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
 }
 
 fn count(id: &LockId, lease: Duration) -> Arc<Call> {
-    plain().extend_and_count(id, lease).call
+    exclusive().extend_and_count(id, lease).call
 }
 
 fn take(token: &str) -> Arc<Call> {
@@ -179,7 +179,7 @@ fn leaves(id: &str) -> Entry<'_> {
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
     let token = token.map(id);
-    plain().release(&ReleaseArgs { id: token.as_ref(), keep, wait, next }).call
+    exclusive().release(&ReleaseArgs { id: token.as_ref(), keep, wait, next }).call
 }
 
 fn free(token: &str) -> Arc<Call> {
@@ -208,7 +208,7 @@ fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
 fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
     let sha = sha1_smol::Sha1::from(source).hexdigest();
     let script = Box::leak(Box::new(Script { operation, source, sha }));
-    let key = plain().key;
+    let key = exclusive().key;
     let keys = [key.as_str(), key.queue(), key.fence()];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])
 }
@@ -307,18 +307,18 @@ fn random_call(several: bool) -> Arc<Call> {
         }
         12..15 => {
             let (id, lease) = (id(any()), SECOND * 5 * fastrand::u32(1..9));
-            if fastrand::bool() { count(&id, lease) } else { plain().extend(&id, lease).call }
+            if fastrand::bool() { count(&id, lease) } else { exclusive().extend(&id, lease).call }
         }
         15..17 => free(any()),
         17..21 => give_up(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
         21 => give_up(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
         22 => pause(any(), 900, several),
         23 => keep(any()),
-        24 | 25 => plain().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,
-        26 => plain().unreserve(any()).call,
+        24 | 25 => exclusive().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,
+        26 => exclusive().unreserve(any()).call,
         27 if fastrand::u32(0..4) == 0 => spoil(fastrand::usize(0..3)),
         28 => expire(fastrand::usize(0..2)),
-        _ => plain().inspect().call,
+        _ => exclusive().inspect().call,
     }
 }
 
@@ -361,7 +361,7 @@ fn said(texts: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn an_in_memory_node_says_what_trouble_it_has() {
+fn an_in_memory_node_says_how_it_fails() {
     let mut memory = in_memory();
     memory.call(&spoil(0)).unwrap();
     let failure = memory.call(&take("a")).unwrap_err();

@@ -4,7 +4,7 @@
 //! One schedule is made from a seed: so many nodes and clients, locks whose names look alike, what their threads do, with which settings, and
 //! what goes wrong. Messages are slow, stalled or lost before or after they were executed, connections are reset, and what they carried is
 //! executed out of order; calls are sent again; processes pause or die, clocks run at different rates and jump, nodes restart without their
-//! data. While it runs the [`referee`] checks:
+//! data. While it runs, [`invariants`] checks:
 //!
 //! 1. Exclusion: when a client is given the lock, no other holder's `check` is `Ok`. So a loss is told before another holder begins.
 //! 2. No update of what the lock protects is lost.
@@ -17,9 +17,9 @@
 //! 9. A client that is given a lock has its token on a majority of the nodes, and only its own calls take it from there (`support`).
 //! 10. A token is used for one attempt or one grant, an id for one wait (`ids`).
 //! 11. A hold is as its own settings have it, however it was got: neither longer nor shorter, on the nodes too (`settings`).
-//! 13. On one node, where nothing goes wrong, waits get the lock in order of arrival (`order`).
 //! 12. Once all is well again, no majority of the nodes has a token for long which a client that is alive has given up (`releases`), or which
 //!     comes from an attempt that failed (`attempts`).
+//! 13. On one node, where nothing goes wrong, waits get the lock in order of arrival.
 //!
 //! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
 //!
@@ -45,17 +45,18 @@
 //! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
 //!   connections. [`wire`]: a node as a client sees it.
 //! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
-//! - [`client`]: what the threads do. [`referee`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`rules`]: leaving some out.
+//! - [`client`]: what the threads do. [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13.
+//!   [`rules`]: leaving some out.
 //! - [`run`]: one schedule from its beginning to its end.
 
 mod client;
 mod contract;
 mod identity;
+mod invariants;
 mod network;
 mod order;
 mod plan;
 mod pushes;
-mod referee;
 mod rules;
 mod run;
 mod schedules;

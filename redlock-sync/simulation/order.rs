@@ -27,20 +27,20 @@ impl World {
             Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]) => {}
             Ok(Value::List(said)) if said.len() > 2 => return,
             _ => {
-                self.referee.taken.insert(call.args[0].clone(), self.now);
+                self.invariants.taken.insert(call.args[0].clone(), self.now);
                 return;
             }
         }
-        let Some((task, turn)) = self.referee.tokens.wait_of(&call.args[3]) else { return };
+        let Some((task, turn)) = self.invariants.tokens.wait_of(&call.args[3]) else { return };
         let arrival = Arrival { lock: call.keys[0].clone(), task, turn, at: self.now, is_over: false };
-        self.referee.arrivals.push(arrival);
+        self.invariants.arrivals.push(arrival);
     }
 
     /// The current task has got a lock: handed to it in its process, or by the node.
     pub(super) fn check_order(&mut self, lock: &str, token: &str, was_handed: bool) {
         let (task, turn) = (self.current, self.tasks[self.current].turn);
-        let given = self.referee.taken.get(token).copied().unwrap_or(Time::MAX);
-        let arrivals = &mut self.referee.arrivals;
+        let given = self.invariants.taken.get(token).copied().unwrap_or(Time::MAX);
+        let arrivals = &mut self.invariants.arrivals;
         let is_own = |a: &Arrival| a.task == task && a.turn == turn;
         let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(given);
         arrivals.retain(|a| a.task != task);
@@ -51,9 +51,9 @@ impl World {
     }
     /// The waits of these tasks are over: no later one passes them.
     pub(super) fn end_arrivals(&mut self, of: impl Fn(&World, usize) -> bool) {
-        let mut arrivals = std::mem::take(&mut self.referee.arrivals);
+        let mut arrivals = std::mem::take(&mut self.invariants.arrivals);
         arrivals.iter_mut().filter(|a| of(self, a.task)).for_each(|a| a.is_over = true);
-        self.referee.arrivals = arrivals;
+        self.invariants.arrivals = arrivals;
     }
 }
 

@@ -178,7 +178,7 @@ impl Plan {
     }
 
     /// The settings of one thread's locks.
-    pub(super) fn draw_terms(&self) -> LockOptions {
+    pub(super) fn draw_options(&self) -> LockOptions {
         let is_odd = || chance(self.mixed);
         let lease =
             if chance(2 * self.mixed) { self.draw_length(self.lease, &[0.25, 0.5, 1.3, 2.0, 4.0]) } else { self.lease };

@@ -7,9 +7,9 @@ use std::time::Duration;
 use generator::{Generator, Gn};
 
 use super::client::{Thread, in_round, live_as_foreigner, quorum};
+use super::invariants::Counts;
 use super::network::Link;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
-use super::referee::Counts;
 use super::server::Body;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
@@ -17,8 +17,8 @@ use crate::inner::ClientInner;
 
 type Coroutine = Generator<'static, (), ()>;
 
-/// So long after all is well again all tasks are through.
-const PATIENCE: Time = 120_000 * MS;
+/// Once all is well again, all tasks are through within this time.
+const LONGEST_RECOVERY: Time = 120_000 * MS;
 /// A schedule that goes on for longer has a task in a loop.
 const MOST_EVENTS: u64 = 1_000_000;
 /// In words of the machine.
@@ -152,7 +152,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 coroutines.resume(waiter.0);
             }
             with(|world| {
-                if world.now > plan.healed + PATIENCE + 20 * nanos(plan.longest()) {
+                if world.now > plan.healed + LONGEST_RECOVERY + 20 * nanos(plan.longest()) {
                     world.violate(format!(
                         "no end: all has been well since {} ms, and a thread still waits",
                         plan.healed / MS
@@ -179,8 +179,8 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
             }
         }),
         Event::End { call, how } => with(|world| world.end(call, how)),
-        Event::Pushed { line, text } => with(|world| world.pushed(line, text)),
-        Event::Broken { line, for_client } => with(|world| world.broken(line, for_client)),
+        Event::Pushed { subscription, text } => with(|world| world.pushed(subscription, text)),
+        Event::Broken { subscription, for_client } => with(|world| world.broken(subscription, for_client)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),
         Event::Look => with(World::look),

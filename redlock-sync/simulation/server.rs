@@ -153,8 +153,8 @@ impl World {
                     self.reply(call, fate, End::Reply(reply));
                 }
             }
-            Body::Subscribe(line) => {
-                let reply = self.subscribe(*line);
+            Body::Subscribe(subscription) => {
+                let reply = self.subscribe(*subscription);
                 if replies {
                     self.reply(call, fate, End::Reply(reply));
                 }

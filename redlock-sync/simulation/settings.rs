@@ -67,7 +67,7 @@ pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Tim
     let (token, remaining) = (lease.id().as_str(), lease.remaining());
     with(|world| {
         let mut allowance = Allowance::new(options, world.tick(world.client));
-        let former = world.referee.allowances.get(token);
+        let former = world.invariants.allowances.get(token);
         let own = allowance.longest;
         // It was handed over, perhaps after its former holder had tried to lengthen it: some node may keep the key for that long.
         allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
@@ -87,7 +87,7 @@ pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Tim
             world.breaks(Rule::Settings, format!("settings not kept: {} has not the owner {id}", short(token)));
         }
         world.check_keys(name, token, allowance.longest);
-        world.referee.allowances.insert(token.to_owned(), allowance);
+        world.invariants.allowances.insert(token.to_owned(), allowance);
     });
 }
 
@@ -97,7 +97,7 @@ pub(super) fn observe(lease: &Lease) {
     with(|world| {
         let now = world.tick(world.client);
         let token = lease.id().as_str();
-        let Some(allowance) = world.referee.allowances.get(token) else { return };
+        let Some(allowance) = world.invariants.allowances.get(token) else { return };
         if !remaining.is_zero() && now.after(remaining) > allowance.end {
             let over = now.after(remaining).since(allowance.end);
             let what = format!("settings not kept: {} lasts {over:?} longer than they say", short(token));
@@ -110,7 +110,7 @@ pub(super) fn observe(lease: &Lease) {
 pub(super) fn extend(lease: &Lease, long: Duration) {
     with(|world| {
         let now = world.tick(world.client);
-        if let Some(allowance) = world.referee.allowances.get_mut(lease.id().as_str()) {
+        if let Some(allowance) = world.invariants.allowances.get_mut(lease.id().as_str()) {
             allowance.extend(long, now);
         }
     });
@@ -119,7 +119,7 @@ pub(super) fn extend(lease: &Lease, long: Duration) {
 /// How much longer the current task's hold can last; `None` if its settings set no end.
 pub(super) fn rest(lease: &Lease) -> Option<Duration> {
     with(|world| {
-        let end = world.referee.allowances.get(lease.id().as_str())?.end;
+        let end = world.invariants.allowances.get(lease.id().as_str())?.end;
         (end < Tick::NEVER).then(|| end.since(world.tick(world.client)))
     })
 }
@@ -160,7 +160,7 @@ impl World {
     /// The library is about to ask for a lease of so many milliseconds.
     pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str, is_first: bool) {
         let (asked, now) = (milliseconds(ms), self.tick(self.client));
-        let allowed = match (self.referee.allowances.get(token), &self.tasks[self.current].options) {
+        let allowed = match (self.invariants.allowances.get(token), &self.tasks[self.current].options) {
             (Some(allowance), _) if script == "extend" => allowance.at(now),
             // A node that lost the token is given it again, for as long as the renewal before asked for.
             (Some(allowance), _) => allowance.longest,
@@ -179,7 +179,7 @@ impl World {
 
     /// A script has set the time to live of a lock.
     pub(super) fn check_length(&mut self, script: &str, token: &str, left: Duration) {
-        let Some(allowance) = self.referee.allowances.get(token) else { return };
+        let Some(allowance) = self.invariants.allowances.get(token) else { return };
         if left > allowance.longest.max(allowance.keep) + ROUNDING {
             let what = format!("settings not kept: {script}.lua keeps {} for {left:?} on a node", short(token));
             self.breaks(Rule::Settings, what);

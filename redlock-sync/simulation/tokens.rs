@@ -79,7 +79,8 @@ impl World {
 
     fn note_attempt(&mut self, key: &str, token: &str) {
         let (client, now) = (self.client, self.now);
-        let trace = self.referee.tokens.traces.entry(token.to_owned()).or_insert_with(|| Trace::new(client, key, now));
+        let trace =
+            self.invariants.tokens.traces.entry(token.to_owned()).or_insert_with(|| Trace::new(client, key, now));
         trace.used = now;
         if trace.is_released {
             self.violate(format!("{} is asked for after its release was sent", short(token)));
@@ -96,7 +97,7 @@ impl World {
 
     fn note_release(&mut self, token: &str) {
         let now = self.now;
-        if let Some(trace) = self.referee.tokens.traces.get_mut(token)
+        if let Some(trace) = self.invariants.tokens.traces.get_mut(token)
             && !std::mem::replace(&mut trace.is_released, true)
         {
             trace.used = trace.used.max(now);
@@ -108,7 +109,7 @@ impl World {
             return;
         }
         let new = (self.client, released.to_owned());
-        let known = self.referee.tokens.granted.entry(next.to_owned()).or_insert_with(|| new.clone()).clone();
+        let known = self.invariants.tokens.granted.entry(next.to_owned()).or_insert_with(|| new.clone()).clone();
         if known != new {
             let what = format!("a token for two grants: clients {} and {} give {}", known.0, new.0, short(next));
             self.breaks(Rule::Ids, what);
@@ -120,7 +121,7 @@ impl World {
             return;
         }
         let new = Wait { client: self.client, task: self.current, turn: self.tasks[self.current].turn };
-        let known = *self.referee.tokens.waits.entry(id.to_owned()).or_insert(new);
+        let known = *self.invariants.tokens.waits.entry(id.to_owned()).or_insert(new);
         if known != new {
             self.breaks(Rule::Ids, format!("an id for two waits: {id} is of {known:?} and of {new:?}"));
         }
@@ -129,7 +130,7 @@ impl World {
     /// A release takes the mark off the wait of its own client.
     fn note_leaver(&mut self, id: &str) {
         let client = self.client;
-        if let Some(known) = self.referee.tokens.waits.get(id).filter(|known| known.client != client) {
+        if let Some(known) = self.invariants.tokens.waits.get(id).filter(|known| known.client != client) {
             let what = format!("an id for two waits: {id} is of {known:?}, and client {client} has waited by it");
             self.breaks(Rule::Ids, what);
         }
@@ -139,7 +140,7 @@ impl World {
     pub(super) fn note_duplicate(&mut self, message: &Message) {
         if let Body::Script(execution) = &message.body
             && let Some(token) = execution.args.first()
-            && let Some(trace) = self.referee.tokens.traces.get_mut(token)
+            && let Some(trace) = self.invariants.tokens.traces.get_mut(token)
         {
             trace.is_late |= scripts::name(execution.script) == "acquire";
         }
@@ -147,7 +148,7 @@ impl World {
 
     /// A script has had a lock stay for longer. After a release with a minimum hold the token still stands there.
     pub(super) fn note_late(&mut self, script: &str, token: &str) {
-        if let Some(trace) = self.referee.tokens.traces.get_mut(token) {
+        if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
             trace.is_late |= trace.is_released && script == "extend";
         }
     }
@@ -155,7 +156,8 @@ impl World {
     /// The client holds the lock by this token.
     pub(super) fn note_holder(&mut self, key: &str, token: &str) {
         let (client, now) = (self.client, self.now);
-        let trace = self.referee.tokens.traces.entry(token.to_owned()).or_insert_with(|| Trace::new(client, key, now));
+        let trace =
+            self.invariants.tokens.traces.entry(token.to_owned()).or_insert_with(|| Trace::new(client, key, now));
         trace.used = now;
         trace.was_held = true;
     }
@@ -163,7 +165,7 @@ impl World {
     /// A holder lets go of this token, and the lock stays taken for so long.
     pub(super) fn note_end(&mut self, token: &str, keep: Duration) {
         let now = self.now;
-        if let Some(trace) = self.referee.tokens.traces.get_mut(token) {
+        if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
             trace.used = now + nanos(keep);
         }
     }
@@ -202,16 +204,16 @@ impl World {
     }
 
     fn is_left(&self, token: &str) -> bool {
-        let Some(trace) = self.referee.tokens.traces.get(token) else { return false };
+        let Some(trace) = self.invariants.tokens.traces.get(token) else { return false };
         let client = &self.clients[trace.client];
         let since = trace.used.max(self.plan.healed).max(client.paused_until);
         // A client that was closed sends nothing any more.
-        let is_over = !trace.is_late && !client.is_dead && !client.is_closed && !self.referee.is_held(token);
+        let is_over = !trace.is_late && !client.is_dead && !client.is_closed && !self.invariants.is_held(token);
         is_over && self.now > since + self.grace()
     }
 
     fn tell_left(&mut self, name: &str, token: &str) {
-        let Trace { client, used, was_held, .. } = self.referee.tokens.traces[token];
+        let Trace { client, used, was_held, .. } = self.invariants.tokens.traces[token];
         let ms = (self.now - used) / MS;
         let short = short(token);
         if was_held {

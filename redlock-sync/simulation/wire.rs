@@ -11,7 +11,7 @@ use super::pushes::SimulatedPush;
 use super::server::{Body, Execution};
 use super::world::{sleep, wait, with};
 use crate::clock::Tick;
-use crate::node::{Answer, Begun, Executed, Failure, FailureKind, Node, Patience, Pending, Push, Simulated, Value};
+use crate::node::{Answer, Begun, ConnectWait, Executed, Failure, FailureKind, Node, Pending, Push, Simulated, Value};
 use crate::protocol::script::{self, Purpose};
 use crate::token::LockId;
 
@@ -267,12 +267,12 @@ impl Node for SimulatedNode {
         if self.is_dead() || self.outage().is_some() || self.connect(Some(by)) != Ok(true) {
             return Err(unreachable());
         }
-        let (line, call) = with(|world| {
-            let line = world.new_line(self.client, self.node, channel);
-            (line, world.write(self.client, self.node, Body::Subscribe(line), None).0)
+        let (subscription, call) = with(|world| {
+            let subscription = world.new_subscription(self.client, self.node, channel);
+            (subscription, world.write(self.client, self.node, Body::Subscribe(subscription), None).0)
         });
         // Dropped, it is closed.
-        let push = Box::new(SimulatedPush(line));
+        let push = Box::new(SimulatedPush(subscription));
         match self.await_end(call, by) {
             Some(End::Reply(Ok(_))) => Ok(push),
             Some(End::Reply(Err(refused))) => Err(refused),
@@ -286,19 +286,19 @@ impl Simulated for SimulatedNode {
         self
     }
 
-    fn begin<'a>(&'a self, call: &'a script::Call, by: Tick, patience: Patience) -> Begun<'a> {
+    fn begin<'a>(&'a self, call: &'a script::Call, by: Tick, connect: ConnectWait) -> Begun<'a> {
         if self.is_dead() {
             return Begun::Failed(failure(FailureKind::Unreachable, Executed::No, "the process is dead"));
         }
         let execution = execution_of(call);
-        with(|world| world.note_call(&execution, patience == Patience::AtOnce));
+        with(|world| world.note_call(&execution, connect == ConnectWait::AtOnce));
         let behind = call.purpose == Purpose::Release && self.send_behind(call);
         if behind && self.outage().is_some() {
             return Begun::Failed(failure(FailureKind::LeftOut, Executed::Maybe, "written behind the late call"));
         }
-        let until = match patience {
-            Patience::AtOnce => None,
-            Patience::Slice(slice) => Some(self.now().after(slice).min(by)),
+        let until = match connect {
+            ConnectWait::AtOnce => None,
+            ConnectWait::Slice(slice) => Some(self.now().after(slice).min(by)),
         };
         match self.connect(until) {
             Ok(true) => {}

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity::Generator;
+use super::invariants::{Counts, InvariantChecker};
 use super::network::{Call, End, Link};
 use super::plan::{Fault, Plan, Time, chance, nanos};
-use super::pushes::Line;
-use super::referee::{Counts, InvariantChecker};
+use super::pushes::Subscription;
 use super::server::{Connection, Message, Server};
 use crate::clock::{Clock, Tick, Waiting};
 use crate::options::LockOptions;
@@ -60,12 +60,12 @@ pub(super) enum Event {
     },
     /// A published message arrives at a push connection.
     Pushed {
-        line: usize,
+        subscription: usize,
         text: Vec<u8>,
     },
     /// The client finds a push connection broken, or the server does.
     Broken {
-        line: usize,
+        subscription: usize,
         for_client: bool,
     },
     Fault(Fault),
@@ -80,7 +80,7 @@ pub(super) enum Event {
         client: usize,
         job: Job,
     },
-    /// The referee looks at what the nodes have.
+    /// What the nodes have is checked.
     Look,
 }
 
@@ -163,8 +163,8 @@ pub(super) struct World {
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
     pub(super) calls: Vec<Call>,
-    pub(super) lines: Vec<Line>,
-    pub(super) referee: InvariantChecker,
+    pub(super) subscriptions: Vec<Subscription>,
+    pub(super) invariants: InvariantChecker,
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
     log: Option<Vec<String>>,
@@ -193,8 +193,8 @@ impl World {
             servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
             calls: Vec::new(),
-            lines: Vec::new(),
-            referee: InvariantChecker::new(plan.names.len()),
+            subscriptions: Vec::new(),
+            invariants: InvariantChecker::new(plan.names.len()),
             counts: Counts { schedules: 1, ..Counts::default() },
             violation: None,
             log: is_logged.then(Vec::new),

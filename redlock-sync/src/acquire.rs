@@ -56,8 +56,8 @@ pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) 
         Wait::Forever => Tick::NEVER,
     };
     // Where attempts are counted, the wait in the queue takes no longer than they would.
-    let patience = request.options.retry.patience();
-    let in_queue = patience.map_or(until, |patience| until.min(client.quorum.now().after(patience)));
+    let attempts_take = request.options.retry.total_time();
+    let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
     loop {
         match queues.enter(key, in_queue, kind, &request.options) {
             Entered::Head(head) => {

@@ -21,7 +21,7 @@ use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::Exclusive;
 use crate::quorum::Quorum;
 
-/// Most lines of a client: room for them is made in advance, and more than a few do not help.
+/// Most connections to a node: room for them is made in advance, and more than a few do not help.
 const MAX_CONNECTIONS: u32 = 1_000;
 
 /// A client of one Redis server, or of N independent ones (Redlock). Cheap to clone; clones share everything.
@@ -96,7 +96,7 @@ impl Redlock {
     /// other way round.
     ///
     /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
-    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More stands at [`ReentrantMutex`].
+    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More: [`ReentrantMutex`].
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -278,7 +278,7 @@ impl Builder {
         self
     }
 
-    /// Default retry policy of the locks; see [`Retry`] for its default.
+    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when that is, and for the default.
     ///
     /// ```
     /// use redlock_sync::{Redlock, Retry};
@@ -339,8 +339,8 @@ impl Builder {
     /// assert!(locks.mutex("order:42").lock().unwrap_err().is_unavailable());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn unavailable_after(mut self, patience: Duration) -> Builder {
-        self.limits.unavailable_after = patience;
+    pub fn unavailable_after(mut self, time: Duration) -> Builder {
+        self.limits.unavailable_after = time;
         self
     }
 
@@ -356,12 +356,12 @@ impl Builder {
         self
     }
 
-    /// Connections to each node that attempts use, 1 to 1000; default 2. One more is kept for releases and renewals, and one for waiting. They are
-    /// opened when they are needed.
+    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for releases and renewals, and one for
+    /// waiting. They are opened when they are needed.
     ///
-    /// All threads of the client share them: calls that are made while the connections are in use travel together with the next one, up to 64 in a
-    /// packet. So hundreds of threads need no more connections than one. More can help if the round trip to a server is long and thousands of calls a
-    /// second make it; with a short round trip they do not help.
+    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So hundreds of threads need no
+    /// more connections than one. More can help if the round trip to a server is long and thousands of calls a second make it; with a short round trip
+    /// they do not help.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
@@ -373,9 +373,9 @@ impl Builder {
     }
 
     /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten a lock that is still
-    /// held; default true. "Just now" is less than the longest lease that this client has asked for so far, extensions included, ago. While no
-    /// node is known to be older than that, all of them vote: a cold start of all is no restart. The price: for that long after a
-    /// restart, the node's vote is missing in every acquire.
+    /// held; default true. "Just now" means that its uptime is shorter than the longest lease that this client has asked for so far, extensions
+    /// included. While no node is known to be up for longer than that, all of them vote: a cold start of all is no restart. The price: for that long
+    /// after a restart, the node's vote is missing in every acquire.
     ///
     /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the longer lock of another
     /// client; give all clients of a lock the same longest lease. And it relies on the uptime in `INFO`: where that is forbidden, or a proxy hides

@@ -37,7 +37,7 @@
 //! # Ok::<(), redlock_sync::Error>(())
 //! ```
 //!
-//! A renewal thread of its own lengthens the lease while the guard lives. Guards deref to [`Lease`], which has `check`, `remaining`, `fencing_token`, `extend`
+//! While the guard lives, a background thread renews the lease. Guards deref to [`Lease`], which has `check`, `remaining`, `fencing_token`, `extend`
 //! and `on_lost`. Two kinds of lock use the same keys and exclude each other:
 //!
 //! - [`Mutex`]: a thread that has it and wants it again gets an error ([`WouldDeadlock`](Error::WouldDeadlock)).
@@ -69,8 +69,8 @@
 //!
 //! # Waiting
 //!
-//! Threads of one client that want the same lock form a line, first come first served. Only the first of them talks to the servers, and they hand the
-//! lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
+//! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them talks to the servers, and they hand
+//! the lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
 //! longest and wakes it, in one step on the server. Only a lock that a program of another library holds is polled. [`Redlock::close`] ends all waits.
 //!
 //! # What is promised
@@ -149,7 +149,7 @@
 //!
 //! # Platforms
 //!
-//! Linux comes first; macOS is supported. On both, leases are measured on a clock that goes on while the machine sleeps. Elsewhere
+//! Linux is the main platform; macOS is supported. On both, leases are measured on a clock that goes on while the machine sleeps. Elsewhere
 //! `std::time::Instant` is used, which may stop in suspend: a machine that sleeps past its lease learns of the loss late.
 //!
 //! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md

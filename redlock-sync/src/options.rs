@@ -135,8 +135,8 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
     let spent = drift(lease).saturating_add(limits.node_timeout).saturating_add(limits.min_validity);
     if lease <= spent {
         return Err(Error::config(format!(
-            "{what} = {lease:?} leaves nothing: drift {:?} + node_timeout {:?} + min_validity {:?} = {spent:?}; \
-             take a longer lease or a shorter node_timeout",
+            "{what} = {lease:?} is no longer than what a round can take from it: drift {:?} + node_timeout {:?} + \
+             min_validity {:?} = {spent:?}; take a longer lease or a shorter node_timeout",
             drift(lease),
             limits.node_timeout,
             limits.min_validity
@@ -145,10 +145,11 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
     Ok(())
 }
 
-/// How an attempt on a busy lock is repeated: at which intervals, with how much jitter, and how often.
+/// The pauses between attempts to take a lock, where no message tells a waiter that the lock is free: a program of another library holds it, servers
+/// cannot be reached, or the attempts are counted ([`max_attempts`](Retry::max_attempts)).
 ///
-/// The default grows from 2 ms to 100 ms with half of each interval drawn at random. Shorter intervals hand a contended lock over faster
-/// and cost the server more commands; jitter keeps racers from meeting again and again.
+/// The default grows from 2 ms to 100 ms, with half of each pause drawn at random. Shorter pauses find a free lock sooner and cost the server more
+/// commands. The random part, the jitter, keeps processes from making their attempts at the same moments again and again.
 ///
 /// ```
 /// use redlock_sync::Retry;
@@ -171,8 +172,8 @@ pub struct Retry {
 const MIN_PAUSE: Duration = Duration::from_micros(500);
 
 impl Retry {
-    /// Always the same interval (from which jitter is still drawn; see [`jitter`](Retry::jitter)). The pause is never less than half
-    /// a millisecond, not even with zero.
+    /// Pauses of this length, half of it drawn at random unless [`jitter`](Retry::jitter) says otherwise. A pause is never shorter than half a
+    /// millisecond, not even with zero.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -185,7 +186,7 @@ impl Retry {
         Retry::growing(interval, interval)
     }
 
-    /// Starts with `first` and grows by half each time, up to `last`. `first` longer than `last` is a
+    /// The first pause is `first`; each later one is longer by half, up to `last`. `first` longer than `last` is a
     /// [`Config`](Error::Config) error when the lock is used.
     ///
     /// ```
@@ -199,8 +200,8 @@ impl Retry {
         Retry { first, last, jitter: 0.5, max_attempts: None }
     }
 
-    /// The part of each interval that is drawn at random, 0.0 to 1.0. Default 0.5. With 0.0, attempts that split the votes
-    /// of several nodes split them again.
+    /// The part of each pause that is drawn at random, 0.0 to 1.0; default 0.5. More: processes that compete meet less often. Less: pauses are
+    /// closer to what was set. With 0.0, processes that have split the votes of several nodes between them split them again.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -216,8 +217,8 @@ impl Retry {
 
     /// Gives up with [`Busy`](Error::Busy) after that many attempts, in `lock()` too. Default: no limit.
     ///
-    /// Such a call does not queue: as long as threads of other processes that use this library wait for the lock, it goes to them, and each attempt
-    /// finds it taken. Where the lock is contended, bound the wait by time instead (`try_lock_for`), which queues.
+    /// Such a call does not wait in the queue on the servers: while other processes with this library wait there, the lock goes to them, and each
+    /// attempt finds it taken. Where the lock is contended, bound the wait by time instead (`try_lock_for`).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -262,8 +263,8 @@ impl Retry {
         self.max_attempts.is_some()
     }
 
-    /// For how long the attempts go on if they are counted; then the waits between them have to be those that were set.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    /// How long the attempts take at most, if they are counted: the sum of the pauses between them.
+    pub(crate) fn total_time(&self) -> Option<Duration> {
         let pauses = self.max_attempts?.saturating_sub(1);
         // After sixty it does not grow any more.
         let growing = pauses.min(60);
@@ -314,11 +315,11 @@ mod tests {
 
     #[test]
     fn counted_attempts_take_a_known_time() {
-        assert_eq!(Retry::every(MS).patience(), None);
-        assert_eq!(Retry::every(5 * MS).max_attempts(1).patience(), Some(Duration::ZERO));
-        assert_eq!(Retry::every(5 * MS).max_attempts(3).patience(), Some(10 * MS));
-        assert_eq!(Retry::every(5 * MS).max_attempts(1001).patience(), Some(5000 * MS));
-        assert!(Retry::every(Duration::MAX).max_attempts(u32::MAX).patience() > Some(MAX_LEASE));
+        assert_eq!(Retry::every(MS).total_time(), None);
+        assert_eq!(Retry::every(5 * MS).max_attempts(1).total_time(), Some(Duration::ZERO));
+        assert_eq!(Retry::every(5 * MS).max_attempts(3).total_time(), Some(10 * MS));
+        assert_eq!(Retry::every(5 * MS).max_attempts(1001).total_time(), Some(5000 * MS));
+        assert!(Retry::every(Duration::MAX).max_attempts(u32::MAX).total_time() > Some(MAX_LEASE));
     }
 
     #[test]

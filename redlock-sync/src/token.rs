@@ -154,7 +154,7 @@ impl fmt::Debug for LockToken {
     }
 }
 
-/// Mints tokens for one client. Knows the process it was made in.
+/// Makes the tokens of one client. Knows the process it was made in.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     /// `:host:process:`
@@ -285,19 +285,19 @@ mod tests {
 
     #[test]
     fn tokens_are_fresh_and_say_who() {
-        let mint = TokenSource::new();
-        let (a, b) = (mint.fresh(None).unwrap().0, mint.fresh(None).unwrap().0);
+        let tokens = TokenSource::new();
+        let (a, b) = (tokens.fresh(None).unwrap().0, tokens.fresh(None).unwrap().0);
         assert_ne!(a, b);
         assert!(a.owner().contains(&std::process::id().to_string()));
-        assert_eq!(mint.fresh(Some("me:too")).unwrap().0.owner(), "me:too");
+        assert_eq!(tokens.fresh(Some("me:too")).unwrap().0.owner(), "me:too");
         assert_ne!(random_part().unwrap(), random_part().unwrap());
     }
 
     #[test]
     fn our_tokens_are_known() {
-        let mint = TokenSource::new();
+        let tokens = TokenSource::new();
         let granted = LockId::granted(&random_part().unwrap(), "redlock-sync:0123456789abcdef/7");
-        let ours = [mint.fresh(None).unwrap().0, mint.fresh(Some("me")).unwrap().0, granted];
+        let ours = [tokens.fresh(None).unwrap().0, tokens.fresh(Some("me")).unwrap().0, granted];
         assert!(ours.iter().all(|id| is_ours(id.as_str())));
         let hex = "0123456789abcdef0123456789abcdef";
         for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {

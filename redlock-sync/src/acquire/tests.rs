@@ -49,8 +49,8 @@ fn unavailable() -> Error {
 #[test]
 fn an_acquire_gives_up_when_nothing_can_help() {
     let request = request(LockOptions::default());
-    let ends = |patience, wait, error: &Error| {
-        let client = idle(patience);
+    let ends = |after, wait, error: &Error| {
+        let client = idle(after);
         let mut acquire = AcquireLoop::new(&client, &request, wait, Tick::NEVER, Pauses::default());
         acquire.ends_with(error, client.quorum.now())
     };

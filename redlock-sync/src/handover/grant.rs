@@ -20,13 +20,13 @@ pub(crate) struct Queued {
     pub(crate) listener: listener::Wait,
     /// Its name in the queues; none until its client listens, or is known not to.
     pub(crate) id: Option<Arc<str>>,
-    /// The subscription that its last attempt knew of.
-    pub(crate) since: u64,
+    /// The generation of the subscription that its last attempt knew of.
+    known: u64,
 }
 
 impl Queued {
     pub(crate) fn begin(listener: &Arc<Listener>) -> Queued {
-        Queued { listener: listener.begin(), id: None, since: 0 }
+        Queued { listener: listener.begin(), id: None, known: 0 }
     }
 
     /// Its client cannot be told anything: the wait looks by itself.
@@ -36,12 +36,12 @@ impl Queued {
 
     /// The id for the next attempt, if the wait can enter a queue now. Another than before where the client listens elsewhere.
     pub(crate) fn next_id(&mut self) -> Result<Option<Arc<str>>, Error> {
-        if let Some(place) = self.listener.place() {
-            self.since = place.since;
-            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*place.channel)) {
+        if let Some(subscription) = self.listener.subscription() {
+            self.known = subscription.generation;
+            if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
                 return Ok(Some(Arc::clone(id)));
             }
-            return Ok(Some(format!("{}/{}", place.channel, self.listener.number()).into()));
+            return Ok(Some(format!("{}/{}", subscription.channel, self.listener.number()).into()));
         }
         if self.listener.polls() && !self.polls() {
             return Ok(Some(format!("-{}", random_part()?).into()));
@@ -56,12 +56,12 @@ impl Queued {
 
     /// The node where its client listens.
     pub(crate) fn node(&self) -> Option<usize> {
-        self.listener.place().map(|place| place.node)
+        self.listener.subscription().map(|subscription| subscription.node)
     }
 
     /// True if the client has subscribed anew since the last attempt: what was pushed in between is lost.
     pub(crate) fn is_outdated(&self) -> bool {
-        self.listener.place().is_some_and(|place| place.since != self.since)
+        self.listener.subscription().is_some_and(|subscription| subscription.generation != self.known)
     }
 }
 

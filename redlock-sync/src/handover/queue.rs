@@ -1,9 +1,15 @@
-//! How a thread waits for a lock that another thread or process has.
+//! Between the threads of one process: a queue for each key that threads want, first come first served.
 //!
-//! Threads of one process that want the same key stand in one queue, first come first served. Only the thread at its head talks to the servers, and it
-//! stays the head while it holds the lock. So a hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to the next in
-//! queue without a call. The head waits for other processes on a push or, where there is none, by [`pause`](WaitQueues::pause): jittered polling under the
-//! lock's [`Retry`].
+//! Only the thread at the head of a queue talks to the servers, and it stays the head while it holds the lock. So a hundred waiting threads are one waiter
+//! to Redis, and a holder can hand the lock itself to the next in the queue without a call. Threads that share the lock ([`Mode::Shared`]) leave the head
+//! as soon as they hold it, and those that stand together at the front are heads at the same time.
+//!
+//! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is handed to no thread. So a thread is
+//! taken out of its queue and told what it got in one step, under the lock of `by_key` ([`QueuedThread`] has the steps), and a thread whose time is
+//! up takes itself out under the same lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
+//!
+//! A key's queue also remembers what is known of the key in this process: orphans, a pause that is left to other programs, and whether such a program
+//! was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -21,16 +27,16 @@ use crate::token::LockId;
 const SLICE: Duration = Duration::from_secs(1);
 /// As that, for a sleep that nothing can interrupt.
 const SHORT_SLICE: Duration = Duration::from_millis(50);
-/// Tokens of unknown fate that are remembered for one key.
+/// Orphans that are remembered for one key.
 const MAX_ORPHANS: usize = 8;
 
-/// The lines of one client, one for each key that a thread wants or that has orphans. `T` is what is handed over: a held lease.
+/// The queues of one client, one for each key that a thread wants or of which something is remembered. `T` is what is handed over: a held lease.
 #[derive(Debug)]
 pub(crate) struct WaitQueues<T> {
     clock: Arc<dyn Clock>,
     by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
     is_closed: AtomicBool,
-    /// How many threads stand in queue and how many orphans there are, of all keys: usually none, and then the table is not locked to look.
+    /// How many threads stand in a queue and how many orphans there are, of all keys: usually none, and then the table is not locked to look.
     standing: AtomicUsize,
     orphans: AtomicUsize,
     /// A program of another library has been seen on some key.
@@ -108,7 +114,7 @@ impl Default for Rest {
     }
 }
 
-/// A thread's place in queue.
+/// A thread in a queue, and its place there.
 ///
 /// | place | set by | leaves to |
 /// |---|---|---|
@@ -147,13 +153,13 @@ impl<T> QueuedThread<T> {
         self.kind == kind && self.options == *options
     }
 
-    /// Keeps the promise that [`QueueHead::successor`] made.
+    /// Hands over what [`QueueHead::successor`] promised.
     pub(crate) fn hand(&self, gift: T) {
         self.put(Place::Handed(gift));
     }
 }
 
-/// How a wait in queue ended.
+/// How a wait in a queue ended.
 #[derive(Debug)]
 pub(crate) enum Entered<T> {
     Head(QueueHead<T>),
@@ -194,7 +200,7 @@ impl<T> WaitQueues<T> {
         (queue.waiting.is_empty() && queue.admit(mode)).then(|| self.head(key, queue.rest))
     }
 
-    /// Waits in queue until `until` at most, to get the head or, on the same options, the lock itself.
+    /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock itself.
     pub(crate) fn enter(
         self: &Arc<Self>,
         key: &Arc<str>,
@@ -204,7 +210,7 @@ impl<T> WaitQueues<T> {
     ) -> Entered<T> {
         let thread = {
             let mut by_key = self.by_key.lock();
-            // Under the lock: `close` sends away the threads that are in queue by then, and this one would come after that.
+            // Under the lock: `close` sends away the threads that are in a queue by then, and this one would come after that.
             if self.is_closed() {
                 return Entered::Closed;
             }
@@ -236,7 +242,7 @@ impl<T> WaitQueues<T> {
                 if self.leave(key, thread) {
                     return Entered::Late;
                 }
-                // Another thread took the thread out of the queue first: what it gives is here or about to come.
+                // Another thread has taken this one out of the queue first, in `advance` or `successor`: what it gives is here or about to come.
                 place = thread.place.lock();
                 continue;
             }
@@ -245,7 +251,7 @@ impl<T> WaitQueues<T> {
         }
     }
 
-    /// Gives up a thread; false if it is not in the queue any more.
+    /// Takes a thread whose time is up out of the queue; false if it is not there any more.
     fn leave(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(key) else { return false };
@@ -282,7 +288,7 @@ impl<T> WaitQueues<T> {
         }
     }
 
-    /// Remembers a token that no lease has, but that a node may have until then: a orphan. The next attempt may take the lock from it, so that this
+    /// Remembers a token that no lease has, but that a node may have until then: an orphan. The next attempt may take the lock from it, so that this
     /// process is not locked out by a late copy of its own call.
     pub(crate) fn add_orphan(&self, key: &Arc<str>, id: LockId, until: Tick) {
         let now = self.clock.now();
@@ -387,7 +393,7 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// True if the next thread in queue can be handed the lock.
+    /// True if the next thread in the queue can be handed the lock.
     pub(crate) fn has_successor(&self, kind: Kind, options: &LockOptions) -> bool {
         if self.queues.standing.load(Ordering::SeqCst) == 0 {
             return false;
@@ -396,7 +402,7 @@ impl<T> QueueHead<T> {
         by_key.get(&self.key).and_then(|queue| queue.waiting.front()).is_some_and(|next| next.wants(kind, options))
     }
 
-    /// Takes the next thread out of the queue, if it wants the lock on the same options. The lock must be handed to it then.
+    /// Takes the next thread out of the queue, if it wants the lock with the same settings. The lock must be handed to it then.
     pub(crate) fn successor(&self, kind: Kind, options: &LockOptions) -> Option<Arc<QueuedThread<T>>> {
         let mut by_key = self.queues.by_key.lock();
         let queue = by_key.get_mut(&self.key)?;

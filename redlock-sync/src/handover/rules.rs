@@ -28,9 +28,9 @@ pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
 /// For how long a queue outlives the last attempt that entered it. Entries of clients that are gone do no harm.
 pub(crate) const QUEUE_LIFETIME: Duration = Duration::from_secs(60 * 60);
 /// How long threads of this process hand a lock to each other before the holder asks whether other processes wait.
-pub(crate) const LONGEST_STREAK: Duration = Duration::from_millis(20);
-/// And after how many hand-overs.
-pub(crate) const MOST_IN_STREAK: u32 = 256;
+pub(crate) const LONGEST_LOCAL_HANDOVER: Duration = Duration::from_millis(20);
+/// As that, by the number of hand-overs.
+pub(crate) const MOST_LOCAL_HANDOVERS: u32 = 256;
 
 /// Longest time for which a release grants a lock: what is lost if the waiter stops just then. It is the default lease, so that grants between clients
 /// with defaults need no round trip.

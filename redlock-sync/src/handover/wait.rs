@@ -67,7 +67,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// The id under which the next attempt enters the queue, if it does.
     ///
-    /// There is none before the subscription is confirmed (`Listener::place`), so no wake-up is lost: a release that is executed before the attempt
+    /// There is none before the subscription is confirmed (`listener::Wait::subscription`), so no wake-up is lost: a release that is executed before the attempt
     /// leaves the key free or held anew, which the attempt sees; one that is executed after it finds the entry, and a listening client.
     pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
         if is_last && !self.standing.may_be_queued() {
@@ -128,7 +128,7 @@ impl<'a, T> ServerWait<'a, T> {
             return Slept::Enough;
         }
         let queued = self.begin();
-        let may_enter = queued.listener.place().is_some() || queued.listener.polls();
+        let may_enter = queued.listener.subscription().is_some() || queued.listener.polls();
         if was_bare && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
             return Slept::Enough;
         }

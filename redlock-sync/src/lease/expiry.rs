@@ -21,9 +21,9 @@ pub(crate) struct VoteExpiry {
 impl VoteExpiry {
     /// From the votes of an acquire round.
     pub(crate) fn new<R>(votes: &[Vote<R>], started: Tick, lease: Duration) -> VoteExpiry {
-        let mut holding = VoteExpiry { until: vec![Tick::ZERO; votes.len()] };
-        holding.apply(votes, started, lease);
-        holding
+        let mut expiry = VoteExpiry { until: vec![Tick::ZERO; votes.len()] };
+        expiry.apply(votes, started, lease);
+        expiry
     }
 
     /// Adds the votes of a later round.

@@ -1,9 +1,9 @@
 //! The lease: what a guard holds, and the thread that renews it.
 //!
-//! 1. [`holding`]: which nodes hold our token until when. Pure.
+//! 1. [`expiry`]: which nodes hold our token, and until when a majority surely does. Pure.
 //! 2. [`state`]: held, suspended, lost, released; the transitions.
-//! 3. [`giving_up`]: what the votes of a release say. Pure. [`granting`]: giving a lock to the next wait.
-//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread.
+//! 3. [`giving_up`]: what the votes of a release say. Pure.
+//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to the next thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
 //! 7. [`Lease`], here: what users see, and the one way in which it ends.
@@ -246,7 +246,7 @@ impl Lease {
         self.finish_within(self.core.quorum.limits.node_timeout * 2)
     }
 
-    fn finish_within(&self, patience: Duration) -> Result<(), Error> {
+    fn finish_within(&self, grace: Duration) -> Result<(), Error> {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -258,7 +258,7 @@ impl Lease {
             return Ok(());
         }
         self.renewer.retire(&self.worker);
-        let release = self.core.release(began, patience);
+        let release = self.core.release(began, grace);
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.ended(&self.core, release.may_linger);
         }
@@ -280,16 +280,16 @@ impl Lease {
         Ok(())
     }
 
-    /// Gives the lock, with its renewal thread, to the next thread in line. False if it has to be released.
+    /// Gives the lock, with its renewal thread, to the next thread in the queue. False if it has to be released.
     fn pass_on(&self) -> bool {
-        let Some((successor, spot)) = self.core.pass_on() else { return false };
+        let Some((successor, thread)) = self.core.pass_on() else { return false };
         let core = Arc::new(successor);
         Renewer::transfer(&self.worker, Arc::clone(&core));
         // Here, and not when that thread runs: the lock is held in between too, and `unlock_all` has to find it.
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.passed_on(&core);
         }
-        spot.hand(Lease {
+        thread.hand(Lease {
             core,
             worker: Arc::clone(&self.worker),
             renewer: Arc::clone(&self.renewer),

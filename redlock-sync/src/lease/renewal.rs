@@ -244,15 +244,15 @@ mod tests {
         let settings = NodeSettings { node_timeout: limits.node_timeout, connections: 1 };
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
-        let mint = TokenSource::new();
+        let tokens = TokenSource::new();
         let start = Start {
             backlog: crate::lease::Backlog::new(&quorum),
             quorum,
             protocol: Arc::new(Exclusive { key: key.clone() }),
             key,
-            id: mint.fresh(None).unwrap().0,
+            id: tokens.fresh(None).unwrap().0,
             options: LockOptions::default(),
-            home: mint.home().clone(),
+            home: tokens.home().clone(),
             origin: Origin::default(),
         };
         let ballot = Ballot { votes: vec![Vote::Yes(Acquired::default())], started: clock.now(), duplicate: false };

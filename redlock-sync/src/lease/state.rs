@@ -10,7 +10,7 @@
 use crate::clock::Tick;
 use crate::error::LostReason;
 
-/// The state of a lease, by which trouble can be seen before the lock is lost.
+/// The state of a lease, which shows failing renewals before the lock is lost.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -196,7 +196,8 @@ macro_rules! settings {
             self
         }
 
-        /// How attempts are repeated while another process holds the lock; default: the client's. See [`Retry`](crate::Retry).
+        /// The pauses between attempts, where no message tells a waiter that the lock is free; default: the client's. [`Retry`](crate::Retry) says when
+        /// that is, and what longer and shorter pauses cost.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -231,7 +232,7 @@ macro_rules! settings {
         }
 
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have changed when this returns: use
-        /// it to watch, not to decide. A holder asks [`check`](crate::Lease::check).
+        /// it to watch a system, not to decide whether to act. A holder asks [`check`](crate::Lease::check).
         ///
         /// # Errors
         /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),

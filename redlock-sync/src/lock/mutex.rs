@@ -106,7 +106,8 @@ impl Mutex {
         self.take(self.handle.for_at_most(wait))
     }
 
-    /// As [`try_lock_for`](Mutex::try_lock_for), until a moment, which is converted once on entry.
+    /// As [`try_lock_for`](Mutex::try_lock_for), but with a deadline in place of a length of time. It is converted once, on entry, to the clock
+    /// on which leases are measured, which goes on while the machine sleeps.
     ///
     /// # Errors
     /// As for [`try_lock_for`](Mutex::try_lock_for).
@@ -319,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_sendable_guard_is_send() {
+    fn only_a_guard_made_to_be_send_is_send() {
         fn send<T: Send>() {}
         send::<MutexGuard<GuardSend>>();
         send::<std::sync::Arc<Lease>>();

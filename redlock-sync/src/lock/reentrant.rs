@@ -15,7 +15,7 @@ use crate::lock::reentry::{self, Mine};
 
 /// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
 ///
-/// Ownership is by thread, in a thread-local map of client and key, as in Java's locks. A nested `lock()` costs no I/O and shares the outer
+/// Ownership is by thread, client and key, as with Java's locks. A nested `lock()` costs no I/O and shares the outer
 /// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` have no effect. The guard that brings
 /// the count to zero releases, in whatever order they are dropped.
 ///
@@ -105,7 +105,8 @@ impl ReentrantMutex {
         self.enter(self.handle.for_at_most(wait))
     }
 
-    /// As [`try_lock_for`](ReentrantMutex::try_lock_for), until a moment, which is converted once on entry.
+    /// As [`try_lock_for`](ReentrantMutex::try_lock_for), but with a deadline in place of a length of time. It is converted once, on entry, to the clock
+    /// on which leases are measured, which goes on while the machine sleeps.
     ///
     /// # Errors
     /// As for [`try_lock_for`](ReentrantMutex::try_lock_for).

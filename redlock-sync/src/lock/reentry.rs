@@ -1,7 +1,8 @@
 //! What this thread holds: a thread-local list by client and key.
 //!
-//! Reentrant locks find their lease here and add one to its count, without I/O; every kind detects here that a thread is about to wait for itself. Guards of a thread-bound kind never leave their thread, so an entry is always removed where it was made. A thread holds few
-//! locks, and gives back the last one first: a list that is searched from its end is faster than any map.
+//! Reentrant locks find their lease here and add one to its count, without I/O; every kind detects here that a thread is about to wait for itself.
+//! Guards of a thread-bound kind never leave their thread, so an entry is always removed where it was made. A thread holds few locks, and gives back the
+//! last one first: a list that is searched from its end is faster than any map.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};

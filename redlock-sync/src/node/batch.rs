@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cable::Cable;
 use super::condition::During;
 use super::host::Host;
+use super::line::Line;
 use super::link::{Broken, Link};
 use super::round::RoundOp;
 use super::server::{Members, RedisNode};
@@ -24,7 +24,7 @@ const GLANCE: Duration = Duration::from_millis(2);
 /// One batch on its way.
 pub(super) struct Batch<'a> {
     members: &'a Members,
-    cable: &'a mut Cable,
+    line: &'a mut Line,
     riders: Vec<Rider>,
     /// The nodes that failed just now are left out: the others are a majority.
     spares: bool,
@@ -65,7 +65,7 @@ struct Cut {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(members: &'a Members, cable: &'a mut Cable, ops: Vec<RoundOp>, need: usize) -> Batch<'a> {
+    pub(super) fn new(members: &'a Members, line: &'a mut Line, ops: Vec<RoundOp>, need: usize) -> Batch<'a> {
         let started = members.clock.now();
         // No rider's time ends later than the leader's.
         let latest = ops.first().map_or(started, |op| op.by);
@@ -81,7 +81,7 @@ impl<'a> Batch<'a> {
             riders: ops.into_iter().filter_map(ride).collect(),
             deadline: latest.min(started.after(members.settings.node_timeout)),
             members,
-            cable,
+            line,
             started,
         }
     }
@@ -127,12 +127,12 @@ impl<'a> Batch<'a> {
     /// The line has a good connection to that node, or one has come for it.
     fn has_link(&mut self, node: usize) -> bool {
         let Some(host) = self.host(node) else { return false };
-        let Some(seat) = self.cable.links.get_mut(node) else { return false };
+        let Some(seat) = self.line.links.get_mut(node) else { return false };
         if seat.as_ref().is_some_and(|link| host.is_stale(link)) {
             *seat = None;
         }
         if seat.is_none() {
-            let come = self.cable.posts.take(node);
+            let come = self.line.posts.take(node);
             *seat = come.and_then(Result::ok).filter(|link| !host.is_stale(link));
         }
         seat.is_some()
@@ -172,10 +172,10 @@ impl<'a> Batch<'a> {
             let until = if written.is_empty() { self.deadline } else { a_little.min(self.deadline) };
             let until = cold.iter().map(|stop| self.connect_by(stop.node)).fold(until, Tick::min);
             let nodes: Vec<usize> = cold.iter().map(|stop| stop.node).collect();
-            self.cable.posts.wait(&nodes, until, &*self.members.clock);
+            self.line.posts.wait(&nodes, until, &*self.members.clock);
             let now = self.members.clock.now();
             for stop in std::mem::take(cold) {
-                match self.cable.posts.take(stop.node) {
+                match self.line.posts.take(stop.node) {
                     Some(Ok(link)) => {
                         self.seat(stop.node, Some(link));
                         written.push((stop.node, self.write(&stop)));
@@ -193,7 +193,7 @@ impl<'a> Batch<'a> {
 
     fn order(&self, node: usize) {
         if let Some(host) = self.host(node) {
-            host.order(&self.cable.posts);
+            host.order(&self.line.posts);
         }
     }
 
@@ -216,14 +216,14 @@ impl<'a> Batch<'a> {
     }
 
     fn seat(&mut self, node: usize, link: Option<Link>) {
-        if let Some(seat) = self.cable.links.get_mut(node) {
+        if let Some(seat) = self.line.links.get_mut(node) {
             *seat = link;
         }
     }
 
     /// One packet to one node. A round that its thread has left by now is skipped: nothing is sent for a thread that has gone.
     fn write(&mut self, stop: &Stop) -> Result<Vec<Due>, Cut> {
-        let (Some(host), Some(Some(link))) = (self.host(stop.node), self.cable.links.get_mut(stop.node)) else {
+        let (Some(host), Some(Some(link))) = (self.host(stop.node), self.line.links.get_mut(stop.node)) else {
             return Err(Cut {
                 why: "connection is gone".into(),
                 arrived: false,
@@ -254,7 +254,7 @@ impl<'a> Batch<'a> {
             Broken::Interrupted => "interrupted by a signal".to_owned(),
             Broken::Cut(why) | Broken::Distrusted(why) => why,
         };
-        let link = self.cable.links.get_mut(node).and_then(Option::take);
+        let link = self.line.links.get_mut(node).and_then(Option::take);
         if let (Some(host), Some(mut link)) = (self.host(node), link) {
             host.put_out_of_use(&mut link);
         }
@@ -304,8 +304,8 @@ impl<'a> Batch<'a> {
             return self.write(&stop);
         }
         self.order(node);
-        self.cable.posts.wait(&[node], self.connect_by(node), &*self.members.clock);
-        let failure = match self.cable.posts.take(node) {
+        self.line.posts.wait(&[node], self.connect_by(node), &*self.members.clock);
+        let failure = match self.line.posts.take(node) {
             Some(Ok(link)) => {
                 self.seat(node, Some(link));
                 return self.write(&stop);
@@ -357,7 +357,7 @@ impl<'a> Batch<'a> {
     }
 
     fn receive(&mut self, node: usize) -> Result<redis::Value, Broken> {
-        let Some(Some(link)) = self.cable.links.get_mut(node) else {
+        let Some(Some(link)) = self.line.links.get_mut(node) else {
             return Err(Broken::Cut("connection is gone".into()));
         };
         loop {
@@ -399,7 +399,7 @@ impl<'a> Batch<'a> {
 
     /// Keeps the connection for what is late on it. `owed` replies have not been read for.
     fn shelve(&mut self, node: usize, late: &[Due], owed: usize) {
-        let link = self.cable.links.get_mut(node).and_then(Option::take);
+        let link = self.line.links.get_mut(node).and_then(Option::take);
         if let (Some(server), Some(mut link)) = (self.server(node), link) {
             let calls = late.iter().filter_map(|due| self.riders.get(due.rider)).map(|rider| &*rider.call);
             let owed = owed + link.owed;
@@ -422,7 +422,7 @@ impl<'a> Batch<'a> {
             }
             due.push(next);
         }
-        let Some(Some(link)) = self.cable.links.get_mut(node) else { return Ok(Vec::new()) };
+        let Some(Some(link)) = self.line.links.get_mut(node) else { return Ok(Vec::new()) };
         match if due.is_empty() { Ok(()) } else { link.send(&packet) } {
             Ok(()) => Ok(due),
             Err(broken) => Err(self.cut(node, broken, due.len() > 1, due)),
@@ -433,7 +433,7 @@ impl<'a> Batch<'a> {
     fn judge(&mut self, node: usize, due: &Due, reply: redis::Value) {
         let (Some(host), Some(rider)) = (self.host(node), self.riders.get(due.rider)) else { return };
         let result = reply::value(reply);
-        if let Some(Some(link)) = self.cable.links.get_mut(node) {
+        if let Some(Some(link)) = self.line.links.get_mut(node) {
             match &result {
                 Ok(_) if due.note == Note::Check => link.permitted = Some(due.permissions),
                 Ok(_) => {}
@@ -458,7 +458,7 @@ impl<'a> Batch<'a> {
 
     /// All replies were read. What has to go behind calls that their threads have left is written now.
     fn put_back(&mut self, node: usize) {
-        if let (Some(server), Some(Some(link))) = (self.server(node), self.cable.links.get_mut(node)) {
+        if let (Some(server), Some(Some(link))) = (self.server(node), self.line.links.get_mut(node)) {
             server.late.settle(link);
         }
     }

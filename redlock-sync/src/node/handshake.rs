@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
+use super::identities::Identity;
 use super::link::{Broken, Link};
-use super::roster::Identity;
 use super::url::host_port;
 use super::{Failure, FailureKind, reply};
 use crate::clock::{Clock, Tick};

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::cable::Posts;
 use super::condition::{Condition, During, News, Success};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
+use super::identities::ServerIdentities;
+use super::line::Posts;
 use super::link::{Broken, Dial, Link};
-use super::roster::ServerIdentities;
 use super::{Background, Failure, FailureKind, NodeSettings, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Purpose};
@@ -22,12 +22,12 @@ pub(super) type Returns = OnceLock<Box<dyn Fn() + Send + Sync>>;
 
 /// One server as a member of a client.
 pub(super) struct Host {
-    /// Its place in the roster.
+    /// Its place among the nodes of its client.
     pub(super) member: usize,
     pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) roster: Arc<ServerIdentities>,
+    pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
     returns: Arc<Returns>,
@@ -60,7 +60,7 @@ impl Host {
         server: Arc<dyn Dial>,
         settings: NodeSettings,
         clock: Arc<dyn Clock>,
-        roster: Arc<ServerIdentities>,
+        identities: Arc<ServerIdentities>,
         background: Background,
         returns: Arc<Returns>,
     ) -> Arc<Host> {
@@ -69,7 +69,7 @@ impl Host {
             server,
             settings,
             clock,
-            roster,
+            identities,
             background,
             breaker: Breaker::default(),
             returns,
@@ -216,9 +216,9 @@ impl Host {
         }
     }
 
-    /// Connects: a node timeout to reach the server, and `patience` for its answers.
-    pub(super) fn connect(&self, patience: Duration) -> Result<Link, Failure> {
-        let opened = self.open_or_fail(patience);
+    /// Connects: a node timeout to reach the server, and `answer_timeout` for its answers.
+    pub(super) fn connect(&self, answer_timeout: Duration) -> Result<Link, Failure> {
+        let opened = self.open_or_fail(answer_timeout);
         match &opened {
             Ok(_) => {
                 self.proven.store(true, Ordering::Release);
@@ -251,27 +251,27 @@ impl Host {
     }
 
     /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto provider.
-    fn open_or_fail(&self, patience: Duration) -> Result<Link, Failure> {
-        catch_unwind(AssertUnwindSafe(|| self.open(patience))).unwrap_or_else(|_| {
+    fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
+        catch_unwind(AssertUnwindSafe(|| self.open(answer_timeout))).unwrap_or_else(|_| {
             Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
         })
     }
 
-    fn open(&self, patience: Duration) -> Result<Link, Failure> {
+    fn open(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         let timeout = self.settings.node_timeout;
         let now = self.clock.now();
-        let by = now.after(patience);
+        let by = now.after(answer_timeout);
         // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
         let generation = self.generation.load(Ordering::Acquire);
         let mut wire = self.server.dial(now.after(timeout), &*self.clock)?;
-        let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(patience)));
+        let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(answer_timeout)));
         set.map_err(Broken::while_connecting)?;
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
-        let mut link = Link::live(wire, id, generation, timeout.max(patience));
+        let mut link = Link::live(wire, id, generation, timeout.max(answer_timeout));
         let identity = handshake::greet(&mut link, self.server.login(), by, &*self.clock)?;
         link.set_longest(timeout);
         let master = identity.master.clone();
-        self.roster.report(self.member, identity);
+        self.identities.report(self.member, identity);
         master.map_or(Ok(link), |m| Err(Failure::unsent(FailureKind::Misuse, format!("is a replica of {m}"))))
     }
 

@@ -18,7 +18,7 @@ use crate::protocol::script::{Call, Note, Purpose};
 use crate::token::LockId;
 
 /// At most this many sockets per node. Beyond that the oldest is closed, perhaps before the server has executed the release behind it: an acquire that is
-/// executed after that leaves a token that no lease has, until its time-to-live ends. Tickets keep it from locking out this process.
+/// executed after that leaves a token that no lease has, until its time-to-live ends. As an orphan it does not lock this process out.
 const MOST: usize = 16;
 /// The first question whether all replies have come; later ones follow after twice the pause each.
 const FIRST_POLL: Duration = Duration::from_millis(20);
@@ -110,7 +110,7 @@ impl LateReplies {
         let oldest = (entries.list.len() >= MOST).then(|| entries.list.remove(0));
         entries.list.push(entry);
         entries.list.sort_by_key(Entry::keep_until);
-        self.order_janitor(&mut entries);
+        self.order_sweeper(&mut entries);
         drop(entries);
         drop(oldest);
     }
@@ -175,7 +175,7 @@ impl LateReplies {
                 out.behind.push(bytes.clone());
             }
         }
-        self.order_janitor(&mut entries);
+        self.order_sweeper(&mut entries);
         any
     }
 
@@ -185,7 +185,7 @@ impl LateReplies {
     }
 
     /// Orders the sweeper for the earliest time at which there is something to do.
-    fn order_janitor(&self, entries: &mut Entries) {
+    fn order_sweeper(&self, entries: &mut Entries) {
         let Some(due) = entries.list.iter().map(Entry::due).min() else { return };
         if entries.sweeper.is_some_and(|ordered| ordered <= due) {
             return;
@@ -193,8 +193,8 @@ impl LateReplies {
         entries.sweeper = Some(due);
         let this = self.this.clone();
         self.background.after(due.since(self.clock.now()), move || {
-            if let Some(shelf) = this.upgrade() {
-                shelf.clean(due);
+            if let Some(late) = this.upgrade() {
+                late.clean(due);
             }
         });
     }
@@ -215,7 +215,7 @@ impl LateReplies {
         let mut entries = self.entries.lock();
         entries.list.extend(kept);
         entries.list.sort_by_key(Entry::keep_until);
-        self.order_janitor(&mut entries);
+        self.order_sweeper(&mut entries);
     }
 }
 

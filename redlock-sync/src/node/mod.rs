@@ -17,32 +17,32 @@
 //! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last. `memory/`: a server
 //!    in memory, feature `testing`.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
-//! 6. `roster.rs`: which server each member really is, and whether two of them are one.
+//! 6. `identities.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is what is said on a new connection.
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
 //! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: [`Node`] for a Redis server.
-//! 11. `cable.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
+//! 11. `line.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
 //! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line.
 //! 14. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
 mod background;
 mod batch;
-mod cable;
 mod condition;
 mod depot;
 mod handshake;
 mod health;
 mod host;
+mod identities;
 mod late;
+mod line;
 mod link;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
 mod push;
 mod reply;
 mod resolve;
-mod roster;
 mod round;
 mod server;
 mod set;
@@ -68,7 +68,7 @@ pub(crate) use background::Background;
 pub(crate) use link::Dial;
 pub(crate) use set::{NodeSettings, Nodes};
 #[cfg(test)]
-pub(crate) use simulated::{Answer, Begun, Patience, Pending, Simulated};
+pub(crate) use simulated::{Answer, Begun, ConnectWait, Pending, Simulated};
 pub(crate) use url::NodeUrl;
 
 /// Which connections a call may use.
@@ -93,8 +93,8 @@ pub(crate) struct Answers {
 
 /// A connection on which a channel is subscribed.
 pub(crate) trait Push: Send + fmt::Debug {
-    /// Waits for a message for `patience` at most.
-    fn receive(&mut self, patience: Duration) -> Heard;
+    /// Waits for a message for `timeout` at most.
+    fn receive(&mut self, timeout: Duration) -> Heard;
 }
 
 /// How a wait for a message ended.

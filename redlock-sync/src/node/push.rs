@@ -51,8 +51,8 @@ fn refused(failure: Failure) -> Failure {
 struct Subscribed(Box<dyn Connection>);
 
 impl Push for Subscribed {
-    fn receive(&mut self, patience: Duration) -> Heard {
-        match self.0.set_read_timeout(patience.max(SHORTEST)).and_then(|()| self.0.hear()) {
+    fn receive(&mut self, timeout: Duration) -> Heard {
+        match self.0.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.0.hear()) {
             Ok(message) => Heard::Message(message),
             Err(Broken::TimedOut | Broken::Interrupted) => Heard::Nothing,
             Err(Broken::Cut(why) | Broken::Distrusted(why)) => Heard::Broken(why),

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::cable::PooledCable;
 use super::depot::{Depot, Op};
+use super::line::PooledLine;
 use super::{Answers, Executed, Failure, FailureKind, Value};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
-pub(super) type Rounds = Depot<PooledCable, Round>;
-pub(super) type RoundOp = Arc<Op<PooledCable, Round>>;
+pub(super) type Rounds = Depot<PooledLine, Round>;
+pub(super) type RoundOp = Arc<Op<PooledLine, Round>>;
 
 /// What is noted of a round: a seat for each node.
 pub(super) struct Round {

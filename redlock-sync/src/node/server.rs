@@ -39,11 +39,11 @@ impl Node for RedisNode {
     }
 
     fn uptime(&self) -> Option<Duration> {
-        self.host.roster.uptime(self.host.member, self.host.clock.now())
+        self.host.identities.uptime(self.host.member, self.host.clock.now())
     }
 
     fn run_id(&self) -> Option<String> {
-        self.host.roster.run_id(self.host.member)
+        self.host.identities.run_id(self.host.member)
     }
 
     fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {

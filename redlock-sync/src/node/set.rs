@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::{Host, Returns};
+use super::identities::ServerIdentities;
 use super::link::Dial;
-use super::roster::ServerIdentities;
 use super::server::{Members, RedisNode};
 #[cfg(test)]
 use super::simulated::{self, Simulated};
@@ -38,7 +38,7 @@ pub(crate) struct Nodes {
     /// Nodes of a simulation, which has no others.
     #[cfg(test)]
     simulated: Vec<Box<dyn Simulated>>,
-    roster: Arc<ServerIdentities>,
+    identities: Arc<ServerIdentities>,
     background: Background,
     returns: Arc<Returns>,
 }
@@ -55,20 +55,20 @@ impl Nodes {
     pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
         // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
-        let roster =
+        let identities =
             Arc::new(ServerIdentities::new(servers.iter().map(|server| server.address().to_owned()).collect()));
         let returns = Arc::new(Returns::new());
         let node = |(member, server): (usize, Arc<dyn Dial>)| {
-            let (clock, roster) = (Arc::clone(clock), Arc::clone(&roster));
+            let (clock, identities) = (Arc::clone(clock), Arc::clone(&identities));
             let returns = Arc::clone(&returns);
-            RedisNode::new(Host::new(member, server, settings, clock, roster, connecting.clone(), returns))
+            RedisNode::new(Host::new(member, server, settings, clock, identities, connecting.clone(), returns))
         };
         let nodes = servers.into_iter().enumerate().map(node).collect();
         Nodes {
             wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings }, connecting.clone()),
             #[cfg(test)]
             simulated: Vec::new(),
-            roster,
+            identities,
             background,
             returns,
         }
@@ -90,7 +90,7 @@ impl Nodes {
         Nodes {
             wire,
             simulated: nodes,
-            roster: Arc::new(ServerIdentities::new(Vec::new())),
+            identities: Arc::new(ServerIdentities::new(Vec::new())),
             background,
             returns: Arc::default(),
         }
@@ -132,7 +132,7 @@ impl Nodes {
 
     /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
     pub(crate) fn conflict(&self) -> Option<String> {
-        self.roster.conflict()
+        self.identities.conflict()
     }
 
     /// Threads to which work off the critical path can be left.

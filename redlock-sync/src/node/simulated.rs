@@ -12,7 +12,7 @@ const SLICE: Duration = Duration::from_millis(2);
 /// A node of a simulation.
 pub(crate) trait Simulated: Node {
     /// Writes the call. A release is first written behind every late call for the same token.
-    fn begin<'a>(&'a self, call: &'a Call, by: Tick, patience: Patience) -> Begun<'a>;
+    fn begin<'a>(&'a self, call: &'a Call, by: Tick, connect: ConnectWait) -> Begun<'a>;
 
     fn as_node(&self) -> &dyn Node;
 }
@@ -21,7 +21,7 @@ pub(crate) trait Simulated: Node {
 pub(crate) enum Begun<'a> {
     /// On its way; the reply is read by [`Pending::finish`].
     Sent(Box<dyn Pending + 'a>),
-    /// No connection at hand. Send to the other nodes first, then ask again with [`Patience::Slice`].
+    /// No connection at hand. Send to the other nodes first, then ask again with [`ConnectWait::Slice`].
     Cold,
     /// Not sent, or not worth waiting for.
     Failed(Failure),
@@ -29,7 +29,7 @@ pub(crate) enum Begun<'a> {
 
 /// Whether [`Simulated::begin`] may wait for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum ConnectWait {
     AtOnce,
     /// At most this long.
     Slice(Duration),
@@ -64,13 +64,13 @@ pub(super) fn round(
         seats.push(match node.outage().filter(|_| spares) {
             _ if !asks => Begun::Failed(super::round::not_asked()),
             Some(outage) => Begun::Failed(left_out(&**node, call, by, outage)),
-            None => node.begin(call, by, Patience::AtOnce),
+            None => node.begin(call, by, ConnectWait::AtOnce),
         });
     }
     while seats.iter().any(|seat| matches!(seat, Begun::Cold)) && clock.now() < by {
         for (node, seat) in nodes.iter().zip(seats.iter_mut()) {
             if matches!(seat, Begun::Cold) {
-                *seat = node.begin(call, by, Patience::Slice(SLICE));
+                *seat = node.begin(call, by, ConnectWait::Slice(SLICE));
             }
         }
     }
@@ -93,7 +93,7 @@ fn left_out(node: &dyn Simulated, call: &Call, by: Tick, outage: Failure) -> Fai
     if call.purpose != Purpose::Release {
         return outage;
     }
-    match node.begin(call, by, Patience::AtOnce) {
+    match node.begin(call, by, ConnectWait::AtOnce) {
         Begun::Sent(_) => Failure { executed: Executed::Maybe, ..outage },
         Begun::Failed(failure) => failure,
         Begun::Cold => outage,

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::batch::Batch;
-use super::cable::{CablePool, cables};
 use super::depot::{Followed, Op};
+use super::line::{self, LinePool};
 use super::round::{Round, Rounds};
 use super::server::{Members, RedisNode};
 use super::{Answers, Background, Executed, Failure, Lane};
@@ -18,7 +18,7 @@ use crate::protocol::script::{Call, Purpose};
 pub(super) struct Wire {
     pub(super) members: Members,
     rounds: Rounds,
-    cables: OnceLock<CablePool>,
+    lines: OnceLock<LinePool>,
     /// Held while they are made.
     making: Mutex<()>,
     background: Background,
@@ -28,14 +28,14 @@ impl Wire {
     pub(super) fn new(members: Members, background: Background) -> Wire {
         let most = usize::try_from(members.settings.connections).unwrap_or(usize::MAX);
         let rounds = Rounds::new(Arc::clone(&members.clock), most);
-        Wire { members, rounds, cables: OnceLock::new(), making: Mutex::new(()), background }
+        Wire { members, rounds, lines: OnceLock::new(), making: Mutex::new(()), background }
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
     pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
         let now = self.members.clock.now();
-        let cables = match self.cables() {
-            Ok(cables) => cables,
+        let lines = match self.lines() {
+            Ok(lines) => lines,
             Err(failure) => {
                 return Answers {
                     results: vec![Err(failure); self.members.nodes.len()],
@@ -47,7 +47,7 @@ impl Wire {
         // First of all: behind a late call there is order, on another connection there is none.
         let behind = self.send_behind(call, asks);
         let op = Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
-        let led = self.rounds.enter(&op, || cables.try_get()).or_else(|| {
+        let led = self.rounds.enter(&op, || lines.try_get()).or_else(|| {
             match self.rounds.follow(&op, |round, in_batch| self.leave(round, in_batch)) {
                 Followed::Leads(led) => Some(led),
                 Followed::Over => None,
@@ -56,8 +56,8 @@ impl Wire {
         if let Some(mut led) = led {
             let mut ops = self.rounds.collect(&op);
             ops.insert(0, Arc::clone(&op));
-            if let Some(cable) = led.line() {
-                Batch::new(&self.members, cable, ops, need).run();
+            if let Some(line) = led.line() {
+                Batch::new(&self.members, line, ops, need).run();
             }
         }
         let mut answers = op.read(Round::take_answers);
@@ -96,18 +96,21 @@ impl Wire {
         format!("{:?}", self.rounds)
     }
 
-    fn cables(&self) -> Result<&CablePool, Failure> {
-        if let Some(cables) = self.cables.get() {
-            return Ok(cables);
+    fn lines(&self) -> Result<&LinePool, Failure> {
+        if let Some(lines) = self.lines.get() {
+            return Ok(lines);
         }
         let _making = self.making.lock();
-        if let Some(cables) = self.cables.get() {
-            return Ok(cables);
+        if let Some(lines) = self.lines.get() {
+            return Ok(lines);
         }
         // One in reserve: releases find a line although attempts fill the others.
-        let made =
-            cables(self.members.nodes.len(), self.members.settings.connections.saturating_add(1), &self.background)?;
-        Ok(self.cables.get_or_init(|| made))
+        let made = line::pool(
+            self.members.nodes.len(),
+            self.members.settings.connections.saturating_add(1),
+            &self.background,
+        )?;
+        Ok(self.lines.get_or_init(|| made))
     }
 }
 

@@ -1,11 +1,20 @@
 //! What a kind of lock says to one node, and what the node answers. Pure: nothing is sent from here.
 //!
-//! 1. [`script`]: the scripts that run on the servers, and one call of one of them.
-//! 2. [`reply`]: what a node says to a call, in types.
-//! 3. [`Protocol`], here: the operations that every kind has, and what only some have.
-//! 4. [`exclusive`]: the kinds, one file each.
+//! An operation is one call of one script. A node executes it in one step, and may execute it twice: the second time changes nothing.
 //!
-//! Quorum, lease, hand-over and acquire know no kind: they send these calls and count the votes.
+//! | trait | operations | which kinds have it |
+//! |---|---|---|
+//! | [`Protocol`] | acquire, extend, release, inspect | all |
+//! | [`Fencing`] | fence | those whose holders have numbers that rise from one to the next |
+//! | [`HandOver`] | extend and count the waits, unreserve, [`release_all`] | those with a queue of waits on the node; waits for the others poll |
+//!
+//! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
+//! definite no, or a failure. The layers above send these calls and count the votes, and name no kind.
+//!
+//! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
+//! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
+//! 3. Here: the parameters of the operations, and the three traits.
+//! 4. [`exclusive`]: the kinds, one file each.
 
 pub(crate) mod exclusive;
 pub(crate) mod reply;
@@ -44,14 +53,14 @@ pub(crate) struct AcquireArgs<'a> {
     pub(crate) orphans: &'a [LockId],
 }
 
-/// What an attempt makes of a lock that is free while others wait for it.
+/// What an attempt does with a lock that is free while others wait for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Order<'a> {
-    /// Several nodes, which can have different queues: takes it.
+    /// Takes it: several nodes can have different queues, which would block each other.
     None,
-    /// Asks for nothing but the lock, and is told if there is a queue.
+    /// Leaves it: the attempt asks for nothing but the lock, and is told that there is a queue.
     Bare,
-    /// Grants it to the first wait whose client listens.
+    /// Grants it to the first wait whose client listens, by a token with this random part, for so long. Takes it if there is none.
     First { random: &'a str, span: Duration },
 }
 
@@ -66,9 +75,9 @@ pub(crate) struct Entry<'a> {
 /// The parameters of a release.
 #[derive(Debug)]
 pub(crate) struct ReleaseArgs<'a> {
-    /// None to leave a wait: then it is for what was granted to that.
+    /// `None` for a wait that is over: then what was granted to that wait is given up.
     pub(crate) id: Option<&'a LockId>,
-    /// The lock runs out after this instead; zero gives it up now.
+    /// The key stays for this long, for a minimum hold; zero gives the lock up now.
     pub(crate) keep: Duration,
     /// The holder's own wait, where it may still be in a queue.
     pub(crate) wait: Option<&'a str>,
@@ -80,7 +89,7 @@ pub(crate) struct ReleaseArgs<'a> {
 pub(crate) enum Next<'a> {
     /// Any attempt; the first wait is told to try at once.
     Anybody,
-    /// For so long, programs that poll the key; the first wait is told to try after that. The pauses, this one included.
+    /// For the length of the pause, programs that poll the key; the first wait is told to try after it. `pauses` counts this one too.
     Others { pause: Duration, pauses: u64, several: bool },
     /// The first wait.
     First(Grant<'a>),
@@ -112,19 +121,20 @@ impl<R> From<Arc<Call>> for TypedCall<R> {
     }
 }
 
-/// The operations of one lock on one node, which every kind has. Every call is safe to execute twice.
+/// The operations of one lock on one node that every kind has. Every call is safe to execute twice.
 ///
-/// What only some kinds have is a trait of its own, which a kind returns from the method of that name.
+/// What only some kinds have is a trait of its own; a kind that has it returns itself from the method.
 pub(crate) trait Protocol: Send + Sync + fmt::Debug {
     /// Takes the lock if it is free for the caller.
     fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired>;
-    /// Lengthens the lease, strictly compared.
+    /// Lengthens the lease if this token holds the lock; never shortens it.
     fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
-    /// Gives the lock up, strictly compared.
+    /// Gives the lock up if this token holds it.
     fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released>;
     /// Asks for the holders of the lock.
     fn inspect(&self) -> TypedCall<Holders>;
 
+    /// What the lock is to the threads of this process.
     fn kind(&self) -> Kind;
 
     fn fencing(&self) -> Option<&dyn Fencing> {

@@ -65,7 +65,7 @@ impl<R> Ballot<R> {
         self.started.after(lease).before(drift(lease)).since(now)
     }
 
-    /// The first failure of that kind of kind, with its node's index.
+    /// The first failure of that kind, with its node's index.
     pub(crate) fn failure(&self, kind: FailureKind) -> Option<(usize, &Failure)> {
         self.votes.iter().enumerate().find_map(|(i, vote)| match vote {
             Vote::Failed(failure) if failure.kind == kind => Some((i, failure)),

@@ -53,7 +53,7 @@ impl Rig {
         self.quorum.roll_back(&ballot, &release(), self.quorum.now().after(within))
     }
 
-    /// The troubles of a round.
+    /// The failures of a round.
     fn ask(&self) -> Vec<Option<FailureKind>> {
         self.call(&release(), self.quorum.now().after(SOON))
     }
@@ -71,9 +71,9 @@ fn question() -> TypedCall<Holders> {
 }
 
 fn release() -> TypedCall<Released> {
-    let plain = Exclusive { key: Key::new("", KEY, 100).unwrap() };
+    let lock = Exclusive { key: Key::new("", KEY, 100).unwrap() };
     let id = LockId::from_server(TOKEN);
-    plain.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
+    lock.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody })
 }
 
 fn failed(kind: FailureKind, executed: Executed) -> Vote<Released> {
@@ -205,7 +205,7 @@ fn waits_are_on_the_well_node_with_the_smallest_run_id() {
 }
 
 #[test]
-fn lasting_troubles_are_told_where_the_others_are_no_majority() {
+fn lasting_failures_are_told_where_the_others_are_no_majority() {
     use FailureKind::{Misuse, Unreachable, WrongType};
     let quorum = quorum((1..4).map(|n| format!("redis://127.0.0.{n}:1/")));
     let no = |kind| failed(kind, Executed::No);

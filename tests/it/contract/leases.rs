@@ -117,7 +117,7 @@ fn remaining_goes_down<K: Kind>() {
     assert_eq!(guard.state(), LeaseState::Held);
 }
 
-fn at_least_keeps_the_lock_taken<K: Kind>() {
+fn min_hold_keeps_the_lock_taken<K: Kind>() {
     let server = Server::start();
     let (one, two) = (brisk(&server.url(), LEASE), brisk(&server.url(), LEASE));
     let hold = ms(500);
@@ -132,7 +132,7 @@ fn at_least_keeps_the_lock_taken<K: Kind>() {
 }
 
 /// A hold that lasted longer than the minimum ends at once.
-fn at_least_adds_nothing_to_a_longer_hold<K: Kind>() {
+fn min_hold_adds_nothing_to_a_longer_hold<K: Kind>() {
     let server = Server::start();
     let guard = K::new(&brisk(&server.url(), LEASE), "order:42").min_hold(ms(20)).lock().unwrap();
     thread::sleep(ms(30));
@@ -197,8 +197,8 @@ each_kind!(
     extend_lengthens_and_never_shortens,
     an_extension_stays_through_renewals,
     remaining_goes_down,
-    at_least_keeps_the_lock_taken,
-    at_least_adds_nothing_to_a_longer_hold,
+    min_hold_keeps_the_lock_taken,
+    min_hold_adds_nothing_to_a_longer_hold,
     max_hold_ends_renewal,
     max_hold_bounds_a_forgotten_guard,
     max_renewals_ends_renewal,

@@ -13,7 +13,7 @@ use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
 /// Promptly, on a busy machine.
 const PROMPTLY: Duration = Duration::from_secs(1);
 
-/// The head of a line blocked on the server, three threads behind it, one that waits for a program that never pushes, one that polls because no
+/// The head of a queue blocked on the server, three threads behind it, one that waits for a program that never pushes, one that polls because no
 /// connection is left, and a holder.
 fn closes_all(rig: &Rig, connections: u32) {
     let other = rig.client();
@@ -37,7 +37,7 @@ fn closes_all(rig: &Rig, connections: u32) {
         all.push(wait(locks.mutex("foreign").retry(long)));
         let all_blocked = if connections == 1 { 1 } else { 2 };
         rig.until_blocked(0, all_blocked);
-        // In line, or between two looks: neither shows from outside. What is not yet in line is told so as well.
+        // In the queue, or between two looks: neither shows from outside. A thread that is not in the queue yet is told so as well.
         eventually("the last one has been refused", SOON, || {
             rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))
         });

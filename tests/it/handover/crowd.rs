@@ -70,7 +70,7 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
             let locks = settings(&rig.urls()).build().unwrap();
             for i in 0..threads {
                 let (crowd, is_enough) = (&crowd, &is_enough);
-                // Every third thread on other terms: it cannot be handed what the others have.
+                // Every third thread with other settings: it cannot be handed what the others have.
                 let lease = if i % 3 == 2 { Duration::from_secs(20) } else { Duration::from_secs(10) };
                 let lock = locks.mutex(KEY).lease(lease);
                 scope.spawn(move || crowd.work(&lock, impatient, is_enough));

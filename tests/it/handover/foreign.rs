@@ -99,7 +99,7 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
     rig.assert_free(KEY);
 }
 
-/// A chain of grants ends after a second, also where a grant is only a ticket: on several nodes, and for waiters with ids of their own.
+/// A chain of grants ends after a second, also where a grant only lets an attempt take the key: on several nodes, and for waiters with an `owner`.
 #[test]
 fn no_chain_of_grants_goes_on_for_ever() {
     let _alone = heavy();

@@ -19,7 +19,7 @@ struct Asked {
 }
 
 /// Waiters of a client each come one after the other and get the lock one release at a time; the order in which they got it, with what that
-/// took. `None` if a wait for a push ran out meanwhile, which puts its waiter at the back of the line.
+/// took. `None` if a wait for a push ran out meanwhile, which puts its waiter at the back of the queue.
 fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
     let proxy = &rig.proxies[0];
     let first = rig.watched().mutex(KEY).lock().unwrap();
@@ -71,10 +71,10 @@ fn each_release_is_one_grant_to_the_one_who_waits_longest() {
     for_sizes(&[1, 3], |rig| {
         let (order, asked) = (0..5).find_map(|_| one_by_one(rig)).expect("the machine is too busy for this test");
         assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
-        // One node: the wait that is granted the lock has it. Several: it is a ticket for one attempt.
+        // One node: the wait that is granted the lock has it. Several: it lets one attempt take the key.
         let attempts = if rig.servers.len() == 1 { 0 } else { WAITERS };
         assert_eq!(asked.attempts, attempts, "{asked:?}");
-        // A release each, the first one's lean one before it, and perhaps the talk on a new connection or an early renewal.
+        // A release each, the short one of the first before it, and perhaps the talk on a new connection or an early renewal.
         assert!(asked.all <= 5 * WAITERS, "{asked:?}");
     });
 }

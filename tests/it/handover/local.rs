@@ -12,7 +12,7 @@ use redlock_tests::eventually;
 use super::rig::{KEY, Rig, SOON, brisk, for_sizes, heavy, ms, this_thread, timed, until_asleep, warm};
 
 /// A thread that waits for the lock, tells its number and the token it got, and releases when it is told to.
-struct Line<'scope, 'env> {
+struct Queue<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     tell: Sender<(usize, LockId)>,
     told: Receiver<(usize, LockId)>,
@@ -20,13 +20,13 @@ struct Line<'scope, 'env> {
     threads: Vec<ScopedJoinHandle<'scope, Result<(), Error>>>,
 }
 
-impl<'scope, 'env> Line<'scope, 'env> {
-    fn new(scope: &'scope Scope<'scope, 'env>) -> Line<'scope, 'env> {
+impl<'scope, 'env> Queue<'scope, 'env> {
+    fn new(scope: &'scope Scope<'scope, 'env>) -> Queue<'scope, 'env> {
         let (tell, told) = mpsc::channel();
-        Line { scope, tell, told, go: Vec::new(), threads: Vec::new() }
+        Queue { scope, tell, told, go: Vec::new(), threads: Vec::new() }
     }
 
-    /// One thread more; it stands in line when this returns.
+    /// One thread more; it stands in the queue when this returns.
     fn add(&mut self, lock: Mutex) {
         let (i, tell) = (self.go.len(), self.tell.clone());
         let (go, gone) = mpsc::channel();
@@ -44,14 +44,14 @@ impl<'scope, 'env> Line<'scope, 'env> {
     }
 
     fn next(&self) -> (usize, LockId) {
-        self.told.recv_timeout(SOON).expect("the next in line has the lock")
+        self.told.recv_timeout(SOON).expect("the next in the queue has the lock")
     }
 
     fn release(&self, i: usize) {
         self.go[i].send(()).unwrap();
     }
 
-    /// All threads that are in line now have the lock one after the other; their tokens in that order.
+    /// All threads that are in the queue now have the lock one after the other; their tokens in that order.
     fn drain(self) -> Vec<(usize, LockId)> {
         let order: Vec<_> = (0..self.go.len())
             .map(|_| {
@@ -75,11 +75,11 @@ fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
         let first = lock.lock().unwrap();
         let token = first.id().clone();
         let order = thread::scope(|scope| {
-            let mut line = Line::new(scope);
-            (0..10).for_each(|_| line.add(lock.clone()));
+            let mut queue = Queue::new(scope);
+            (0..10).for_each(|_| queue.add(lock.clone()));
             rig.proxies.iter().for_each(redlock_tests::Proxy::clear_log);
             first.unlock().unwrap();
-            line.drain()
+            queue.drain()
         });
         assert_eq!(order.iter().map(|(i, _)| *i).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
         // One lease from the first to the last, and one release.
@@ -106,11 +106,11 @@ fn who_wants_other_terms_acquires_for_himself() {
         let first = plain.lock().unwrap();
         let token = first.id().clone();
         let ids = thread::scope(|scope| {
-            let mut line = Line::new(scope);
-            line.add(other.clone());
-            line.add(plain.clone());
+            let mut queue = Queue::new(scope);
+            queue.add(other.clone());
+            queue.add(plain.clone());
             first.unlock().unwrap();
-            line.drain()
+            queue.drain()
         });
         assert_eq!(ids.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1], "{what}");
         assert!(ids[0].1 != token && ids[1].1 != ids[0].1, "handed over to {what}");
@@ -133,10 +133,10 @@ fn locks_that_count_from_their_acquisition_are_never_handed_over() {
         let first = lock.lock().unwrap();
         let token = first.id().clone();
         let ids = thread::scope(|scope| {
-            let mut line = Line::new(scope);
-            (0..3).for_each(|_| line.add(lock.clone()));
+            let mut queue = Queue::new(scope);
+            (0..3).for_each(|_| queue.add(lock.clone()));
             first.unlock().unwrap();
-            line.drain()
+            queue.drain()
         });
         let mut all: Vec<LockId> = ids.into_iter().map(|(_, id)| id).chain([token]).collect();
         all.sort_by(|a, b| a.as_str().cmp(b.as_str()));
@@ -160,10 +160,10 @@ fn the_former_guard_is_inert() {
     thread::scope(|scope| {
         let (tell, ready) = mpsc::channel();
         let lock = lock.clone();
-        let mut line = Line::new(scope);
-        line.add(lock.clone());
+        let mut queue = Queue::new(scope);
+        queue.add(lock.clone());
         first.unlock().unwrap();
-        let (i, id) = line.next();
+        let (i, id) = queue.next();
         assert_eq!(id, token);
         // Renewed on the successor's behalf, for longer than a lease.
         let start = Instant::now();
@@ -179,8 +179,8 @@ fn the_former_guard_is_inert() {
             tell.send(()).unwrap();
         });
         ready.recv_timeout(SOON).expect("the lost lock can be had");
-        line.release(i);
-        let end = line.threads.pop().unwrap().join().unwrap();
+        queue.release(i);
+        let end = queue.threads.pop().unwrap().join().unwrap();
         assert!(end.unwrap_err().is_lost());
     });
     assert!(!told.load(Ordering::SeqCst), "the former guard's handler was called for the successor's loss");
@@ -204,7 +204,7 @@ fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
             tell.send(()).unwrap();
             gone.recv().unwrap();
             guard.unlock().unwrap();
-            // By the first client it would stand in line behind the thread that has the lock now.
+            // By the first client it would stand in the queue behind the thread that has the lock now.
             let guard = two.lock().unwrap();
             let at = Instant::now();
             guard.unlock().unwrap();
@@ -213,13 +213,13 @@ fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
         rig.until_blocked(0, 1);
         held.unlock().unwrap();
         told.recv_timeout(SOON).unwrap();
-        let mut line = Line::new(scope);
-        line.add(one.clone());
+        let mut queue = Queue::new(scope);
+        queue.add(one.clone());
         go.send(()).unwrap();
-        let (i, _) = line.next();
+        let (i, _) = queue.next();
         rig.until_blocked(0, 1);
         let released = Instant::now();
-        line.release(i);
+        queue.release(i);
         let took = traveller.join().unwrap().saturating_duration_since(released);
         assert!(took < ms(1500), "it was forgotten, and came by its own time after {took:?}");
     });
@@ -268,22 +268,22 @@ fn those_in_line_get_a_lock_that_was_lost() {
         let lock = brisk(&rig.urls(), ms(1200)).mutex(KEY);
         let first = lock.lock().unwrap();
         thread::scope(|scope| {
-            let mut line = Line::new(scope);
-            (0..3).for_each(|_| line.add(lock.clone()));
+            let mut queue = Queue::new(scope);
+            (0..3).for_each(|_| queue.add(lock.clone()));
             rig.servers.iter().for_each(|server| assert!(server.del(KEY)));
-            let (i, id) = line.next();
+            let (i, id) = queue.next();
             assert_ne!(&id, first.id());
             let lost = first.check().unwrap_err().lost_reason();
             assert_eq!(lost, Some(LostReason::Deleted));
             // The end of the lost one leaves the new holder alone.
             drop(first);
             assert_eq!(rig.having(KEY, id.as_str()), rig.servers.len());
-            line.release(i);
+            queue.release(i);
             for _ in 0..2 {
-                let (i, _) = line.next();
-                line.release(i);
+                let (i, _) = queue.next();
+                queue.release(i);
             }
-            line.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            queue.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         });
         rig.assert_free(KEY);
     });
@@ -296,11 +296,11 @@ fn unlock_all_with_threads_in_line_gives_up_one_lock_and_they_get_it() {
         let lock = locks.mutex(KEY);
         let first = lock.lock().unwrap();
         thread::scope(|scope| {
-            let mut line = Line::new(scope);
-            (0..3).for_each(|_| line.add(lock.clone()));
+            let mut queue = Queue::new(scope);
+            (0..3).for_each(|_| queue.add(lock.clone()));
             assert_eq!(locks.unlock_all(), Ok(1));
             assert_eq!(first.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
-            let ids = line.drain();
+            let ids = queue.drain();
             assert_eq!(ids.iter().map(|(i, _)| *i).collect::<Vec<_>>(), [0, 1, 2]);
             assert!(ids.iter().all(|(_, id)| id != first.id()));
         });
@@ -319,14 +319,14 @@ fn unlock_all_gives_up_what_is_being_handed_over() {
         let first = lock.lock().unwrap();
         let token = first.id().clone();
         thread::scope(|scope| {
-            let mut line = Line::new(scope);
-            line.add(lock.clone());
+            let mut queue = Queue::new(scope);
+            queue.add(lock.clone());
             // The next thread has not run yet, mostly, when this one goes on.
             first.unlock().unwrap();
             assert_eq!(locks.unlock_all(), Ok(1), "in round {round}");
-            let (i, id) = line.next();
-            line.release(i);
-            let end = line.threads.pop().unwrap().join().unwrap();
+            let (i, id) = queue.next();
+            queue.release(i);
+            let end = queue.threads.pop().unwrap().join().unwrap();
             // It got what was given up, and is told so, or found that out in time and took the lock anew.
             assert_eq!(end.is_err(), id == token, "in round {round}: {end:?}");
         });

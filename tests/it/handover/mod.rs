@@ -1,6 +1,6 @@
 //! How a lock goes from its holder to a waiter: grants between processes, hand-over between threads.
 //!
-//! Each client has lines of its own, so several clients in one process act as processes; where one has to die, it is a real one.
+//! Each client has queues of its own, so several clients in one process act as processes; where one has to die, it is a real one.
 //!
 //! 1. `grants`: one grant for each release, in order; what a granted lock is worth; when waiters poll.
 //! 2. `crowd`: a hundred thousand hand-overs with waiters that give up.
@@ -8,7 +8,7 @@
 //! 4. `nodes`: several nodes, some of them dead or stopped; no connection left for waiting.
 //! 5. `closing`: `close()` while others wait.
 //! 6. `foreign`: a program that knows nothing of grants, on the same key.
-//! 7. `local`: threads of one client: order, terms, starvation, losses.
+//! 7. `local`: threads of one client: order, settings, starvation, losses.
 //! 8. `fences`: fencing tokens rise whichever way the lock goes.
 //! 9. `rig`: what these share.
 

@@ -160,11 +160,11 @@ pub(crate) fn this_thread() -> PathBuf {
     fs::read_link("/proc/thread-self").unwrap()
 }
 
-/// Waits until a thread sleeps, and is seen asleep time and again: then it stands in line, as there is no I/O before that.
+/// Waits until a thread sleeps, and is seen asleep time and again: then it stands in the queue, as there is no I/O before that.
 pub(crate) fn until_asleep(thread: &Path) {
     let stat = Path::new("/proc").join(thread).join("stat");
     let mut calm = 0;
-    eventually("the thread stands in line", SOON, || {
+    eventually("the thread stands in the queue", SOON, || {
         let text = fs::read_to_string(&stat).unwrap();
         let sleeps = text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
         calm = if sleeps { calm + 1 } else { 0 };

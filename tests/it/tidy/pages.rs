@@ -177,6 +177,27 @@ fn each_name_of_a_link_is_defined_and_used() {
     }
 }
 
+/// What stands in backticks and is a file's name: `node/depot.rs`, but not `*.rs` or `protocol/<kind>.rs`.
+fn files(page: &str) -> Vec<&str> {
+    let is_name = |word: &&str| word.chars().all(|c| c.is_alphanumeric() || "_-./".contains(c));
+    let is_file = |word: &&str| {
+        [".rs", ".lua", ".patch"].iter().any(|end| word.strip_suffix(end).is_some_and(|stem| !stem.is_empty()))
+    };
+    page.split('`').skip(1).step_by(2).filter(is_name).filter(is_file).collect()
+}
+
+/// A page or a comment that names a file which was moved leads nowhere. History may.
+#[test]
+fn each_file_that_is_named_exists() {
+    let all = tracked();
+    let mut missing = Vec::new();
+    for (page, text) in pages().iter().filter(|(page, _)| *page != Path::new("CHANGELOG.md")) {
+        let gone = files(text).into_iter().filter(|name| !all.iter().any(|file| file.ends_with(name)));
+        missing.extend(gone.map(|name| format!("{}: {name}", page.display())));
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
 /// Those in the packages' own documentation are doctests of these packages.
 #[test]
 fn all_rust_code_of_the_pages_is_run() {
@@ -199,6 +220,7 @@ fn links_and_headings_are_found() {
     let page = "# A `b`: c\n[d](e#f), [`g`](h.md) `[i](j)`\n```\n[k](l)\n# m\n```\n[n][o]\n\n[o]: https://p\n";
     assert_eq!(targets(page), ["e#f", "h.md", "https://p"]);
     assert_eq!(anchors(page), ["a-b-c"]);
+    assert_eq!(files("`a/b.rs` `c.lua` `.rs` `*.rs`\n```rust\nd.rs `\n```\n`<e>.rs`, f.rs"), ["a/b.rs", "c.lua"]);
     assert_eq!(beside(Path::new("docs/a.md"), "../tests/b.md"), Path::new("tests/b.md"));
     let pages = BTreeMap::from([(PathBuf::from("docs/a.md"), page.to_owned())]);
     let broken = |target: &str| is_broken(&pages, Path::new("docs/a.md"), target).is_some();

@@ -109,5 +109,5 @@ fn each_command_of_a_script_is_checked_and_documented() {
 
 #[test]
 fn parameters_are_found() {
-    assert_eq!(parameters("ARGV[1] token, ARGV[5..] tickets, ARGV[i], KEYS[2]", "ARGV["), [1, 5]);
+    assert_eq!(parameters("ARGV[1] token, ARGV[5..] orphans, ARGV[i], KEYS[2]", "ARGV["), [1, 5]);
 }

@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Option<String> {
 
 /// One Rust file.
 pub(super) struct Source {
-    /// From the crate's `src`, as `node/call.rs`.
+    /// From the crate's `src`, as `node/round.rs`.
     pub(super) name: String,
     pub(super) text: String,
     /// The same lines, blank where there are comments, strings, and what is compiled for tests only.

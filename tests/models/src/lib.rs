@@ -1,4 +1,4 @@
-//! Models of the library's threads: the line in which threads of one process wait for a lock (`handover/queue.rs`), the threads that renew leases
+//! Models of the library's threads: the queue in which the threads of a process wait for a lock (`handover/queue.rs`), the threads that renew leases
 //! (`lease/renewal.rs`), the push connection that waiting threads read in turn (`handover/listener`), and the rounds that share lines (`node/depot.rs`).
 //!
 //! These are the library's own files. In place of its `sync` they get one that belongs to the scheduler `shuttle`, which runs a model many

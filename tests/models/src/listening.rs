@@ -1,4 +1,4 @@
-//! What the models of `listener/` have: a server with connections that do as they are told, a client, its waits, and a time that passes.
+//! What the models of `handover/listener` have: a server with connections that do as they are told, a client, its waits, and a time that passes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,8 +9,8 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
+use crate::handover::listener::connection::{Pulse, Subscription};
 use crate::handover::listener::desk::{Arrived, Errand, Woken};
-use crate::handover::listener::line::{Place, Pulse};
 use crate::handover::listener::pushed::Pushed;
 use crate::handover::listener::turns::Turns;
 use crate::node::{Heard, Push};
@@ -38,8 +38,8 @@ pub(crate) struct Inbox {
 struct FakePush(Arc<Socket>);
 
 impl Push for FakePush {
-    fn receive(&mut self, patience: Duration) -> Heard {
-        let until = world::now().after(patience);
+    fn receive(&mut self, timeout: Duration) -> Heard {
+        let until = world::now().after(timeout);
         let mut inbox = self.0.inbox.lock();
         loop {
             if let Some(message) = inbox.messages.pop_front() {
@@ -101,7 +101,7 @@ impl Rig {
         let rig = self.this.upgrade().unwrap();
         let job: Box<dyn FnOnce() + Send> = match errand {
             Errand::Connect(_) => Box::new(move || rig.connect()),
-            Errand::Beat(place) | Errand::Wake(place) => Box::new(move || rig.beat(&place)),
+            Errand::Beat(subscription) | Errand::Wake(subscription) => Box::new(move || rig.beat(&subscription)),
             Errand::Rest(_) => {
                 *rig.rests.lock() += 1;
                 return;
@@ -127,9 +127,9 @@ impl Rig {
         self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec() });
     }
 
-    fn beat(&self, place: &Place) {
-        let pulse = if self.publish(&place.channel, "0") { Pulse::Sent(world::now()) } else { Pulse::Deaf };
-        self.turns.beaten(place.since, pulse);
+    fn beat(&self, subscription: &Subscription) {
+        let pulse = if self.publish(&subscription.channel, "0") { Pulse::Sent(world::now()) } else { Pulse::Deaf };
+        self.turns.beaten(subscription.generation, pulse);
     }
 
     /// True if a connection receives it.
@@ -160,8 +160,8 @@ impl Rig {
     }
 
     pub(crate) fn close(&self) {
-        if let Some(place) = self.turns.close() {
-            self.publish(&place.channel, "closed");
+        if let Some(subscription) = self.turns.close() {
+            self.publish(&subscription.channel, "closed");
         }
     }
 
@@ -201,10 +201,10 @@ impl Wait<'_> {
     }
 
     /// Sleeps until it knows where it listens.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn subscription(&self) -> Subscription {
         loop {
-            if let Some(place) = self.rig.turns.place(self.number) {
-                return place;
+            if let Some(subscription) = self.rig.turns.subscription(self.number) {
+                return subscription;
             }
             assert_eq!(self.sleep(Tick::NEVER), Woken::Connected);
         }
@@ -243,8 +243,8 @@ impl Board {
         Board(Arc::new(Notes { waits: Mutex::new(Vec::new()), changed: Condvar::new() }))
     }
 
-    pub(crate) fn put(&self, wait: &Wait<'_>, place: Place) {
-        self.0.waits.lock().push((wait.number, place.channel));
+    pub(crate) fn put(&self, wait: &Wait<'_>, subscription: Subscription) {
+        self.0.waits.lock().push((wait.number, subscription.channel));
         self.0.changed.notify_all();
     }
 

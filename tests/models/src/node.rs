@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub(crate) trait Push: Send + fmt::Debug {
-    fn receive(&mut self, patience: Duration) -> Heard;
+    fn receive(&mut self, timeout: Duration) -> Heard;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

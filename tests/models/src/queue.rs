@@ -1,4 +1,4 @@
-//! Models of the line in which threads wait for a lock: `wait.rs`.
+//! Models of the queue in which the threads of a process wait for a lock: `handover/queue.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::world::{self, ModelClock};
 const EXCLUSIVE: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
 
-/// The lines of one client, and one key.
+/// The queues of one client, and one key.
 pub(crate) struct Rig<T> {
     pub(crate) queues: Arc<WaitQueues<T>>,
     pub(crate) key: Arc<str>,
@@ -70,8 +70,8 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
 
     /// Nothing is kept of a key that no thread wants.
     pub(crate) fn assert_empty(&self) {
-        let lines = format!("{:?}", self.queues);
-        assert!(lines.contains("by_key: {}"), "left over: {lines}");
+        let queues = format!("{:?}", self.queues);
+        assert!(queues.contains("by_key: {}"), "left over: {queues}");
     }
 }
 
@@ -85,7 +85,7 @@ fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// A clock that knows which threads have read it: a thread that stands in line does, after it has taken its place.
+/// A clock that knows which threads have read it: a thread that stands in a queue does, after it has taken its place.
 #[derive(Debug)]
 struct Watched {
     seen: Mutex<Vec<ThreadId>>,
@@ -215,7 +215,7 @@ impl Gift {
     }
 }
 
-/// What passes from hand to hand: the head of the line, and the options on which the lock was taken.
+/// What passes from hand to hand: the head of the queue, and the options with which the lock was taken.
 #[derive(Debug)]
 struct Baton {
     head: QueueHead<Baton>,
@@ -223,7 +223,7 @@ struct Baton {
 }
 
 impl Rig<Baton> {
-    /// Gets the lock, however, and gives it to the next in line if there is one.
+    /// Gets the lock, however, and gives it to the next in the queue if there is one.
     fn take_part(&self, until: Tick, options: &LockOptions) -> bool {
         let baton = match self.queues.enter(&self.key, until, EXCLUSIVE, options) {
             Entered::Head(head) => Baton { head, options: options.clone() },
@@ -232,7 +232,7 @@ impl Rig<Baton> {
         };
         assert_eq!(baton.options, *options, "handed to a thread that wants something else");
         self.hold();
-        // The first in line may change in between.
+        // The first in the queue may change in between.
         if baton.head.has_successor(EXCLUSIVE, options)
             && let Some(thread) = baton.head.successor(EXCLUSIVE, options)
         {
@@ -340,7 +340,7 @@ pub fn sharing() {
     rig.assert_empty();
 }
 
-/// Orphans come and go on a key while threads stand in its line: the line stays as long as a thread is in it, and goes with the last of both.
+/// Orphans come and go on a key while threads stand in its queue: the queue stays as long as a thread is in it, and goes with the last of both.
 pub fn orphans_come_and_go() {
     let rig: Rig<()> = Rig::new();
     let threads = (0..2).map(|_| {
@@ -355,7 +355,7 @@ pub fn orphans_come_and_go() {
         rig.queues.drop_orphans(&rig.key);
     }));
     threads.push(rig.spawn(|rig| {
-        // One that has run out already, so that it throws out idle lines.
+        // One that has run out already, so that it throws out idle queues.
         rig.queues.add_orphan(&rig.key, LockId::from_server("old"), Tick::ZERO);
         assert!(rig.queues.orphans(&rig.key).iter().all(|id| id.as_str() == "ours"));
         rig.queues.drop_orphans(&rig.key);

@@ -17,7 +17,7 @@ use crate::world::{self, ModelClock};
 
 const KIND: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 
-/// A guard: what is handed to the next in line.
+/// A guard: what is handed to the next in the queue.
 #[derive(Debug)]
 struct Lease {
     head: QueueHead<Lease>,

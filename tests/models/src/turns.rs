@@ -1,4 +1,4 @@
-//! Models of the threads that read the push connection in turn: `listener/`.
+//! Models of the threads that read the push connection in turn: `handover/listener`.
 //!
 //! Unless a model lets the time pass, a push is heard only if a thread reads, so a connection that was left unread is a deadlock.
 
@@ -22,9 +22,9 @@ pub fn each_hears_its_own() {
         let board = board.clone();
         rig.spawn(move |rig| {
             let wait = rig.begin();
-            let place = wait.place();
+            let subscription = wait.subscription();
             for _ in 0..pushes {
-                board.put(&wait, place.clone());
+                board.put(&wait, subscription.clone());
                 wait.heard();
             }
         })
@@ -56,7 +56,7 @@ pub fn readers_whose_time_is_up() {
         let board = board.clone();
         move |rig| {
             let wait = rig.begin();
-            board.put(&wait, wait.place());
+            board.put(&wait, wait.subscription());
             wait.heard();
         }
     });
@@ -77,7 +77,7 @@ pub fn a_push_at_the_last_moment() {
         let board = board.clone();
         rig.spawn(move |rig| {
             let wait = rig.begin();
-            board.put(&wait, wait.place());
+            board.put(&wait, wait.subscription());
             match wait.sleep(until) {
                 Woken::Push(pushed) => wait.assert_mine(&pushed),
                 Woken::Timer => assert!(world::now() >= until, "before its time"),
@@ -102,18 +102,18 @@ pub fn a_connection_that_breaks() {
         let board = board.clone();
         rig.spawn(move |rig| {
             let wait = rig.begin();
-            let mut place = wait.place();
-            while place.since < 2 {
+            let mut subscription = wait.subscription();
+            while subscription.generation < 2 {
                 assert_eq!(wait.sleep(Tick::NEVER), Woken::Connected);
-                place = wait.place();
+                subscription = wait.subscription();
             }
-            board.put(&wait, place);
+            board.put(&wait, subscription);
             wait.heard();
         })
     });
     let breaker = rig.spawn(|rig| {
         let wait = rig.begin();
-        wait.place();
+        wait.subscription();
         rig.cut();
     });
     for _ in 0..3 {
@@ -131,11 +131,11 @@ pub fn a_connection_that_falls_silent() {
     let threads = [(); 2].map(|()| {
         rig.spawn(|rig| {
             let wait = rig.begin();
-            let place = wait.place();
+            let subscription = wait.subscription();
             if let Some(socket) = rig.socket.lock().as_ref() {
-                socket.inbox.lock().is_mute |= place.since == 1;
+                socket.inbox.lock().is_mute |= subscription.generation == 1;
             }
-            if place.since == 1 {
+            if subscription.generation == 1 {
                 assert_eq!(wait.sleep(Tick::NEVER), Woken::Connected);
             }
         })
@@ -160,7 +160,7 @@ pub fn the_client_ends() {
     end(&rig);
 }
 
-/// Waits that end and leave a ended wait: what is pushed to it reaches it as long as others wait, and its channel ends with the last of them.
+/// Waits that end and leave an ended wait: what is pushed to it reaches it as long as others wait, and its channel ends with the last of them.
 pub fn ended_waits() {
     let rig = Rig::new();
     let late = Arc::new(Mutex::new(Vec::new()));
@@ -168,7 +168,7 @@ pub fn ended_waits() {
         let late = Arc::clone(&late);
         rig.spawn(move |rig| {
             let wait = rig.begin();
-            let (number, channel) = (wait.number, wait.place().channel);
+            let (number, channel) = (wait.number, wait.subscription().channel);
             let ended = Box::new(move |pushed: Pushed| {
                 assert_eq!(pushed.fence, number);
                 late.lock().push(number);
@@ -186,13 +186,13 @@ pub fn ended_waits() {
         })
     });
     let alive = rig.begin();
-    alive.place();
+    alive.subscription();
     let ended = all(threads);
-    // Whatever came to a ended wait that has the channel of the one that waits is read before its own push.
-    let place = alive.place();
+    // Whatever came to an ended wait that has the channel of the one that waits is read before its own push.
+    let subscription = alive.subscription();
     let mut expected: Vec<u64> =
-        ended.iter().filter(|(_, channel)| *channel == place.channel).map(|(n, _)| *n).collect();
-    assert!(rig.push(alive.number, &place.channel));
+        ended.iter().filter(|(_, channel)| *channel == subscription.channel).map(|(n, _)| *n).collect();
+    assert!(rig.push(alive.number, &subscription.channel));
     alive.heard();
     let mut late = std::mem::take(&mut *late.lock());
     late.sort_unstable();
@@ -215,9 +215,9 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     rig.turns.watch_ended(over.number, Box::new(drop));
     drop(over);
     let alive = rig.begin();
-    let place = alive.place();
-    assert!(before.is_none_or(|before| before != place.channel), "the ended is heard again");
-    assert!(rig.push(alive.number, &place.channel));
+    let subscription = alive.subscription();
+    assert!(before.is_none_or(|before| before != subscription.channel), "the ended is heard again");
+    assert!(rig.push(alive.number, &subscription.channel));
     alive.heard();
     drop(alive);
     end(&rig);
@@ -230,7 +230,7 @@ pub fn a_connection_that_rests() {
         let board = board.clone();
         rig.spawn(move |rig| {
             let wait = rig.begin();
-            board.put(&wait, wait.place());
+            board.put(&wait, wait.subscription());
             wait.heard();
         })
     });

@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Listener;
+use super::connection::{Pulse, Subscription};
 use super::desk::{Arrived, Errand};
-use super::line::{Place, Pulse};
 use super::watching::Watched;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
@@ -86,10 +86,10 @@ impl Listener {
         // To connect, and then to subscribe.
         let by = self.quorum.now().after(2 * timeout);
         let mut conn = member.subscribe(&channel, by).map_err(|failure| not_subscribed(member, &failure))?;
-        let place = Place { node, channel: Arc::clone(&channel), since: 0 };
-        let receivers = self.publish(&place, BEAT, &[]).map_err(|failure| not_published(member, &failure))?;
-        let patience = if receivers > 0 { timeout } else { Duration::ZERO };
-        match conn.receive(patience) {
+        let subscription = Subscription { node, channel: Arc::clone(&channel), generation: 0 };
+        let receivers = self.publish(&subscription, BEAT, &[]).map_err(|failure| not_published(member, &failure))?;
+        let wait = if receivers > 0 { timeout } else { Duration::ZERO };
+        match conn.receive(wait) {
             Heard::Message(first) if receivers > 0 => Ok(Listening { node, channel, arrived: Arrived { conn, first } }),
             Heard::Message(_) | Heard::Nothing if receivers == 0 => {
                 Err(Deaf::Refused(Cause::Lost, member.address().to_owned()))
@@ -109,18 +109,18 @@ impl Listener {
     }
 
     /// The number of connections that receive it. On the way these locks are looked after.
-    pub(super) fn publish(&self, place: &Place, text: &str, watched: &[Watched]) -> Result<u64, Failure> {
+    pub(super) fn publish(&self, subscription: &Subscription, text: &str, watched: &[Watched]) -> Result<u64, Failure> {
         let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
-        let mut args = vec![Arg::Text(&place.channel), Arg::Text(text)];
+        let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
         args.extend(watched.iter().map(|watched| Arg::Text(&watched.id)));
         let call = Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args);
         let number = |value: &Value| if let Value::Int(n) = value { u64::try_from(*n).unwrap_or(0) } else { 0 };
-        Ok(match self.quorum.ask_one(place.node, &call, self.quorum.round_deadline())? {
+        Ok(match self.quorum.ask_one(subscription.node, &call, self.quorum.round_deadline())? {
             Value::List(said) => {
                 let due =
                     said.iter().skip(1).filter_map(|i| watched.get(usize::try_from(number(i)).ok()?.checked_sub(1)?));
                 if self.turns.look(due.map(|watched| watched.number).collect()) {
-                    drop(self.publish(place, LOOK, &[]));
+                    drop(self.publish(subscription, LOOK, &[]));
                 }
                 said.first().map_or(0, number)
             }
@@ -128,20 +128,20 @@ impl Listener {
         })
     }
 
-    fn beat(&self, place: &Place) {
-        let pulse = if self.is_better_elsewhere(place) { Pulse::Deaf } else { self.pulse(place) };
-        self.turns.beaten(place.since, pulse);
+    fn beat(&self, subscription: &Subscription) {
+        let pulse = if self.is_better_elsewhere(subscription) { Pulse::Deaf } else { self.pulse(subscription) };
+        self.turns.beaten(subscription.generation, pulse);
     }
 
     /// All clients shall listen at the same node.
-    fn is_better_elsewhere(&self, place: &Place) -> bool {
-        self.quorum.len() > 1 && self.quorum.wake_node().is_some_and(|(node, _)| node != place.node)
+    fn is_better_elsewhere(&self, subscription: &Subscription) -> bool {
+        self.quorum.len() > 1 && self.quorum.wake_node().is_some_and(|(node, _)| node != subscription.node)
     }
 
-    fn pulse(&self, place: &Place) -> Pulse {
+    fn pulse(&self, subscription: &Subscription) -> Pulse {
         let watched = self.turns.watched();
         let (first, rest) = watched.split_at(watched.len().min(MOST_WATCHED));
-        let pulse = match self.publish(place, BEAT, first) {
+        let pulse = match self.publish(subscription, BEAT, first) {
             Ok(0) => Pulse::Deaf,
             Ok(_) => Pulse::Sent(self.quorum.now()),
             // The attempt to subscribe anew will say what is missing.
@@ -150,7 +150,7 @@ impl Listener {
         };
         for more in rest.chunks(MOST_WATCHED) {
             if matches!(pulse, Pulse::Sent(_)) {
-                drop(self.publish(place, BEAT, more));
+                drop(self.publish(subscription, BEAT, more));
             }
         }
         pulse
@@ -210,8 +210,8 @@ impl Job {
         let Some(listener) = self.listener.upgrade() else { return };
         match &self.errand {
             Some(Errand::Connect(_)) => listener.attempt(),
-            Some(Errand::Beat(place)) => listener.beat(place),
-            Some(Errand::Wake(place)) => drop(listener.publish(place, LOOK, &[])),
+            Some(Errand::Beat(subscription)) => listener.beat(subscription),
+            Some(Errand::Wake(subscription)) => drop(listener.publish(subscription, LOOK, &[])),
             Some(Errand::Rest(_)) => listener.turns.rest(),
             None => {}
         }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
+use super::connection::{self, Connection, Pulse, Subscription, Up};
 use super::ended::{EndedWaits, OnLatePush};
-use super::line::{self, Line, Place, Pulse, Up};
 use super::pushed::Pushed;
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
@@ -44,7 +44,7 @@ const MOST_KEPT: usize = 16;
 pub(crate) enum Woken {
     Push(Pushed),
     Timer,
-    /// Subscribed anew, or subscribing was refused: look at the place.
+    /// Subscribed anew, or subscribing was refused: ask for the subscription.
     Connected,
     Closed,
 }
@@ -55,9 +55,9 @@ pub(crate) enum Errand {
     /// After this pause: one attempt to connect.
     Connect(Duration),
     /// Publish a beat on the channel there.
-    Beat(Place),
+    Beat(Subscription),
     /// Wake the thread that reads there.
-    Wake(Place),
+    Wake(Subscription),
     /// After this pause: see whether the connection is still needed.
     Rest(Duration),
 }
@@ -67,7 +67,7 @@ pub(crate) enum Errand {
 pub(super) struct After {
     pub(super) errands: Vec<Errand>,
     pub(super) late: Vec<(Arc<OnLatePush>, Pushed)>,
-    /// Closing a connection can take a moment, and the destructor of a ended wait is not ours.
+    /// Closing a connection can take a moment, and the destructor of an ended wait is not ours.
     closed: Vec<Box<dyn Push>>,
     forgotten: Vec<Arc<OnLatePush>>,
 }
@@ -85,7 +85,8 @@ pub(super) enum Step {
     Nap(Arc<Condvar>, Duration),
 }
 
-pub(super) struct Spot {
+/// What the desk knows of one wait.
+pub(super) struct WaitState {
     moved: Arc<Condvar>,
     kept: VecDeque<Pushed>,
     pub(super) awaits: Awaits,
@@ -97,12 +98,12 @@ pub(super) struct Spot {
 
 pub(super) struct Desk {
     last_number: u64,
-    pub(super) spots: HashMap<u64, Spot>,
+    pub(super) waits: HashMap<u64, WaitState>,
     /// Those that sleep and have nothing to wake for yet.
     pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read.
     marked: Option<u64>,
-    pub(super) line: Line,
+    pub(super) connection: Connection,
     /// Subscribed, or to be subscribed.
     channel: Option<Arc<str>>,
     ended: EndedWaits,
@@ -124,10 +125,10 @@ impl Desk {
     pub(super) fn new() -> Desk {
         Desk {
             last_number: 0,
-            spots: HashMap::new(),
+            waits: HashMap::new(),
             sleeping: BTreeSet::new(),
             marked: None,
-            line: Line::Down,
+            connection: Connection::Down,
             channel: None,
             ended: EndedWaits::default(),
             generation: 0,
@@ -143,7 +144,7 @@ impl Desk {
     }
 
     pub(super) fn is_sound(&self) -> bool {
-        let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
+        let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
         !is_left || self.sleeping.is_empty() || self.marked.is_some()
     }
 
@@ -151,15 +152,15 @@ impl Desk {
 
     pub(super) fn begin(&mut self) -> u64 {
         self.last_number += 1;
-        let spot = Spot {
+        let wait = WaitState {
             moved: Arc::new(Condvar::new()),
             kept: VecDeque::new(),
             awaits: Awaits::Nothing,
             must_look: false,
             seen: self.news,
         };
-        self.spots.insert(self.last_number, spot);
-        if matches!(self.line, Line::Down) {
+        self.waits.insert(self.last_number, wait);
+        if matches!(self.connection, Connection::Down) {
             self.connect_after(Duration::ZERO);
         }
         self.last_number
@@ -168,27 +169,27 @@ impl Desk {
     /// The wait is over.
     pub(super) fn end(&mut self, number: u64, now: Tick) {
         self.give_to_ended(number);
-        self.spots.remove(&number);
+        self.waits.remove(&number);
         self.stop_sleeping(number);
-        if self.spots.is_empty() {
+        if self.waits.is_empty() {
             self.last_has_gone(now);
         }
     }
 
-    pub(super) fn place(&mut self, number: u64) -> Option<Place> {
-        if let Some(spot) = self.spots.get_mut(&number) {
-            spot.seen = self.news;
+    pub(super) fn subscription(&mut self, number: u64) -> Option<Subscription> {
+        if let Some(wait) = self.waits.get_mut(&number) {
+            wait.seen = self.news;
         }
-        self.line.place().cloned()
+        self.connection.subscription().cloned()
     }
 
     pub(super) fn polls(&self) -> bool {
-        self.is_refused && self.line.place().is_none()
+        self.is_refused && self.connection.subscription().is_none()
     }
 
     #[cfg(test)]
     pub(super) fn take(&mut self, number: u64) -> Option<Pushed> {
-        self.spots.get_mut(&number)?.kept.pop_front()
+        self.waits.get_mut(&number)?.kept.pop_front()
     }
 
     /// One look of a thread that sleeps or begins to.
@@ -199,27 +200,27 @@ impl Desk {
         }
         let taken = self.take_conn(now, timeout);
         self.unmark(number);
-        if let Some((conn, patience)) = taken {
+        if let Some((conn, read_for)) = taken {
             self.sleeping.remove(&number);
-            return Step::Read(conn, patience.min(until.since(now)));
+            return Step::Read(conn, read_for.min(until.since(now)));
         }
         self.sleeping.insert(number);
-        match self.spots.get(&number) {
-            Some(spot) => Step::Nap(Arc::clone(&spot.moved), until.since(now).min(LONGEST_NAP)),
+        match self.waits.get(&number) {
+            Some(wait) => Step::Nap(Arc::clone(&wait.moved), until.since(now).min(LONGEST_NAP)),
             None => Step::Woken(Woken::Closed),
         }
     }
 
     fn verdict(&mut self, number: u64, until: Tick, now: Tick) -> Option<Woken> {
-        let Some(spot) = self.spots.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
-        if let Some(pushed) = spot.kept.pop_front() {
+        let Some(wait) = self.waits.get_mut(&number).filter(|_| !self.is_closed) else { return Some(Woken::Closed) };
+        if let Some(pushed) = wait.kept.pop_front() {
             return Some(Woken::Push(pushed));
         }
-        if spot.seen < self.news {
-            spot.seen = self.news;
+        if wait.seen < self.news {
+            wait.seen = self.news;
             return Some(Woken::Connected);
         }
-        (now >= until || std::mem::take(&mut spot.must_look)).then_some(Woken::Timer)
+        (now >= until || std::mem::take(&mut wait.must_look)).then_some(Woken::Timer)
     }
 
     fn stop_sleeping(&mut self, number: u64) {
@@ -236,7 +237,7 @@ impl Desk {
 
     /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
     pub(super) fn hand_on(&mut self) {
-        let is_left = matches!(&self.line, Line::Up(up) if up.conn.is_some());
+        let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
         if is_left && self.marked.is_none() {
             self.marked = self.sleeping.last().copied();
             self.marked.iter().for_each(|number| self.wake(*number));
@@ -244,8 +245,8 @@ impl Desk {
     }
 
     pub(super) fn wake(&self, number: u64) {
-        if let Some(spot) = self.spots.get(&number) {
-            spot.moved.notify_one();
+        if let Some(wait) = self.waits.get(&number) {
+            wait.moved.notify_one();
         }
     }
 
@@ -258,26 +259,26 @@ impl Desk {
 
     /// Takes the connection to read it, for so long at most.
     fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
-        let Line::Up(up) = &mut self.line else { return None };
+        let Connection::Up(up) = &mut self.connection else { return None };
         up.conn.as_ref()?;
         if up.is_deaf() {
             self.broke(None, now);
             return None;
         }
-        let (asks, patience) = up.tend(now, timeout);
+        let (asks, read_for) = up.tend(now, timeout);
         if asks {
-            self.after.errands.push(Errand::Beat(up.place.clone()));
+            self.after.errands.push(Errand::Beat(up.subscription.clone()));
         }
-        up.conn.take().map(|conn| (conn, patience))
+        up.conn.take().map(|conn| (conn, read_for))
     }
 
     /// The reader has read.
     pub(super) fn heard(&mut self, conn: Box<dyn Push>, heard: Heard, now: Tick, timeout: Duration) {
-        let Line::Up(up) = &mut self.line else { return self.after.closed.push(conn) };
+        let Connection::Up(up) = &mut self.connection else { return self.after.closed.push(conn) };
         let has_leapt = now.since(up.reads_since) > LEAP;
         if self.is_closed {
             self.after.closed.push(conn);
-            self.line = Line::Down;
+            self.connection = Connection::Down;
             return;
         }
         match heard {
@@ -304,12 +305,12 @@ impl Desk {
     /// The connection is of no more use. The reader brings it, or it is here, or it is lost with a thread that panicked.
     pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
         self.after.closed.extend(conn);
-        let Line::Up(up) = std::mem::replace(&mut self.line, Line::Down) else { return };
+        let Connection::Up(up) = std::mem::replace(&mut self.connection, Connection::Down) else { return };
         self.after.closed.extend(up.conn);
         self.marked = None;
         let is_short = now.since(up.since) < SHORT_LIFE;
         self.short_lives = if is_short { self.short_lives + 1 } else { 0 };
-        self.connect_after(line::pause(self.short_lives));
+        self.connect_after(connection::pause(self.short_lives));
     }
 
     fn deliver(&mut self, text: &[u8]) {
@@ -318,20 +319,20 @@ impl Desk {
         if let Some(ended) = self.ended.of(number) {
             return self.after.late.push((ended, pushed));
         }
-        let Some(spot) = self.spots.get_mut(&number) else { return };
-        if spot.kept.len() >= MOST_KEPT {
-            spot.kept.pop_front();
+        let Some(wait) = self.waits.get_mut(&number) else { return };
+        if wait.kept.len() >= MOST_KEPT {
+            wait.kept.pop_front();
         }
-        spot.kept.push_back(pushed);
+        wait.kept.push_back(pushed);
         if self.sleeping.remove(&number) {
             self.wake(number);
         }
     }
 
     /// What was learnt from a beat.
-    pub(super) fn beaten(&mut self, since: u64, pulse: Pulse, now: Tick) {
-        let Line::Up(up) = &mut self.line else { return };
-        if up.place.since != since {
+    pub(super) fn beaten(&mut self, generation: u64, pulse: Pulse, now: Tick) {
+        let Connection::Up(up) = &mut self.connection else { return };
+        if up.subscription.generation != generation {
             return;
         }
         up.note(pulse);
@@ -343,20 +344,20 @@ impl Desk {
     // --- connecting ---
 
     fn connect_after(&mut self, pause: Duration) {
-        self.line = Line::Down;
-        if !self.is_closed && !self.spots.is_empty() {
-            self.line = Line::Coming;
+        self.connection = Connection::Down;
+        if !self.is_closed && !self.waits.is_empty() {
+            self.connection = Connection::Coming;
             self.after.errands.push(Errand::Connect(pause));
         }
     }
 
     /// An attempt begins. False if it is not needed any more.
     pub(super) fn attempt(&mut self) -> bool {
-        if matches!(self.line, Line::Up(_)) {
+        if matches!(self.connection, Connection::Up(_)) {
             return false;
         }
-        let is_needed = !self.is_closed && !self.spots.is_empty();
-        self.line = if is_needed { Line::Coming } else { Line::Down };
+        let is_needed = !self.is_closed && !self.waits.is_empty();
+        self.connection = if is_needed { Connection::Coming } else { Connection::Down };
         is_needed
     }
 
@@ -377,13 +378,13 @@ impl Desk {
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
-        let place = Place { node, channel: Arc::clone(channel), since: self.generation };
-        self.line = Line::Up(Up::new(place, conn, now));
+        let subscription = Subscription { node, channel: Arc::clone(channel), generation: self.generation };
+        self.connection = Connection::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
         self.tell_news();
         self.deliver(&first);
-        if self.spots.is_empty() {
+        if self.waits.is_empty() {
             self.last_has_gone(now);
         }
     }
@@ -396,19 +397,19 @@ impl Desk {
 
     /// The attempt failed. If it ended before it began, since the node is left out, looking again costs nothing.
     pub(super) fn failed(&mut self, is_left_out: bool) {
-        if matches!(self.line, Line::Up(_)) {
+        if matches!(self.connection, Connection::Up(_)) {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
         // Without a connection no beat looks after their locks.
         let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
         self.look(unwatched);
-        self.connect_after(if is_left_out { line::FIRST_PAUSE } else { line::pause(self.failures) });
+        self.connect_after(if is_left_out { connection::FIRST_PAUSE } else { connection::pause(self.failures) });
     }
 
     pub(super) fn gave_up(&mut self) {
-        if matches!(self.line, Line::Coming) {
-            self.line = Line::Down;
+        if matches!(self.connection, Connection::Coming) {
+            self.connection = Connection::Down;
         }
     }
 
@@ -433,7 +434,7 @@ impl Desk {
     }
 
     fn plan_rest(&mut self, pause: Duration) {
-        if matches!(self.line, Line::Up(_)) && !self.is_rest_planned {
+        if matches!(self.connection, Connection::Up(_)) && !self.is_rest_planned {
             self.is_rest_planned = true;
             self.after.errands.push(Errand::Rest(pause));
         }
@@ -442,7 +443,7 @@ impl Desk {
     /// The time of a planned rest has come.
     pub(super) fn rest(&mut self, now: Tick) {
         self.is_rest_planned = false;
-        if !self.spots.is_empty() {
+        if !self.waits.is_empty() {
             return;
         }
         match REST.saturating_sub(now.since(self.idle_since)) {
@@ -453,21 +454,21 @@ impl Desk {
 
     /// Closes a connection that no thread reads.
     fn hang_up(&mut self) {
-        if let Line::Up(up) = &mut self.line
+        if let Connection::Up(up) = &mut self.connection
             && let Some(conn) = up.conn.take()
         {
             self.after.closed.push(conn);
-            self.line = Line::Down;
+            self.connection = Connection::Down;
         }
     }
 
     /// Where a thread reads that has to be woken, if there is one.
-    pub(super) fn close(&mut self) -> Option<Place> {
+    pub(super) fn close(&mut self) -> Option<Subscription> {
         self.is_closed = true;
         self.wake_all();
         self.after.forgotten.extend(self.ended.clear());
         self.hang_up();
-        self.line.place().cloned()
+        self.connection.subscription().cloned()
     }
 
     // --- ended waits ---
@@ -478,7 +479,7 @@ impl Desk {
         }
         self.after.forgotten.extend(self.ended.add(number, ended));
         self.give_to_ended(number);
-        if self.spots.is_empty() {
+        if self.waits.is_empty() {
             self.last_has_gone(now);
         }
     }
@@ -486,7 +487,7 @@ impl Desk {
     /// What came for a wait that is over, and was not taken.
     fn give_to_ended(&mut self, number: u64) {
         let Some(ended) = self.ended.of(number) else { return };
-        let kept = self.spots.get_mut(&number).map(|spot| std::mem::take(&mut spot.kept));
+        let kept = self.waits.get_mut(&number).map(|wait| std::mem::take(&mut wait.kept));
         self.after.late.extend(kept.into_iter().flatten().map(|pushed| (Arc::clone(&ended), pushed)));
     }
 }

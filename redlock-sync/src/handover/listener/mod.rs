@@ -5,8 +5,8 @@
 //! However many wait, there is one connection, and none of them wakes without a reason.
 //!
 //! 1. `pushed.rs`: what a push says.
-//! 2. `line.rs`: how the connection is, and the beat that tells whether it is alive.
-//! 3. `ended waits.rs`: waits that are over, and may still have an entry in a queue.
+//! 2. `connection.rs`: how the connection is, and the beat that tells whether it is alive.
+//! 3. `ended.rs`: waits that are over, and may still have an entry in a queue.
 //! 4. `desk.rs`: which threads wait and which one reads: all that is under one lock, with what holds there.
 //! 5. `awaits.rs`: what else ends a sleep; `watching.rs`: how that is noticed.
 //! 6. `turns.rs`: that lock, and the loop of a thread that waits.
@@ -16,9 +16,9 @@
 
 mod awaits;
 mod connect;
+mod connection;
 mod desk;
 mod ended;
-mod line;
 mod pushed;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -31,10 +31,10 @@ use std::sync::{Arc, Weak};
 
 pub(crate) use self::awaits::Awaits;
 use self::connect::{LOOK, Warnings};
+pub(crate) use self::connection::Subscription;
 use self::desk::Errand;
 pub(crate) use self::desk::Woken;
 pub(crate) use self::ended::OnLatePush;
-pub(crate) use self::line::Place;
 pub(crate) use self::pushed::Pushed;
 use self::turns::Turns;
 use crate::clock::Tick;
@@ -66,9 +66,9 @@ impl Listener {
         let this = Arc::downgrade(&listener);
         nodes.nodes.on_return(Box::new(move || {
             if let Some(listener) = this.upgrade()
-                && let Some(place) = listener.turns.servers_are_back()
+                && let Some(subscription) = listener.turns.servers_are_back()
             {
-                listener.run(Errand::Wake(place));
+                listener.run(Errand::Wake(subscription));
             }
         }));
         listener
@@ -87,8 +87,8 @@ impl Listener {
     /// Ends all waits, for good. The thread that reads is woken by a message on its own channel, since the crate `redis` gives no access to the
     /// socket; if the message does not get through, the thread wakes within a second.
     pub(crate) fn close(&self) {
-        if let Some(place) = self.turns.close() {
-            drop(self.publish(&place, LOOK, &[]));
+        if let Some(subscription) = self.turns.close() {
+            drop(self.publish(&subscription, LOOK, &[]));
         }
     }
 
@@ -112,12 +112,12 @@ impl Wait {
     }
 
     /// Where this client listens now; `None` while no subscription is confirmed.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.listener.turns.place(self.number)
+    pub(crate) fn subscription(&self) -> Option<Subscription> {
+        self.listener.turns.subscription(self.number)
     }
 
     /// Waits until then, or for a push, or until a subscription is confirmed or refused of which this wait has not seen the
-    /// [`place`](Wait::place) yet. Pushes that came since the last sleep are returned first.
+    /// [`subscription`](Wait::subscription) yet. Pushes that came since the last sleep are returned first.
     pub(crate) fn sleep(&self, until: Tick) -> Woken {
         self.listener.turns.sleep(self.number, until)
     }

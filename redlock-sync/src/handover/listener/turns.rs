@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::awaits::Awaits;
+use super::connection::{Pulse, Subscription};
 use super::desk::{After, Arrived, Desk, Errand, Step, Woken};
 use super::ended::OnLatePush;
-use super::line::{Place, Pulse};
 #[cfg(test)]
 use super::pushed::Pushed;
 use super::watching::Watched;
@@ -54,12 +54,12 @@ impl Turns {
         self.with(|desk, now| desk.end(number, now));
     }
 
-    pub(crate) fn place(&self, number: u64) -> Option<Place> {
-        self.with(|desk, _| desk.place(number))
+    pub(crate) fn subscription(&self, number: u64) -> Option<Subscription> {
+        self.with(|desk, _| desk.subscription(number))
     }
 
     pub(crate) fn listens(&self) -> bool {
-        self.with(|desk, _| desk.line.place().is_some())
+        self.with(|desk, _| desk.connection.subscription().is_some())
     }
 
     pub(crate) fn polls(&self) -> bool {
@@ -76,7 +76,7 @@ impl Turns {
     }
 
     /// Ends all waits. Where a thread reads that has to be woken, if there is one.
-    pub(crate) fn close(&self) -> Option<Place> {
+    pub(crate) fn close(&self) -> Option<Subscription> {
         self.with(|desk, _| desk.close())
     }
 
@@ -109,8 +109,8 @@ impl Turns {
         self.with(|desk, _| desk.gave_up());
     }
 
-    pub(crate) fn beaten(&self, since: u64, pulse: Pulse) {
-        self.with(|desk, now| desk.beaten(since, pulse, now));
+    pub(crate) fn beaten(&self, generation: u64, pulse: Pulse) {
+        self.with(|desk, now| desk.beaten(generation, pulse, now));
     }
 
     pub(crate) fn rest(&self) {
@@ -129,7 +129,7 @@ impl Turns {
         self.with(|desk, _| desk.look(numbers))
     }
 
-    pub(crate) fn servers_are_back(&self) -> Option<Place> {
+    pub(crate) fn servers_are_back(&self) -> Option<Subscription> {
         self.with(|desk, _| desk.servers_are_back())
     }
 
@@ -167,20 +167,20 @@ impl Turns {
 struct Hand<'a> {
     turns: &'a Turns,
     conn: Option<Box<dyn Push>>,
-    patience: Duration,
+    read_for: Duration,
 }
 
 impl<'a> Hand<'a> {
     fn of(turns: &'a Turns, step: Step) -> Result<Option<Hand<'a>>, Woken> {
         match step {
-            Step::Read(conn, patience) => Ok(Some(Hand { turns, conn: Some(conn), patience })),
+            Step::Read(conn, read_for) => Ok(Some(Hand { turns, conn: Some(conn), read_for })),
             Step::Nap(..) => Ok(None),
             Step::Woken(woken) => Err(woken),
         }
     }
 
     fn read(mut self) -> Option<(Box<dyn Push>, Heard)> {
-        let heard = self.conn.as_mut()?.receive(self.patience);
+        let heard = self.conn.as_mut()?.receive(self.read_for);
         Some((self.conn.take()?, heard))
     }
 }

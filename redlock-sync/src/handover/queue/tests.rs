@@ -58,7 +58,7 @@ fn first_come_first_served() {
 }
 
 #[test]
-fn who_gives_up_leaves_no_gap() {
+fn a_thread_that_gives_up_leaves_no_gap() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     let head = at_head(&queues, &key, Tick::NEVER).unwrap();
     let soon = SystemClock.now().after(Duration::from_millis(5));
@@ -86,7 +86,7 @@ fn giving_up_while_moving_up_passes_the_turn_on() {
 }
 
 #[test]
-fn tickets_are_bounded_and_end() {
+fn orphans_are_bounded_and_end() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     for i in 0..20 {
         queues.add_orphan(&key, LockId::from_server(&format!("t{i}")), Tick::NEVER);
@@ -102,7 +102,7 @@ fn tickets_are_bounded_and_end() {
 }
 
 #[test]
-fn a_gift_goes_to_the_first_who_wants_it_on_the_same_terms() {
+fn a_gift_goes_to_the_first_thread_that_wants_it_with_the_same_settings() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     let head = at_head(&queues, &key, Tick::NEVER).unwrap();
     assert!(head.successor(KIND, &LockOptions::default()).is_none());

@@ -18,7 +18,7 @@ impl Core {
         let made_lost = self.state.lock().lose(reason);
         if made_lost {
             self.log_loss(reason);
-            self.leave_line();
+            self.leave_queue();
         }
         made_lost
     }

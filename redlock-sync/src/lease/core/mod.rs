@@ -4,7 +4,11 @@
 //! never races a release, and nothing is sent after the release); `state` is held for a few instructions, never across I/O.
 //! The user's handlers of a loss are called with neither: one that blocks must not keep `unlock` waiting.
 //!
-//! Fencing tokens are in [`fence`], what follows from a loss in [`loss`], the end of a lease is in [`release`], handing it to the next thread of this process in [`passing`].
+//! 1. Here: the state of a lease, `check`, and the rounds that lengthen it.
+//! 2. [`fence`]: fencing tokens.
+//! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
+//! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
+//! 5. [`passing`]: the hand-over to the next thread of this process.
 
 mod fence;
 mod loss;
@@ -64,7 +68,7 @@ pub(crate) struct Core {
     state: Mutex<State>,
     io: Mutex<Io>,
     on_lost: Mutex<Vec<OnLost>>,
-    /// The head of this process's line; given up when the lease ends, however it ends.
+    /// The head of this process's queue for the key; given up when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }
 
@@ -90,10 +94,10 @@ pub(crate) struct Origin {
     pub(crate) next: Option<RandomPart>,
 }
 
-/// A lock that is passed on inside this process.
+/// A run of hand-overs between threads of this process.
 #[derive(Debug, Clone, Copy)]
 struct LocalHandover {
-    /// Since when, and how often, it has been passed on without asking whether other processes wait.
+    /// Since when, and how often, the lock has been passed on without asking whether other processes wait.
     since: Tick,
     count: u32,
 }
@@ -168,16 +172,16 @@ impl Core {
         }
     }
 
-    /// Keeps the head of the line until the lease ends.
+    /// Keeps the head of the queue until the lease ends.
     pub(crate) fn keep_head(&self, head: QueueHead<Lease>) {
         *self.head.lock() = Some(head);
         // It may have been lost already.
         if !self.state.lock().is_live() {
-            self.leave_line();
+            self.leave_queue();
         }
     }
 
-    fn leave_line(&self) {
+    fn leave_queue(&self) {
         let head = self.head.lock().take();
         drop(head);
     }

@@ -10,22 +10,22 @@ use super::{Core, Io, LocalHandover, Origin};
 use crate::clock::Tick;
 use crate::handover::queue::{QueueHead, QueuedThread};
 use crate::handover::rules::Chain;
-use crate::handover::rules::{LONGEST_CHAIN, LONGEST_STREAK, MOST_IN_STREAK, pause_after_chain};
+use crate::handover::rules::{LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
 
 impl Core {
-    /// The lease for the next thread in line, if that wants it on the same options: same token, same deadline, no round trip. Its fence is new, since a
-    /// holder's fence must exceed those of earlier holders. Ends from time to time while other processes wait.
+    /// The lease for the next thread in the queue, if that wants the lock with the same settings: same token, same deadline, no round trip. Its fence is new, since a
+    /// holder's fence must exceed those of earlier holders. None from time to time while other processes wait.
     pub(crate) fn pass_on(&self) -> Option<(Core, Arc<QueuedThread<Lease>>)> {
         if !self.options.can_change_hands() || !self.has_successor() || self.pause().is_some() {
             return None;
         }
         // A round under way would report to the wrong lease; then it is released for real.
         let mut io = self.io.try_lock()?;
-        let local = self.next_streak(&mut io)?;
+        let local = self.next_local_handover(&mut io)?;
         let origin = Origin { chain: self.passed_chain(), ..self.origin.clone() };
         let mut state = self.state.lock();
         let (lease, left) = (self.options.lease, state.until.since(self.quorum.now()));
@@ -34,7 +34,7 @@ impl Core {
             return None;
         }
         let mut head = self.head.lock();
-        let spot = head.as_ref()?.successor(self.protocol.kind(), &self.options)?;
+        let thread = head.as_ref()?.successor(self.protocol.kind(), &self.options)?;
         state.release();
         let successor = Core {
             quorum: Arc::clone(&self.quorum),
@@ -59,7 +59,7 @@ impl Core {
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(head.take()),
         };
-        Some((successor, spot))
+        Some((successor, thread))
     }
 
     fn has_successor(&self) -> bool {
@@ -92,11 +92,11 @@ impl Core {
         }
     }
 
-    /// The local with one holder more; none if it is long enough and others wait.
-    pub(super) fn next_streak(&self, io: &mut Io) -> Option<LocalHandover> {
+    /// The run of hand-overs with one more; none if it is long enough and other processes wait.
+    pub(super) fn next_local_handover(&self, io: &mut Io) -> Option<LocalHandover> {
         let LocalHandover { since, count } = self.local;
         let now = self.quorum.now();
-        if now.since(since) < LONGEST_STREAK && count < MOST_IN_STREAK {
+        if now.since(since) < LONGEST_LOCAL_HANDOVER && count < MOST_LOCAL_HANDOVERS {
             return Some(LocalHandover { count: count + 1, ..self.local });
         }
         let lease = self.next_lease(now);

@@ -18,17 +18,17 @@ use crate::quorum::Ballot;
 use crate::token::{RandomPart, random_part};
 
 impl Core {
-    /// Gives the lock up on all nodes. Waits up to `patience` for a renewal round under way, then a node timeout for the answers; less what
+    /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers; less what
     /// the wait took. For a drop the node timeout is counted from when it `began`.
-    pub(crate) fn release(&self, began: Tick, patience: Duration) -> Release {
+    pub(crate) fn release(&self, began: Tick, grace: Duration) -> Release {
         self.settle();
         if self.state.lock().now == LeaseState::Lost(LostReason::Revoked) {
             // Released together with all others, and repeated if that was not confirmed.
             return Release { result: Err(self.lost(LostReason::Revoked)), may_linger: false, is_confirmed: true };
         }
         let is_orderly = self.state.lock().release();
-        let release = self.release_after(began, patience, is_orderly);
-        self.leave_line();
+        let release = self.release_after(began, grace, is_orderly);
+        self.leave_queue();
         self.tell_loss();
         // Lost before, and found only now.
         if let Err(Error::Lost { reason, .. }) = release.result {
@@ -40,11 +40,11 @@ impl Core {
         release
     }
 
-    fn release_after(&self, began: Tick, patience: Duration, is_orderly: bool) -> Release {
+    fn release_after(&self, began: Tick, grace: Duration, is_orderly: bool) -> Release {
         let timeout = self.quorum.limits.node_timeout;
-        let Some(io) = self.io.try_lock_for(patience) else { return self.unreleased() };
-        // A drop, which has little patience for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
-        let is_drop = patience < timeout;
+        let Some(io) = self.io.try_lock_for(grace) else { return self.unreleased() };
+        // A drop, which waits less for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
+        let is_drop = grace < timeout;
         let by = if is_drop { began.after(timeout) } else { self.quorum.now().after(timeout) };
         self.release_rounds(&io, by, is_orderly, !is_drop)
     }
@@ -141,7 +141,7 @@ impl Core {
         let Some(_io) = self.io.try_lock_for(patience) else { return Ok(false) };
         self.still_ours()?;
         self.state.lock().release();
-        self.leave_line();
+        self.leave_queue();
         Ok(true)
     }
 

@@ -9,7 +9,7 @@ use redlock_tests::{Act, Proxy, Server, servers};
 use super::*;
 use crate::clock::Clock;
 use crate::handover::queue::{Entered, WaitQueues};
-use crate::handover::rules::{LONGEST_CHAIN, MOST_IN_STREAK, PAUSE};
+use crate::handover::rules::{LONGEST_CHAIN, MOST_LOCAL_HANDOVERS, PAUSE};
 use crate::options::ClientOptions;
 use crate::protocol::Exclusive;
 use crate::tests::{Sleeper, quorum};
@@ -28,7 +28,7 @@ struct Rig {
     proxies: Vec<Proxy>,
     clock: Arc<Sleeper>,
     quorum: Arc<Quorum>,
-    mint: TokenSource,
+    tokens: TokenSource,
 }
 
 impl Rig {
@@ -44,13 +44,13 @@ impl Rig {
         let clock = Arc::new(Sleeper::default());
         let limits = ClientOptions { node_timeout: TIMEOUT, restart_guard: false, ..ClientOptions::default() };
         let quorum = quorum(proxies.iter().map(Proxy::url), limits, Arc::clone(&clock) as Arc<dyn Clock>);
-        Rig { servers, proxies, clock, quorum: Arc::new(quorum), mint: TokenSource::new() }
+        Rig { servers, proxies, clock, quorum: Arc::new(quorum), tokens: TokenSource::new() }
     }
 
     fn start_of(&self, id: LockId, options: LockOptions) -> Start {
         let key = Key::new("", KEY, 100).unwrap();
         let protocol = Arc::new(Exclusive { key: key.clone() });
-        let (quorum, home) = (Arc::clone(&self.quorum), self.mint.home().clone());
+        let (quorum, home) = (Arc::clone(&self.quorum), self.tokens.home().clone());
         let backlog = Backlog::new(&self.quorum);
         Start { quorum, backlog, protocol, key, id, options, home, origin: Origin::default() }
     }
@@ -58,7 +58,7 @@ impl Rig {
     fn start_for(&self, name: &str, options: LockOptions) -> Start {
         let key = Key::new("", name, 100).unwrap();
         let protocol = Arc::new(Exclusive { key: key.clone() });
-        Start { protocol, key, ..self.start_of(self.mint.fresh(None).unwrap().0, options) }
+        Start { protocol, key, ..self.start_of(self.tokens.fresh(None).unwrap().0, options) }
     }
 
     /// Acquires the lock.
@@ -416,17 +416,17 @@ fn a_registry_knows_the_living_and_forgets_the_dead() {
 fn local(rig: &Rig, core: &Core) -> (Option<u32>, usize) {
     let before = rig.extensions();
     let mut io = core.io.lock();
-    (core.next_streak(&mut io).map(|local| local.count), rig.extensions() - before)
+    (core.next_local_handover(&mut io).map(|local| local.count), rig.extensions() - before)
 }
 
 #[test]
-fn a_streak_goes_on_without_a_look_until_it_is_long() {
+fn threads_hand_on_without_a_look_until_they_did_so_for_long() {
     let rig = Rig::start(1);
     let mut core = rig.lease(options());
     let renewed = |rig: &Rig| LocalHandover { since: rig.quorum.now().after(SECOND), count: 0 };
     core.local = renewed(&rig);
     assert_eq!(local(&rig, &core), (Some(1), 0));
-    core.local.count = MOST_IN_STREAK;
+    core.local.count = MOST_LOCAL_HANDOVERS;
     assert_eq!(local(&rig, &core), (Some(0), 1), "so many: it looks, and no other process waits");
     core.local = LocalHandover { since: Tick::ZERO, ..renewed(&rig) };
     rig.clock.sleep_through(LEASE / 2);

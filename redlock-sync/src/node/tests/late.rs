@@ -79,7 +79,7 @@ fn a_late_socket_is_closed_when_its_time_has_passed() {
 }
 
 #[test]
-fn the_shelf_is_bounded_and_other_calls_are_not_kept() {
+fn late_sockets_are_bounded_and_other_calls_are_not_kept() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let nodes = patient(&[proxy.url()]);

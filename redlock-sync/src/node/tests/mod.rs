@@ -24,7 +24,7 @@ use crate::protocol::script::{Call, Purpose};
 use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
-/// Longer than anything takes, shorter than a test run's patience.
+/// Longer than anything here takes.
 const SOON: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_millis(200);
 const LEASE: Duration = Duration::from_secs(60);
@@ -75,20 +75,20 @@ fn first(nodes: &Nodes) -> At<'_> {
     at(nodes, 0)
 }
 
-fn plain(key: &str) -> Exclusive {
+fn exclusive(key: &str) -> Exclusive {
     Exclusive { key: Key::new("", key, 1024).unwrap() }
 }
 
 fn acquire(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
-    plain(key)
+    exclusive(key)
         .acquire(&AcquireArgs { id: &id, lease: LEASE, fence: Some(0), wait: None, order: Order::None, orphans: &[] })
         .call
 }
 
 fn release(key: &str, token: &str) -> Arc<Call> {
     let id = LockId::from_server(token);
-    plain(key).release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
+    exclusive(key).release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
 }
 
 /// What one node said.

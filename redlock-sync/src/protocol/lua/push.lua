@@ -2,7 +2,7 @@
 -- The queue is a sorted set of waits, each `channel/number`, in order of arrival. One that begins with `-` polls, and is told nothing. A
 -- member `*ms` is a pause until that time of the server, in which programs that poll the key find it free.
 -- A push is `wait fence span age pauses random`, times in ms; one without a random part is a hint to try after the span.
--- `pauses` is twice their number, and 1 more if a holder since the last one knows of a program of another library (`Pauses` in config.rs).
+-- `pauses` is twice their number, and 1 more if a holder since the last one knows of a program of another library (`Pauses` in handover/rules.rs).
 
 -- How many connections received it: 0 if the client of the wait is gone, -1 if this user may not publish.
 local function push(wait, rest)

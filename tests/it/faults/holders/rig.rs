@@ -98,7 +98,7 @@ impl Rig {
         self.proxies.iter().for_each(Proxy::heal);
     }
 
-    /// All scripts that were sent for a token; as a ticket of another one it can be sent later.
+    /// All scripts that were sent for a token; as an orphan of another attempt it can be sent later.
     pub(super) fn sent_for(&self, token: &str) -> Vec<Seen> {
         let all = self.proxies.iter().flat_map(Proxy::seen);
         all.filter(|seen| own_token(seen) == Some(token)).collect()

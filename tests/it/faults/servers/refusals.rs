@@ -340,7 +340,7 @@ fn fault_22_snapshots_fail<K: Kind>() {
     refuses_writes::<K>(&rig, "MISCONF", refuse, || server.config("save", ""));
 }
 
-/// A ghost stands for as long as `extend` asked for, which can be longer than the lease; the client that left it is not shut out by it.
+/// A token that an acquire left behind stands for as long as `extend` asked for, which can be longer than the lease; the client that left it is not locked out by it.
 fn fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);

@@ -2,12 +2,12 @@
 
 #[path = "../../../../redlock-sync/src/handover/listener/awaits.rs"]
 pub(crate) mod awaits;
+#[path = "../../../../redlock-sync/src/handover/listener/connection.rs"]
+pub(crate) mod connection;
 #[path = "../../../../redlock-sync/src/handover/listener/desk.rs"]
 pub(crate) mod desk;
 #[path = "../../../../redlock-sync/src/handover/listener/ended.rs"]
 pub(crate) mod ended;
-#[path = "../../../../redlock-sync/src/handover/listener/line.rs"]
-pub(crate) mod line;
 #[path = "../../../../redlock-sync/src/handover/listener/pushed.rs"]
 pub(crate) mod pushed;
 #[path = "../../../../redlock-sync/src/handover/listener/turns.rs"]

@@ -18,9 +18,9 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
             assert_eq!(sleeper.join().unwrap(), Woken::Connected);
         });
     }
-    let after = wait.place().unwrap();
+    let after = wait.subscription().unwrap();
     assert_eq!((&after.channel, after.node), (&before.channel, before.node));
-    assert_eq!(after.since, before.since + 3);
+    assert_eq!(after.generation, before.generation + 3);
     assert!(push(&server, &after, wait.number()));
     assert_eq!(fence(wait.sleep(soon())), wait.number());
 }
@@ -88,7 +88,7 @@ fn a_connection_on_which_nothing_arrives_is_replaced() {
     let unmute = || {
         // By then it has broken, and attempts to listen anew fail.
         SystemClock.sleep(Duration::from_millis(2500));
-        assert_eq!(wait.place(), None);
+        assert_eq!(wait.subscription(), None);
         muffler.set_mute(false);
     };
     thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn a_connection_on_which_nothing_arrives_is_replaced() {
         assert_eq!(sleeper.join().unwrap(), Woken::Connected);
         assert!(now().since(start) < Duration::from_secs(5));
     });
-    assert_eq!(wait.place().unwrap().since, before.since + 1);
+    assert_eq!(wait.subscription().unwrap().generation, before.generation + 1);
 }
 
 #[test]
@@ -112,20 +112,20 @@ fn a_subscription_that_the_server_forgot_is_made_anew() {
     let start = now();
     assert_eq!(wait.sleep(soon()), Woken::Connected);
     assert!(now().since(start) < Duration::from_secs(2), "a second and a round trip");
-    assert_eq!(wait.place().unwrap().since, before.since + 1);
+    assert_eq!(wait.subscription().unwrap().generation, before.generation + 1);
 }
 
 #[test]
 fn a_server_that_hangs_keeps_its_subscriptions() {
     let server = Server::start();
     let listener = listener(server.url());
-    let (wait, place) = wait(&listener);
+    let (wait, subscription) = wait(&listener);
     server.stop();
     assert_eq!(wait.sleep(now().after(Duration::from_millis(2500))), Woken::Timer);
     server.cont();
     assert_eq!(wait.sleep(now().after(Duration::from_millis(1500))), Woken::Timer);
-    assert_eq!(wait.place(), Some(place.clone()));
-    assert!(push(&server, &place, wait.number()));
+    assert_eq!(wait.subscription(), Some(subscription.clone()));
+    assert!(push(&server, &subscription, wait.number()));
     assert_eq!(fence(wait.sleep(soon())), wait.number());
 }
 
@@ -136,11 +136,11 @@ fn a_server_that_comes_back_is_subscribed_to_again() {
     let (wait, before) = wait(&listener);
     server.kill();
     assert_eq!(wait.sleep(now().after(Duration::from_millis(500))), Woken::Timer);
-    assert_eq!(wait.place(), None);
+    assert_eq!(wait.subscription(), None);
     assert!(!wait.polls());
     server.restart();
     assert_eq!(wait.sleep(soon()), Woken::Connected);
-    assert_eq!(wait.place().unwrap().since, before.since + 1);
+    assert_eq!(wait.subscription().unwrap().generation, before.generation + 1);
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn a_proxy_is_no_hindrance() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let listener = listener(proxy.url());
-    let (wait, place) = wait(&listener);
-    assert!(push(&server, &place, wait.number()));
+    let (wait, subscription) = wait(&listener);
+    assert!(push(&server, &subscription, wait.number()));
     assert_eq!(fence(wait.sleep(soon())), wait.number());
     proxy.drop_connections();
     assert_eq!(wait.sleep(soon()), Woken::Connected);
@@ -160,12 +160,17 @@ fn a_proxy_is_no_hindrance() {
 fn clients_meet_at_one_node() {
     let servers = servers(3);
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
-    let ears = [ear_of(urls.iter().cloned()), ear_of(urls.iter().rev().cloned())];
-    let waits = [ears[0].begin(), ears[1].begin()];
-    let places = || [waits[0].place().map(|place| place.node), waits[1].place().map(|place| place.node)];
+    let listeners = [listener_of(urls.iter().cloned()), listener_of(urls.iter().rev().cloned())];
+    let waits = [listeners[0].begin(), listeners[1].begin()];
+    let places = || {
+        [
+            waits[0].subscription().map(|subscription| subscription.node),
+            waits[1].subscription().map(|subscription| subscription.node),
+        ]
+    };
     let meet = || matches!(places(), [Some(a), Some(b)] if a + b == 2);
     // The first attempt of a client knows no node's run id; a round makes all of them known.
-    for listener in &ears {
+    for listener in &listeners {
         let call = crate::protocol::script::Call::new(
             &crate::protocol::script::PUBLISH,
             crate::protocol::script::Purpose::Other,

@@ -67,28 +67,28 @@ fn ended() -> (OnLatePush, Arc<Mutex<Vec<u64>>>) {
 fn a_grant_to_a_wait_that_is_over_goes_to_its_handler() {
     let server = Server::start();
     let listener = listener(server.url());
-    let (alive, place) = wait(&listener);
+    let (alive, subscription) = wait(&listener);
     let (over, plain) = (listener.begin(), listener.begin());
     let (ended, came) = ended();
     listener.watch_ended(over.number(), ended);
     let (over, plain) = (over.number(), plain.number());
     for number in [over, plain, over, alive.number()] {
-        assert!(push(&server, &place, number));
+        assert!(push(&server, &subscription, number));
     }
     assert_eq!(fence(alive.sleep(soon())), alive.number());
     assert_eq!(*came.lock(), [over, over]);
-    assert_eq!(alive.place(), Some(place));
+    assert_eq!(alive.subscription(), Some(subscription));
 }
 
 #[test]
 fn what_was_kept_for_a_wait_goes_to_its_handler() {
     let server = Server::start();
     let listener = listener(server.url());
-    let (alive, place) = wait(&listener);
+    let (alive, subscription) = wait(&listener);
     let over = listener.begin();
     let number = over.number();
     for number in [number, alive.number()] {
-        assert!(push(&server, &place, number));
+        assert!(push(&server, &subscription, number));
     }
     alive.sleep(soon());
     let (ended, came) = ended();
@@ -103,22 +103,22 @@ fn with_the_last_wait_the_channel_of_its_ended_waits_ends() {
     let listener = listener(server.url());
     let mut channels = Vec::new();
     for _ in 0..2 {
-        let (last, place) = wait(&listener);
+        let (last, subscription) = wait(&listener);
         listener.watch_ended(last.number(), ended().0);
         assert_eq!(subscribers(&server), 1);
         drop(last);
         eventually("no connection listens there", SOON, || subscribers(&server) == 0);
-        channels.push(place.channel);
+        channels.push(subscription.channel);
     }
     // As well if the wait is over first, and its channel is not heard at the time.
-    let (last, place) = wait(&listener);
-    channels.push(place.channel);
+    let (last, subscription) = wait(&listener);
+    channels.push(subscription.channel);
     let number = last.number();
     drop(last);
     listener.watch_ended(number, ended().0);
     eventually("no connection listens there", SOON, || subscribers(&server) == 0);
-    let (_wait, place) = wait(&listener);
-    channels.push(place.channel);
+    let (_wait, subscription) = wait(&listener);
+    channels.push(subscription.channel);
     channels.sort_unstable();
     channels.dedup();
     assert_eq!(channels.len(), 4);

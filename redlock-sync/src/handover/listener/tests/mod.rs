@@ -33,27 +33,27 @@ fn soon() -> Tick {
     now().after(SOON)
 }
 
-fn ear_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
+fn listener_of(urls: impl Iterator<Item = String>) -> Arc<Listener> {
     let limits = ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() };
     Listener::new(Arc::new(crate::tests::quorum(urls, limits, Arc::new(SystemClock))))
 }
 
 fn listener(url: String) -> Arc<Listener> {
-    ear_of(std::iter::once(url))
+    listener_of(std::iter::once(url))
 }
 
 /// A wait that knows where it listens.
-fn wait(listener: &Arc<Listener>) -> (Wait, Place) {
+fn wait(listener: &Arc<Listener>) -> (Wait, Subscription) {
     let wait = listener.begin();
-    let place = connected(&wait);
-    (wait, place)
+    let subscription = connected(&wait);
+    (wait, subscription)
 }
 
-fn connected(wait: &Wait) -> Place {
+fn connected(wait: &Wait) -> Subscription {
     let until = soon();
     loop {
-        if let Some(place) = wait.place() {
-            return place;
+        if let Some(subscription) = wait.subscription() {
+            return subscription;
         }
         assert_eq!(wait.sleep(until), Woken::Connected);
     }
@@ -64,8 +64,8 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
 }
 
 /// Pushes a grant whose fence is the number of the wait; true if a connection received it.
-fn push(server: &Server, place: &Place, number: u64) -> bool {
-    let Place { channel, .. } = place;
+fn push(server: &Server, subscription: &Subscription, number: u64) -> bool {
+    let Subscription { channel, .. } = subscription;
     publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc")) == 1
 }
 
@@ -88,10 +88,10 @@ fn subscribers(server: &Server) -> usize {
 fn a_lone_wait_hears_its_push() {
     let server = Server::start();
     let listener = listener(server.url());
-    let (wait, place) = wait(&listener);
-    assert_eq!(place.channel.len(), "redlock-sync:".len() + 16);
+    let (wait, subscription) = wait(&listener);
+    assert_eq!(subscription.channel.len(), "redlock-sync:".len() + 16);
     assert_eq!(wait.sleep(now().after(Duration::from_millis(20))), Woken::Timer);
-    assert!(push(&server, &place, wait.number()));
+    assert!(push(&server, &subscription, wait.number()));
     let Woken::Push(pushed) = wait.sleep(soon()) else { panic!() };
     let ms = Duration::from_millis;
     let random = Some("abc".to_owned());
@@ -103,13 +103,13 @@ fn a_lone_wait_hears_its_push() {
 fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     let server = Server::start();
     let listener = listener(server.url());
-    let (one, place) = wait(&listener);
+    let (one, subscription) = wait(&listener);
     let other = listener.begin();
     assert_ne!(one.number(), other.number());
-    publish(&server, &place.channel, "neither a push");
-    publish(&server, &place.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc", one.number()));
-    assert!(push(&server, &place, other.number()));
-    assert!(push(&server, &place, one.number()));
+    publish(&server, &subscription.channel, "neither a push");
+    publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc", one.number()));
+    assert!(push(&server, &subscription, other.number()));
+    assert!(push(&server, &subscription, one.number()));
     assert_eq!(fence(one.sleep(soon())), one.number());
     // The one that read has kept it.
     assert_eq!(other.take().map(|pushed| pushed.fence), Some(other.number()));
@@ -148,11 +148,11 @@ fn a_crowd_in_which_each_hears_its_own() {
     let (tell, told) = mpsc::channel();
     let threads = crowd(&listener, CROWD, &tell);
     let mut numbers: Vec<u64> = told.iter().take(CROWD).map(|(number, _)| number).collect();
-    let place = listener.begin().place().unwrap();
+    let subscription = listener.begin().subscription().unwrap();
     for _ in 0..2 {
         fastrand::shuffle(&mut numbers);
         for number in &numbers {
-            assert!(push(&server, &place, *number));
+            assert!(push(&server, &subscription, *number));
         }
         let mut heard: Vec<u64> = told.iter().take(CROWD).map(|(number, _)| number).collect();
         heard.sort_unstable();

@@ -13,7 +13,7 @@ fn refused(wait: &Wait) {
     while !wait.polls() {
         assert_eq!(wait.sleep(until), Woken::Connected);
     }
-    assert_eq!(wait.place(), None);
+    assert_eq!(wait.subscription(), None);
     // Known now.
     assert_eq!(wait.sleep(now().after(Duration::from_millis(5))), Woken::Timer);
 }
@@ -34,8 +34,8 @@ fn the_rule_that_the_warning_names_is_enough() {
     let server = Server::start();
     let listener =
         limited(&server, &["+evalsha", "+eval", "+info", "resetchannels", "&redlock-sync:*", "+subscribe", "+publish"]);
-    let (wait, place) = wait(&listener);
-    assert!(push(&server, &place, wait.number()));
+    let (wait, subscription) = wait(&listener);
+    assert!(push(&server, &subscription, wait.number()));
     assert_eq!(fence(wait.sleep(soon())), wait.number());
 }
 

@@ -12,13 +12,13 @@ use crate::node::{Heard, Push};
 struct Told(VecDeque<&'static str>);
 
 impl Push for Told {
-    fn receive(&mut self, patience: Duration) -> Heard {
+    fn receive(&mut self, timeout: Duration) -> Heard {
         match self.0.pop_front() {
             Some("panic") => panic!("told so"),
             Some("break") => Heard::Broken("told so".into()),
             Some(message) => Heard::Message(message.into()),
             None => {
-                SystemClock.sleep(patience);
+                SystemClock.sleep(timeout);
                 Heard::Nothing
             }
         }
@@ -81,10 +81,10 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
     let (reader, other) = (rig.turns.begin(), rig.turns.begin());
     assert_eq!(rig.pause(), Some(Duration::ZERO));
     rig.connect(["panic"]);
-    assert!(rig.turns.place(reader).is_some() && rig.turns.place(other).is_some());
+    assert!(rig.turns.subscription(reader).is_some() && rig.turns.subscription(other).is_some());
     thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
     rig.turns.end(reader);
-    assert_eq!(rig.turns.place(other), None);
+    assert_eq!(rig.turns.subscription(other), None);
     assert!(rig.pause().is_some());
     rig.connect(["channel/2 5 300 0 0 abc"]);
     assert_eq!(rig.turns.sleep(other, soon()), Woken::Connected);
@@ -97,9 +97,9 @@ fn a_ended_wait_that_panics_does_so_too() {
     let (reader, over) = (rig.turns.begin(), rig.turns.begin());
     rig.turns.watch_ended(over, Box::new(|_| panic!("told so")));
     rig.connect(["channel/2 5 300 0 0 abc"]);
-    rig.turns.place(reader);
+    rig.turns.subscription(reader);
     thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
-    assert_eq!(rig.turns.place(reader), None);
+    assert_eq!(rig.turns.subscription(reader), None);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_is_refused_is_tried_again_after_a_minute() {
     assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
     rig.connect([]);
     assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
-    assert!(!rig.turns.polls() && rig.turns.place(wait).is_some());
+    assert!(!rig.turns.polls() && rig.turns.subscription(wait).is_some());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn one_wait_keeps_so_many_pushes_and_no_more() {
     let rig = Rig::new();
     let (reader, busy) = (rig.turns.begin(), rig.turns.begin());
     rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc"]));
-    rig.turns.place(reader);
+    rig.turns.subscription(reader);
     assert_eq!(fence(rig.turns.sleep(reader, soon())), 9);
     let kept: Vec<_> = std::iter::from_fn(|| rig.turns.take(busy)).map(|pushed| pushed.fence).collect();
     assert_eq!(kept.len(), 16);
@@ -164,12 +164,12 @@ fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     let first = rig.turns.begin();
     assert!(rig.pause().is_some());
     rig.connect([]);
-    let before = rig.turns.place(first);
+    let before = rig.turns.subscription(first);
     rig.turns.end(first);
     assert_eq!(errands(), rest(10));
     clock.sleep(Duration::from_secs(4));
     let second = rig.turns.begin();
-    assert_eq!(rig.turns.place(second), before);
+    assert_eq!(rig.turns.subscription(second), before);
     rig.turns.end(second);
     assert_eq!(errands(), [], "one is planned");
     clock.sleep(Duration::from_secs(6));
@@ -178,10 +178,10 @@ fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     clock.sleep(Duration::from_secs(4));
     rig.turns.rest();
     let third = rig.turns.begin();
-    assert_eq!(rig.turns.place(third), None);
+    assert_eq!(rig.turns.subscription(third), None);
     assert_eq!(rig.pause(), Some(Duration::ZERO));
     // While a thread waits it stays, whatever was planned.
     rig.connect([]);
     rig.turns.rest();
-    assert!(rig.turns.place(third).is_some());
+    assert!(rig.turns.subscription(third).is_some());
 }

@@ -56,7 +56,7 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
     let backlog = Backlog::new(&rig.quorum);
     let leftover = |ends| {
-        let id = rig.mint.fresh(None).unwrap().0;
+        let id = rig.tokens.fresh(None).unwrap().0;
         let core = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
         crate::lease::Leftover {

@@ -17,7 +17,7 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     keys(history, &mut verdict);
     uses(history, &mut verdict);
-    let seen = ghosts(history, &mut verdict);
+    let seen = left_tokens(history, &mut verdict);
     let (keys, lives) = (history.left.len(), history.uses.len() / 2);
     verdict.judged = format!("{keys} keys left, {lives} clients ended, {seen} tokens watched in calm weather");
     verdict
@@ -49,7 +49,7 @@ fn uses(history: &History, verdict: &mut Verdict) {
 }
 
 /// While all nodes are well, a token of a failed attempt, or of a lock that was released, is taken back at once.
-fn ghosts(history: &History, verdict: &mut Verdict) -> usize {
+fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
     // A hold that its process took with it ends with its lease.
     let spans = calm(history, history.nodes, (LONGEST_LEASE + 500) * MS);
     let mut holds: HashMap<&str, Vec<&Hold>> = HashMap::new();

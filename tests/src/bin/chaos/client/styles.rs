@@ -16,7 +16,7 @@ const MS: Duration = Duration::from_millis(1);
 /// That of the annotated function.
 const ATTRIBUTE_LEASE: Duration = Duration::from_millis(1500);
 
-/// That of threads that want a lock on the same terms.
+/// That of threads that want a lock with the same settings.
 const COMMON: Duration = Duration::from_millis(LEASES[1]);
 
 /// For holders that hold until the end of their lease.
@@ -54,7 +54,7 @@ impl Play<'_> {
         }
     }
 
-    /// One of many threads that want locks at once, with a deadline; most of them on the same terms.
+    /// One of many threads that want locks at once, with a deadline; most of them with the same settings.
     pub(super) fn in_a_crowd(&mut self, deadline: Duration) {
         let terms = match self.random.u8(..4) {
             0 => Terms::any(self.lease(), self.random),

@@ -2,7 +2,7 @@
 //!
 //! A reset is noticed at once. A silent break is noticed by the **beat**, a message that the client publishes on its own channel each second. If no
 //! connection receives it, or it does not arrive within a node timeout after the server has sent it, the connection is of no more use. If the call
-//! itself gets no answer, the trouble is another one, which a new push connection would not end: the next beat is a second later.
+//! itself gets no answer, something else is wrong, which a new push connection would not mend: the next beat is a second later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A read waits at least this long.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// Where a client listens.
+/// Where a client listens: a subscription that the server has confirmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Subscription {
     pub(crate) node: usize,
     pub(crate) channel: Arc<str>,
-    /// Which subscription of this client it is.
-    pub(crate) since: u64,
+    /// Counts the subscriptions of this client.
+    pub(crate) generation: u64,
 }
 
-pub(super) enum Line {
+pub(super) enum Connection {
     /// None, and none is made: no thread waits.
     Down,
     /// An attempt to connect is under way or planned.
@@ -37,9 +37,9 @@ pub(super) enum Line {
     Up(Up),
 }
 
-impl Line {
-    pub(super) fn place(&self) -> Option<&Place> {
-        if let Line::Up(up) = self { Some(&up.place) } else { None }
+impl Connection {
+    pub(super) fn subscription(&self) -> Option<&Subscription> {
+        if let Connection::Up(up) = self { Some(&up.subscription) } else { None }
     }
 }
 
@@ -51,13 +51,13 @@ pub(crate) enum Pulse {
     Asked,
     /// The server has sent it: it has to arrive.
     Sent(Tick),
-    /// Nothing arrives there, or another node is the better place.
+    /// Nothing arrives there, or another node is the better one.
     Deaf,
 }
 
 /// A confirmed subscription.
 pub(super) struct Up {
-    pub(super) place: Place,
+    pub(super) subscription: Subscription,
     /// None while a thread reads.
     pub(super) conn: Option<Box<dyn Push>>,
     /// When it was made.
@@ -70,8 +70,8 @@ pub(super) struct Up {
 }
 
 impl Up {
-    pub(super) fn new(place: Place, conn: Box<dyn Push>, now: Tick) -> Up {
-        Up { place, conn: Some(conn), since: now, reads_since: now, asked: now, pulse: Pulse::Quiet }
+    pub(super) fn new(subscription: Subscription, conn: Box<dyn Push>, now: Tick) -> Up {
+        Up { subscription, conn: Some(conn), since: now, reads_since: now, asked: now, pulse: Pulse::Quiet }
     }
 
     pub(super) fn is_deaf(&self) -> bool {

@@ -95,7 +95,7 @@ fn relation(i: usize, a: &Identity, j: usize, b: Option<&Identity>, b_address: &
 mod tests {
     use super::*;
 
-    fn roster() -> ServerIdentities {
+    fn identities() -> ServerIdentities {
         ServerIdentities::new(vec!["a:1".into(), "b:2".into(), "c:3".into()])
     }
 
@@ -109,21 +109,21 @@ mod tests {
 
     #[test]
     fn one_server_twice_is_a_conflict_until_it_is_not() {
-        let roster = roster();
-        roster.report(0, master("x", "r1"));
-        assert_eq!(roster.conflict(), None);
-        roster.report(2, master("x", "r1"));
-        assert_eq!(roster.conflict().unwrap(), "node 1 (a:1) is the same server as node 3 (c:3)");
-        roster.report(2, master("y", "r2"));
-        assert_eq!(roster.conflict(), None);
+        let identities = identities();
+        identities.report(0, master("x", "r1"));
+        assert_eq!(identities.conflict(), None);
+        identities.report(2, master("x", "r1"));
+        assert_eq!(identities.conflict().unwrap(), "node 1 (a:1) is the same server as node 3 (c:3)");
+        identities.report(2, master("y", "r2"));
+        assert_eq!(identities.conflict(), None);
     }
 
     #[test]
     fn a_replica_of_a_member_is_a_conflict() {
-        let by_address = roster();
+        let by_address = identities();
         by_address.report(0, replica("x", "r1", "b:2"));
         assert_eq!(by_address.conflict().unwrap(), "node 1 (a:1) is a replica of node 2 (b:2)");
-        let by_data = roster();
+        let by_data = identities();
         by_data.report(0, replica("x", "r1", "elsewhere:9"));
         by_data.report(1, master("y", "r1"));
         assert_eq!(by_data.conflict().unwrap(), "node 1 (a:1) is a replica of node 2 (b:2)");
@@ -131,20 +131,20 @@ mod tests {
 
     #[test]
     fn members_that_say_nothing_are_no_conflict() {
-        let roster = roster();
-        roster.report(0, Identity::default());
-        roster.report(1, Identity::default());
-        roster.report(9, Identity::default());
-        assert_eq!(roster.conflict(), None);
-        assert_eq!(roster.uptime(0, Tick::ZERO), None);
+        let identities = identities();
+        identities.report(0, Identity::default());
+        identities.report(1, Identity::default());
+        identities.report(9, Identity::default());
+        assert_eq!(identities.conflict(), None);
+        assert_eq!(identities.uptime(0, Tick::ZERO), None);
     }
 
     #[test]
     fn uptime_goes_on() {
-        let roster = roster();
+        let identities = identities();
         let second = Duration::from_secs(1);
         let uptime = Some((second, Tick::ZERO.after(second)));
-        roster.report(0, Identity { uptime, ..Identity::default() });
-        assert_eq!(roster.uptime(0, Tick::ZERO.after(3 * second)), Some(3 * second));
+        identities.report(0, Identity { uptime, ..Identity::default() });
+        assert_eq!(identities.uptime(0, Tick::ZERO.after(3 * second)), Some(3 * second));
     }
 }

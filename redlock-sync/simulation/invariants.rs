@@ -98,14 +98,14 @@ impl InvariantChecker {
     }
 }
 
-/// The current task wants the lock on these options. The time.
+/// The current task wants the lock with these settings. Returns the time.
 pub(super) fn wants(key: usize, options: &LockOptions) -> Time {
     with(|world| {
         let waiter = (world.current, world.now);
         let task = &mut world.tasks[world.current];
         task.turn += 1;
         task.options = Some(options.clone());
-        world.referee.keys[key].waiting.push(waiter);
+        world.invariants.keys[key].waiting.push(waiter);
         world.now
     })
 }
@@ -115,7 +115,7 @@ pub(super) fn has_waited(key: usize) {
     order::is_over();
     with(|world| {
         let task = world.current;
-        let Key { waiting, free_since, ran_out, holders, .. } = &mut world.referee.keys[key];
+        let Key { waiting, free_since, ran_out, holders, .. } = &mut world.invariants.keys[key];
         let first = waiting.iter().map(|(_, since)| *since).min().unwrap_or(0).max(*free_since);
         waiting.retain(|(other, _)| *other != task);
         let is_free = holders.is_empty() && !*ran_out;
@@ -131,7 +131,7 @@ pub(super) fn has_waited(key: usize) {
 
 /// A client was told that it has the lock: no other one may believe the same.
 pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
-    let others = with(|world| world.referee.keys[key].holders.clone());
+    let others = with(|world| world.invariants.keys[key].holders.clone());
     let acting: Vec<Holder> =
         others.into_iter().filter(|other| other.task != new.task && !other.remaining().is_zero()).collect();
     let lasts = new.remaining();
@@ -144,7 +144,7 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
                 world.counts.excused += 1;
                 // From now on it counts as one that acts without the lock.
                 let task = other.task;
-                world.referee.keys[key].holders.retain(|holder| holder.task != task);
+                world.invariants.keys[key].holders.retain(|holder| holder.task != task);
                 continue;
             }
             let what = format!(
@@ -162,12 +162,12 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if let Claim::Lease(_) = new.claim {
             world.note_holder(name, &new.token);
         }
-        let was_handed = world.referee.keys[key].last_token == new.token;
+        let was_handed = world.invariants.keys[key].last_token == new.token;
         if let Claim::Lease(_) = new.claim {
             world.check_order(name, &new.token, was_handed);
         }
         world.counts.handovers += u64::from(was_handed);
-        let state = &mut world.referee.keys[key];
+        let state = &mut world.invariants.keys[key];
         state.ran_out = false;
         state.last_token.clone_from(&new.token);
         new.floor = state.fence;
@@ -177,14 +177,14 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if new.token.contains(":granted:") {
             world.counts.grants += 1;
         }
-        world.referee.keys[key].holders.push(new);
+        world.invariants.keys[key].holders.push(new);
     });
 }
 
 /// The current task's lease has run out.
 pub(super) fn ran_out(key: usize) {
     with(|world| {
-        let was_known = std::mem::replace(&mut world.referee.keys[key].ran_out, true);
+        let was_known = std::mem::replace(&mut world.invariants.keys[key].ran_out, true);
         world.counts.losses += u64::from(!was_known);
     });
 }
@@ -193,7 +193,7 @@ pub(super) fn ran_out(key: usize) {
 pub(super) fn end(key: usize, keep: Duration) {
     with(|world| {
         let task = world.current;
-        let state = &mut world.referee.keys[key];
+        let state = &mut world.invariants.keys[key];
         let token = state.holders.iter().find(|holder| holder.task == task).map(|holder| holder.token.clone());
         state.holders.retain(|holder| holder.task != task);
         state.free_since = world.now + nanos(keep);
@@ -211,7 +211,7 @@ pub(super) fn end(key: usize, keep: Duration) {
 pub(super) fn act(key: usize) {
     with(|world| {
         let task = world.current;
-        let Key { holders, counter, .. } = &mut world.referee.keys[key];
+        let Key { holders, counter, .. } = &mut world.invariants.keys[key];
         let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) else { return };
         match holder.read.take() {
             None => holder.read = Some(*counter),
@@ -228,7 +228,7 @@ pub(super) fn act(key: usize) {
 pub(super) fn fence(key: usize, fence: u64) {
     with(|world| {
         let task = world.current;
-        let state = &mut world.referee.keys[key];
+        let state = &mut world.invariants.keys[key];
         let Some(holder) = state.holders.iter_mut().find(|holder| holder.task == task) else { return };
         let (floor, earlier) = (holder.floor, holder.fence.replace(fence));
         state.fence = state.fence.max(fence);
@@ -271,7 +271,7 @@ impl World {
     /// A call of a client has taken the lock from this token.
     pub(super) fn check_end(&mut self, client: usize, name: &str, token: &str, script: &str) {
         let Some(key) = self.plan.names.iter().position(|known| *known == name) else { return };
-        let holder = self.referee.keys[key].holders.iter().find(|holder| holder.token == token);
+        let holder = self.invariants.keys[key].holders.iter().find(|holder| holder.token == token);
         let Some(other) = holder.map(|holder| holder.client).filter(|other| *other != client) else { return };
         if !self.clients[other].is_dead {
             let what = format!(

@@ -11,9 +11,9 @@ use super::{Background, Failure};
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
-/// A line of a client: what a leader has for itself. (A `Line` is another thing: threads wait for a lock in one.)
+/// A line of a client: what a leader has for itself.
 #[derive(Debug)]
-pub(super) struct Cable {
+pub(super) struct Line {
     /// One for each node.
     pub(super) links: Vec<Option<Link>>,
     pub(super) posts: Arc<Posts>,
@@ -21,35 +21,35 @@ pub(super) struct Cable {
 
 /// The lines that r2d2 keeps. Making one needs no I/O, and links break but lines do not: so the pool is full from the start, none is ever replaced, and
 /// no thread waits in r2d2 for a connection.
-pub(super) type CablePool = Pool<CableManager>;
-pub(super) type PooledCable = r2d2::PooledConnection<CableManager>;
+pub(super) type LinePool = Pool<LineManager>;
+pub(super) type PooledLine = r2d2::PooledConnection<LineManager>;
 
 /// Makes lines without connections.
 #[derive(Debug)]
-pub(super) struct CableManager {
+pub(super) struct LineManager {
     nodes: usize,
 }
 
-impl ManageConnection for CableManager {
-    type Connection = Cable;
+impl ManageConnection for LineManager {
+    type Connection = Line;
     type Error = std::convert::Infallible;
 
-    fn connect(&self) -> Result<Cable, Self::Error> {
+    fn connect(&self) -> Result<Line, Self::Error> {
         let links = (0..self.nodes).map(|_| None).collect();
-        Ok(Cable { links, posts: Posts::new(self.nodes) })
+        Ok(Line { links, posts: Posts::new(self.nodes) })
     }
 
-    fn is_valid(&self, _: &mut Cable) -> Result<(), Self::Error> {
+    fn is_valid(&self, _: &mut Line) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    fn has_broken(&self, _: &mut Cable) -> bool {
+    fn has_broken(&self, _: &mut Line) -> bool {
         false
     }
 }
 
 /// So many lines to so many nodes, all of which are there when this returns. That takes no time; the bound is for a machine that stands still.
-pub(super) fn cables(nodes: usize, lines: u32, background: &Background) -> Result<CablePool, Failure> {
+pub(super) fn pool(nodes: usize, lines: u32, background: &Background) -> Result<LinePool, Failure> {
     let built = Pool::builder()
         .max_size(lines)
         .max_lifetime(None)
@@ -58,8 +58,10 @@ pub(super) fn cables(nodes: usize, lines: u32, background: &Background) -> Resul
         .connection_timeout(Duration::from_secs(30))
         .error_handler(Box::new(NopErrorHandler))
         .thread_pool(Arc::clone(background.threads()?))
-        .build(CableManager { nodes });
-    built.map_err(|why| Failure::unsent(super::FailureKind::Unreachable, format!("cannot make the lines: {why}")))
+        .build(LineManager { nodes });
+    built.map_err(|why| {
+        Failure::unsent(super::FailureKind::Unreachable, format!("cannot make the pool of connections: {why}"))
+    })
 }
 
 /// Where a line waits for connections: a post for each node.
