@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::error::{Error, LostReason, NodeError};
+use crate::handover::endless::EndlessKeys;
 use crate::handover::grant::{self, Queued};
 use crate::handover::listener::Pushed;
 use crate::handover::queue::{Entered, QueueHead};
@@ -98,6 +99,7 @@ struct AcquireLoop<'a> {
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with it may not get through.
     pending_grant: Option<LockId>,
     unavailable_since: Option<Tick>,
+    endless: EndlessKeys,
 }
 
 impl<'a> AcquireLoop<'a> {
@@ -109,7 +111,17 @@ impl<'a> AcquireLoop<'a> {
         pauses: Pauses,
     ) -> AcquireLoop<'a> {
         let wait = ServerWait::new(request, &client.quorum, &client.queues, &client.listener, until, pauses);
-        AcquireLoop { client, request, limit, until, made: 0, wait, pending_grant: None, unavailable_since: None }
+        AcquireLoop {
+            client,
+            request,
+            limit,
+            until,
+            made: 0,
+            wait,
+            pending_grant: None,
+            unavailable_since: None,
+            endless: EndlessKeys::default(),
+        }
     }
 
     /// Until the lock is held, or the wait is over.
@@ -167,11 +179,12 @@ impl<'a> AcquireLoop<'a> {
         let by = self.client.quorum.round_deadline();
         let id = self.wait.entry(self.made == 0, is_last)?;
         let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
+        let orphans = self.more_orphans(self.client.quorum.now());
         let what = Try {
             is_bare,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last)),
             keeps_wait: self.wait.standing.may_linger,
-            pending_grant: self.pending_grant.as_ref(),
+            orphans: &orphans,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &what, by);
@@ -180,10 +193,18 @@ impl<'a> AcquireLoop<'a> {
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {
                     self.wait.standing.note(ballot, id.is_some());
+                    self.endless.note(ballot);
                 }
             }
         }
         Ok((outcome, is_bare))
+    }
+
+    /// What the next attempt may take the lock from: a grant to this wait, and keys that no program looks after.
+    fn more_orphans(&self, now: Tick) -> Vec<LockId> {
+        let options = &self.request.options;
+        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.adopt_keys_without_ttl);
+        self.pending_grant.iter().cloned().chain(endless).collect()
     }
 
     /// True for an error that no further attempt can help.
@@ -257,7 +278,8 @@ struct Try<'a> {
     entry: Option<Entry<'a>>,
     /// The wait can be in the queue although the attempt won.
     keeps_wait: bool,
-    pending_grant: Option<&'a LockId>,
+    /// Besides those of the client.
+    orphans: &'a [LockId],
     chain: Chain,
 }
 
@@ -287,7 +309,7 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     let key = request.key.name();
     let mut orphans = client.queues.orphans(key);
     let has_orphans = !orphans.is_empty();
-    orphans.extend(what.pending_grant.cloned());
+    orphans.extend_from_slice(what.orphans);
     let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
     let fence = request.options.fenced.then_some(0);
     let is_bare = what.is_bare && fence.is_none() && orphans.is_empty();

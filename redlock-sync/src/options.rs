@@ -79,6 +79,7 @@ pub(crate) struct LockOptions {
     pub(crate) fenced: bool,
     pub(crate) retry: Retry,
     pub(crate) owner: Option<String>,
+    pub(crate) adopt_keys_without_ttl: bool,
 }
 
 impl Default for LockOptions {
@@ -92,6 +93,7 @@ impl Default for LockOptions {
             fenced: false,
             retry: Retry::default(),
             owner: None,
+            adopt_keys_without_ttl: false,
         }
     }
 }

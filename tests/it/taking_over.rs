@@ -180,3 +180,50 @@ fn without_a_majority_force_is_unconfirmed() {
     assert!(matches!(error, Error::Unconfirmed { of: 3, .. }), "{error}");
     drop(guard);
 }
+
+/// A client whose lease, and so its patience with keys that never end, is short.
+fn patient(servers: &[Server]) -> Redlock {
+    let nodes = servers.iter().map(Server::url);
+    Redlock::builder().nodes(nodes).node_timeout(100 * MS).lease(400 * MS).build().unwrap()
+}
+
+#[test]
+fn a_key_that_never_ends_is_taken_over_on_request_and_only_by_those_that_wait() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let locks = patient(&servers);
+        servers.iter().enumerate().for_each(|(i, server)| server.set(KEY, &format!("left behind {}", i % 2)));
+        let order = locks.mutex(KEY).adopt_keys_without_ttl(true);
+        assert!(order.try_lock().unwrap_err().is_busy());
+        assert!(locks.mutex(KEY).try_lock_for(1200 * MS).unwrap_err().is_busy(), "it is off by default");
+        let began = std::time::Instant::now();
+        let guard = order.try_lock_for(SOON).unwrap();
+        assert!(began.elapsed() >= 400 * MS, "{:?}", began.elapsed());
+        guard.check().unwrap();
+        guard.unlock().unwrap();
+        order.try_lock().unwrap().unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_key_that_changes_or_ends_or_is_no_lock_is_not_taken_over() {
+    let server = Server::start();
+    let order = patient(std::slice::from_ref(&server)).mutex(KEY).adopt_keys_without_ttl(true);
+    let waiter = |order: redlock_sync::Mutex| thread::spawn(move || order.try_lock_for(1500 * MS).map(drop));
+    // Another value every 100 ms: its program is alive.
+    server.set(KEY, "0");
+    let waiting = waiter(order.clone());
+    for n in 1..16 {
+        server.set(KEY, &n.to_string());
+        thread::sleep(100 * MS);
+    }
+    assert!(waiting.join().unwrap().unwrap_err().is_busy());
+    // A time-to-live, if a long one.
+    server.ask::<()>(redis::cmd("SET").arg(KEY).arg("theirs").arg("PX").arg(60_000));
+    assert!(waiter(order.clone()).join().unwrap().unwrap_err().is_busy());
+    assert_eq!(server.get(KEY).as_deref(), Some("theirs"));
+    // Another type.
+    server.ask::<()>(redis::cmd("DEL").arg(KEY));
+    server.ask::<()>(redis::cmd("LPUSH").arg(KEY).arg("x"));
+    assert!(matches!(waiter(order).join().unwrap().unwrap_err(), Error::WrongType { .. }));
+}

@@ -30,6 +30,7 @@
 //!
 //! `acquire.rs` is above this: it makes the attempts, and waits here in between. `lease/core/passing.rs` and `lease/core/release.rs` are the holder's side.
 
+pub(crate) mod endless;
 pub(crate) mod grant;
 pub(crate) mod listener;
 pub(crate) mod queue;

@@ -231,6 +231,29 @@ macro_rules! settings {
             self
         }
 
+        /// Whether a thread that waits takes over a key without a time-to-live, as an older program leaves it that stopped between `SETNX` and
+        /// `EXPIRE`; default false. With `true` the key is taken over once its value has not changed for one lease of this handle while the thread waited,
+        /// if it has no time-to-live then either. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
+        /// `false` such a key keeps the lock taken until it is deleted by hand. Values of more than 80 bytes, or that are no UTF-8, stay; so does a key
+        /// of another type.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use std::time::Duration;
+        /// # server.set("order:42", "left behind");
+        /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
+        #[doc = concat!("let order = ", $open, ".lease(Duration::from_millis(300));")]
+        /// let guard = order.adopt_keys_without_ttl(true).lock()?; // after 300 ms
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn adopt_keys_without_ttl(mut self, adopt: bool) -> Self {
+            self.handle.options.adopt_keys_without_ttl = adopt;
+            self
+        }
+
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have changed when this returns: use
         /// it to watch a system, not to decide whether to act. A holder asks [`check`](crate::Lease::check).
         ///

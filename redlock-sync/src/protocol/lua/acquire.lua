@@ -7,7 +7,8 @@
 -- that there is one
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[6] least fence (-1: none is wanted), ARGV[7] ms for which the fence counter outlasts the clock's reaching it,
--- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] orphans: beginnings of tokens that no lease has;
+-- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] orphans: beginnings of tokens that no lease has, or
+-- `!` and a whole value that may be taken over while its key has no time-to-live;
 -- the last one may be `check` (permissions.lua)
 -- replies 1 or {1, fence} when the token holds the lock now; else
 --         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without
@@ -51,7 +52,7 @@ if held == token then
 else
   local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
   for i = 10, #ARGV do
-    if held and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
+    if held and (string.sub(held, 1, #ARGV[i]) == ARGV[i] or '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1) then free = true end
   end
   if not held and not is_bare then
     free, left = is_its_turn()
