@@ -45,7 +45,7 @@ pub enum Error {
     /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
     /// held, for as long as before: ask [`Lease::check`](crate::Lease::check).
     Unavailable {
-        /// What was tried: `acquire`, `extend`, `fence` or `inspect`.
+        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,

@@ -27,6 +27,7 @@
 //! 3. [`listener`]: how a client is told: the push connection, which the waiting threads read in turn.
 //! 4. [`grant`]: what a client knows of a wait in the queues on the servers, and when a grant to it is the lock.
 //! 5. [`wait`]: how a head waits: when it enters the queues, how long it sleeps, how its wait ends.
+//! 6. [`endless`]: keys without a time-to-live, which a waiter may take over if its settings say so. Pure.
 //!
 //! `acquire.rs` is above this: it makes the attempts, and waits here in between. `lease/core/passing.rs` and `lease/core/release.rs` are the holder's side.
 

@@ -7,13 +7,14 @@
 //! | [`Protocol`] | acquire, extend, release, inspect | all |
 //! | [`Fencing`] | fence | those whose holders have numbers that rise from one to the next |
 //! | [`HandOver`] | extend and count the waits, unreserve, [`release_all`] | those with a queue of waits on the node; waits for the others poll |
+//! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
 //!
 //! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
 //! definite no, or a failure. The layers above send these calls and count the votes, and name no kind.
 //!
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
-//! 3. Here: the parameters of the operations, and the three traits.
+//! 3. Here: the parameters of the operations, and the traits.
 //! 4. [`exclusive`]: the kinds, one file each.
 
 pub(crate) mod exclusive;
@@ -168,7 +169,7 @@ pub(crate) trait HandOver {
 
 /// A lock that a holder has left held can be taken over by its token.
 pub(crate) trait Adopt {
-    /// Passes the lock from the former token to another one, strictly compared.
+    /// Passes the lock from the former token to another one, if the former one holds it.
     fn adopt(&self, id: &LockId, lease: Duration, former: &LockId, fenced: bool) -> TypedCall<Acquired>;
 }
 

@@ -117,7 +117,7 @@ fn try_lock_until_ends_at_that_moment() {
     other.reentrant_mutex("order:42").try_lock_until(past).unwrap().unlock().unwrap();
 }
 
-/// A moment that has passed still has its one try, also behind others in line.
+/// A moment that has passed still has its one try, also behind others in the queue.
 fn no_time_is_one_try<K: Kind>() {
     let server = Server::start();
     let (holder, other) = two(&server);

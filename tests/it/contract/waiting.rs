@@ -13,7 +13,7 @@ use redlock_tests::eventually;
 use super::rig::{SOON, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
 
-/// Starts a thread that waits for the lock and notes its number when it has it. Returns once it stands in line.
+/// Starts a thread that waits for the lock and notes its number when it has it. Returns once it stands in the queue.
 fn waiter<K: Kind>(lock: K, number: usize, order: &Arc<Mutex<Vec<usize>>>) -> JoinHandle<()> {
     let order = Arc::clone(order);
     let (tell, told) = mpsc::channel();
@@ -33,11 +33,11 @@ fn join(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Waits until a thread sleeps, and is seen asleep time and again: then it is in line, as there is no I/O before that.
+/// Waits until a thread sleeps, and is seen asleep time and again: then it is in the queue, as there is no I/O before that.
 fn asleep(thread: &Path) {
     let stat = Path::new("/proc").join(thread).join("stat");
     let mut calm = 0;
-    eventually("the thread stands in line", SOON, || {
+    eventually("the thread stands in the queue", SOON, || {
         let text = fs::read_to_string(&stat).unwrap();
         let sleeps = text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
         calm = if sleeps { calm + 1 } else { 0 };

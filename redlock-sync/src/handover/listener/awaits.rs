@@ -1,4 +1,4 @@
-//! What a wait awaits besides a push.
+//! What ends the sleep of a wait besides its timer and a push. How it is noticed: `watching.rs`.
 
 use std::sync::Arc;
 

@@ -136,9 +136,9 @@ impl Core {
 
     /// Ends the lease here and leaves the lock held: until it ends by itself, or is adopted by its token. False if a round that is under way did not end
     /// in time: then the lease goes on.
-    pub(in crate::lease) fn leave_held(&self, patience: Duration) -> Result<bool, Error> {
+    pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<bool, Error> {
         // So that no renewal of ours comes after it: on a node that lost the key, one could set the token again.
-        let Some(_io) = self.io.try_lock_for(patience) else { return Ok(false) };
+        let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
         self.still_ours()?;
         self.state.lock().release();
         self.leave_queue();
