@@ -17,7 +17,7 @@ use crate::protocol::{Exclusive, Protocol, Request};
 #[derive(Debug)]
 pub(crate) struct Handle<P = Exclusive> {
     pub(crate) client: Arc<ClientInner>,
-    lock: Result<(Key, Arc<P>), Error>,
+    pub(crate) lock: Result<(Key, Arc<P>), Error>,
     pub(crate) options: LockOptions,
 }
 
@@ -76,8 +76,14 @@ impl<P: Protocol + 'static> Handle<P> {
 }
 
 /// The settings that every kind of lock has, as builder methods on its handle. `$open` is how the examples make a handle.
+///
+/// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
 macro_rules! settings {
     ($open:literal) => {
+        $crate::lock::handle::settings!($open, "lock", "try_lock", "unlock");
+        $crate::lock::handle::inspection!($open);
+    };
+    ($open:literal, $take:literal, $try:literal, $free:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, and the
         /// lock outlives longer outages of the servers. Shorter: other processes get the lock sooner after this one dies. Checked when the lock is used: it must
         /// exceed drift (1 % + 2 ms) + node timeout + minimum validity.
@@ -87,7 +93,7 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).", $take, "()?;")]
         /// assert!(guard.remaining() < Duration::from_secs(5));
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -104,7 +110,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".renew(false).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".renew(false).", $take, "()?;")]
         /// guard.check()?;
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -122,9 +128,9 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).lock()?;")]
-        /// guard.unlock()?;
-        #[doc = concat!("assert!(", $open, ".try_lock().unwrap_err().is_busy());")]
+        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).", $take, "()?;")]
+        #[doc = concat!("guard.", $free, "()?;")]
+        #[doc = concat!("assert!(", $open, ".", $try, "().unwrap_err().is_busy());")]
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
@@ -141,7 +147,7 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -159,7 +165,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".fenced(true).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".fenced(true).", $take, "()?;")]
         /// println!("UPDATE … WHERE fence < {}", guard.fencing_token()?); // no I/O
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -175,7 +181,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_renewals(10).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".max_renewals(10).", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -193,7 +199,7 @@ macro_rules! settings {
         /// use redlock_sync::Retry;
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -209,7 +215,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").", $take, "()?;")]
         /// assert_eq!(guard.id().owner(), "worker-7");
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -218,7 +224,12 @@ macro_rules! settings {
             self.handle.options.owner = Some(owner.into());
             self
         }
+    };
+}
 
+/// What tells the holder of the lock, for a kind that has one at a time.
+macro_rules! inspection {
+    ($open:literal) => {
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have changed when this returns: use
         /// it to watch, not to decide. A holder asks [`check`](crate::Lease::check).
         ///
@@ -261,4 +272,4 @@ macro_rules! settings {
     };
 }
 
-pub(crate) use settings;
+pub(crate) use {inspection, settings};
