@@ -95,7 +95,8 @@ fn a_semaphore_of_one_excludes_on_three_nodes() {
 #[test]
 fn permits_have_slots_and_those_that_are_free_are_counted() {
     for nodes in [1, 3] {
-        let locks = open(&servers(nodes));
+        let servers = servers(nodes);
+        let locks = open(&servers);
         let semaphore = locks.semaphore(KEY, 3);
         let permits: Vec<_> = (0..3).map(|_| semaphore.acquire().unwrap()).collect();
         let mut slots: Vec<u32> = permits.iter().map(redlock_sync::SemaphorePermit::slot).collect();
@@ -132,7 +133,8 @@ fn a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
 
 #[test]
 fn the_number_of_permits_is_checked() {
-    let locks = open(&servers(1));
+    let servers = servers(1);
+    let locks = open(&servers);
     for wrong in [0, 1025] {
         let semaphore = locks.semaphore(KEY, wrong);
         let errors = [semaphore.acquire().unwrap_err(), semaphore.available().unwrap_err()];
