@@ -20,7 +20,8 @@ use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::token::LockId;
 
-/// A distributed semaphore: at most so many permits are held at a time, by all processes together. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
+/// A distributed semaphore: at most so many permits are held at a time, by all processes together. Made by
+/// [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -36,23 +37,23 @@ use crate::token::LockId;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are never more holders
-/// than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a permit while it
-/// holds others can wait for ever, and no error tells it.
+/// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are
+/// never more holders than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a
+/// permit while it holds others can wait for ever, and no error tells it.
 ///
 /// # Order
 ///
-/// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread that was given one and does not come for it within
-/// half a second, or two node timeouts if they are longer, is passed over. On several servers any attempt may take a free permit: a release wakes those that have waited longest, which come
-/// first as a rule.
+/// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread that was given one and does not come
+/// for it within half a second, or two node timeouts if they are longer, is passed over. On several servers any attempt may take a free permit: a
+/// release wakes those that have waited longest, which come first as a rule.
 ///
 /// On several servers a permit that is free on a majority can be missed by a single attempt, while permits are held on different majorities or other
 /// attempts are under way. [`try_acquire`](Semaphore::try_acquire) is then `Busy` although a permit is free; the calls that wait try again.
 ///
 /// # Changing the number
 ///
-/// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the larger number of permits is held. No holder loses a
-/// permit to a smaller number: those beyond it are not given again once they are free.
+/// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the larger number of permits is
+/// held. No holder loses a permit to a smaller number: those beyond it are not given again once they are free.
 ///
 /// # Settings
 ///
@@ -82,8 +83,8 @@ impl Semaphore {
     /// Blocks until this thread has a permit.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes
-    /// could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if a lock of
+    /// [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the
+    /// nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if a lock of
     /// another kind has the name; [`Config`](Error::Config), also for a number of permits outside 1 to 1024, and [`Closed`](Error::Closed) at once.
     /// Nothing is held after an error.
     ///
@@ -102,8 +103,8 @@ impl Semaphore {
     /// One attempt, one round trip to each node. Takes one node timeout at most.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them; [`Unavailable`](Error::Unavailable)
-    /// without a majority; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them;
+    /// [`Unavailable`](Error::Unavailable) without a majority; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -156,8 +157,8 @@ impl Semaphore {
         self.take(self.handle.until(deadline))
     }
 
-    /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread that waited. It can have changed when
-    /// this returns: use it to watch, not to decide.
+    /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread that waited. It can have
+    /// changed when this returns: use it to watch, not to decide.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) without a majority, [`WrongType`](Error::WrongType), [`Config`](Error::Config),
@@ -178,7 +179,8 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
     }
 
-    /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot); also those beyond the number of this handle.
+    /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot); also those beyond the number of
+    /// this handle.
     ///
     /// # Errors
     /// As for [`available`](Semaphore::available).
@@ -235,9 +237,10 @@ impl fmt::Debug for Semaphore {
 
 /// One permit of a [`Semaphore`]; released when it is dropped.
 ///
-/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of the same [slot](SemaphorePermit::slot), and than each that
-/// was returned for this semaphore before this permit was acquired. Those of permits that are held at the same time are in no order, and on several
-/// servers two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for each slot.
+/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of the same
+/// [slot](SemaphorePermit::slot), and than each that was returned for this semaphore before this permit was acquired. Those of permits that are held
+/// at the same time are in no order, and on several servers two of them can be equal. So a resource that refuses smaller numbers has to keep the
+/// largest for each slot.
 ///
 /// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
 ///
@@ -253,8 +256,9 @@ pub struct SemaphorePermit<M = ThreadBound> {
 }
 
 impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is: from 0, smaller than the number with which it was acquired, but for [a change of that](Semaphore#changing-the-number). No two
-    /// holders have the same slot at a time, so it can stand for one of so many things that are used alone: a device, a licence, a port.
+    /// Which of the permits it is: from 0, smaller than the number with which it was acquired, but for [a change of
+    /// that](Semaphore#changing-the-number). No two holders have the same slot at a time, so it can stand for one of so many things that are used
+    /// alone: a device, a licence, a port.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -275,10 +279,10 @@ impl<M> SemaphorePermit<M> {
     /// reached it remains lent until its lease ends.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder's work, so that there were more holders
-    /// than permits. [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the
-    /// background until one has, the lease has ended, or the client is [closed](crate::Redlock::close).
-    /// [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by this guard after any of these.
+    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder's work, so that there were
+    /// more holders than permits. [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the
+    /// background until one has, the lease has ended, or the client is [closed](crate::Redlock::close). [`WrongType`](Error::WrongType) if the key
+    /// holds something that is no semaphore. The permit is not held by this guard after any of these.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -1,8 +1,8 @@
 //! The semaphore: a sorted set with a member for each permit that is lent (`lua/slots.lua`).
 //!
-//! A majority of counts is unsound: of 2 permits on 3 nodes, three holders could have A and B, B and C, A and C. So a permit is a slot, which each node
-//! lends to one token at a time, and it is held by the token to which a majority lent the same slot: a slot is a mutex, and all slots are
-//! asked in one round. What a node lent beside that is given up by the first renewal, or by the release.
+//! A majority of counts is unsound: of 2 permits on 3 nodes, three holders could have A and B, B and C, A and C. So a permit is a slot, which each
+//! node lends to one token at a time, and it is held by the token to which a majority lent the same slot: a slot is a mutex, and all slots are asked
+//! in one round. What a node lent beside that is given up by the first renewal, or by the release.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
--- Lengthens the lease of a permit that its token still has; never shortens it, never lends anything. What the node has lent to the token beside that slot is
--- given up: the vote did not count. The first write is one that a full server (maxmemory) does not refuse.
+-- Lengthens the lease of a permit that its token still has; never shortens it, never lends anything. What the node has lent to the token
+-- beside that slot is given up: the vote did not count. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] semaphore
 -- ARGV[1] token, ARGV[2] slot, ARGV[3] lease in ms
 -- replies 1 lent for at least that long now, 0 another token has the slot, -1 no token has it

@@ -1,5 +1,5 @@
--- Gives a permit up if its token still has it, and gives free slots to the first waits (slots.lua). Also takes a wait out of the queue: what was reserved for
--- that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
+-- Gives a permit up if its token still has it, and gives free slots to the first waits (slots.lua). Also takes a wait out of the queue: what was
+-- reserved for that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] semaphore, KEYS[2] queue
 -- ARGV[1] token (may be empty), ARGV[2] its slot (empty: not known), ARGV[3] number of permits, ARGV[4] 1 if there are several nodes, ARGV[5] ms for which
 -- a slot is reserved, ARGV[6] ms to keep the permit (0 gives it up now), ARGV[7] own wait (may be empty)

@@ -55,8 +55,8 @@ local function lengthen(key, ms)
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
 end
 
--- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the queue: later, since the
--- first write of an attempt has to be one that a full server (maxmemory) refuses.
+-- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the
+-- queue: later, since the first write of an attempt has to be one that a full server (maxmemory) refuses.
 local function serve(key, queue, own, lent, free, now, span, several)
   local gone, at = {}, 0
   while true do
