@@ -24,8 +24,8 @@ impl Hold {
     pub(crate) fn enter(handle: &Handle<ReadWrite>, wait: Wait, serves: impl Fn(Kind) -> bool) -> Result<Hold, Error> {
         let (client, key) = (handle.client.id, handle.key()?);
         handle.client.ready()?;
-        let lease = if let Some(lease) = reentry::enter_again(client, key.as_str(), serves) {
-            lease?
+        let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), serves) {
+            nested?
         } else {
             handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
             let lease = Arc::new(handle.acquire(wait)?);

@@ -1,7 +1,8 @@
 //! The read-write lock: a sorted set of holders with their ends, which are one writer or any number of readers.
 //!
 //! Both sides are kinds of their own, on one key. Every holder has a token and a lease of its own, so exclusion is that of the mutex: a node that has a
-//! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other.
+//! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other. Readers of one process could share a
+//! lease, which would save round trips; so far each has its own.
 
 use std::time::Duration;
 
