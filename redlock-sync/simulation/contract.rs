@@ -1,6 +1,7 @@
 //! The same calls for an in-memory node and for a server: what is simulated must be what servers do.
 
 mod scenarios;
+mod semaphores;
 
 use std::fmt::Write as _;
 use std::sync::Arc;

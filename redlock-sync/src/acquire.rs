@@ -322,6 +322,7 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     let args = AcquireArgs { id: &id, lease, fence, wait: what.entry, order, orphans: &orphans };
     let mut ballot = quorum.round(&request.protocol.acquire(&args), Lane::Ordinary, by, &|_| true);
     quorum.disqualify_restarted(&mut ballot.votes);
+    let lent = request.protocol.lending().map(|lock| lock.choose(&mut ballot.votes));
     note_strangers(&client.queues, request, &ballot);
     if let Err(error) = judge(client, request, "acquire", &ballot, lease) {
         take_back(client, request, &ballot, &id, lease, by);
@@ -333,7 +334,8 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     // A node that said yes has taken it out of its queue.
     let may_be_queued = what.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
     let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
-    let start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
+    let mut start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
+    start.protocol = lent.unwrap_or(start.protocol);
     Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
 }
 

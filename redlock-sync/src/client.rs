@@ -14,6 +14,7 @@ use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::reentry::{self, Mine};
+use crate::lock::semaphore::Semaphore;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
@@ -106,6 +107,20 @@ impl Redlock {
     #[must_use]
     pub fn reentrant_mutex(&self, key: impl LockKey) -> ReentrantMutex {
         ReentrantMutex::new(self.handle(&key))
+    }
+
+    /// The semaphore of that name: so many permits, 1 to 1024, each with one holder at a time. Every caller brings the number, the servers do not store
+    /// it: [changing it](Semaphore#changing-the-number). No I/O; a wrong name or number is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let geocoder = locks.semaphore("geocoder", 10);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn semaphore(&self, key: impl LockKey, permits: u32) -> Semaphore {
+        let key = Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len);
+        Semaphore::new(Arc::clone(&self.inner), key, (*self.options).clone(), permits)
     }
 
     /// Whether every use is answered by [`Closed`](Error::Closed) from now on.

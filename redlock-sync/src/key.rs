@@ -75,6 +75,7 @@ pub(crate) struct Key {
 struct Helpers {
     fence: String,
     queue: String,
+    permit_queue: String,
 }
 
 impl Key {
@@ -109,7 +110,7 @@ impl Key {
             )));
         }
         let helper = |suffix| helper(&full, suffix);
-        let helpers = Helpers { fence: helper("fence"), queue: helper("queue") };
+        let helpers = Helpers { fence: helper("fence"), queue: helper("queue"), permit_queue: helper("permit_queue") };
         Ok(Key { name: full, helpers: Arc::new(helpers) })
     }
 
@@ -126,6 +127,11 @@ impl Key {
     /// The sorted set of the waits for the lock, in order of arrival.
     pub(crate) fn queue(&self) -> &str {
         &self.helpers.queue
+    }
+
+    /// That of the waits for a semaphore of this name, so that locks of two kinds under one name never wake each other.
+    pub(crate) fn permit_queue(&self) -> &str {
+        &self.helpers.permit_queue
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -146,7 +152,7 @@ impl fmt::Debug for Key {
 }
 
 /// What keys beside a lock's own end in.
-const HELPERS: [&str; 2] = ["fence", "queue"];
+const HELPERS: [&str; 3] = ["fence", "queue", "permit_queue"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -221,7 +227,7 @@ mod tests {
 
     /// Every name of up to six parts, from those that could be confused: braces, separators, letters, and what helpers end in.
     fn names() -> impl Iterator<Item = String> {
-        const PARTS: [&str; 8] = ["{", "}", ":", "a", "é", "fence", "queue", ":queue"];
+        const PARTS: [&str; 8] = ["{", "}", ":", "a", "permit_queue", "fence", "queue", ":queue"];
         (1..=6_u32).flat_map(|len| {
             (0..8_usize.pow(len)).map(move |at| (0..len).map(|digit| PARTS[at / 8_usize.pow(digit) % 8]).collect())
         })
@@ -234,7 +240,7 @@ mod tests {
         for name in names() {
             let Ok(key) = Key::new("", &name, 1024) else { continue };
             accepted += 1;
-            for own in [key.as_str(), key.fence(), key.queue()] {
+            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue()] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

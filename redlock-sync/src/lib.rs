@@ -47,6 +47,8 @@
 //! [`try_lock_until`](Mutex::try_lock_until). **`Ok` always means that the lock is held**; that another holder has it is the error
 //! [`Busy`](Error::Busy).
 //!
+//! A [`Semaphore`] has so many holders at a time, each with a lease of its own; its [`acquire`](Semaphore::acquire) takes the place of `lock`.
+//!
 //! # Several nodes
 //!
 //! With N independent servers a lock is held by a majority of them (the Redlock algorithm), and outlives the loss of the others. Nothing else
@@ -209,6 +211,7 @@ pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
+pub use lock::semaphore::{Semaphore, SemaphorePermit};
 pub use options::Retry;
 pub use token::{LockId, LockToken};
 

@@ -16,6 +16,8 @@ use uuid::Uuid;
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
+/// What a reservation has in the place of a random part.
+const RESERVED: &str = "00000000000000000000000000000000";
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
@@ -68,6 +70,11 @@ impl LockId {
 
     pub(crate) fn from_server(value: &str) -> LockId {
         LockId(value.into())
+    }
+
+    /// It stands for a place that is reserved for a wait (`lua/slots.lua`), and for no holder. No random part is 0.
+    pub(crate) fn is_reservation(&self) -> bool {
+        self.0.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with(":granted:"))
     }
 
     /// What stands in Redis once a lock was granted to a wait: it says to which, so that one grant cannot be taken for that of another.

@@ -5,14 +5,15 @@
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
-//! 6. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
-//! 7. `examples`: the examples, run as people run them.
-//! 8. `chaos`: a short chaos run.
-//! 9. `properties`: random input, and what must hold for all of it.
-//! 10. `regressions`: what reviews found.
-//! 11. `tls`: servers behind TLS, with certificates of every sort.
-//! 12. `tidy`: rules of the repository.
-//! 13. `interop`, a feature: locks of other programs on the same keys.
+//! 6. `semaphore`: several holders at a time.
+//! 7. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
+//! 8. `examples`: the examples, run as people run them.
+//! 9. `chaos`: a short chaos run.
+//! 10. `properties`: random input, and what must hold for all of it.
+//! 11. `regressions`: what reviews found.
+//! 12. `tls`: servers behind TLS, with certificates of every sort.
+//! 13. `tidy`: rules of the repository.
+//! 14. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -37,6 +38,7 @@ mod kinds;
 mod logged;
 mod properties;
 mod regressions;
+mod semaphore;
 mod taking_over;
 mod tidy;
 mod tls;

@@ -10,7 +10,7 @@ use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
-use crate::options::jittered;
+use crate::options::{Mode, jittered};
 use crate::protocol::reply::{Acquired, Holders, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
@@ -62,7 +62,7 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// The waits of this lock have a queue on the servers, and this one may stand in it.
     fn may_queue(&self) -> bool {
-        self.request.protocol.handing_over().is_some() && !self.request.options.retry.is_counted()
+        self.request.protocol.has_queue() && !self.request.options.retry.is_counted()
     }
 
     /// The id under which the next attempt enters the queue, if it does.
@@ -153,7 +153,8 @@ impl<'a, T> ServerWait<'a, T> {
         }
         let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(jittered(LONGEST_NAP));
         match node {
-            Some(_) if quorum.len() == 1 && self.has_looked && nap > SHORT_NAP => jittered(LONGEST_NAP),
+            // Of a lock with several holders the client learns only that one of them has come to its end.
+            Some(_) if self.is_alone() && self.has_looked && nap > SHORT_NAP => jittered(LONGEST_NAP),
             None => nap.min(jittered(LONGEST_POLL)),
             Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
@@ -163,6 +164,11 @@ impl<'a, T> ServerWait<'a, T> {
                 nap
             }
         }
+    }
+
+    /// There is one node and one holder: whenever the lock is free, the client learns it (`Awaits::Lock`).
+    fn is_alone(&self) -> bool {
+        self.quorum.len() == 1 && self.request.protocol.kind().mode == Mode::Exclusive
     }
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Slept {

@@ -18,7 +18,7 @@ use crate::token::LockId;
 #[derive(Debug)]
 pub(crate) struct Handle<P = Exclusive> {
     pub(crate) client: Arc<ClientInner>,
-    lock: Result<(Key, Arc<P>), Error>,
+    pub(crate) lock: Result<(Key, Arc<P>), Error>,
     pub(crate) options: LockOptions,
 }
 
@@ -87,8 +87,14 @@ impl<P: Protocol + 'static> Handle<P> {
 }
 
 /// The settings that every kind of lock has, as builder methods on its handle. `$open` is how the examples make a handle.
+///
+/// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
 macro_rules! settings {
     ($open:literal) => {
+        $crate::lock::handle::settings!($open, "lock", "try_lock", "unlock");
+        $crate::lock::handle::exclusive!($open);
+    };
+    ($open:literal, $take:literal, $try:literal, $free:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, and the
         /// lock outlives longer outages of the servers. Shorter: other processes get the lock sooner after this one dies. Checked when the lock is used: it must
         /// exceed drift (1 % + 2 ms) + node timeout + minimum validity.
@@ -98,7 +104,7 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).", $take, "()?;")]
         /// assert!(guard.remaining() < Duration::from_secs(5));
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -115,7 +121,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".renew(false).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".renew(false).", $take, "()?;")]
         /// guard.check()?;
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -133,9 +139,9 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).lock()?;")]
-        /// guard.unlock()?;
-        #[doc = concat!("assert!(", $open, ".try_lock().unwrap_err().is_busy());")]
+        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).", $take, "()?;")]
+        #[doc = concat!("guard.", $free, "()?;")]
+        #[doc = concat!("assert!(", $open, ".", $try, "().unwrap_err().is_busy());")]
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
@@ -152,7 +158,7 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -170,7 +176,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".fenced(true).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".fenced(true).", $take, "()?;")]
         /// println!("UPDATE … WHERE fence < {}", guard.fencing_token()?); // no I/O
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -186,7 +192,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_renewals(10).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".max_renewals(10).", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -205,7 +211,7 @@ macro_rules! settings {
         /// use redlock_sync::Retry;
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -221,7 +227,7 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").", $take, "()?;")]
         /// assert_eq!(guard.id().owner(), "worker-7");
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -230,7 +236,12 @@ macro_rules! settings {
             self.handle.options.owner = Some(owner.into());
             self
         }
+    };
+}
 
+/// What only a kind has that is held by one at a time, as programs of other libraries know it.
+macro_rules! exclusive {
+    ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, as an older program leaves it that stopped between `SETNX` and
         /// `EXPIRE`; default false. With `true` the key is taken over once its value has not changed for one lease of this handle while the thread waited,
         /// if it has no time-to-live then either. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
@@ -322,4 +333,4 @@ macro_rules! settings {
     };
 }
 
-pub(crate) use settings;
+pub(crate) use {exclusive, settings};

@@ -34,14 +34,23 @@ pub struct Holder {
 
 /// Asks all nodes for the holder of the lock: the token that a majority has, and until when it surely does.
 pub(crate) fn inspect(client: &ClientInner, key: &Key, lock: &dyn Protocol) -> Result<Option<Holder>, Error> {
+    let first = holders(client, key, lock)?.into_iter().next();
+    Ok(first.map(|(token, remaining)| Holder { id: LockId::from_server(&token), remaining }))
+}
+
+/// All that a majority of the nodes names.
+pub(crate) fn holders(
+    client: &ClientInner,
+    key: &Key,
+    lock: &dyn Protocol,
+) -> Result<Vec<(String, Option<Duration>)>, Error> {
     client.ready()?;
     let quorum = &client.quorum;
     let ballot = quorum.round(&lock.inspect(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
     if !ballot.tally().is_answered() {
         return Err(quorum.failed("inspect", key.as_str(), &ballot));
     }
-    let first = ballot.of_majority().into_iter().next();
-    Ok(first.map(|(token, remaining)| Holder { id: LockId::from_server(&token), remaining }))
+    Ok(ballot.of_majority())
 }
 
 /// Frees the lock on all nodes where this holder has it. True if it had a majority.

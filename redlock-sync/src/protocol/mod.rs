@@ -7,6 +7,7 @@
 //! | [`Protocol`] | acquire, extend, release, inspect | all |
 //! | [`Fencing`] | fence | those whose holders have numbers that rise from one to the next |
 //! | [`HandOver`] | extend and count the waits, unreserve, [`release_all`] | those with a queue of waits on the node; waits for the others poll |
+//! | [`Lending`] | choose the votes that count together | those with numbered slots |
 //! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
 //!
 //! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
@@ -15,11 +16,12 @@
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
 //! 3. Here: the parameters of the operations, and the traits.
-//! 4. [`exclusive`]: the kinds, one file each.
+//! 4. [`exclusive`], [`semaphore`]: the kinds, one file each.
 
 pub(crate) mod exclusive;
 pub(crate) mod reply;
 pub(crate) mod script;
+pub(crate) mod semaphore;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
-use self::reply::{Acquired, Extended, Fenced, Holders, Released};
+use self::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 use self::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::key::Key;
 use crate::options::{Kind, LockOptions};
@@ -149,6 +151,15 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
     fn adopting(&self) -> Option<&dyn Adopt> {
         None
     }
+
+    fn lending(&self) -> Option<&dyn Lending> {
+        None
+    }
+
+    /// Waits stand in a queue on the node, which tells them when to try. Waits for a lock of a kind without one poll.
+    fn has_queue(&self) -> bool {
+        self.handing_over().is_some()
+    }
 }
 
 /// Holders have numbers that rise from one to the next.
@@ -157,7 +168,16 @@ pub(crate) trait Fencing {
     fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced>;
 }
 
-/// Waits stand in a queue on the node, and a release grants the lock to the first of them. Waits for a lock of a kind without it poll.
+/// The lock has numbered slots, and each lease has one of them.
+pub(crate) trait Lending {
+    /// Yes votes count together if they lent the same slot: voids all but those of the slot that most nodes lent. Returns the protocol of a lease that
+    /// has that slot.
+    fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol>;
+    /// The slot of this lease.
+    fn slot(&self) -> Option<u32>;
+}
+
+/// Waits stand in a queue on the node, and a release grants the lock to the first of them.
 pub(crate) trait HandOver {
     /// As `extend`, and counts the waits.
     fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;

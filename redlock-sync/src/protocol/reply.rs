@@ -83,6 +83,8 @@ pub(crate) enum Vote<R> {
     },
     /// A definite no: there is no such key.
     Absent,
+    /// The node has our token, but lent it something else than the majority did: a yes that counts for nothing.
+    Void,
     /// No answer that counts.
     Failed(Failure),
 }
@@ -104,10 +106,11 @@ pub(crate) trait Reply: Sized {
     fn read(value: &Value) -> Option<Self>;
 }
 
-/// `1`, or `{1, fence}` if one was asked for.
+/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slot}` of a lock that has slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acquired {
     pub(crate) fence: Option<u64>,
+    pub(crate) slot: Option<u32>,
 }
 
 /// `1`, or `{1, number of waits}` if that was asked for.
@@ -138,7 +141,13 @@ pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
 
 impl Reply for Acquired {
     fn read(value: &Value) -> Option<Acquired> {
-        Some(Acquired { fence: with_yes(value)? })
+        if let Value::List(items) = value
+            && let [Value::Int(1), fence, slot] = items.as_slice()
+        {
+            let fence = Some(text(fence)?.parse().ok()?).filter(|fence| *fence > 0);
+            return Some(Acquired { fence, slot: Some(text(slot)?.parse().ok()?) });
+        }
+        Some(Acquired { fence: with_yes(value)?, slot: None })
     }
 }
 
@@ -238,7 +247,7 @@ impl<R> Vote<R> {
         match self {
             Vote::Taken { .. } | Vote::Absent => true,
             Vote::Failed(failure) => failure.kind == FailureKind::WrongType,
-            Vote::Yes(_) => false,
+            Vote::Yes(_) | Vote::Void => false,
         }
     }
 
@@ -252,7 +261,7 @@ impl<R> Vote<R> {
     /// Whether our token may stand on this node after an acquire that said this.
     pub(crate) fn may_be_set(&self) -> bool {
         match self {
-            Vote::Yes(_) => true,
+            Vote::Yes(_) | Vote::Void => true,
             Vote::Failed(failure) => failure.executed == Executed::Maybe,
             Vote::Taken { .. } | Vote::Absent => false,
         }
@@ -302,8 +311,11 @@ mod tests {
     fn each_operation_reads_its_own_reply() {
         let one = Value::Int(1);
         let with_number = list(&[Value::Int(1), text("17")]);
-        assert_eq!(vote(&one), Vote::Yes(Acquired { fence: None }));
-        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17) }));
+        assert_eq!(vote(&one), Vote::Yes(Acquired::default()));
+        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), slot: None }));
+        let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4")]);
+        assert_eq!(vote(&with_slot("17")), Vote::Yes(Acquired { fence: Some(17), slot: Some(4) }));
+        assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { fence: None, slot: Some(4) }));
         assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
         assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));
         assert_eq!(vote(&with_number), Vote::Yes(Fenced(17)));
@@ -354,6 +366,8 @@ mod tests {
         for no in [Vote::taken("t".into(), None), Vote::Absent, wrong_type] {
             assert!(no.is_definite_no() && !no.may_be_set() && !no.is_yes(), "{no:?}");
         }
+        let void: Vote<Acquired> = Vote::Void;
+        assert!(!void.is_yes() && void.may_be_set() && !void.is_definite_no() && !void.is_unsent());
         let ours = Vote::Yes(Acquired::default());
         assert!(ours.is_yes() && ours.may_be_set() && !ours.is_definite_no() && !ours.is_unsent());
     }

@@ -41,6 +41,11 @@ scripts! {
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
+    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "permissions" "push" "slots" for "acquire",
+    SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
+    SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
+    SEMAPHORE_RELEASE = "semaphore_release" behind "push" "slots" for "release",
+    SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
 }
 
 /// What a node needs to know of a call beyond its bytes.

@@ -75,7 +75,8 @@ impl<R> Ballot<R> {
 
     /// Some node may have our token, now or later, although it did not vote yes.
     pub(crate) fn may_linger(&self) -> bool {
-        self.duplicate || self.votes.iter().any(|vote| !vote.is_yes() && vote.may_be_set())
+        let is_unknown = |vote: &Vote<R>| matches!(vote, Vote::Failed(_)) && vote.may_be_set();
+        self.duplicate || self.votes.iter().any(is_unknown)
     }
 }
 
@@ -130,7 +131,7 @@ mod tests {
     }
 
     fn yes(fence: Option<u64>) -> Vote<Acquired> {
-        Vote::Yes(Acquired { fence })
+        Vote::Yes(Acquired { fence, slot: None })
     }
 
     fn taken(ms: u64) -> Vote<Acquired> {
@@ -139,6 +140,13 @@ mod tests {
 
     fn ballot(votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
         Ballot { votes, started: Tick::ZERO, duplicate: false }
+    }
+
+    #[test]
+    fn a_void_vote_is_an_answer_and_no_yes() {
+        let split = ballot(vec![yes(None), Vote::Void, Vote::Void]);
+        assert!(!split.tally().won() && split.tally().is_answered() && !split.may_linger());
+        assert_eq!(split.expires_in(), None);
     }
 
     #[test]

@@ -23,10 +23,16 @@ fn scripts() -> BTreeMap<String, String> {
 fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
+    let slots = push.clone() + &scripts.remove("slots").unwrap();
+    for (_, script) in scripts.iter_mut().filter(|(name, _)| name.starts_with("semaphore_")) {
+        script.insert_str(0, &slots);
+    }
     for name in ["acquire", "release", "release_all", "unreserve"] {
         scripts.get_mut(name).unwrap().insert_str(0, &push);
     }
-    scripts.get_mut("acquire").unwrap().insert_str(0, &check);
+    for name in ["acquire", "semaphore_acquire"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &check);
+    }
     scripts.into_values().collect()
 }
 
@@ -52,7 +58,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" => &[],
+            "push" | "slots" => &[],
             "publish" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };

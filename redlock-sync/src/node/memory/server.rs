@@ -10,7 +10,7 @@ use redis::RedisConnectionInfo;
 use super::lua::{self, Source};
 use super::store::{Reply, Store};
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::ACQUIRE;
+use crate::protocol::script::{ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
 
 /// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
@@ -149,9 +149,14 @@ impl State {
         let Some((keys, args)) = keys_and_args(rest) else {
             return Reply::Error("ERR value is not an integer or out of range".into());
         };
-        let denied = keys.first().filter(|key| digest == ACQUIRE.sha && takes_denial(denials, key));
+        let is_acquire = digest == ACQUIRE.sha || digest == SEMAPHORE_ACQUIRE.sha;
+        let denied = keys.first().filter(|key| is_acquire && takes_denial(denials, key));
         // For the time of the script: its reply is what the lock of another holder would bring.
-        let hidden = denied.map(|key| store.replace(key, Some(store.lasting(DENIED, DENIED_FOR))));
+        let hidden = denied.map(|key| {
+            let is_mutex = digest == ACQUIRE.sha;
+            let busy = if is_mutex { store.lasting(DENIED, DENIED_FOR) } else { store.exhausted(DENIED, DENIED_FOR) };
+            store.replace(key, Some(busy))
+        });
         let reply = lua::run(store, Source { digest, text }, keys, args);
         if let (Some(key), Some(item)) = (denied, hidden) {
             store.replace(key, item);

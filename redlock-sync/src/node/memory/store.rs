@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 use std::time::Duration;
 
+use crate::protocol::semaphore::MAX_PERMITS;
+
 /// A reply in the terms of the protocol.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reply {
@@ -99,6 +101,14 @@ impl Store {
     /// A string with a time to live from now.
     pub(crate) fn lasting(&self, text: &str, ms: u64) -> Item {
         Item { data: Data::Text(text.as_bytes().to_vec()), expires: Some(self.ms().saturating_add(ms)) }
+    }
+
+    /// A semaphore of which every slot is lent for so long.
+    pub(crate) fn exhausted(&self, token: &str, ms: u64) -> Item {
+        let ends = self.ms().saturating_add(ms);
+        #[allow(clippy::cast_precision_loss, reason = "scores are no other numbers")]
+        let lent = (0..MAX_PERMITS).map(|slot| (format!("{slot} {token}").into_bytes(), ends as f64));
+        Item { data: Data::Sorted(lent.collect()), expires: Some(ends) }
     }
 
     /// All keys that have not expired.
@@ -257,6 +267,17 @@ fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -
         },
         (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
         (b"ZCARD", []) => count(set.len()),
+        (b"ZSCORE", [member]) => {
+            set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(score.to_string().into_bytes()))
+        }
+        (b"ZREMRANGEBYSCORE", [b"-inf", end]) => match end.strip_prefix(b"(").and_then(float) {
+            Some(end) => {
+                let before = set.len();
+                set.retain(|_, score| *score >= end);
+                count(before - set.len())
+            }
+            None => error("ERR min or max is not a float"),
+        },
         (b"ZRANGE", [low, high, with @ ..]) => range(&ordered(set), low, high, with),
         (b"ZREVRANGE", [low, high, with @ ..]) => {
             let mut all = ordered(set);

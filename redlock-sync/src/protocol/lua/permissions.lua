@@ -33,7 +33,9 @@ if ARGV[#ARGV] == 'check' then
   need('ZRANGE', KEYS[2], 'never', 'never')
   need('ZREVRANGE', KEYS[2], 'never', 'never')
   need('ZPOPMIN', KEYS[2], 'never')
+  need('ZSCORE', KEYS[2], '')
   need('ZREMRANGEBYRANK', KEYS[2], 'never', 'never')
+  need('ZREMRANGEBYSCORE', KEYS[2], 'never', 'never')
   if redis.acl_check_cmd then
     need('DEL', KEYS[1], KEYS[2])
     need('EVALSHA', '', 3, KEYS[1], KEYS[2], KEYS[3])

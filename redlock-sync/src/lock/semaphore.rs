@@ -1,0 +1,367 @@
+//! The semaphore: so many holders at a time.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wait;
+use crate::error::Error;
+use crate::handover::rules::MIN_RESERVATION;
+use crate::inner::ClientInner;
+use crate::key::Key;
+use crate::lease::Lease;
+use crate::lock::handle::{Handle, settings};
+use crate::lock::holder::{self, Holder};
+use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::options::LockOptions;
+use crate::protocol::Lending;
+use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
+use crate::token::LockId;
+
+/// A distributed semaphore: at most so many permits are held at a time, by all processes together. Made by
+/// [`Redlock::semaphore`](crate::Redlock::semaphore).
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let geocoder = locks.semaphore("geocoder", 2); // its owner allows two calls at a time
+/// {
+///     let permit = geocoder.acquire()?; // blocks until there is one
+///     permit.check()?; // a permit is a lease, as the guard of a mutex is
+///     assert_eq!(geocoder.available()?, 1);
+/// } // released here
+/// assert_eq!(geocoder.available()?, 2);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+///
+/// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are
+/// never more holders than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a
+/// permit while it holds others can wait for ever, and no error tells it.
+///
+/// # Order
+///
+/// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread that was given one and does not come
+/// for it within half a second, or two node timeouts if they are longer, is passed over. On several servers any attempt may take a free permit: a
+/// release wakes those that have waited longest, which come first as a rule.
+///
+/// On several servers a permit that is free on a majority can be missed by a single attempt, while permits are held on different majorities or other
+/// attempts are under way. [`try_acquire`](Semaphore::try_acquire) is then `Busy` although a permit is free; the calls that wait try again.
+///
+/// # Changing the number
+///
+/// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the larger number of permits is
+/// held. No holder loses a permit to a smaller number: those beyond it are not given again once they are free.
+///
+/// # Settings
+///
+/// Those of all locks; `lock` in their descriptions stands for one permit.
+#[derive(Clone)]
+pub struct Semaphore {
+    handle: Handle<protocol::Semaphore>,
+    permits: u32,
+}
+
+impl Semaphore {
+    pub(crate) fn new(
+        client: Arc<ClientInner>,
+        key: Result<Key, Error>,
+        options: LockOptions,
+        permits: u32,
+    ) -> Semaphore {
+        let key = key.and_then(|key| check_permits(&key, permits).map(|()| key));
+        let several = client.quorum.len() > 1;
+        let reservation = MIN_RESERVATION.max(client.quorum.limits.node_timeout * 2);
+        let lock = |key| protocol::Semaphore { key, permits, several, reservation, slot: None };
+        Semaphore { handle: Handle::new(client, key, options, lock), permits }
+    }
+
+    settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
+
+    /// Blocks until this thread has a permit.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the
+    /// nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if a lock of
+    /// another kind has the name; [`Config`](Error::Config), also for a number of permits outside 1 to 1024, and [`Closed`](Error::Closed) at once.
+    /// Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).acquire()?;
+    /// assert!(permit.slot() < 10);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn acquire(&self) -> Result<SemaphorePermit, Error> {
+        self.take(Wait::Forever)
+    }
+
+    /// One attempt, one round trip to each node. Takes one node timeout at most.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them;
+    /// [`Unavailable`](Error::Unavailable) without a majority; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let geocoder = locks.semaphore("geocoder", 1);
+    /// let _permit = geocoder.try_acquire()?;
+    /// assert!(geocoder.try_acquire().unwrap_err().is_busy());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_acquire(&self) -> Result<SemaphorePermit, Error> {
+        self.take(Wait::No)
+    }
+
+    /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
+    /// and a quarter of one more if something has to be taken back that came too late.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if it got none in that time, [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for
+    /// [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).try_acquire_for(Duration::from_secs(2))?;
+    /// # drop(permit);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_acquire_for(&self, wait: Duration) -> Result<SemaphorePermit, Error> {
+        self.take(self.handle.for_at_most(wait))
+    }
+
+    /// As [`try_acquire_for`](Semaphore::try_acquire_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_acquire_for`](Semaphore::try_acquire_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).try_acquire_until(Instant::now() + Duration::from_secs(2))?;
+    /// # drop(permit);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_acquire_until(&self, deadline: Instant) -> Result<SemaphorePermit, Error> {
+        self.take(self.handle.until(deadline))
+    }
+
+    /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread that waited. It can have
+    /// changed when this returns: use it to watch, not to decide.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) without a majority, [`WrongType`](Error::WrongType), [`Config`](Error::Config),
+    /// [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let geocoder = locks.semaphore("geocoder", 10);
+    /// let permit = geocoder.acquire()?;
+    /// assert_eq!(geocoder.available()?, 9);
+    /// # drop(permit);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn available(&self) -> Result<u32, Error> {
+        let lent = self.lent()?.into_iter().filter(|(slot, _)| *slot < self.permits).count();
+        Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
+    }
+
+    /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot); also those beyond the number of
+    /// this handle.
+    ///
+    /// # Errors
+    /// As for [`available`](Semaphore::available).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let geocoder = locks.semaphore("geocoder", 10);
+    /// let permit = geocoder.acquire()?;
+    /// let holders = geocoder.inspect()?;
+    /// assert_eq!(&holders[0].id, permit.id());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
+        let holders = self.lent()?.into_iter().map(|(_, holder)| holder);
+        Ok(holders.filter(|holder| !holder.id.is_reservation()).collect())
+    }
+
+    /// What is lent or reserved, in the order of the slots.
+    fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
+        let (key, protocol) = self.handle.lock.clone()?;
+        let all = holder::holders(&self.handle.client, &key, &*protocol)?;
+        let slot = |(member, remaining): (String, _)| {
+            let (slot, token) = member.split_once(' ')?;
+            Some((slot.parse().ok()?, Holder { id: LockId::from_server(token), remaining }))
+        };
+        let mut lent: Vec<(u32, Holder)> = all.into_iter().filter_map(slot).collect();
+        lent.sort_unstable_by_key(|(slot, _)| *slot);
+        Ok(lent)
+    }
+
+    fn take(&self, wait: Wait) -> Result<SemaphorePermit, Error> {
+        Ok(SemaphorePermit { lease: self.handle.acquire(wait)?, bound: PhantomData })
+    }
+}
+
+fn check_permits(key: &Key, permits: u32) -> Result<(), Error> {
+    if (1..=MAX_PERMITS).contains(&permits) {
+        return Ok(());
+    }
+    Err(Error::config(format!("semaphore `{key}` is to have {permits} permits; it can have 1 to {MAX_PERMITS}")))
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("key", &self.handle.key())
+            .field("permits", &self.permits)
+            .field("options", &self.handle.options)
+            .finish()
+    }
+}
+
+/// One permit of a [`Semaphore`]; released when it is dropped.
+///
+/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of the same
+/// [slot](SemaphorePermit::slot), and than each that was returned for this semaphore before this permit was acquired. Those of permits that are held
+/// at the same time are in no order, and on several servers two of them can be equal. So a resource that refuses smaller numbers has to keep the
+/// largest for each slot.
+///
+/// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
+///
+/// ```compile_fail,E0277
+/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
+/// let permit = locks.semaphore("geocoder", 10).acquire().unwrap();
+/// std::thread::spawn(move || drop(permit));
+/// ```
+#[must_use = "if unused the permit is released at once"]
+pub struct SemaphorePermit<M = ThreadBound> {
+    lease: Lease,
+    bound: PhantomData<M>,
+}
+
+impl<M> SemaphorePermit<M> {
+    /// Which of the permits it is: from 0, smaller than the number with which it was acquired, but for [a change of
+    /// that](Semaphore#changing-the-number). No two holders have the same slot at a time, so it can stand for one of so many things that are used
+    /// alone: a device, a licence, a port.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let devices = locks.semaphore("devices", 4);
+    /// let (one, other) = (devices.acquire()?, devices.acquire()?);
+    /// assert_ne!(one.slot(), other.slot());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        // A lease that was won has one.
+        self.lease.core().protocol.lending().and_then(Lending::slot).unwrap_or_default()
+    }
+
+    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of nodes that could not be
+    /// reached it remains lent until its lease ends.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder's work, so that there were
+    /// more holders than permits. [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the
+    /// background until one has, the lease has ended, or the client is [closed](crate::Redlock::close). [`WrongType`](Error::WrongType) if the key
+    /// holds something that is no semaphore. The permit is not held by this guard after any of these.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).acquire()?;
+    /// permit.release()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn release(self) -> Result<(), Error> {
+        self.lease.finish()
+    }
+}
+
+impl SemaphorePermit {
+    /// Lets the permit change threads.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).acquire()?.into_send();
+    /// std::thread::spawn(move || permit.release()).join().unwrap()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn into_send(self) -> SemaphorePermit<GuardSend> {
+        SemaphorePermit { lease: self.lease, bound: PhantomData }
+    }
+}
+
+impl<M> Deref for SemaphorePermit<M> {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl<M> fmt::Debug for SemaphorePermit<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SemaphorePermit").field(&self.lease).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Memory;
+
+    #[test]
+    fn semaphores_work_in_memory() {
+        for nodes in [1, 3] {
+            let memory = Memory::new(nodes);
+            let (one, other) = (memory.client().semaphore("k", 2), memory.client().semaphore("k", 2));
+            let held = [one.acquire().unwrap(), one.clone().renew(false).acquire().unwrap()];
+            assert_eq!(other.inspect().unwrap().len(), 2);
+            assert!(other.try_acquire().unwrap_err().is_busy());
+            let waiter = other.clone();
+            let waiting = std::thread::spawn(move || waiter.acquire().unwrap().release());
+            memory.advance(Duration::from_secs(31));
+            waiting.join().unwrap().unwrap();
+            assert!(held[1].check().unwrap_err().is_lost());
+            memory.deny("k", 1);
+            assert!(other.try_acquire().unwrap_err().is_busy());
+            other.try_acquire().unwrap().release().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_number_is_checked() {
+        let key = Key::new("", "k", 100).unwrap();
+        assert!(check_permits(&key, 1).is_ok() && check_permits(&key, 1024).is_ok());
+        assert!(check_permits(&key, 0).is_err() && check_permits(&key, 1025).is_err());
+    }
+
+    #[test]
+    fn only_the_sendable_permit_is_send() {
+        fn send<T: Send>() {}
+        send::<SemaphorePermit<GuardSend>>();
+        send::<Semaphore>();
+    }
+}

@@ -1,0 +1,14 @@
+-- Tells what is lent, reservations too.
+-- KEYS[1] semaphore
+-- replies {1, `slot token`, remaining ms, and the same two of each further slot}, the slots in no order, or {0}
+local now = in_ms(redis.call('TIME'))
+local lent, trouble = look(KEYS[1], now)
+if trouble then return trouble end
+local reply = {}
+for slot, token in pairs(lent.tokens) do
+  reply[#reply + 1] = slot .. ' ' .. token
+  reply[#reply + 1] = lent.ends[slot] - now
+end
+if #reply == 0 then return {0} end
+table.insert(reply, 1, 1)
+return reply

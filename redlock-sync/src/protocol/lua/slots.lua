@@ -1,0 +1,110 @@
+-- Stands before the scripts of semaphores, behind push.lua: what is lent, and whose turn it is. Uses no key and no argument by itself.
+-- A semaphore is a sorted set with a member `slot token` for each permit that is lent; its score is the end of that lease in ms of the server's
+-- clock. As a key does, a permit lives through its last ms. What is older counts for nothing, and goes with a later write.
+-- On one node the waits get their turn in order of arrival: a free slot is reserved for the next attempt of the first wait whose client listens, by a
+-- member with the token below. It is a place and no permit: only an attempt of that wait, with a token of its own, makes a permit of it. So it does no
+-- harm that a script executed twice reserves twice. On several nodes nothing is reserved: as many waits are told to try as there are free slots.
+
+local RESERVED = string.rep('0', 32) .. ':granted:'
+
+local function in_ms(time)
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- What is lent at a time: tokens and ends by slot, the first permit to end (of reservations only if there is nothing else), and whether there are
+-- members that have ended. For a key that is no semaphore nil and an error.
+local function look(key, now)
+  local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
+  if all.err then return nil, all end
+  local tokens, all_ends = {}, {}
+  local lent = {tokens = tokens, ends = all_ends}
+  local is_permit = false
+  for i = 1, #all, 2 do
+    local space = string.find(all[i], ' ', 1, true)
+    local slot = space and tonumber(string.sub(all[i], 1, space - 1))
+    if not slot then return nil, redis.error_reply('WRONGTYPE the sorted set is no semaphore') end
+    local ends = tonumber(all[i + 1])
+    if ends < now then
+      lent.is_stale = true
+    else
+      local token = string.sub(all[i], space + 1)
+      tokens[slot], all_ends[slot] = token, ends
+      if not is_permit then
+        is_permit = string.sub(token, 1, #RESERVED) ~= RESERVED
+        if is_permit or not lent.first then lent.first, lent.holder = ends, token end
+      end
+    end
+  end
+  return lent
+end
+
+-- The next free slot of so many from the first on, of `permits` in a circle. It is free until something is entered for it in `lent`.
+local function search(lent, permits, first, tries)
+  local at = 0
+  return function()
+    while at < tries do
+      local slot = (first + at) % permits
+      if not lent.tokens[slot] then return slot end
+      at = at + 1
+    end
+  end
+end
+
+-- The key lives as long as what is in it.
+local function lengthen(key, ms)
+  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
+end
+
+-- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the
+-- queue: later, since the first write of an attempt has to be one that a full server (maxmemory) refuses.
+local function serve(key, queue, own, lent, free, now, span, several)
+  local gone, at = {}, 0
+  while true do
+    local slot = free()
+    local wait = slot and redis.pcall('ZRANGE', queue, at, at)[1]
+    if not wait or wait == own then return gone end
+    at = at + 1
+    local polls = string.sub(wait, 1, 1) == '-'
+    local heard = polls and (several and 0 or 1) or push(wait, '0 0 0 0 ')
+    -- This user may not publish: any attempt may take what is free.
+    if heard < 0 then return gone end
+    if heard > 0 then
+      lent.tokens[slot] = RESERVED .. wait
+      if not several then
+        redis.call('ZADD', key, now + span, slot .. ' ' .. RESERVED .. wait)
+        lengthen(key, span)
+      end
+    end
+    if heard == 0 or not several then gone[#gone + 1] = wait end
+  end
+end
+
+-- Takes out of a sorted set what has been found to be over.
+local function remove(key, members)
+  for _, member in ipairs(members) do redis.pcall('ZREM', key, member) end
+end
+
+local function purge(key, now)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', '(' .. string.format('%.0f', now))
+end
+
+-- Raises the fence counter: to the next value (0), or at least to the one that is wanted. The first write is one that a full server does not refuse. The
+-- time floor keeps fences rising on a node that lost its data. `life` is for how many ms the counter outlasts the clock's reaching it.
+local function raise(counter, time, wanted, life)
+  local clock = time[1] * 1000000 + time[2]
+  local stored = tonumber(redis.call('GET', counter) or 0) or 0
+  local fence = wanted == 0 and math.max(clock, stored + 1) or math.max(wanted, stored)
+  life = life + math.max(0, math.floor((fence - clock) / 1000))
+  redis.call('PEXPIRE', counter, life)
+  fence = string.format('%.0f', fence)
+  if tonumber(fence) > stored then redis.call('SET', counter, fence, 'PX', life) end
+  return fence
+end
+
+-- An error once the counter is at its end, 2^53 - 1, from where on numbers are not exact. Asked before anything is written.
+local function ended(counter)
+  if (tonumber(redis.call('GET', counter) or 0) or 0) >= 9007199254740991 then
+    return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+  end
+end
+

@@ -1,0 +1,177 @@
+//! The semaphore: a sorted set with a member for each permit that is lent (`lua/slots.lua`).
+//!
+//! A majority of counts is unsound: of 2 permits on 3 nodes, three holders could have A and B, B and C, A and C. So a permit is a slot, which each
+//! node lends to one token at a time, and it is held by the token to which a majority lent the same slot: a slot is a mutex, and all slots are asked
+//! in one round. What a node lent beside that is given up by the first renewal, or by the release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
+use super::script::Arg::{Number, Text};
+use super::script::{
+    Call, Purpose, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
+};
+use super::{AcquireArgs, BEHIND, Fencing, Lending, Protocol, ReleaseArgs, TypedCall, millis, text};
+use crate::key::Key;
+use crate::options::{FENCE_LIFETIME, Kind, Mode};
+use crate::token::LockId;
+
+/// Most permits of a semaphore: a script looks at all that are lent.
+pub(crate) const MAX_PERMITS: u32 = 1024;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Semaphore {
+    pub(crate) key: Key,
+    pub(crate) permits: u32,
+    /// There are several nodes.
+    pub(crate) several: bool,
+    /// For how long a slot is reserved for a wait that was told of it.
+    pub(crate) reservation: Duration,
+    /// The slot of a lease; none before there is one.
+    pub(crate) slot: Option<u32>,
+}
+
+impl Semaphore {
+    /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot everywhere; a lease has its slot.
+    fn first_slot(&self, id: &LockId) -> u32 {
+        let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
+        match self.slot {
+            Some(slot) => slot,
+            None if self.several => id.as_str().bytes().fold(0, hash) % self.permits,
+            None => 0,
+        }
+    }
+
+    fn slot_text(&self) -> String {
+        self.slot.map_or_else(String::new, |slot| slot.to_string())
+    }
+}
+
+impl Protocol for Semaphore {
+    fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+        let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
+        let keys = [self.key.as_str(), self.key.permit_queue(), self.key.fence()];
+        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
+        let mut args = vec![
+            Text(id.as_str()),
+            Number(millis(lease)),
+            Number(self.permits.into()),
+            Number(self.first_slot(id).into()),
+            Number(self.slot.is_some().into()),
+            Number(self.several.into()),
+            Number(millis(self.reservation)),
+            Text(wait.map_or("", |w| w.id)),
+            Number(wait.map_or(0, |w| millis(w.stays))),
+            Text(&fence),
+            Number(millis(FENCE_LIFETIME)),
+        ];
+        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, &args).into()
+    }
+
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        let args = [Text(id.as_str()), Text(&self.slot_text()), Number(millis(lease))];
+        Call::new(&SEMAPHORE_EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args).into()
+    }
+
+    /// Which wait is next is a matter of the script.
+    fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
+        let ReleaseArgs { id, keep, wait, .. } = *release;
+        let args = [
+            text(id),
+            Text(&self.slot_text()),
+            Number(self.permits.into()),
+            Number(self.several.into()),
+            Number(millis(self.reservation)),
+            Number(millis(keep)),
+            Text(wait.unwrap_or("")),
+        ];
+        let keys = [self.key.as_str(), self.key.permit_queue()];
+        Call::new(&SEMAPHORE_RELEASE, Purpose::Release, id, keep.max(BEHIND), &keys, &args).into()
+    }
+
+    fn inspect(&self) -> TypedCall<Holders> {
+        Call::new(&SEMAPHORE_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { name: "semaphore", mode: Mode::Shared }
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn lending(&self) -> Option<&dyn Lending> {
+        Some(self)
+    }
+
+    fn has_queue(&self) -> bool {
+        true
+    }
+}
+
+impl Fencing for Semaphore {
+    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+        let slot = self.slot_text();
+        let args = [Text(id.as_str()), Text(&slot), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
+        let keys = [self.key.as_str(), self.key.fence()];
+        Call::new(&SEMAPHORE_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
+    }
+}
+
+impl Lending for Semaphore {
+    fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol> {
+        let lent = |vote: &Vote<Acquired>| if let Vote::Yes(Acquired { slot, .. }) = vote { *slot } else { None };
+        let slots: Vec<u32> = votes.iter().filter_map(lent).collect();
+        let slot = slots.iter().copied().max_by_key(|slot| slots.iter().filter(|other| *other == slot).count());
+        for vote in votes.iter_mut().filter(|vote| vote.is_yes()) {
+            if slot.is_none() || lent(vote) != slot {
+                *vote = Vote::Void;
+            }
+        }
+        Arc::new(Semaphore { slot, ..self.clone() })
+    }
+
+    fn slot(&self) -> Option<u32> {
+        self.slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn semaphore(several: bool) -> Semaphore {
+        let key = Key::new("", "k", 100).unwrap();
+        Semaphore { key, permits: 3, several, reservation: Duration::from_secs(1), slot: None }
+    }
+
+    fn yes(slot: u32) -> Vote<Acquired> {
+        Vote::Yes(Acquired { fence: None, slot: Some(slot) })
+    }
+
+    #[test]
+    fn only_votes_for_the_same_slot_count() {
+        let chosen = |votes: &mut [Vote<Acquired>]| semaphore(true).choose(votes).lending().and_then(Lending::slot);
+        let mut votes = [yes(2), yes(0), yes(2), Vote::Absent, yes(1)];
+        assert_eq!(chosen(&mut votes), Some(2));
+        assert_eq!(votes, [yes(2), Vote::Void, yes(2), Vote::Absent, Vote::Void]);
+        let mut split = [yes(0), yes(1), yes(2)];
+        chosen(&mut split);
+        assert_eq!(split.iter().filter(|vote| vote.is_yes()).count(), 1);
+        let mut none = [Vote::Absent, Vote::Yes(Acquired::default())];
+        assert_eq!(chosen(&mut none), None);
+        assert_eq!(none, [Vote::Absent, Vote::Void], "a yes without a slot is none");
+    }
+
+    #[test]
+    fn attempts_begin_at_different_slots_of_several_nodes_and_a_lease_stays_with_its_own() {
+        let first = |lock: &Semaphore, token| lock.first_slot(&LockId::from_server(token));
+        let begins: Vec<u32> = ["a", "b", "c"].map(|token| first(&semaphore(true), token)).to_vec();
+        assert!(begins.contains(&0) && begins.contains(&1) && begins.contains(&2), "{begins:?}");
+        assert_eq!(first(&semaphore(false), "b"), 0);
+        assert_eq!(first(&Semaphore { slot: Some(2), ..semaphore(true) }, "a"), 2);
+    }
+}

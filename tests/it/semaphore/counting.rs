@@ -1,0 +1,166 @@
+//! Never more holders than permits.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+use redlock_sync::{Error, Semaphore};
+use redlock_tests::servers;
+
+use super::{KEY, ms, open};
+
+/// What the threads see of each other.
+#[derive(Default)]
+struct Room {
+    inside: AtomicU32,
+    most: AtomicU32,
+    slots: [AtomicBool; 4],
+}
+
+impl Room {
+    /// Acquires, looks around, and releases, so many times.
+    fn visit(&self, semaphore: &Semaphore, permits: u32, times: u32) {
+        for _ in 0..times {
+            let permit = semaphore.acquire().unwrap();
+            let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(inside, Ordering::SeqCst);
+            let slot = &self.slots[usize::try_from(permit.slot()).unwrap()];
+            let was_taken = slot.swap(true, Ordering::SeqCst);
+            thread::sleep(ms(1));
+            slot.store(false, Ordering::SeqCst);
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            permit.check().unwrap();
+            assert!(inside <= permits && !was_taken, "{inside} inside, slot {}: {was_taken}", permit.slot());
+            permit.release().unwrap();
+        }
+    }
+}
+
+/// Eight threads of each of three clients.
+fn counts(nodes: usize, permits: u32, times: u32) {
+    let (servers, room) = (servers(nodes), Room::default());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let locks = open(&servers);
+            for _ in 0..8 {
+                let (semaphore, room) = (locks.semaphore(KEY, permits), &room);
+                scope.spawn(move || room.visit(&semaphore, permits, times));
+            }
+        }
+    });
+    assert_eq!(room.most.into_inner(), permits, "as many as may be inside were inside at some time");
+    let semaphore = open(&servers).semaphore(KEY, permits);
+    assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap()), (permits, vec![]));
+}
+
+#[test]
+fn never_more_holders_than_permits_on_one_node() {
+    counts(1, 3, 60);
+}
+
+#[test]
+fn never_more_holders_than_permits_on_three_nodes() {
+    counts(3, 3, 15);
+}
+
+/// A number that is read, and written a moment later.
+fn excludes(nodes: usize, times: u64) {
+    let (servers, number) = (servers(nodes), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (semaphore, number) = (open(&servers).semaphore(KEY, 1), &number);
+            scope.spawn(move || {
+                for _ in 0..times {
+                    let permit = semaphore.acquire().unwrap();
+                    let read = number.load(Ordering::SeqCst);
+                    thread::yield_now();
+                    number.store(read + 1, Ordering::SeqCst);
+                    permit.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(number.into_inner(), 4 * times);
+}
+
+#[test]
+fn a_semaphore_of_one_excludes_on_one_node() {
+    excludes(1, 250);
+}
+
+#[test]
+fn a_semaphore_of_one_excludes_on_three_nodes() {
+    excludes(3, 60);
+}
+
+#[test]
+fn permits_have_slots_and_those_that_are_free_are_counted() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let locks = open(&servers);
+        let semaphore = locks.semaphore(KEY, 3);
+        let permits: Vec<_> = (0..3).map(|_| semaphore.acquire().unwrap()).collect();
+        let mut slots: Vec<u32> = permits.iter().map(redlock_sync::SemaphorePermit::slot).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, [0, 1, 2]);
+        assert_eq!(semaphore.available().unwrap(), 0);
+        let holders = semaphore.inspect().unwrap();
+        assert!(permits.iter().all(|permit| holders.iter().any(|holder| holder.id == *permit.id())));
+        assert_eq!(holders.len(), 3);
+        assert!(semaphore.try_acquire().unwrap_err().is_busy());
+        drop(permits);
+        assert_eq!(semaphore.available().unwrap(), 3);
+    }
+}
+
+#[test]
+fn a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
+    let servers = servers(1);
+    let (old, new) = (open(&servers).semaphore(KEY, 3), open(&servers).semaphore(KEY, 2));
+    let mut held: Vec<_> = (0..3).map(|_| old.acquire().unwrap()).collect();
+    assert_eq!((old.available().unwrap(), new.available().unwrap()), (0, 0));
+    assert_eq!(new.inspect().unwrap().len(), 3);
+    let beyond = held.pop().unwrap();
+    assert_eq!(beyond.slot(), 2);
+    beyond.release().unwrap();
+    assert!(new.try_acquire().unwrap_err().is_busy(), "two are held");
+    held.remove(0).release().unwrap();
+    let permit = new.try_acquire().unwrap();
+    assert_eq!(permit.slot(), 0);
+    let third = old.try_acquire().unwrap();
+    assert_eq!(third.slot(), 2, "with the larger number there is one more");
+    held[0].check().unwrap();
+}
+
+#[test]
+fn the_number_of_permits_is_checked() {
+    let servers = servers(1);
+    let locks = open(&servers);
+    for wrong in [0, 1025] {
+        let semaphore = locks.semaphore(KEY, wrong);
+        let errors = [semaphore.acquire().unwrap_err(), semaphore.available().unwrap_err()];
+        assert!(errors.iter().all(|error| matches!(error, Error::Config { .. })), "{errors:?}");
+        assert!(errors[0].to_string().contains(&wrong.to_string()), "{}", errors[0]);
+    }
+    assert_eq!(locks.semaphore(KEY, 1024).available().unwrap(), 1024);
+}
+
+#[test]
+fn a_mutex_and_a_semaphore_of_one_name_refuse_each_other() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (locks, others) = (open(&servers), open(&servers));
+        let guard = locks.mutex(KEY).lock().unwrap();
+        let semaphore = others.semaphore(KEY, 2);
+        let errors =
+            [semaphore.try_acquire().unwrap_err(), semaphore.acquire().unwrap_err(), semaphore.inspect().unwrap_err()];
+        assert!(errors.iter().all(|error| matches!(error, Error::WrongType { .. })), "{errors:?}");
+        guard.unlock().unwrap();
+        let permit = semaphore.acquire().unwrap();
+        let mutex = locks.mutex(KEY);
+        let errors = [mutex.try_lock().unwrap_err(), mutex.try_lock_for(ms(500)).unwrap_err()];
+        assert!(errors.iter().all(|error| matches!(error, Error::WrongType { .. })), "{errors:?}");
+        permit.check().unwrap();
+        permit.release().unwrap();
+        mutex.try_lock().unwrap().unlock().unwrap();
+    }
+}

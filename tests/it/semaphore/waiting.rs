@@ -1,0 +1,200 @@
+//! Which thread gets a permit that comes free, and how soon.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::{GuardSend, Redlock, SemaphorePermit};
+use redlock_tests::{eventually, servers};
+
+use super::{KEY, QUEUE, SOON, ms, open, until_queued};
+
+/// Long before a lease of 30 s ends, or a thread that sleeps looks by itself.
+const PROMPT: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_release_wakes_a_waiter() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (holder, waiter) = (open(&servers).semaphore(KEY, 2), open(&servers).semaphore(KEY, 2));
+        let (one, other) = (holder.acquire().unwrap(), holder.acquire().unwrap());
+        let waiting = thread::spawn(move || {
+            let permit = waiter.acquire().unwrap();
+            let at = Instant::now();
+            permit.release().unwrap();
+            at
+        });
+        // It listens on one of the nodes, and enters the queues of all of them.
+        until_queued(&servers[0], 1);
+        let released = Instant::now();
+        one.release().unwrap();
+        let took = waiting.join().unwrap() - released;
+        assert!(took < PROMPT, "{nodes} nodes: {took:?}");
+        other.release().unwrap();
+    }
+}
+
+/// Several permits that are given up in one step wake as many.
+#[test]
+fn all_that_can_have_a_permit_get_one() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let locks = open(&servers);
+        let semaphore = locks.semaphore(KEY, 4);
+        let held: Vec<_> = (0..4).map(|_| semaphore.acquire().unwrap()).collect();
+        let clients: Vec<_> = (0..4).map(|_| open(&servers).semaphore(KEY, 4)).collect();
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let (go, gone) = crossed(4);
+            for (waiter, gone) in clients.iter().zip(gone) {
+                let tell = tell.clone();
+                scope.spawn(move || {
+                    let permit = waiter.acquire().unwrap();
+                    tell.send(()).unwrap();
+                    gone.recv().unwrap();
+                    permit.release().unwrap();
+                });
+            }
+            until_queued(&servers[0], 4);
+            assert_eq!(locks.unlock_all().unwrap(), 4);
+            for _ in 0..4 {
+                told.recv_timeout(PROMPT).expect("each has a permit, while the others keep theirs");
+            }
+            for go in go {
+                go.send(()).unwrap();
+            }
+        });
+        drop(held);
+    }
+}
+
+fn crossed(n: usize) -> (Vec<mpsc::Sender<()>>, Vec<mpsc::Receiver<()>>) {
+    (0..n).map(|_| mpsc::channel()).unzip()
+}
+
+#[test]
+fn on_one_node_permits_are_given_in_the_order_of_arrival() {
+    const WAITERS: usize = 6;
+    let servers = servers(1);
+    let holder = open(&servers).semaphore(KEY, 2);
+    let mut held = vec![holder.acquire().unwrap(), holder.acquire().unwrap()];
+    // Some are threads of one client, which share its connection.
+    let clients = [open(&servers), open(&servers), open(&servers)];
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        for i in 0..WAITERS {
+            let (waiter, tell) = (clients[i % 3].semaphore(KEY, 2), tell.clone());
+            scope.spawn(move || {
+                let permit = waiter.acquire().unwrap().into_send();
+                tell.send((i, permit)).unwrap();
+            });
+            until_queued(&servers[0], i + 1);
+        }
+        let mut order = Vec::new();
+        let mut next: Option<SemaphorePermit<GuardSend>> = None;
+        for _ in 0..WAITERS {
+            match next.take() {
+                None => held.pop().unwrap().release().unwrap(),
+                Some(permit) => permit.release().unwrap(),
+            }
+            // It is for the one that waits, already now.
+            assert!(holder.try_acquire().unwrap_err().is_busy(), "a newcomer was first");
+            let (i, permit) = told.recv_timeout(SOON).unwrap();
+            order.push(i);
+            next = Some(permit);
+        }
+        assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
+    });
+}
+
+/// Its client listens, but its thread does not come.
+#[test]
+fn a_waiter_that_is_stopped_holds_up_the_others_for_its_reservation_only() {
+    let servers = servers(1);
+    let mut stopped = servers[0].client();
+    cmd("SUBSCRIBE").arg("redlock-sync:stopped").exec(&mut stopped).unwrap();
+    let holder = settings_for_short_reservations(&servers).semaphore(KEY, 1);
+    let permit = holder.acquire().unwrap();
+    let _: i64 = servers[0].ask(cmd("ZADD").arg(QUEUE).arg(0).arg("redlock-sync:stopped/1"));
+    // A thread of a client that is gone is skipped.
+    let _: i64 = servers[0].ask(cmd("ZADD").arg(QUEUE).arg(1).arg("redlock-sync:gone/1"));
+    let waiter = settings_for_short_reservations(&servers).semaphore(KEY, 1);
+    let waiting = thread::spawn(move || {
+        let permit = waiter.acquire().unwrap();
+        let at = Instant::now();
+        permit.release().unwrap();
+        at
+    });
+    until_queued(&servers[0], 3);
+    let released = Instant::now();
+    permit.release().unwrap();
+    assert_eq!(holder.available().unwrap(), 0, "it is reserved");
+    assert_eq!(holder.inspect().unwrap(), vec![], "but not held");
+    let took = waiting.join().unwrap() - released;
+    assert!(took >= ms(450) && took < PROMPT, "{took:?}");
+}
+
+fn settings_for_short_reservations(servers: &[redlock_tests::Server]) -> redlock_sync::Redlock {
+    super::settings(servers).node_timeout(ms(250)).build().unwrap()
+}
+
+#[test]
+fn a_wait_that_ends_leaves_nothing() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (holder, waiter) = (open(&servers).semaphore(KEY, 1), open(&servers).semaphore(KEY, 1));
+        let permit = holder.acquire().unwrap();
+        let began = Instant::now();
+        assert!(waiter.try_acquire_for(ms(300)).unwrap_err().is_busy());
+        assert!(began.elapsed() >= ms(300));
+        assert!(waiter.try_acquire_until(Instant::now() + ms(50)).unwrap_err().is_busy());
+        for server in &servers {
+            until_queued(server, 0);
+        }
+        permit.release().unwrap();
+        eventually("nothing is left", SOON, || servers.iter().all(|server| server.keys().is_empty()));
+        waiter.try_acquire().unwrap().release().unwrap();
+    }
+}
+
+/// What an operator deletes, or a server evicts.
+#[test]
+fn waiters_get_by_when_their_queue_is_deleted() {
+    let servers = servers(1);
+    let lease = ms(1500);
+    let (holder, waiter) =
+        (super::brisk(&servers, lease).semaphore(KEY, 1), super::brisk(&servers, lease).semaphore(KEY, 1));
+    let permit = holder.acquire().unwrap();
+    let waiting = thread::spawn(move || waiter.acquire().unwrap().release());
+    until_queued(&servers[0], 1);
+    assert!(servers[0].del(QUEUE));
+    permit.release().unwrap();
+    waiting.join().unwrap().unwrap();
+}
+
+/// Without the permission to listen: each wait asks again and again, and gets its turn.
+#[test]
+fn waiters_that_cannot_be_told_get_permits_in_their_order() {
+    let servers = servers(1);
+    let rules = ["poor", "on", ">secret", "~*", "resetchannels", "+@all", "-publish", "-subscribe"];
+    let _: () = servers[0].ask(cmd("ACL").arg("SETUSER").arg(&rules));
+    let url = format!("redis://poor:secret@{}/", servers[0].addr());
+    let open = || Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap().semaphore(KEY, 1);
+    let permit = open().acquire().unwrap();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        for i in 0..3 {
+            let (waiter, tell) = (open(), tell.clone());
+            scope.spawn(move || {
+                let permit = waiter.acquire().unwrap();
+                tell.send(i).unwrap();
+                permit.release().unwrap();
+            });
+            until_queued(&servers[0], i + 1);
+        }
+        permit.release().unwrap();
+        let order: Vec<usize> = (0..3).map(|_| told.recv_timeout(PROMPT).expect("the next has a turn")).collect();
+        assert_eq!(order, [0, 1, 2]);
+    });
+}
