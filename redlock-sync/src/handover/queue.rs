@@ -5,8 +5,8 @@
 //! as soon as they hold it, and those that stand together at the front are heads at the same time.
 //!
 //! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is handed to no thread. So a thread is
-//! taken out of its queue and told what it got in one step, under the lock of `by_key` ([`QueuedThread`] has the steps), and a thread whose time is
-//! up takes itself out under the same lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
+//! taken out of its queue and told what it got, or is promised, in one step under the lock of `by_key` ([`QueuedThread`] has the steps), and a thread
+//! whose time is up takes itself out under the same lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
 //!
 //! A key's queue also remembers what is known of the key in this process: orphans, a pause that is left to other programs, and whether such a program
 //! was seen.
