@@ -212,7 +212,7 @@ impl Memory {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn take_away(&self, node: usize) {
-        self.act_on(node, Server::go_away);
+        self.on_node(node, Server::go_away);
     }
 
     /// Brings a node back that was [taken away](Memory::take_away). The clients have noticed when this returns, which takes them up to a quarter of
@@ -232,7 +232,7 @@ impl Memory {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn bring_back(&self, node: usize) {
-        self.act_on(node, Server::come_back);
+        self.on_node(node, Server::come_back);
         let is_left_out = |client: &Weak<ClientInner>| {
             let client = client.upgrade();
             client.is_some_and(|client| {
@@ -245,12 +245,10 @@ impl Memory {
         }
     }
 
-    fn act_on(&self, node: usize, act: fn(&Server)) {
+    pub(crate) fn on_node<R>(&self, node: usize, act: impl FnOnce(&Server) -> R) -> Option<R> {
         let server = node.checked_sub(1).and_then(|i| self.0.servers.get(i));
         assert!(server.is_some(), "there is no node {node}: they are 1 to {}", self.0.servers.len());
-        if let Some(server) = server {
-            act(server);
-        }
+        server.map(|server| act(server))
     }
 
     /// Lets this time pass at once for the nodes and all of their clients. Leases that end in it have ended; waits whose time is up end; renewals

@@ -3,20 +3,24 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{LeaseState, LostReason, Mutex};
-use redlock_tests::{Proxy, Server, eventually, servers};
+use redlock_sync::{LeaseState, LostReason, Mutex, Redlock};
+use redlock_tests::{Proxy, eventually};
 
-use super::rig::{SOON, brisk, calls, locks_on, ms, through, urls, watched};
-use crate::kinds::{Kind, each_kind};
+use super::rig::{SOON, brisk, calls, locks_on, ms, short, through, watched};
+use crate::kinds::{Kind, each_kind, each_kind_and_place};
+use crate::place::Place;
 
 /// Long enough that a busy machine gets a renewal through, short enough to watch some of them.
 const LEASE: Duration = ms(1200);
 
+fn hasty(proxy: &Proxy, lease: Duration) -> Redlock {
+    short(lease).node(proxy.url()).build().unwrap()
+}
+
 /// Holds for four leases, on so many nodes; checks all the time, and looks at every node.
-fn held_for_four_leases<K: Kind>(nodes: usize) {
-    let servers = servers(nodes);
-    let builder = redlock_sync::Redlock::builder().nodes(urls(&servers)).lease(LEASE).node_timeout(LEASE / 3);
-    let guard = K::new(&builder.build().unwrap(), "order:42").lock().unwrap();
+fn held_for_four_leases<K: Kind, P: Place>(nodes: usize) {
+    let servers = P::start(nodes);
+    let guard = K::new(&P::client(&servers, short(LEASE)), "order:42").lock().unwrap();
     let start = Instant::now();
     while start.elapsed() < 4 * LEASE {
         guard.check().unwrap_or_else(|error| panic!("on {nodes} node(s) after {:?}: {error}", start.elapsed()));
@@ -30,8 +34,8 @@ fn held_for_four_leases<K: Kind>(nodes: usize) {
     assert!(servers.iter().all(|server| locks_on(server).is_empty()));
 }
 
-fn renewal_outlasts_the_lease<K: Kind>() {
-    let on = |nodes| thread::spawn(move || held_for_four_leases::<K>(nodes));
+fn renewal_outlasts_the_lease<K: Kind, P: Place>() {
+    let on = |nodes| thread::spawn(move || held_for_four_leases::<K, P>(nodes));
     for thread in [1, 3, 5].map(on) {
         thread.join().unwrap();
     }
@@ -40,7 +44,7 @@ fn renewal_outlasts_the_lease<K: Kind>() {
 /// Renewal has a rhythm of a third of a lease; it neither floods the server nor waits until the last moment.
 fn renewal_is_due_at_a_third<K: Kind>() {
     let (_server, proxy) = watched();
-    let locks = brisk(&proxy.url(), LEASE);
+    let locks = hasty(&proxy, LEASE);
     let guard = K::new(&locks, "order:42").lock().unwrap();
     proxy.wait_count("extend", 3, SOON);
     guard.check().unwrap();
@@ -56,7 +60,7 @@ fn renewal_is_due_at_a_third<K: Kind>() {
 fn without_renewal_the_lease_runs_out<K: Kind>() {
     let (server, proxy) = watched();
     let start = Instant::now();
-    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").renew(false).lock().unwrap();
+    let guard = K::new(&hasty(&proxy, LEASE), "order:42").renew(false).lock().unwrap();
     guard.check().unwrap();
     eventually("the lease runs out", SOON, || guard.check().is_err());
     assert!(start.elapsed() > ms(1100) && start.elapsed() < LEASE + Duration::from_secs(3));
@@ -71,9 +75,9 @@ fn without_renewal_the_lease_runs_out<K: Kind>() {
 }
 
 /// The holder is told before another one can have the key.
-fn the_loss_is_told_before_the_key_is_gone<K: Kind>() {
-    let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();
+fn the_loss_is_told_before_the_key_is_gone<K: Kind, P: Place>() {
+    let server = P::one();
+    let guard = K::new(&brisk(&server, LEASE), "order:42").renew(false).lock().unwrap();
     loop {
         let alive = server.get("order:42").is_some();
         let ok = guard.check().is_ok();
@@ -85,9 +89,9 @@ fn the_loss_is_told_before_the_key_is_gone<K: Kind>() {
     }
 }
 
-fn extend_lengthens_and_never_shortens<K: Kind>() {
-    let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();
+fn extend_lengthens_and_never_shortens<K: Kind, P: Place>() {
+    let server = P::one();
+    let guard = K::new(&brisk(&server, LEASE), "order:42").renew(false).lock().unwrap();
     guard.extend(Duration::from_secs(20)).unwrap();
     let long = Duration::from_secs(15);
     assert!(guard.remaining() > long && server.pttl("order:42").unwrap() > long);
@@ -100,7 +104,7 @@ fn extend_lengthens_and_never_shortens<K: Kind>() {
 /// Renewals of the ordinary length leave a longer lease alone.
 fn an_extension_stays_through_renewals<K: Kind>() {
     let (server, proxy) = watched();
-    let guard = K::new(&brisk(&proxy.url(), ms(600)), "order:42").lock().unwrap();
+    let guard = K::new(&hasty(&proxy, ms(600)), "order:42").lock().unwrap();
     guard.extend(Duration::from_secs(30)).unwrap();
     proxy.wait_count("extend", 3, SOON);
     assert!(server.pttl("order:42").unwrap() > Duration::from_secs(5));
@@ -117,9 +121,9 @@ fn remaining_goes_down<K: Kind>() {
     assert_eq!(guard.state(), LeaseState::Held);
 }
 
-fn at_least_keeps_the_lock_taken<K: Kind>() {
-    let server = Server::start();
-    let (one, two) = (brisk(&server.url(), LEASE), brisk(&server.url(), LEASE));
+fn at_least_keeps_the_lock_taken<K: Kind, P: Place>() {
+    let server = P::one();
+    let (one, two) = (brisk(&server, LEASE), brisk(&server, LEASE));
     let hold = ms(500);
     let start = Instant::now();
     let guard = K::new(&one, "order:42").min_hold(hold).lock().unwrap();
@@ -132,9 +136,9 @@ fn at_least_keeps_the_lock_taken<K: Kind>() {
 }
 
 /// A hold that lasted longer than the minimum ends at once.
-fn at_least_adds_nothing_to_a_longer_hold<K: Kind>() {
-    let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").min_hold(ms(20)).lock().unwrap();
+fn at_least_adds_nothing_to_a_longer_hold<K: Kind, P: Place>() {
+    let server = P::one();
+    let guard = K::new(&brisk(&server, LEASE), "order:42").min_hold(ms(20)).lock().unwrap();
     thread::sleep(ms(30));
     K::unlock(guard).unwrap();
     assert!(locks_on(&server).is_empty());
@@ -152,7 +156,7 @@ fn ends_at_max_hold(start: Instant, hold: Duration, proxy: &Proxy, guard: &redlo
 fn max_hold_ends_renewal<K: Kind>() {
     let (server, proxy) = watched();
     let (start, hold) = (Instant::now(), 2 * LEASE);
-    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").max_hold(hold).lock().unwrap();
+    let guard = K::new(&hasty(&proxy, LEASE), "order:42").max_hold(hold).lock().unwrap();
     ends_at_max_hold(start, hold, &proxy, &guard);
     eventually("the key ends too", SOON, || server.get("order:42").is_none());
     assert!(start.elapsed() <= hold + Duration::from_secs(3));
@@ -160,18 +164,18 @@ fn max_hold_ends_renewal<K: Kind>() {
 }
 
 /// A forgotten guard is bounded by it as well.
-fn max_hold_bounds_a_forgotten_guard<K: Kind>() {
-    let server = Server::start();
-    let locks = brisk(&server.url(), LEASE);
+fn max_hold_bounds_a_forgotten_guard<K: Kind, P: Place>() {
+    let server = P::one();
+    let locks = brisk(&server, LEASE);
     std::mem::forget(K::new(&locks, "order:42").max_hold(LEASE).lock().unwrap());
-    let other = brisk(&server.url(), LEASE);
+    let other = brisk(&server, LEASE);
     K::unlock(K::new(&other, "order:42").try_lock_for(SOON).unwrap()).unwrap();
 }
 
 fn max_renewals_ends_renewal<K: Kind>() {
     let (_server, proxy) = watched();
     let start = Instant::now();
-    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").max_renewals(2).lock().unwrap();
+    let guard = K::new(&hasty(&proxy, LEASE), "order:42").max_renewals(2).lock().unwrap();
     eventually("the renewals are used up", SOON, || guard.check().is_err());
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     assert_eq!(proxy.count("extend"), 2);
@@ -189,17 +193,20 @@ fn an_idle_holder_sends_only_renewals() {
     assert_eq!(calls(&proxy), before);
 }
 
-each_kind!(
+each_kind_and_place!(
     renewal_outlasts_the_lease,
-    renewal_is_due_at_a_third,
-    without_renewal_the_lease_runs_out,
     the_loss_is_told_before_the_key_is_gone,
     extend_lengthens_and_never_shortens,
-    an_extension_stays_through_renewals,
-    remaining_goes_down,
     at_least_keeps_the_lock_taken,
     at_least_adds_nothing_to_a_longer_hold,
-    max_hold_ends_renewal,
     max_hold_bounds_a_forgotten_guard,
-    max_renewals_ends_renewal,
+);
+
+each_kind!(
+    renewal_is_due_at_a_third,
+    without_renewal_the_lease_runs_out,
+    an_extension_stays_through_renewals,
+    remaining_goes_down,
+    max_hold_ends_renewal,
+    max_renewals_ends_renewal
 );

@@ -71,7 +71,7 @@ fn another_thread_does_not_nest() {
 #[test]
 fn a_lost_lock_is_not_entered_until_the_outer_guards_are_gone() {
     let server = Server::start();
-    let locks = brisk(&server.url(), ms(600));
+    let locks = brisk(&server, ms(600));
     let lock = locks.reentrant_mutex("order:42");
     let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
     server.del("order:42");

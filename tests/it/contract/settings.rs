@@ -4,7 +4,8 @@ use redlock_sync::{Error, Redlock};
 use redlock_tests::{Server, servers};
 
 use super::rig::{builder, locks_on, ms, open};
-use crate::kinds::{Kind, each_kind};
+use crate::kinds::{Kind, each_kind, each_kind_and_place};
+use crate::place::Place;
 
 /// Takes the lock by that URL and sees its key on the server.
 fn works<K: Kind>(url: &str, keys: impl Fn() -> Vec<String>) {
@@ -81,8 +82,8 @@ fn a_prefix_is_part_of_the_key<K: Kind>() {
 }
 
 /// A fence key lies in the hash slot of its lock.
-fn fences_share_the_slot<K: Kind>() {
-    let server = Server::start();
+fn fences_share_the_slot<K: Kind, P: Place>() {
+    let server = P::one();
     let locks = open(std::slice::from_ref(&server));
     for key in ["order:42", "user:{7}:cart", "ü"] {
         let guard = K::new(&locks, key).lock().unwrap();
@@ -150,12 +151,13 @@ fn connections_are_bounded() {
     }
 }
 
+each_kind_and_place!(fences_share_the_slot,);
+
 each_kind!(
     a_unix_socket_works,
     a_password_works,
     a_wrong_password_is_told_at_once,
     a_database_index_works,
     a_database_index_for_each_node_works,
-    a_prefix_is_part_of_the_key,
-    fences_share_the_slot,
+    a_prefix_is_part_of_the_key
 );

@@ -7,16 +7,17 @@ use redlock_sync::{Error, Redlock, Retry};
 use redlock_tests::Server;
 
 use super::rig::{SOON, locks_on, ms, open};
-use crate::kinds::{Kind, each_kind};
+use crate::kinds::{Kind, each_kind, each_kind_and_place};
+use crate::place::Place;
 
 /// A client that holds the lock and one that wants it.
-fn two(server: &Server) -> (Redlock, Redlock) {
+fn two<P: Place>(server: &P) -> (Redlock, Redlock) {
     let one = std::slice::from_ref(server);
     (open(one), open(one))
 }
 
-fn a_free_lock_is_taken_by_each_form<K: Kind>() {
-    let server = Server::start();
+fn a_free_lock_is_taken_by_each_form<K: Kind, P: Place>() {
+    let server = P::one();
     let lock = K::new(&open(std::slice::from_ref(&server)), "order:42");
     for take in [|lock: &K| lock.lock(), |lock: &K| lock.try_lock(), |lock: &K| lock.try_lock_for(SOON)] {
         let guard = take(&lock).unwrap();
@@ -28,8 +29,8 @@ fn a_free_lock_is_taken_by_each_form<K: Kind>() {
     }
 }
 
-fn the_lease_is_the_keys_time_to_live<K: Kind>() {
-    let server = Server::start();
+fn the_lease_is_the_keys_time_to_live<K: Kind, P: Place>() {
+    let server = P::one();
     let lock = K::new(&open(std::slice::from_ref(&server)), "order:42").lease(Duration::from_secs(100));
     let guard = lock.lock().unwrap();
     let left = server.pttl("order:42").unwrap();
@@ -37,24 +38,24 @@ fn the_lease_is_the_keys_time_to_live<K: Kind>() {
     assert!(guard.remaining() < left, "the holder trusts the key for longer than it lives");
 }
 
-fn dropping_the_guard_releases<K: Kind>() {
-    let server = Server::start();
+fn dropping_the_guard_releases<K: Kind, P: Place>() {
+    let server = P::one();
     let lock = K::new(&open(std::slice::from_ref(&server)), "order:42");
     drop(lock.lock().unwrap());
     assert!(locks_on(&server).is_empty());
     K::unlock(lock.try_lock().unwrap()).unwrap();
 }
 
-fn each_acquisition_has_a_token_of_its_own<K: Kind>() {
-    let server = Server::start();
+fn each_acquisition_has_a_token_of_its_own<K: Kind, P: Place>() {
+    let server = P::one();
     let lock = K::new(&open(std::slice::from_ref(&server)), "order:42");
     let ids: Vec<_> = (0..50).map(|_| lock.lock().unwrap().id().clone()).collect();
     let different: std::collections::HashSet<_> = ids.iter().collect();
     assert_eq!(different.len(), ids.len());
 }
 
-fn try_lock_does_not_wait<K: Kind>() {
-    let server = Server::start();
+fn try_lock_does_not_wait<K: Kind, P: Place>() {
+    let server = P::one();
     let (holder, other) = two(&server);
     let held = K::new(&holder, "order:42").lock().unwrap();
     K::unlock(K::new(&other, "warm").lock().unwrap()).unwrap();
@@ -66,8 +67,8 @@ fn try_lock_does_not_wait<K: Kind>() {
     held.check().unwrap();
 }
 
-fn try_lock_for_waits_that_long_and_no_longer<K: Kind>() {
-    let server = Server::start();
+fn try_lock_for_waits_that_long_and_no_longer<K: Kind, P: Place>() {
+    let server = P::one();
     let (holder, other) = two(&server);
     let _held = K::new(&holder, "order:42").lock().unwrap();
     let start = Instant::now();
@@ -77,8 +78,8 @@ fn try_lock_for_waits_that_long_and_no_longer<K: Kind>() {
     assert!(took >= ms(150) && took < ms(150) + Duration::from_secs(3), "{took:?}");
 }
 
-fn a_waiting_lock_is_taken_once_it_is_free<K: Kind>() {
-    let server = Server::start();
+fn a_waiting_lock_is_taken_once_it_is_free<K: Kind, P: Place>() {
+    let server = P::one();
     let (holder, other) = two(&server);
     for wait in [|lock: &K| lock.lock(), |lock: &K| lock.try_lock_for(SOON)] {
         let held = K::new(&holder, "order:42").lock().unwrap();
@@ -118,8 +119,8 @@ fn try_lock_until_ends_at_that_moment() {
 }
 
 /// A moment that has passed still has its one try, also behind others in line.
-fn no_time_is_one_try<K: Kind>() {
-    let server = Server::start();
+fn no_time_is_one_try<K: Kind, P: Place>() {
+    let server = P::one();
     let (holder, other) = two(&server);
     let lock = K::new(&other, "order:42");
     K::unlock(lock.try_lock_for(Duration::ZERO).unwrap()).unwrap();
@@ -159,8 +160,8 @@ fn the_kinds_exclude_each_other() {
 }
 
 /// Different keys have nothing to do with each other, and so do different clients of one thread.
-fn other_keys_are_other_locks<K: Kind>() {
-    let server = Server::start();
+fn other_keys_are_other_locks<K: Kind, P: Place>() {
+    let server = P::one();
     let (one, two) = two(&server);
     let a = K::new(&one, "a").lock().unwrap();
     let b = K::new(&one, "b").lock().unwrap();
@@ -172,7 +173,7 @@ fn other_keys_are_other_locks<K: Kind>() {
     assert!(locks_on(&server).is_empty());
 }
 
-each_kind!(
+each_kind_and_place!(
     a_free_lock_is_taken_by_each_form,
     the_lease_is_the_keys_time_to_live,
     dropping_the_guard_releases,
@@ -181,6 +182,7 @@ each_kind!(
     try_lock_for_waits_that_long_and_no_longer,
     a_waiting_lock_is_taken_once_it_is_free,
     no_time_is_one_try,
-    max_attempts_ends_with_busy,
     other_keys_are_other_locks,
 );
+
+each_kind!(max_attempts_ends_with_busy);
