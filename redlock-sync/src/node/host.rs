@@ -160,6 +160,9 @@ impl Host {
         if !posts.order(self.member) {
             return;
         }
+        if !self.server.may_wait() {
+            return posts.deliver(self.member, self.connect(self.settings.node_timeout));
+        }
         self.orders.lock().waiting.push(Arc::downgrade(posts));
         match self.background.threads() {
             Ok(_) => self.dial_for_orders(),

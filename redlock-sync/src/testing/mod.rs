@@ -69,7 +69,7 @@ use crate::node::memory::Server;
 use crate::sync::Mutex;
 
 /// How long `bring_back` waits at most for the clients to notice.
-const NOTICED: Duration = Duration::from_secs(2);
+const NOTICED: Duration = Duration::from_secs(10);
 
 /// Nodes in memory, with clients of them.
 ///

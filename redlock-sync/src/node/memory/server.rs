@@ -210,6 +210,10 @@ impl Dial for Server {
         state.connections += 1;
         Ok(Box::new(MemoryConnection::new(this, state.connections, state.epoch)))
     }
+
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 impl fmt::Display for Server {
