@@ -57,11 +57,10 @@ impl Connection for MemoryConnection {
             if let Some(message) = state.inboxes.get_mut(&self.id).and_then(|inbox| inbox.messages.pop_front()) {
                 return Ok(message);
             }
-            let left = until.since(clock.now());
-            if left.is_zero() {
+            if clock.now() >= until {
                 return Err(Broken::TimedOut);
             }
-            clock.wait_for(&self.server.told, &mut state, left);
+            clock.wait_until(&self.server.told, &mut state, until);
         }
     }
 
