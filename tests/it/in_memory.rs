@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 use redlock_sync::testing::Memory;
 use redlock_sync::{Error, LeaseState, LostReason, Redlock, distributed_lock};
 
+use redlock_tests::eventually;
+
 use crate::kinds::{Kind, each_kind};
+use crate::place::{InMemory, Place};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(30);
 const KEY: &str = "order:42";
 
-/// Waits for so long at most.
+/// Milliseconds.
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -47,47 +50,6 @@ fn an_annotated_function_needs_no_server() {
     assert_eq!(take_from_stock("tea", &stock), Ok(0));
 }
 
-/// Threads of two clients, and of each of them several.
-fn one_holder_at_a_time<K: Kind>() {
-    let memory = Memory::new(3);
-    let counter = AtomicU64::new(0);
-    let count = |locks: &Redlock| {
-        for _ in 0..50 {
-            let guard = K::new(locks, KEY).lock().unwrap();
-            let seen = counter.load(Ordering::SeqCst);
-            thread::yield_now();
-            counter.store(seen + 1, Ordering::SeqCst);
-            K::unlock(guard).unwrap();
-        }
-    };
-    thread::scope(|scope| {
-        for locks in [memory.client(), memory.client()] {
-            for _ in 0..3 {
-                let (locks, count) = (locks.clone(), &count);
-                scope.spawn(move || count(&locks));
-            }
-        }
-    });
-    assert_eq!(counter.into_inner(), 300);
-}
-
-/// A client that waits is told by the node, as by a server.
-fn a_waiting_client_is_told<K: Kind>() {
-    let memory = Memory::new(1);
-    let held = K::new(&memory.client(), KEY).lock().unwrap();
-    let waiter = K::new(&memory.client(), KEY);
-    let waiter = thread::spawn(move || {
-        let guard = waiter.lock().unwrap();
-        let owner = guard.id().owner().to_owned();
-        K::unlock(guard).unwrap();
-        owner
-    });
-    thread::sleep(ms(100));
-    K::unlock(held).unwrap();
-    let owner = waiter.join().unwrap();
-    assert!(owner.starts_with("granted:"), "`{owner}` came by polling");
-}
-
 fn a_client_of_its_own_shares_nothing<K: Kind>() {
     let _held = K::new(&Redlock::in_memory(), KEY).lock().unwrap();
     K::unlock(K::new(&Redlock::in_memory(), KEY).try_lock().unwrap()).unwrap();
@@ -110,13 +72,14 @@ fn time_ends_leases<K: Kind>() {
 /// What is due has been done when the time has passed: nothing here waits.
 fn time_brings_renewals<K: Kind>() {
     let memory = Memory::new(3);
-    let locks = memory.client();
+    // The rounds of ten threads share two lines, and a busy machine may take its time for them.
+    let locks = memory.build(Redlock::builder().node_timeout(Duration::from_secs(5))).unwrap();
     let guards: Vec<_> = (0..10).map(|i| K::new(&locks, &format!("order:{i}")).lock().unwrap()).collect();
     for step in 0..50 {
         memory.advance(LEASE / 2);
         for guard in &guards {
             guard.check().unwrap_or_else(|error| panic!("step {step}: {error}"));
-            assert!(guard.remaining() > LEASE * 9 / 10, "step {step}: {:?}", guard.remaining());
+            assert!(guard.remaining() > LEASE / 2, "step {step}: {:?}", guard.remaining());
         }
     }
     memory.advance(LEASE);
@@ -144,7 +107,7 @@ fn time_ends_waits<K: Kind>() {
     });
 }
 
-/// Nobody lets go of the lock: a holder that has died keeps it until its lease ends.
+/// No thread releases the lock: a holder that has died keeps it until its lease ends.
 fn time_ends_the_lease_of_a_holder_that_is_waited_for<K: Kind>() {
     let memory = Memory::new(1);
     let holder = memory.client();
@@ -219,6 +182,8 @@ fn a_node_that_was_away_has_kept_its_locks<K: Kind>() {
     memory.bring_back(1);
     assert!(K::new(&memory.client(), KEY).try_lock().err().unwrap().is_busy());
     memory.take_away(1);
+    memory.advance(LEASE / 3);
+    assert_eq!(guard.state(), LeaseState::Suspended);
     memory.advance(LEASE);
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Unreachable));
 }
@@ -229,7 +194,8 @@ fn a_wait_goes_on_once_the_node_is_back<K: Kind>() {
     let held = K::new(&memory.client(), KEY).lock().unwrap();
     let waiter = K::new(&memory.client(), KEY);
     let waiter = thread::spawn(move || K::unlock(waiter.lock().unwrap()).unwrap());
-    thread::sleep(ms(50));
+    let node = InMemory { memory: memory.clone(), number: 1 };
+    eventually("the other client waits", SOON, || node.waits() == 1);
     memory.take_away(1);
     thread::sleep(ms(50));
     memory.bring_back(1);
@@ -238,8 +204,6 @@ fn a_wait_goes_on_once_the_node_is_back<K: Kind>() {
 }
 
 each_kind!(
-    one_holder_at_a_time,
-    a_waiting_client_is_told,
     a_client_of_its_own_shares_nothing,
     time_ends_leases,
     time_brings_renewals,

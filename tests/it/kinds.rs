@@ -1,7 +1,7 @@
 //! The guard contract: what every kind of lock must do, so that one test runs for all of them.
 //!
 //! A test is a function `fn name<K: Kind>()`; `each_kind!(name, …)` makes one `#[test]` of it per kind. A new kind joins all of them by an
-//! `impl Kind` and one line in the macro. One that is written as `fn name<K: Kind, P: Place>()` runs on servers and in memory: `each_kind_and_place!`.
+//! `impl Kind` and one line in the macro.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -101,18 +101,4 @@ macro_rules! each_kind {
     };
 }
 
-/// As [`each_kind!`], for tests that are generic over where the locks are kept as well (`place.rs`).
-macro_rules! each_kind_and_place {
-    ($($test:ident),+ $(,)?) => {
-        mod on_servers {
-            $(fn $test<K: crate::kinds::Kind>() { super::$test::<K, redlock_tests::Server>() })+
-            crate::kinds::each_kind!($($test),+);
-        }
-        mod in_memory {
-            $(fn $test<K: crate::kinds::Kind>() { super::$test::<K, crate::place::InMemory>() })+
-            crate::kinds::each_kind!($($test),+);
-        }
-    };
-}
-
-pub(crate) use {each_kind, each_kind_and_place};
+pub(crate) use each_kind;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use redlock_sync::{Error, Lease, LeaseState, LostReason, Retry};
-use redlock_tests::{Act, Proxy, eventually};
+use redlock_tests::{Act, Proxy};
 
 use super::rig::{SOON, brisk, locks_on, ms, open, through, watched};
-use crate::kinds::{Kind, each_kind, each_kind_and_place};
-use crate::place::Place;
+use crate::kinds::{Kind, each_kind};
+use crate::place::{Place, each_kind_and_place};
 
 /// Counts the calls of a handler.
 fn counter(lease: &Lease) -> Arc<AtomicUsize> {
@@ -24,23 +24,23 @@ fn counter(lease: &Lease) -> Arc<AtomicUsize> {
 
 fn on_lost_is_called_once<K: Kind, P: Place>() {
     let server = P::one();
-    let locks = brisk(&server, ms(600));
+    let locks = brisk(&server);
     let guard = K::new(&locks, "order:42").lock().unwrap();
     let calls = counter(&guard);
     server.del("order:42");
-    eventually("the handler is called", SOON, || calls.load(Ordering::SeqCst) > 0);
+    server.until("the handler is called", || calls.load(Ordering::SeqCst) > 0);
     assert!(guard.check().unwrap_err().is_lost());
     let late = counter(&guard);
     assert_eq!(late.load(Ordering::SeqCst), 1, "a handler that comes after the loss is called at once");
     assert!(K::unlock(guard).unwrap_err().is_lost());
-    thread::sleep(ms(300));
+    server.pass(P::LEASE / 10);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     assert_eq!(late.load(Ordering::SeqCst), 1);
 }
 
 fn on_lost_is_not_called_for_a_release<K: Kind, P: Place>() {
     let server = P::one();
-    let locks = brisk(&server, ms(600));
+    let locks = brisk(&server);
     let calls = [true, false].map(|by_unlock| {
         let guard = K::new(&locks, "order:42").lock().unwrap();
         let calls = counter(&guard);
@@ -52,20 +52,20 @@ fn on_lost_is_not_called_for_a_release<K: Kind, P: Place>() {
         calls
     });
     locks.unlock_all().unwrap();
-    thread::sleep(ms(700));
+    server.pass(P::LEASE * 5 / 4);
     assert!(calls.iter().all(|calls| calls.load(Ordering::SeqCst) == 0));
 }
 
 /// What a handler panics with stays with it; those behind it are called, and renewal goes on elsewhere.
 fn a_handler_may_panic<K: Kind, P: Place>() {
     let server = P::one();
-    let locks = brisk(&server, ms(600));
+    let locks = brisk(&server);
     let (guard, other) = (K::new(&locks, "a").lock().unwrap(), K::new(&locks, "b").lock().unwrap());
     guard.on_lost(|_| panic!("on purpose"));
     let calls = counter(&guard);
     server.del("a");
-    eventually("the second handler is called", SOON, || calls.load(Ordering::SeqCst) == 1);
-    thread::sleep(ms(700));
+    server.until("the second handler is called", || calls.load(Ordering::SeqCst) == 1);
+    server.pass(P::LEASE * 5 / 4);
     other.check().unwrap();
 }
 
@@ -129,13 +129,12 @@ fn a_release_that_was_done_is_no_loss_though_another_holds_it_since<K: Kind>() {
 /// A guard does not need the client any more.
 fn a_guard_outlives_its_client<K: Kind, P: Place>() {
     let server = P::one();
-    let locks = brisk(&server, ms(600));
+    let locks = brisk(&server);
     let guard = K::new(&locks, "order:42").lock().unwrap();
     drop(locks);
-    let start = std::time::Instant::now();
-    while start.elapsed() < ms(1500) {
+    for _ in 0..12 {
+        server.pass(P::LEASE / 8);
         guard.check().unwrap();
-        thread::sleep(ms(20));
     }
     K::unlock(guard).unwrap();
     assert!(locks_on(&server).is_empty());

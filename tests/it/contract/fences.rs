@@ -7,8 +7,8 @@ use redlock_sync::Redlock;
 use redlock_tests::{Server, eventually, servers};
 
 use super::rig::{SOON, builder, ms, open};
-use crate::kinds::{Kind, each_kind, each_kind_and_place};
-use crate::place::Place;
+use crate::kinds::{Kind, each_kind};
+use crate::place::{Place, each_kind_and_place};
 
 /// One hold; its token, which stays the same through an extension and when it is asked for again.
 fn token<K: Kind>(locks: &Redlock) -> u64 {

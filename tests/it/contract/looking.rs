@@ -5,8 +5,8 @@ use std::time::Duration;
 use redlock_sync::Redlock;
 
 use super::rig::{locks_on, open};
-use crate::kinds::{Kind, each_kind_and_place};
-use crate::place::Place;
+use crate::kinds::Kind;
+use crate::place::{Place, each_kind_and_place};
 
 /// Asks by a client that holds nothing.
 fn look<K: Kind, P: Place>(servers: &[P]) -> Option<redlock_sync::Holder> {

@@ -32,8 +32,9 @@ pub(super) fn builder(servers: &[Server]) -> Builder {
     patient().nodes(urls(servers))
 }
 
-fn patient() -> Builder {
-    Redlock::builder().node_timeout(Duration::from_secs(2))
+/// Settings with room for a busy machine.
+pub(super) fn patient() -> Builder {
+    Redlock::builder().node_timeout(Duration::from_secs(5))
 }
 
 /// A client of these nodes.
@@ -46,9 +47,9 @@ pub(super) fn short(lease: Duration) -> Builder {
     Redlock::builder().node_timeout(lease / 3).lease(lease)
 }
 
-/// A client with short leases.
-pub(super) fn brisk<P: Place>(node: &P, lease: Duration) -> Redlock {
-    P::client(std::slice::from_ref(node), short(lease))
+/// A client with the leases of its place.
+pub(super) fn brisk<P: Place>(node: &P) -> Redlock {
+    P::client(std::slice::from_ref(node), short(P::LEASE))
 }
 
 /// A server, and a proxy before it that counts.
