@@ -1,5 +1,7 @@
 //! The client: servers, settings, and the locks made from them.
 
+mod others;
+
 use std::fmt;
 use std::sync::Arc;
 #[cfg(any(test, feature = "testing"))]

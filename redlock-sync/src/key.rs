@@ -128,6 +128,11 @@ impl Key {
         &self.helpers.queue
     }
 
+    /// The sorted set of the waits for a latch of that name.
+    pub(crate) fn latch_waits(&self) -> String {
+        helper(&self.name, "latch_waits")
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -146,7 +151,7 @@ impl fmt::Debug for Key {
 }
 
 /// What keys beside a lock's own end in.
-const HELPERS: [&str; 2] = ["fence", "queue"];
+const HELPERS: [&str; 3] = ["fence", "queue", "latch_waits"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -184,13 +189,20 @@ mod tests {
         assert_eq!(key("{order:42}").fence(), "{order:42}::fence");
         assert_eq!(key("user:{7}:cart").queue(), "user:{7}:cart::queue");
         assert_eq!(key("open{brace").queue(), "{open{brace}:queue");
+        assert_eq!(key("import").latch_waits(), "{import}:latch_waits");
     }
 
     #[test]
     fn names_of_helpers_are_refused() {
-        for taken in
-            ["{order:42}:fence", "user:{7}:cart::fence", "{a}:queue", "{a}::queue", "{a}:b::queue", "{{a}:fence"]
-        {
+        for taken in [
+            "{order:42}:fence",
+            "user:{7}:cart::fence",
+            "{a}:queue",
+            "{a}::queue",
+            "{a}:b::queue",
+            "{{a}:fence",
+            "{a}:latch_waits",
+        ] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
         for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:queue"] {
@@ -234,7 +246,7 @@ mod tests {
         for name in names() {
             let Ok(key) = Key::new("", &name, 1024) else { continue };
             accepted += 1;
-            for own in [key.as_str(), key.fence(), key.queue()] {
+            for own in [key.as_str(), key.fence(), key.queue(), &key.latch_waits()] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

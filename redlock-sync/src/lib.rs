@@ -47,6 +47,9 @@
 //! [`try_lock_until`](Mutex::try_lock_until). **`Ok` always means that the lock is held**; that another holder has it is the error
 //! [`Busy`](Error::Busy).
 //!
+//! A [`MultiLock`] is several mutexes at once, all or none. A [`CountDownLatch`] is no lock, but waited for in the same way: it opens when a number of
+//! workers have arrived.
+//!
 //! # Several nodes
 //!
 //! With N independent servers a lock is held by a majority of them (the Redlock algorithm), and outlives the loss of the others. Nothing else
@@ -170,6 +173,7 @@ mod fork;
 mod handover;
 mod inner;
 mod key;
+mod latch;
 mod lease;
 mod lock;
 mod node;
@@ -207,6 +211,8 @@ pub use error::{Error, LostReason, NodeError};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;
+pub use lock::latch::CountDownLatch;
+pub use lock::multi::{MultiLock, MultiLockGuard};
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use options::Retry;

@@ -4,7 +4,7 @@
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `logged`: what the library logs.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
-//! 5. `handover`: how a lock goes from its holder to a waiter.
+//! 5. `handover`: how a lock goes from its holder to a waiter. `latch`, `multi`: what is no single lock.
 //! 6. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
 //! 7. `examples`: the examples, run as people run them.
 //! 8. `chaos`: a short chaos run.
@@ -34,7 +34,9 @@ mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
 mod kinds;
+mod latch;
 mod logged;
+mod multi;
 mod properties;
 mod regressions;
 mod tidy;

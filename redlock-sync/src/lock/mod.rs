@@ -5,9 +5,13 @@
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
 //! 4. [`reentry`]: what this thread holds.
 //! 5. [`holder`]: the holder of a lock, as other clients see it.
+//! 6. [`multi`]: several mutexes at once.
+//! 7. [`latch`]: no lock, but waited for.
 
 pub(crate) mod handle;
 pub(crate) mod holder;
+pub(crate) mod latch;
+pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
 pub(crate) mod reentry;

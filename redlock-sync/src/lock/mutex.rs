@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::error::Error;
+use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
 use crate::lock::reentry::{self, Entry, Mine};
@@ -123,14 +124,23 @@ impl Mutex {
         self.take(self.handle.until(deadline))
     }
 
-    fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
-        self.handle.client.ready()?;
+    pub(super) fn key(&self) -> Result<&Key, Error> {
+        self.handle.key()
+    }
+
+    /// Refuses a thread that holds the lock itself.
+    pub(super) fn refuse_own(&self, wait: Wait) -> Result<(), Error> {
         match reentry::mine(self.handle.client.id, self.handle.key()?.as_str()) {
-            Mine::Nothing => {}
-            Mine::Once(own) => self.handle.refuse_own(&own, wait)?,
+            Mine::Nothing => Ok(()),
+            Mine::Once(own) => self.handle.refuse_own(&own, wait),
             // The outer code believes to hold it, as with a nested lock.
-            Mine::Nested(own) => own.check().and_then(|()| self.handle.refuse_own(own.core(), wait))?,
+            Mine::Nested(own) => own.check().and_then(|()| self.handle.refuse_own(own.core(), wait)),
         }
+    }
+
+    pub(super) fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
+        self.handle.client.ready()?;
+        self.refuse_own(wait)?;
         let lease = self.handle.acquire(wait)?;
         let entry = Entry::new(self.handle.client.id, lease.core());
         Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })

@@ -4,10 +4,12 @@
 //! 2. [`reply`]: what a node says to a call, in types.
 //! 3. [`Protocol`], here: the operations that every kind has, and what only some have.
 //! 4. [`exclusive`]: the kinds, one file each.
+//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
 //!
 //! Quorum, lease, hand-over and acquire know no kind: they send these calls and count the votes.
 
 pub(crate) mod exclusive;
+pub(crate) mod latch;
 pub(crate) mod reply;
 pub(crate) mod script;
 

@@ -40,6 +40,9 @@ scripts! {
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
+    LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
+    LATCH_LOOK = "latch_look" for "wait for",
+    LATCH_RESET = "latch_reset" for "reset",
 }
 
 /// What a node needs to know of a call beyond its bytes.

@@ -20,7 +20,7 @@ fn scripts() -> BTreeMap<String, String> {
 fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
-    for name in ["acquire", "release", "release_all", "unreserve"] {
+    for name in ["acquire", "release", "release_all", "unreserve", "latch_arrive"] {
         scripts.get_mut(name).unwrap().insert_str(0, &push);
     }
     scripts.get_mut("acquire").unwrap().insert_str(0, &check);
