@@ -30,7 +30,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// Another holder has the lock, or attempts at the same time split the votes so that none of them won. Nothing of this attempt is left on
-    /// any node.
+    /// any node. Of a [`CountDownLatch`](crate::CountDownLatch): it is not open yet.
     Busy {
         /// The lock's key, with prefix.
         key: String,
@@ -45,7 +45,7 @@ pub enum Error {
     /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
     /// held, for as long as before: ask [`Lease::check`](crate::Lease::check).
     Unavailable {
-        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like.
+        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like; of a latch `count down`, `wait for` or `reset`.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,

@@ -139,6 +139,11 @@ impl Key {
         ["readers", "writers"].map(|suffix| helper(&self.name, suffix))
     }
 
+    /// The sorted set of the waits for a latch of that name.
+    pub(crate) fn latch_waits(&self) -> String {
+        helper(&self.name, "latch_waits")
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -157,7 +162,7 @@ impl fmt::Debug for Key {
 }
 
 /// What keys beside a lock's own end in.
-const HELPERS: [&str; 5] = ["fence", "queue", "permit_queue", "readers", "writers"];
+const HELPERS: [&str; 6] = ["fence", "queue", "permit_queue", "readers", "writers", "latch_waits"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -195,6 +200,7 @@ mod tests {
         assert_eq!(key("{order:42}").fence(), "{order:42}::fence");
         assert_eq!(key("user:{7}:cart").queue(), "user:{7}:cart::queue");
         assert_eq!(key("open{brace").queue(), "{open{brace}:queue");
+        assert_eq!(key("import").latch_waits(), "{import}:latch_waits");
     }
 
     #[test]
@@ -208,6 +214,7 @@ mod tests {
             "{{a}:fence",
             "{a}:readers",
             "{a}::writers",
+            "{a}:latch_waits",
         ] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
@@ -253,7 +260,8 @@ mod tests {
             let Ok(key) = Key::new("", &name, 1024) else { continue };
             accepted += 1;
             let [readers, writers] = key.rw_queues();
-            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue(), &readers, &writers] {
+            let latch = key.latch_waits();
+            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue(), &readers, &writers, &latch] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

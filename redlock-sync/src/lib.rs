@@ -49,6 +49,9 @@
 //!
 //! A [`Semaphore`] has so many holders at a time, each with a lease of its own; its [`acquire`](Semaphore::acquire) takes the place of `lock`.
 //!
+//! A [`MultiLock`] is several mutexes at once, all or none. A [`CountDownLatch`] is no lock, but waited for in the same way: it opens when a number of
+//! workers have arrived.
+//!
 //! # Several nodes
 //!
 //! With N independent servers a lock is held by a majority of them (the Redlock algorithm), and outlives the loss of the others. Nothing else
@@ -172,6 +175,7 @@ mod fork;
 mod handover;
 mod inner;
 mod key;
+mod latch;
 mod lease;
 mod lock;
 mod node;
@@ -209,6 +213,8 @@ pub use error::{Error, LostReason, NodeError};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;
+pub use lock::latch::CountDownLatch;
+pub use lock::multi::{MultiLock, MultiLockGuard};
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};

@@ -9,6 +9,12 @@ use crate::error::Error;
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
 /// Longest lease that can be asked for.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a latch is kept after the last arrival: the default, and the limits.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const MIN_LIFETIME: Duration = Duration::from_secs(1);
+pub(crate) const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// Most arrivals of a latch: several nodes tell all of them at each look. `latch_arrive.lua` has the same number.
+pub(crate) const MOST_ARRIVALS: usize = 10_000;
 /// How long a fence counter stays after the server's clock has passed it.
 ///
 /// While the counter is there, the next fence exceeds it. Once it is gone, the next fence is the server's time, which exceeds it unless that

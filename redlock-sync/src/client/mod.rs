@@ -1,6 +1,7 @@
 //! The client: servers, settings, and the locks made from them.
 
 mod locks;
+mod others;
 
 use std::fmt;
 use std::sync::Arc;

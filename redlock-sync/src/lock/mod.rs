@@ -4,12 +4,16 @@
 //! 2. [`mutex`]: a thread that locks twice gets an error.
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
 //! 4. [`semaphore`]: so many holders at a time.
-//! 4. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
-//! 5. [`reentry`]: what this thread holds.
-//! 6. [`holder`]: the holder of a lock, as other clients see it.
+//! 5. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
+//! 6. [`multi`]: several mutexes at once.
+//! 7. [`latch`]: no lock, but waited for.
+//! 8. [`reentry`]: what this thread holds.
+//! 9. [`holder`]: the holder of a lock, as other clients see it.
 
 pub(crate) mod handle;
 pub(crate) mod holder;
+pub(crate) mod latch;
+pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
 pub(crate) mod reentry;

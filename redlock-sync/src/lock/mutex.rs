@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::error::Error;
+use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
 use crate::lock::reentry::{self, Entry};
@@ -159,13 +160,22 @@ impl Mutex {
         self.take_by(Wait::No, || self.handle.adopt(token.id()))
     }
 
-    fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
+    pub(super) fn key(&self) -> Result<&Key, Error> {
+        self.handle.key()
+    }
+
+    /// Refuses a thread that holds the lock itself.
+    pub(super) fn refuse_own(&self, wait: Wait) -> Result<(), Error> {
+        self.handle.refuse_mine(&reentry::mine(self.handle.client.id, self.handle.key()?.as_str()), wait)
+    }
+
+    pub(super) fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
         self.take_by(wait, || self.handle.acquire(wait))
     }
 
     fn take_by(&self, wait: Wait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
-        self.handle.refuse_mine(&reentry::mine(self.handle.client.id, self.handle.key()?.as_str()), wait)?;
+        self.refuse_own(wait)?;
         let lease = acquire()?;
         let entry = Entry::new(self.handle.client.id, lease.core());
         Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })

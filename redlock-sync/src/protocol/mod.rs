@@ -18,8 +18,10 @@
 //! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
 //! 3. Here: the parameters of the operations, and the traits.
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each.
+//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
 
 pub(crate) mod exclusive;
+pub(crate) mod latch;
 pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;

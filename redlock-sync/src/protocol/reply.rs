@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::options::MAX_LIFETIME;
+
 /// What a server replied to a script, without the types of any crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -139,6 +141,20 @@ pub(crate) struct Fenced(pub(crate) u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
 
+/// `1`: an arrival at a latch is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrived;
+
+/// `{1, is open, arrivals, ms}`: how far a latch is; with the arrivals, if they were asked for and it is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Looked {
+    pub(crate) is_open: bool,
+    pub(crate) count: usize,
+    /// For how long the node keeps it; `None` where there is no arrival.
+    pub(crate) kept: Option<Duration>,
+    pub(crate) arrivals: Vec<String>,
+}
+
 impl Reply for Acquired {
     fn read(value: &Value) -> Option<Acquired> {
         if let Value::List(items) = value
@@ -184,6 +200,29 @@ impl Reply for Holders {
             _ => None,
         };
         pairs.chunks(2).map(holder).collect::<Option<_>>().map(Holders)
+    }
+}
+
+impl Reply for Arrived {
+    fn read(value: &Value) -> Option<Arrived> {
+        (*value == Value::Int(1)).then_some(Arrived)
+    }
+}
+
+impl Reply for Looked {
+    fn read(value: &Value) -> Option<Looked> {
+        let Value::List(items) = value else { return None };
+        let [Value::Int(1), Value::Int(is_open), Value::Int(count), Value::Int(ms), arrivals @ ..] = items.as_slice()
+        else {
+            return None;
+        };
+        Some(Looked {
+            is_open: *is_open == 1,
+            count: usize::try_from(*count).ok()?,
+            // -1: some program made it endless.
+            kept: (*ms > -2).then(|| u64::try_from(*ms).map_or(MAX_LIFETIME, |ms| Duration::from_millis(ms.max(1)))),
+            arrivals: arrivals.iter().map(text).collect::<Option<_>>()?,
+        })
     }
 }
 
@@ -325,6 +364,10 @@ mod tests {
         let pairs = list(&[Value::Int(1), text("a"), Value::Int(5), text("b"), Value::Int(-1)]);
         assert_eq!(vote(&pairs), Vote::Yes(Holders(vec![("a".into(), ms(5)), ("b".into(), None)])));
         assert_eq!(vote::<Holders>(&list(&[Value::Int(0)])), Vote::Absent);
+        assert_eq!(vote(&one), Vote::Yes(Arrived));
+        let looked = list(&[Value::Int(1), Value::Int(0), Value::Int(1), Value::Int(5), text("a")]);
+        let closed = Looked { is_open: false, count: 1, kept: ms(5), arrivals: vec!["a".into()] };
+        assert_eq!(vote(&looked), Vote::Yes(closed));
     }
 
     #[test]

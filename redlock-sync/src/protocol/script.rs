@@ -51,6 +51,9 @@ scripts! {
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
     RW_RELEASE = "rw_release" behind "push" "rw" for "release",
     RW_INSPECT = "rw_inspect" for "inspect",
+    LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
+    LATCH_LOOK = "latch_look" for "wait for",
+    LATCH_RESET = "latch_reset" for "reset",
 }
 
 /// What a node needs to know of a call beyond its bytes.

@@ -124,23 +124,26 @@ impl Quorum {
     /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the round whose vote that connection
     /// carries. The vote then counts as "may be set", so that a release reaches that node too.
     pub(crate) fn disqualify_restarted<R>(&self, votes: &mut [Vote<R>]) {
+        let longest = Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed));
+        self.disqualify_restarted_within(longest, "the longest lease", votes);
+    }
+
+    /// As that, for data that is kept for so long.
+    pub(crate) fn disqualify_restarted_within<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
         if !self.limits.restart_guard || self.len() == 1 {
             return;
         }
-        let longest = Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed));
-        let is_old = |node: &dyn Node| node.uptime().is_some_and(|up| up >= longest);
+        let is_old = |node: &dyn Node| node.uptime().is_some_and(|up| up >= kept);
         if !self.members().any(is_old) {
             return;
         }
         for (node, vote) in self.members().zip(votes) {
             match node.uptime() {
-                Some(up) if up < longest && vote.is_yes() => {
+                Some(up) if up < kept && vote.is_yes() => {
                     *vote = Vote::Failed(Failure {
                         kind: FailureKind::Quarantined,
                         executed: Executed::Maybe,
-                        message: format!(
-                            "casts no vote: restarted {up:?} ago, within the longest lease of {longest:?}"
-                        ),
+                        message: format!("casts no vote: restarted {up:?} ago, within {what} of {kept:?}"),
                     });
                 }
                 _ => {}

@@ -29,7 +29,7 @@ fn sent() -> Vec<String> {
         match name.as_str() {
             _ if name.starts_with("semaphore_") => script.insert_str(0, &slots),
             "rw_acquire" | "rw_extend" | "rw_fence" | "rw_release" => script.insert_str(0, &rw),
-            "acquire" | "release" | "release_all" | "unreserve" => script.insert_str(0, &push),
+            "acquire" | "release" | "release_all" | "unreserve" | "latch_arrive" => script.insert_str(0, &push),
             _ => {}
         }
     }

@@ -1,0 +1,332 @@
+//! The count-down latch: what its arrivals and its waits do on one node or several.
+//!
+//! A latch only grows, so no votes are weighed against each other: an arrival counts if **any** node has it. What has to be kept is that a latch that
+//! was open for one thread is open for all.
+//!
+//! 1. An arrival is stored on a majority. Each look takes the union of all replies, so it sees every arrival that was confirmed, unless nodes lost it.
+//! 2. If the union opens the latch, a mark is stored on a majority before a thread goes through. Otherwise the node that had the last arrival could be
+//!    missing from the next look, and the latch would be closed again. A majority of nodes that have enough arrivals each needs no mark.
+//! 3. Each look gives the nodes the arrivals that they lack, or the mark, for as long as the others keep them: a node that lost its data gets
+//!    it back. Until then it does not count among those that call the latch closed (`disqualify_restarted_within`).
+//!
+//! Lost data can close a latch, never open it.
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Wait;
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::handover::listener::{self, Awaits, Woken};
+use crate::inner::ClientInner;
+use crate::node::Lane;
+use crate::options::{Retry, jittered};
+use crate::protocol::Entry;
+use crate::protocol::latch::LatchCalls;
+use crate::protocol::reply::{Looked, Vote};
+use crate::quorum::Ballot;
+
+/// How often a wait that will be told looks all the same: with one node, where the message can be lost with its connection only, and with several,
+/// where the node that tells it can lack arrivals.
+const NAP: Duration = Duration::from_secs(5);
+const NAP_SEVERAL: Duration = Duration::from_secs(1);
+/// For how long a node remembers a wait that does not look again.
+const STAYS: Duration = Duration::from_secs(30);
+
+/// One latch, ready to be used.
+#[derive(Debug)]
+pub(crate) struct Latch {
+    pub(crate) client: Arc<ClientInner>,
+    pub(crate) calls: LatchCalls,
+    pub(crate) count: usize,
+    pub(crate) lifetime: Duration,
+    pub(crate) retry: Retry,
+}
+
+/// How far a latch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) is_open: bool,
+    pub(crate) arrived: usize,
+}
+
+/// What the nodes know together.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Union<'a> {
+    arrivals: BTreeSet<&'a str>,
+    /// How many nodes are open by themselves.
+    open: usize,
+    /// The largest number of arrivals that one node tells.
+    count: usize,
+    /// For how long some node keeps them. Only an arrival makes that longer.
+    kept: Duration,
+}
+
+impl<'a> Union<'a> {
+    fn of(votes: &'a [Vote<Looked>]) -> Union<'a> {
+        // Zero would delete the key.
+        let mut union = Union { kept: Duration::from_millis(1), ..Union::default() };
+        for looked in votes.iter().filter_map(said) {
+            union.arrivals.extend(looked.arrivals.iter().map(String::as_str));
+            union.open += usize::from(looked.is_open);
+            union.count = union.count.max(looked.count);
+            union.kept = union.kept.max(looked.kept.unwrap_or_default());
+        }
+        union
+    }
+
+    fn arrived(&self) -> usize {
+        self.arrivals.len().max(self.count)
+    }
+
+    /// The arrivals that some nodes lack, and these nodes.
+    fn lacking(&self, votes: &[Vote<Looked>]) -> (BTreeSet<&'a str>, Vec<bool>) {
+        let missing_in = |looked: &Looked| -> Vec<&'a str> {
+            let has: BTreeSet<&str> = looked.arrivals.iter().map(String::as_str).collect();
+            self.arrivals.iter().copied().filter(|arrival| !has.contains(arrival)).collect()
+        };
+        let missing: Vec<Vec<&str>> = votes.iter().map(|vote| said(vote).map(missing_in).unwrap_or_default()).collect();
+        let nodes = missing.iter().map(|arrivals| !arrivals.is_empty()).collect();
+        (missing.into_iter().flatten().collect(), nodes)
+    }
+}
+
+fn said(vote: &Vote<Looked>) -> Option<&Looked> {
+    if let Vote::Yes(looked) = vote { Some(looked) } else { None }
+}
+
+impl Latch {
+    /// Stores an arrival on a majority. Repeated under the same name, so that it counts once.
+    pub(crate) fn arrive(&self, arrival: &str) -> Result<(), Error> {
+        let _competing = self.client.competes();
+        self.client.ready()?;
+        let mut patience = Patience::new(self, Wait::Forever);
+        loop {
+            let tried_at = self.client.quorum.now();
+            match self.store(arrival) {
+                Ok(()) => {
+                    self.client.outages.end();
+                    return Ok(());
+                }
+                Err(error) => patience.after(error, tried_at)?,
+            }
+        }
+    }
+
+    fn store(&self, arrival: &str) -> Result<(), Error> {
+        let quorum = &self.client.quorum;
+        let call = self.calls.arrive(&[arrival], self.lifetime);
+        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        self.won("count down", &ballot)
+    }
+
+    /// Forgets all arrivals, on every node: one that was left out would give them back to the others.
+    pub(crate) fn reset(&self) -> Result<(), Error> {
+        let _competing = self.client.competes();
+        self.client.ready()?;
+        let quorum = &self.client.quorum;
+        let ballot = quorum.round(&self.calls.reset(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        self.no_conflict()?;
+        if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
+            return Ok(());
+        }
+        let key = self.calls.key.as_str();
+        if let Some(error) = quorum.wrong_type("reset", key, &ballot) {
+            return Err(error);
+        }
+        Err(quorum.failed("reset", key, &ballot))
+    }
+
+    /// Looks once.
+    pub(crate) fn progress(&self) -> Result<Progress, Error> {
+        let _competing = self.client.competes();
+        self.client.ready()?;
+        self.look(None)
+    }
+
+    /// Blocks until it is open.
+    pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
+        let _competing = self.client.competes();
+        self.client.ready()?;
+        let (listener, quorum) = (&self.client.listener, &self.client.quorum);
+        let mut patience = Patience::new(self, limit);
+        if limit != Wait::No && listener.listens() {
+            patience.wait = Some(listener.begin());
+        }
+        loop {
+            let tried_at = quorum.now();
+            let is_last = tried_at >= patience.until;
+            let id = patience.id();
+            let stays = if is_last { Duration::ZERO } else { STAYS };
+            let entry = id.as_deref().map(|id| Entry { id, stays });
+            match self.look(entry) {
+                Ok(Progress { is_open: true, .. }) => {
+                    self.client.outages.end();
+                    return Ok(());
+                }
+                Ok(_) => {
+                    self.client.outages.end();
+                    patience.since = None;
+                    // A look that outlasted the deadline was the last one: another would take as long.
+                    if is_last || quorum.now() >= patience.until {
+                        let key = self.calls.key.as_str().to_owned();
+                        return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
+                    }
+                    patience.sleep(id.is_some())?;
+                }
+                Err(error) => patience.after(error, tried_at)?,
+            }
+        }
+    }
+
+    /// One round, and what follows from it on several nodes.
+    fn look(&self, entry: Option<Entry<'_>>) -> Result<Progress, Error> {
+        let quorum = &self.client.quorum;
+        let several = quorum.len() > 1;
+        let call = self.calls.look(entry, several);
+        let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        self.no_conflict()?;
+        let union = Union::of(&ballot.votes);
+        let is_open = union.open > 0 || union.arrived() >= self.count;
+        let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.count } else { 0 }) };
+        if is_open {
+            return self.mark_open(&ballot.votes, &union).map(|()| progress);
+        }
+        if several {
+            self.repair(&ballot.votes, &union);
+        }
+        quorum.disqualify_restarted_within(self.lifetime, "the lifetime", &mut ballot.votes);
+        self.won("wait for", &ballot)?;
+        Ok(progress)
+    }
+
+    /// Sees to it that a majority is open. Nodes that lack arrivals get the mark, also those that are not needed: they may be the next time.
+    fn mark_open(&self, votes: &[Vote<Looked>], union: &Union<'_>) -> Result<(), Error> {
+        let quorum = &self.client.quorum;
+        let is_open = |i: usize| votes.get(i).and_then(said).is_some_and(|looked| looked.is_open);
+        let is_closed = |looked: &Looked| !looked.is_open;
+        if union.open >= quorum.need() && !votes.iter().filter_map(said).any(is_closed) {
+            return Ok(());
+        }
+        let call = self.calls.open(union.kept);
+        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|i| !is_open(i));
+        if union.open + ballot.tally().yes >= quorum.need() {
+            return Ok(());
+        }
+        Err(quorum.failed("wait for", self.calls.key.as_str(), &ballot))
+    }
+
+    /// Gives nodes the arrivals that they lack. Those that it does not reach get them by a later look.
+    fn repair(&self, votes: &[Vote<Looked>], union: &Union<'_>) {
+        let (lacking, nodes) = union.lacking(votes);
+        if lacking.is_empty() {
+            return;
+        }
+        let quorum = &self.client.quorum;
+        let arrivals: Vec<&str> = lacking.into_iter().collect();
+        let call = self.calls.arrive(&arrivals, union.kept);
+        quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|i| nodes.get(i) == Some(&true));
+    }
+
+    fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
+        self.no_conflict()?;
+        if ballot.tally().won() {
+            return Ok(());
+        }
+        Err(self.client.quorum.failed(op, self.calls.key.as_str(), ballot))
+    }
+
+    /// Asked after a round: only then every node that answered has told its identity.
+    fn no_conflict(&self) -> Result<(), Error> {
+        self.client.quorum.nodes.conflict().map_or(Ok(()), |conflict| Err(Error::config(conflict)))
+    }
+}
+
+/// The pauses of a call that waits, and when it gives up.
+struct Patience<'a> {
+    latch: &'a Latch,
+    limit: Wait,
+    until: Tick,
+    /// Since when no majority could be asked.
+    since: Option<Tick>,
+    /// Pauses in which the wait was told nothing.
+    polls: u32,
+    wait: Option<listener::Wait>,
+}
+
+impl<'a> Patience<'a> {
+    fn new(latch: &'a Latch, limit: Wait) -> Patience<'a> {
+        let until = match limit {
+            Wait::No => Tick::ZERO,
+            Wait::Until(until) => until,
+            Wait::Forever => Tick::NEVER,
+        };
+        Patience { latch, limit, until, since: None, polls: 0, wait: None }
+    }
+
+    /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was confirmed, so either it finds the
+    /// latch open, or what opens it finds the wait.
+    fn id(&self) -> Option<String> {
+        let wait = self.wait.as_ref()?;
+        wait.subscription().map(|at| format!("{}/{}", at.channel, wait.number()))
+    }
+
+    fn wait(&mut self) -> &listener::Wait {
+        self.wait.get_or_insert_with(|| self.latch.client.listener.begin())
+    }
+
+    /// Until it is time to look again at a closed latch.
+    fn sleep(&mut self, is_told: bool) -> Result<(), Error> {
+        let several = self.latch.client.quorum.len() > 1;
+        let wait = self.wait();
+        if !is_told && wait.subscription().is_some() {
+            return Ok(());
+        }
+        wait.await_also(Awaits::Nothing);
+        let nap = match (is_told, several) {
+            (true, true) => NAP_SEVERAL,
+            (true, false) => jittered(NAP),
+            (false, _) => self.poll(),
+        };
+        self.rest(nap)
+    }
+
+    /// Rests after a failure; returns the error if no further attempt can help, or the time is up.
+    fn after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
+        let client = &self.latch.client;
+        if !error.is_unavailable() {
+            return Err(error);
+        }
+        let now = client.quorum.now();
+        let since = client.outages.since(tried_at, now, &error);
+        let since = *self.since.get_or_insert(since);
+        let is_over = match self.limit {
+            Wait::Forever => now.since(since) >= client.quorum.limits.unavailable_after,
+            _ => now >= self.until,
+        };
+        if is_over {
+            return Err(error);
+        }
+        self.wait().await_also(Awaits::Servers);
+        let nap = self.poll();
+        self.rest(nap)
+    }
+
+    fn poll(&mut self) -> Duration {
+        self.polls = self.polls.saturating_add(1);
+        self.latch.retry.pause(self.polls, fastrand::f64())
+    }
+
+    fn rest(&mut self, nap: Duration) -> Result<(), Error> {
+        let until = self.latch.client.quorum.now().after(nap).min(self.until);
+        match self.wait().sleep(until) {
+            Woken::Closed => Err(Error::Closed),
+            Woken::Push(_) | Woken::Timer | Woken::Connected => self.latch.client.ready(),
+        }
+    }
+}

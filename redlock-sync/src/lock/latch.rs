@@ -1,0 +1,276 @@
+//! The count-down latch: threads wait until a number of workers have arrived.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wait;
+use crate::clock::tick_at;
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::key::Key;
+use crate::latch::Latch;
+use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry};
+use crate::protocol::latch::LatchCalls;
+use crate::token::random_part;
+
+/// Longest name of an arrival, in bytes.
+const LONGEST_ID: usize = 200;
+
+/// Threads wait until so many workers have arrived, in whatever processes they are. Made by
+/// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch).
+///
+/// It is closed at first, and open for good once `count` arrivals are stored. It has no holder and no lease: an arrival stays although its process ends. A
+/// handle is stateless: it can be cloned, shared and thrown away.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use std::thread;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let loaded = locks.count_down_latch("import:42:loaded", 3);
+/// for part in 0..3 {
+///     let loaded = loaded.clone(); // or made anew in another process
+///     thread::spawn(move || {
+///         // … load this part …
+///         loaded.count_down_as(&format!("part {part}"))
+///     });
+/// }
+/// loaded.wait()?; // until all parts are there
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+///
+/// # What is promised
+///
+/// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: where it is not stored it is closed. On one
+/// server it stays open as long as the server keeps its data. On several, each arrival is stored on a majority, and so is that the latch is open, before
+/// the first thread goes through. A server that loses its data gets it back from the others while threads wait, and until then does not say that the latch is
+/// closed ([`restart_guard`](crate::Builder::restart_guard)).
+///
+/// If too many servers lose their data, arrivals are gone and the latch stays closed: bound the wait by [`wait_for`](CountDownLatch::wait_for), and let
+/// workers repeat [`count_down_as`](CountDownLatch::count_down_as).
+#[derive(Clone)]
+pub struct CountDownLatch {
+    client: Arc<ClientInner>,
+    key: Result<Key, Error>,
+    count: usize,
+    lifetime: Duration,
+    retry: Retry,
+}
+
+impl CountDownLatch {
+    pub(crate) fn new(client: Arc<ClientInner>, key: Result<Key, Error>, count: usize, retry: Retry) -> CountDownLatch {
+        CountDownLatch { client, key, count, lifetime: LIFETIME, retry }
+    }
+
+    /// For how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is closed, as if none had arrived. Longer:
+    /// threads that come late still find it open. Shorter: the servers are rid of it sooner. It must exceed the time from the first arrival to the
+    /// last wait.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 1).lifetime(Duration::from_secs(600));
+    /// latch.count_down()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lifetime(mut self, lifetime: Duration) -> CountDownLatch {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// One worker more has arrived. Each call counts, also when a worker that had a failure arrives a second time: see
+    /// [`count_down_as`](CountDownLatch::count_down_as). Once the latch is open it does nothing of note.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    /// [`unavailable_after`](crate::Builder::unavailable_after); it may count all the same. [`WrongType`](Error::WrongType) if the key holds something that is
+    /// no latch; [`Config`](Error::Config) and [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 2);
+    /// latch.count_down()?;
+    /// assert_eq!(latch.arrived()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn count_down(&self) -> Result<(), Error> {
+        self.latch()?.arrive(&random_part()?)
+    }
+
+    /// The worker of that name has arrived, 1 to 200 bytes. Counts once, however often it is repeated and by whatever process: for workers that are started
+    /// again.
+    ///
+    /// # Errors
+    /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for a name that is empty or too long.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 2);
+    /// latch.count_down_as("part 7")?;
+    /// latch.count_down_as("part 7")?;
+    /// assert!(!latch.is_open()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn count_down_as(&self, id: &str) -> Result<(), Error> {
+        if id.is_empty() || id.len() > LONGEST_ID {
+            return Err(Error::config(format!(
+                "the id of an arrival is {} bytes long; take 1 to {LONGEST_ID}",
+                id.len()
+            )));
+        }
+        // So that it is neither the mark of an open latch nor an id that `count_down` drew.
+        self.latch()?.arrive(&format!("={id}"))
+    }
+
+    /// Blocks until the latch is open. The arrival that opens it wakes all threads that wait.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if the key holds something that is no latch;
+    /// [`Config`](Error::Config); [`Closed`](Error::Closed), also when the client is closed meanwhile.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 1);
+    /// latch.count_down()?;
+    /// latch.wait()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn wait(&self) -> Result<(), Error> {
+        self.latch()?.wait(Wait::Forever)
+    }
+
+    /// Blocks until the latch is open, for at most `wait`; looks a last time at its end. Takes two node timeouts longer at most.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if it was closed all the time; [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for
+    /// [`wait`](CountDownLatch::wait).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 1);
+    /// assert!(latch.wait_for(Duration::from_millis(20)).unwrap_err().is_busy());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn wait_for(&self, wait: Duration) -> Result<(), Error> {
+        self.latch()?.wait(Wait::Until(self.client.quorum.now().after(wait)))
+    }
+
+    /// As [`wait_for`](CountDownLatch::wait_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`wait_for`](CountDownLatch::wait_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 1);
+    /// latch.count_down()?;
+    /// latch.wait_until(Instant::now() + Duration::from_secs(2))?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn wait_until(&self, deadline: Instant) -> Result<(), Error> {
+        self.latch()?.wait(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+    }
+
+    /// Whether it is open. One look, without waiting.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// assert!(!locks.count_down_latch("import:42", 1).is_open()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_open(&self) -> Result<bool, Error> {
+        Ok(self.latch()?.progress()?.is_open)
+    }
+
+    /// How many have arrived; of an open latch at least its count. To watch, not to decide: ask [`is_open`](CountDownLatch::is_open).
+    ///
+    /// # Errors
+    /// As for [`is_open`](CountDownLatch::is_open).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 5);
+    /// latch.count_down()?;
+    /// assert_eq!(latch.arrived()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn arrived(&self) -> Result<usize, Error> {
+        Ok(self.latch()?.progress()?.arrived)
+    }
+
+    /// Closes the latch: forgets all arrivals, on every node. Only while no thread counts down or waits: an arrival that is on its way at this moment, and on
+    /// several nodes one that a waiting thread has seen, can count afterwards. A latch with a new name for each use, such as `import:2026-11-22`,
+    /// needs no reset.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the arrivals and some not; repeat it before the
+    /// latch is used again. [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let latch = locks.count_down_latch("import:42", 1);
+    /// latch.count_down()?;
+    /// latch.reset()?;
+    /// assert!(!latch.is_open()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn reset(&self) -> Result<(), Error> {
+        self.latch()?.reset()
+    }
+
+    fn latch(&self) -> Result<Latch, Error> {
+        let key = self.key.clone()?;
+        if self.count > MOST_ARRIVALS {
+            return Err(Error::config(format!(
+                "latch `{key}` waits for {} arrivals, more than {MOST_ARRIVALS}",
+                self.count
+            )));
+        }
+        if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&self.lifetime) {
+            let lifetime = self.lifetime;
+            return Err(Error::config(format!(
+                "lifetime = {lifetime:?} is outside {MIN_LIFETIME:?} to {MAX_LIFETIME:?}"
+            )));
+        }
+        self.retry.check()?;
+        let calls = LatchCalls::new(key, self.count);
+        let (client, retry) = (Arc::clone(&self.client), self.retry.clone());
+        Ok(Latch { client, calls, count: self.count, lifetime: self.lifetime, retry })
+    }
+}
+
+impl fmt::Debug for CountDownLatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountDownLatch")
+            .field("key", &self.key)
+            .field("count", &self.count)
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
+    }
+}

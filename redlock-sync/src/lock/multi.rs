@@ -1,0 +1,277 @@
+//! Several mutexes at once: all of them, or none.
+//!
+//! They are taken one after the other in the order of their keys, each with a lease of its own. All multi-locks have the same order, so they never wait for
+//! each other in a circle; and what one of them has it keeps while it waits for the next, so each gets its turn in the queues of the mutexes.
+
+mod guard;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wait;
+use crate::clock::{Tick, tick_at};
+use crate::error::{Error, NodeError};
+use crate::inner::ClientInner;
+use crate::lock::mutex::Mutex;
+use crate::options::Retry;
+
+pub use self::guard::MultiLockGuard;
+use self::guard::Parts;
+
+/// Most keys of one multi-lock: each is a round trip and a renewal thread.
+const MOST_KEYS: usize = 64;
+
+/// Several mutexes that are held together or not at all, such as the accounts of a transfer. Made by
+/// [`Redlock::multi_lock`](crate::Redlock::multi_lock).
+///
+/// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
+/// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
+///
+/// It costs a round trip, a lease and a renewal thread for each key. With several nodes each key is on a majority of its own.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let (from, to) = (7, 3);
+/// let accounts = locks.multi_lock([format!("account:{from}"), format!("account:{to}")]);
+/// let guard = accounts.lock()?;
+/// guard.check()?; // all of them are held
+/// guard.unlock()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MultiLock {
+    client: Arc<ClientInner>,
+    /// In the order of their keys, each once.
+    mutexes: Result<Vec<Mutex>, Error>,
+}
+
+impl MultiLock {
+    pub(crate) fn new(client: Arc<ClientInner>, mutexes: Vec<Mutex>) -> MultiLock {
+        MultiLock { client, mutexes: sorted(mutexes) }
+    }
+
+    fn each(mut self, set: impl Fn(Mutex) -> Mutex) -> MultiLock {
+        self.mutexes = self.mutexes.map(|all| all.into_iter().map(set).collect());
+        self
+    }
+
+    /// How long each key is held without a renewal; see [`Mutex::lease`](crate::Mutex::lease).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lease(Duration::from_secs(5)).lock()?;
+    /// assert!(guard.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> MultiLock {
+        self.each(|mutex| mutex.lease(lease))
+    }
+
+    /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key has one of its own:
+    /// [`MultiLockGuard::leases`].
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).fenced(true).lock()?;
+    /// for lease in guard.leases() {
+    ///     println!("UPDATE … WHERE id = '{}' AND fence < {}", lease.key(), lease.fencing_token()?);
+    /// }
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fenced(self, fenced: bool) -> MultiLock {
+        self.each(|mutex| mutex.fenced(fenced))
+    }
+
+    /// How attempts are repeated while a key is held elsewhere and nothing can be told; see [`Mutex::retry`](crate::Mutex::retry). Counted attempts are
+    /// counted for each key.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::Retry;
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).retry(Retry::every(Duration::from_millis(50))).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value, reason = "as that of a mutex")]
+    pub fn retry(self, retry: Retry) -> MultiLock {
+        self.each(|mutex| mutex.retry(retry.clone()))
+    }
+
+    /// The readable part of the tokens; see [`Mutex::owner`](crate::Mutex::owner).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).owner("worker-7").lock()?;
+    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().id.owner(), "worker-7");
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn owner(self, owner: impl Into<String>) -> MultiLock {
+        let owner = owner.into();
+        self.each(|mutex| mutex.owner(owner.clone()))
+    }
+
+    /// Blocks until this thread has all keys. A key that is lost while it waits for the others has it begin again.
+    ///
+    /// # Errors
+    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already; [`Config`](Error::Config) if there is no key, or more than
+    /// 64; the rest as for [`Mutex::lock`](crate::Mutex::lock). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["account:7", "account:3"]).lock()?;
+    /// assert!(locks.mutex("account:3").is_locked()?);
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn lock(&self) -> Result<MultiLockGuard, Error> {
+        self.take(Wait::Forever)
+    }
+
+    /// One attempt for each key, in the order of the keys. If one of them is held, those before it are released again, so that for a moment others can
+    /// find them taken. Gives up two node timeouts after it began.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
+    /// within that time; and as for [`lock`](MultiLock::lock). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let held = locks.mutex("b").lock()?;
+    /// assert!(locks.multi_lock(["a", "b"]).try_lock().unwrap_err().is_busy());
+    /// assert!(!locks.mutex("a").is_locked()?);
+    /// # drop(held);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock(&self) -> Result<MultiLockGuard, Error> {
+        self.take(Wait::No)
+    }
+
+    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and a quarter of one more if something has
+    /// to be taken back that came too late.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) with the key that was held at the end; [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end; and
+    /// as for [`lock`](MultiLock::lock). Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).try_lock_for(Duration::from_secs(2))?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock_for(&self, wait: Duration) -> Result<MultiLockGuard, Error> {
+        self.take(Wait::Until(self.client.quorum.now().after(wait)))
+    }
+
+    /// As [`try_lock_for`](MultiLock::try_lock_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_lock_for`](MultiLock::try_lock_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).try_lock_until(Instant::now() + Duration::from_secs(2))?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<MultiLockGuard, Error> {
+        self.take(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+    }
+
+    fn take(&self, wait: Wait) -> Result<MultiLockGuard, Error> {
+        let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
+        self.client.ready()?;
+        // Before any is taken: a thread that would wait for itself shall not wait for others first.
+        mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
+        let until = match wait {
+            Wait::No => self.client.quorum.now(),
+            Wait::Until(until) => until,
+            Wait::Forever => Tick::NEVER,
+        };
+        loop {
+            let guard = MultiLockGuard::new(&self.client, self.take_each(mutexes, wait, until)?);
+            match guard.check() {
+                Ok(()) => return Ok(guard),
+                Err(Error::Lost { key, .. }) if self.client.quorum.now() >= until => {
+                    return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
+                }
+                // One ran out while it waited for another: again from the first.
+                Err(Error::Lost { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn take_each(&self, mutexes: &[Mutex], wait: Wait, until: Tick) -> Result<Parts, Error> {
+        let quorum = &self.client.quorum;
+        let mut parts = Parts::new(&self.client, mutexes.len());
+        for mutex in mutexes {
+            // Each attempt is bounded, but there can be many of them.
+            if quorum.now() >= until.after(quorum.limits.node_timeout) {
+                return self.late(mutex, parts.len());
+            }
+            parts.push(mutex.take(wait)?);
+        }
+        Ok(parts)
+    }
+
+    fn late(&self, next: &Mutex, taken: usize) -> Result<Parts, Error> {
+        let key = next.key()?.as_str().to_owned();
+        let quorum = &self.client.quorum;
+        let late = |i| quorum.node_error(i, format!("the time was up after {taken} keys were locked"));
+        let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
+        Err(Error::Unavailable { op: "acquire", key, of: quorum.len(), nodes })
+    }
+}
+
+/// In the order of their keys, each once.
+fn sorted(mutexes: Vec<Mutex>) -> Result<Vec<Mutex>, Error> {
+    let mut named: BTreeMap<Arc<str>, Mutex> = BTreeMap::new();
+    for mutex in mutexes {
+        named.insert(Arc::clone(mutex.key()?.name()), mutex);
+    }
+    if named.is_empty() {
+        return Err(Error::config("a multi-lock needs a key"));
+    }
+    if named.len() > MOST_KEYS {
+        return Err(Error::config(format!("a multi-lock of {} keys; it takes at most {MOST_KEYS}", named.len())));
+    }
+    Ok(named.into_values().collect())
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiLock").field("mutexes", &self.mutexes).finish_non_exhaustive()
+    }
+}

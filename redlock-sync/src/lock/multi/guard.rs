@@ -1,0 +1,308 @@
+//! The guard of several mutexes: what makes one thing of them.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::lease::{Backlog, Core, Lease};
+use crate::lock::mutex::MutexGuard;
+use crate::quorum::Quorum;
+
+/// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
+pub(super) struct Parts {
+    guards: Vec<MutexGuard>,
+    backlog: Arc<Backlog>,
+}
+
+impl Parts {
+    pub(super) fn new(client: &ClientInner, most: usize) -> Parts {
+        Parts { guards: Vec::with_capacity(most), backlog: Arc::clone(&client.backlog) }
+    }
+
+    pub(super) fn push(&mut self, part: MutexGuard) {
+        self.guards.push(part);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.guards.len()
+    }
+
+    /// Releases all. A loss says more than any other error.
+    fn release(&mut self) -> Result<(), Error> {
+        let mut result = Ok(());
+        while let Some(part) = self.guards.pop() {
+            let released = part.unlock();
+            if matches!(released, Err(Error::Unconfirmed { .. })) {
+                self.give_up();
+            }
+            if result.is_ok() || released.as_ref().is_err_and(Error::is_lost) {
+                result = released;
+            }
+        }
+        result
+    }
+
+    /// Releases them in one call, where each of them would wait as long for servers that do not answer. What is not confirmed is repeated in the
+    /// background.
+    fn give_up(&mut self) {
+        let cores = self.guards.iter().map(|part| Arc::clone(part.core())).collect();
+        drop(self.backlog.revoke(cores, Vec::new()));
+        self.guards.clear();
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        match self.release() {
+            // A loss is logged where it is noticed.
+            Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}
+            Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; it is repeated in the background"),
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+}
+
+/// All keys are held while this lives; dropping it releases them, the last key first.
+///
+/// **One key lost is all lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
+///
+/// The drop waits for the servers five node timeouts at most, leaves the rest to a background thread, and logs what went wrong. Only where leases have run
+/// out and servers do not answer it takes longer: up to a node timeout for each such key. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went
+/// wrong. It cannot leave its thread:
+///
+/// ```compile_fail,E0277
+/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
+/// let guard = locks.multi_lock(["a", "b"]).lock().unwrap();
+/// std::thread::spawn(move || drop(guard));
+/// ```
+#[must_use = "if unused the locks are released at once"]
+pub struct MultiLockGuard {
+    parts: Parts,
+    whole: Arc<Whole>,
+}
+
+impl MultiLockGuard {
+    pub(super) fn new(client: &Arc<ClientInner>, parts: Parts) -> MultiLockGuard {
+        let cores = parts.guards.iter().map(|part| Arc::downgrade(part.core())).collect();
+        let (quorum, backlog) = (Arc::clone(&client.quorum), Arc::clone(&client.backlog));
+        let whole = Arc::new(Whole { quorum, backlog, cores, state: parking_lot::Mutex::default() });
+        for part in &parts.guards {
+            let whole = Arc::downgrade(&whole);
+            part.on_lost(move |error| {
+                if let Some(whole) = whole.upgrade() {
+                    whole.lose(&error);
+                }
+            });
+        }
+        MultiLockGuard { parts, whole }
+    }
+
+    /// Ok while all keys are surely held. No I/O: see [`Lease::check`].
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost), with the key that was lost first, from then on for ever; [`Closed`](Error::Closed) in a forked child.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lock()?;
+    /// guard.check()?;
+    /// locks.unlock_all()?;
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        self.whole.check()?;
+        self.leases().try_for_each(Lease::check)
+    }
+
+    /// How long all keys are held without a further renewal; zero when one is lost.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lock()?;
+    /// assert!(guard.remaining() > Duration::from_secs(25)); // of 30 s
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.check() {
+            Ok(()) => self.leases().map(Lease::remaining).min().unwrap_or_default(),
+            Err(_) => Duration::ZERO,
+        }
+    }
+
+    /// The keys on the server, with the client's prefix, in their order.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["b", "a", "b"]).lock()?;
+    /// assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b"]);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.parts.guards.iter().map(|part| part.key())
+    }
+
+    /// The lease of each key, in their order: for [`fencing_token`](Lease::fencing_token) and [`extend`](Lease::extend). Whether all are held is told by
+    /// [`check`](MultiLockGuard::check) alone.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lock()?;
+    /// for lease in guard.leases() {
+    ///     println!("UPDATE … WHERE id = '{}' AND fence < {}", lease.key(), lease.fencing_token()?);
+    /// }
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn leases(&self) -> impl ExactSizeIterator<Item = &Lease> {
+        self.parts.guards.iter().map(|part| &**part)
+    }
+
+    /// Has `handler` called once if a key is lost; at once if one is lost already; never for a normal release. As [`Lease::on_lost`]; the other keys are
+    /// being released when it is called.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::sync::mpsc;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lock()?;
+    /// let (tell, told) = mpsc::channel();
+    /// guard.on_lost(move |error| tell.send(error).unwrap());
+    /// locks.unlock_all()?;
+    /// assert!(told.recv().unwrap().is_lost());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
+        self.whole.on_lost(Box::new(handler));
+        // It may have been lost without any thread having noticed.
+        drop(self.check());
+    }
+
+    /// Releases all keys, the last one first, and reports how that went: `Ok` once a majority of the nodes confirmed it for each of them.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if one of them was not held any more; else the first error of a key, as for [`MutexGuard::unlock`]. None is held by this guard
+    /// after any of these.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// locks.multi_lock(["a", "b"]).lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn unlock(mut self) -> Result<(), Error> {
+        let held = self.check();
+        self.whole.end();
+        let released = self.parts.release();
+        held.and(released)
+    }
+}
+
+impl Drop for MultiLockGuard {
+    fn drop(&mut self) {
+        // A normal release is told to no handler, and revokes nothing.
+        self.whole.end();
+    }
+}
+
+impl fmt::Debug for MultiLockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.leases()).finish()
+    }
+}
+
+type OnLost = Box<dyn FnOnce(Error) + Send>;
+
+/// What makes one thing of the parts of a guard.
+struct Whole {
+    quorum: Arc<Quorum>,
+    backlog: Arc<Backlog>,
+    cores: Vec<Weak<Core>>,
+    state: parking_lot::Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The first loss.
+    lost: Option<Error>,
+    /// The guard is releasing them.
+    is_over: bool,
+    handlers: Vec<OnLost>,
+}
+
+impl Whole {
+    fn check(&self) -> Result<(), Error> {
+        self.state.lock().lost.clone().map_or(Ok(()), Err)
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        let handlers = std::mem::take(&mut state.handlers);
+        drop(state);
+        // Not under the lock: what they own is not ours.
+        drop(handlers);
+    }
+
+    fn on_lost(&self, handler: OnLost) {
+        let mut state = self.state.lock();
+        match state.lost.clone() {
+            None => state.handlers.push(handler),
+            Some(error) => {
+                drop(state);
+                tell(handler, error);
+            }
+        }
+    }
+
+    /// A part was lost: called on whatever thread noticed it.
+    fn lose(self: &Arc<Self>, error: &Error) {
+        let mut state = self.state.lock();
+        if state.is_over || state.lost.is_some() {
+            return;
+        }
+        state.lost = Some(error.clone());
+        let handlers = std::mem::take(&mut state.handlers);
+        drop(state);
+        self.release_the_rest();
+        for handler in handlers {
+            tell(handler, error.clone());
+        }
+    }
+
+    /// In the background: the thread that noticed may be one that only wanted to look.
+    fn release_the_rest(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        self.quorum.nodes.background().after(Duration::ZERO, move || {
+            let held = this.cores.iter().filter_map(Weak::upgrade).collect();
+            if let Err(error) = this.backlog.revoke(held, Vec::new()) {
+                log::warn!("{error}; it is repeated in the background");
+            }
+        });
+    }
+}
+
+/// A handler that panics must not take the others with it.
+fn tell(handler: OnLost, error: Error) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(move || handler(error))) {
+        log::error!("an on_lost handler of a multi-lock panicked");
+        // What it panicked with could panic when it is dropped.
+        std::mem::forget(payload);
+    }
+}

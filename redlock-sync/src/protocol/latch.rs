@@ -1,0 +1,58 @@
+//! What a count-down latch says to one node. It has no holder, and so no lease and no fence.
+
+use std::time::Duration;
+
+use super::reply::{Arrived, Looked, Released};
+use super::script::Arg::{self, Number, Text};
+use super::script::{Call, LATCH_ARRIVE, LATCH_LOOK, LATCH_RESET, Purpose};
+use super::{Entry, TypedCall, millis};
+use crate::key::Key;
+
+/// Stored beside the arrivals, or instead of them: it is open.
+const OPEN: &str = "!";
+
+#[derive(Debug)]
+pub(crate) struct LatchCalls {
+    pub(crate) key: Key,
+    waits: String,
+    /// How many arrivals open it.
+    count: usize,
+}
+
+impl LatchCalls {
+    pub(crate) fn new(key: Key, count: usize) -> LatchCalls {
+        LatchCalls { waits: key.latch_waits(), key, count }
+    }
+
+    fn keys(&self) -> [&str; 2] {
+        [self.key.as_str(), &self.waits]
+    }
+
+    fn count(&self) -> Arg<'static> {
+        Number(u64::try_from(self.count).unwrap_or(u64::MAX))
+    }
+
+    /// Stores arrivals, and keeps the latch for so long at least.
+    pub(crate) fn arrive(&self, arrivals: &[&str], life: Duration) -> TypedCall<Arrived> {
+        let mut args = vec![self.count(), Number(millis(life))];
+        args.extend(arrivals.iter().map(|arrival| Text(arrival)));
+        Call::new(&LATCH_ARRIVE, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
+    }
+
+    /// Marks it as open.
+    pub(crate) fn open(&self, life: Duration) -> TypedCall<Arrived> {
+        self.arrive(&[OPEN], life)
+    }
+
+    /// Asks whether it is open, and if not, for the arrivals. The node tells the wait when it opens.
+    pub(crate) fn look(&self, wait: Option<Entry<'_>>, with_arrivals: bool) -> TypedCall<Looked> {
+        let (wait, stays) = wait.map_or(("", 0), |wait| (wait.id, millis(wait.stays)));
+        let args = [self.count(), Number(with_arrivals.into()), Text(wait), Number(stays)];
+        Call::new(&LATCH_LOOK, Purpose::Other, None, Duration::ZERO, &self.keys(), &args).into()
+    }
+
+    /// Forgets the arrivals.
+    pub(crate) fn reset(&self) -> TypedCall<Released> {
+        Call::new(&LATCH_RESET, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+    }
+}

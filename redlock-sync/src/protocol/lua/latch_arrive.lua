@@ -1,0 +1,32 @@
+-- Stores arrivals at a latch, and tells the waits once it is open. Safe to execute twice: an arrival that is stored counts once. The first write is one
+-- that a full server (maxmemory) refuses, but for a mark that it is open, without which the waits could not go on.
+-- The latch is a sorted set. Its scores are later than any time, so that other kinds of lock take its members for holders without an end.
+-- KEYS[1] latch, KEYS[2] its waits
+-- ARGV[1] number of arrivals that open it, ARGV[2] ms for which it is kept at least, ARGV[3..] arrivals; `!` is the mark that it is open
+-- replies 1
+local key, waits = KEYS[1], KEYS[2]
+local first = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
+if first.err then return first end
+if first[2] and tonumber(first[2]) < 1e16 then return redis.error_reply('WRONGTYPE the key holds a lock that is no latch') end
+local is_marked = first[1] == '!'
+local count = redis.call('ZCARD', key) - (is_marked and 1 or 0)
+local function keep()
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), tonumber(ARGV[2])))
+end
+
+if ARGV[3] == '!' then keep() end
+for i = 3, #ARGV do
+  if ARGV[i] == '!' then
+    redis.call('ZADD', key, '1e16', '!')
+    is_marked = true
+  elseif count < 10000 then
+    -- No latch needs more.
+    count = count + redis.call('ZADD', key, 'NX', '2e16', ARGV[i])
+  end
+end
+keep()
+if is_marked or count >= tonumber(ARGV[1]) then
+  for _, wait in ipairs(redis.pcall('ZRANGE', waits, 0, -1)) do push(wait, '0 0 0 0 ') end
+  redis.call('DEL', waits)
+end
+return 1

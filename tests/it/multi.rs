@@ -1,0 +1,270 @@
+//! Multi-locks: all or nothing, no deadlock, one key lost is all lost.
+
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Builder, Error, LostReason, Redlock};
+use redlock_tests::{Server, eventually, servers};
+
+/// More than a busy machine needs for anything here.
+const SOON: Duration = Duration::from_secs(60);
+
+fn builder(servers: &[Server]) -> Builder {
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    Redlock::builder().nodes(urls).node_timeout(Duration::from_secs(1))
+}
+
+fn open(servers: &[Server]) -> Redlock {
+    builder(servers).build().unwrap()
+}
+
+fn locked<const N: usize>(locks: &Redlock, keys: [&str; N]) -> [bool; N] {
+    keys.map(|key| locks.mutex(key).is_locked().unwrap())
+}
+
+const ACCOUNTS: usize = 6;
+
+/// The money, and how many transfers are at work on each account.
+struct Bank {
+    accounts: [AtomicI64; ACCOUNTS],
+    inside: [AtomicUsize; ACCOUNTS],
+}
+
+impl Bank {
+    /// Accounts are read, and written later: a transfer that overlaps with another one loses money.
+    fn transfer(&self, chosen: &[usize]) {
+        assert!(chosen.iter().all(|&account| self.inside[account].fetch_add(1, Ordering::SeqCst) == 0));
+        let (from, to) = (chosen[0], chosen[1]);
+        let (had, has) = (self.accounts[from].load(Ordering::SeqCst), self.accounts[to].load(Ordering::SeqCst));
+        thread::yield_now();
+        self.accounts[from].store(had - 1, Ordering::SeqCst);
+        self.accounts[to].store(has + 1, Ordering::SeqCst);
+        for &account in chosen {
+            self.inside[account].fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// 8 threads in each of three clients.
+fn transfers(nodes: usize, each: usize) {
+    let servers = servers(nodes);
+    let clients: Vec<Redlock> = (0..3).map(|_| open(&servers)).collect();
+    let bank = Bank { accounts: [const { AtomicI64::new(100) }; ACCOUNTS], inside: Default::default() };
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for thread in 0..24 {
+            let (locks, bank) = (&clients[thread % 3], &bank);
+            scope.spawn(move || {
+                for _ in 0..each {
+                    // In an order of its own.
+                    let mut chosen: Vec<usize> = (0..ACCOUNTS).collect();
+                    fastrand::shuffle(&mut chosen);
+                    chosen.truncate(fastrand::usize(2..=3));
+                    let names = chosen.iter().map(|account| format!("account:{account}"));
+                    let guard = locks.multi_lock(names).try_lock_for(SOON).expect("no deadlock, and each has its turn");
+                    bank.transfer(&chosen);
+                    guard.check().unwrap();
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    println!("{} transfers on {nodes} node(s) in {:?}", 24 * each, began.elapsed());
+    assert_eq!(bank.accounts.iter().map(|account| account.load(Ordering::SeqCst)).sum::<i64>(), 600);
+    let is_held = |key: &String| key.starts_with("account:");
+    assert!(servers.iter().all(|server| !server.keys().iter().any(is_held)));
+}
+
+#[test]
+fn transfers_keep_the_sum_and_end() {
+    transfers(1, 20);
+}
+
+#[test]
+fn transfers_keep_the_sum_and_end_on_several_nodes() {
+    transfers(3, 4);
+}
+
+#[test]
+fn an_attempt_takes_all_or_nothing() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (here, there) = (open(&servers), open(&servers));
+        for held in ["a", "b", "c"] {
+            let mutex = there.mutex(held).lock().unwrap();
+            let lock = here.multi_lock(["c", "a", "b"]);
+            for outcome in [lock.try_lock(), lock.try_lock_for(Duration::from_millis(50))] {
+                let error = outcome.unwrap_err();
+                assert!(matches!(&error, Error::Busy { key, .. } if key == held), "{error}");
+            }
+            assert_eq!(locked(&here, ["a", "b", "c"]), ["a", "b", "c"].map(|key| key == held));
+            mutex.unlock().unwrap();
+        }
+        let guard = here.multi_lock(["c", "a", "b", "a"]).try_lock().unwrap();
+        assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(locked(&there, ["a", "b", "c"]), [true; 3]);
+        assert!(guard.remaining() > Duration::from_secs(20));
+        drop(guard);
+        assert_eq!(locked(&there, ["a", "b", "c"]), [false; 3]);
+    }
+}
+
+#[test]
+fn mutexes_of_its_keys_and_it_exclude_each_other() {
+    let server = Server::start();
+    let servers = std::slice::from_ref(&server);
+    let (here, there) = (open(servers), open(servers));
+    let guard = here.multi_lock(["a", "b"]).lock().unwrap();
+    assert!(there.mutex("b").try_lock().unwrap_err().is_busy());
+    assert!(there.reentrant_mutex("a").try_lock().unwrap_err().is_busy());
+    assert!(there.multi_lock(["b", "c"]).try_lock().unwrap_err().is_busy());
+    let other = there.multi_lock(["c", "d"]).try_lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| there.mutex("b").try_lock_for(SOON).map(drop));
+        eventually("it waits", SOON, || server.keys().contains(&"{b}:queue".to_owned()));
+        guard.unlock().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    drop(other);
+}
+
+#[test]
+fn one_key_lost_is_all_lost() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let locks = builder(&servers).lease(Duration::from_secs(3)).build().unwrap();
+        let guard = locks.multi_lock(["a", "b", "c"]).lock().unwrap();
+        let (tell, told) = mpsc::channel();
+        let again = tell.clone();
+        guard.on_lost(|_| panic!("on purpose: the other handlers are called all the same"));
+        guard.on_lost(move |error| tell.send(error).unwrap());
+        assert!(servers.iter().all(|server| server.del("b")));
+        let error = told.recv_timeout(SOON).unwrap();
+        assert!(matches!(&error, Error::Lost { key, reason: LostReason::Deleted } if key == "b"), "{error}");
+        assert_eq!(guard.check().unwrap_err(), error);
+        assert!(guard.remaining().is_zero());
+        eventually("the others are released", SOON, || locked(&locks, ["a", "b", "c"]) == [false; 3]);
+        guard.on_lost(move |error| again.send(error).unwrap());
+        assert_eq!(told.recv_timeout(SOON).unwrap(), error, "a handler that comes late is called at once");
+        // What another holder has by now stays.
+        let other = open(&servers).multi_lock(["a", "b", "c"]).try_lock_for(SOON).unwrap();
+        assert_eq!(guard.unlock().unwrap_err(), error);
+        other.check().unwrap();
+        other.unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_normal_release_is_no_loss() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let (tell, told) = mpsc::channel();
+    let guard = locks.multi_lock(["a", "b"]).lock().unwrap();
+    guard.on_lost(move |error| tell.send(error).unwrap());
+    guard.unlock().unwrap();
+    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler is gone, uncalled");
+    assert!(server.keys().is_empty());
+}
+
+#[test]
+fn a_thread_does_not_wait_for_itself() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let outer = locks.multi_lock(["b", "c"]).lock().unwrap();
+    let inner = locks.multi_lock(["a", "c"]);
+    assert!(matches!(inner.lock(), Err(Error::WouldDeadlock { key }) if key == "c"));
+    assert!(matches!(inner.try_lock(), Err(Error::Busy { key, by_this_thread: true, .. }) if key == "c"));
+    assert!(matches!(inner.try_lock_for(SOON), Err(Error::Busy { by_this_thread: true, .. })));
+    assert!(matches!(locks.mutex("b").lock(), Err(Error::WouldDeadlock { .. })));
+    assert!(matches!(locks.reentrant_mutex("b").lock(), Err(Error::WouldDeadlock { .. })));
+    outer.check().unwrap();
+    assert_eq!(locked(&locks, ["a", "b", "c"]), [false, true, true]);
+    drop(outer);
+    inner.lock().unwrap().unlock().unwrap();
+    let nested = locks.reentrant_mutex("a").lock().unwrap();
+    assert!(matches!(inner.lock(), Err(Error::WouldDeadlock { key }) if key == "a"));
+    drop(nested);
+}
+
+#[test]
+fn each_key_has_a_fence_that_rises() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let fences = || -> Vec<u64> {
+        let guard = locks.multi_lock(["a", "b"]).fenced(true).lock().unwrap();
+        guard.leases().map(|lease| lease.fencing_token().unwrap()).collect()
+    };
+    let first = fences();
+    let between = locks.mutex("b").lock().unwrap().fencing_token().unwrap();
+    let second = fences();
+    assert!(first[0] < second[0] && first[1] < between && between < second[1]);
+}
+
+#[test]
+fn a_bounded_wait_ends_and_gives_back_what_it_had() {
+    let server = Server::start();
+    let servers = std::slice::from_ref(&server);
+    let (here, there) = (open(servers), open(servers));
+    let held = there.mutex("z").lock().unwrap();
+    let began = Instant::now();
+    let error = here.multi_lock(["a", "z"]).try_lock_for(Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(&error, Error::Busy { key, .. } if key == "z"), "{error}");
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(locked(&here, ["a", "z"]), [false, true]);
+    drop(held);
+}
+
+#[test]
+fn a_key_that_is_lost_while_it_waits_for_another_is_taken_again() {
+    let server = Server::start();
+    let servers = std::slice::from_ref(&server);
+    let lease = Duration::from_secs(3);
+    let (here, there) = (builder(servers).lease(lease).build().unwrap(), open(servers));
+    let held = there.mutex("z").lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = here.multi_lock(["a", "z"]).lock().unwrap();
+            guard.check().unwrap();
+            assert_eq!(locked(&there, ["a", "z"]), [true; 2]);
+            guard.unlock().unwrap();
+        });
+        eventually("it has the first and waits for the last", SOON, || server.keys().contains(&"{z}:queue".to_owned()));
+        assert!(server.del("a"));
+        let stranger = there.mutex("a").lock().unwrap();
+        let since = Instant::now();
+        eventually("its lease is over", SOON, || since.elapsed() > lease);
+        held.unlock().unwrap();
+        eventually("it has noticed", SOON, || server.keys().contains(&"{a}:queue".to_owned()));
+        stranger.unlock().unwrap();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_hangs_does_not_hold_a_call_for_long() {
+    let server = Server::start();
+    let locks = Redlock::open(server.url()).unwrap();
+    let names: Vec<String> = (0..64).map(|i| format!("key:{i:02}")).collect();
+    let guard = locks.multi_lock(&names).lock().unwrap();
+    server.stop();
+    let began = Instant::now();
+    assert!(guard.unlock().is_err());
+    assert!(locks.multi_lock(["x", "y"]).try_lock().unwrap_err().is_unavailable());
+    let took = began.elapsed();
+    println!("the end of 64 keys on a server that hangs took {took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    server.cont();
+    eventually("they are released", SOON, || locks.multi_lock(&names).try_lock().is_ok());
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
+    let many: Vec<String> = (0..65).map(|i| format!("key:{i}")).collect();
+    for keys in [Vec::new(), many, vec!["a".to_owned(), String::new()]] {
+        assert!(matches!(locks.multi_lock(&keys).try_lock(), Err(Error::Config { .. })), "{keys:?}");
+    }
+}
