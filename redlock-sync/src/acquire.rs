@@ -357,6 +357,11 @@ pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockI
     let ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
     if let Err(error) = judge(client, request, "adopt", &ballot, length) {
         take_back(client, request, &ballot, &id, length, by);
+        let tally = ballot.tally();
+        // The nodes that did not answer may have it still.
+        if error.is_busy() && tally.yes + tally.failed >= quorum.need() {
+            return Err(quorum.failed("adopt", key, &ballot));
+        }
         let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
         let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
         return Err(if error.is_busy() { Error::Lost { key: key.to_owned(), reason } } else { error });

@@ -185,6 +185,14 @@ impl ClientInner {
         given_up.and_then(|first| rest.map(|more| first + more))
     }
 
+    /// The lock that has this token was taken away: its guard reports it lost at once if it is one of this client, and the next thread in the queue goes on.
+    pub(crate) fn taken_away(&self, id: &LockId) {
+        for core in self.registry.live().into_iter().filter(|core| core.id == *id) {
+            core.revoke();
+            core.tell_loss();
+        }
+    }
+
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
         self.ready()?;

@@ -147,7 +147,10 @@ fn force_frees_the_lock_of_the_holder_that_was_shown_and_no_other() {
         next.check().unwrap();
         let reason = lost(&guard.unlock().unwrap_err());
         assert_eq!(reason, Some(LostReason::Taken));
-        next.unlock().unwrap();
+        let own = there.mutex(KEY).inspect().unwrap().unwrap();
+        assert_eq!(there.mutex(KEY).force_unlock(&own), Ok(true));
+        assert_eq!(lost(&next.check().unwrap_err()), Some(LostReason::Revoked), "it is this client's own");
+        drop(next);
         assert_eq!(there.reentrant_mutex(KEY).force_unlock(&holder), Ok(false));
     }
 }
@@ -170,14 +173,14 @@ fn a_holder_that_renews_learns_of_force_and_a_waiter_gets_the_lock() {
 }
 
 #[test]
-fn without_a_majority_force_is_unconfirmed() {
+fn without_a_majority_force_is_unavailable() {
     let servers = servers(3);
     let locks = open(&servers);
     let guard = locks.mutex(KEY).lock().unwrap();
     let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
     servers[1..].iter().for_each(Server::kill);
     let error = locks.mutex(KEY).force_unlock(&holder).unwrap_err();
-    assert!(matches!(error, Error::Unconfirmed { of: 3, .. }), "{error}");
+    assert!(matches!(error, Error::Unavailable { op: "force unlock", of: 3, .. }), "{error}");
     drop(guard);
 }
 
@@ -226,4 +229,62 @@ fn a_key_that_changes_or_ends_or_is_no_lock_is_not_taken_over() {
     server.ask::<()>(redis::cmd("DEL").arg(KEY));
     server.ask::<()>(redis::cmd("LPUSH").arg(KEY).arg("x"));
     assert!(matches!(waiter(order).join().unwrap().unwrap_err(), Error::WrongType { .. }));
+}
+
+#[test]
+fn an_adopted_lock_lasts_for_the_lease_of_its_new_holder() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let token = locks.mutex(KEY).lease(Duration::from_secs(3600)).lock().unwrap().into_token().unwrap();
+    let guard = locks.mutex(KEY).lease(2000 * MS).renew(false).adopt(&token).unwrap();
+    let left = server.pttl(KEY).unwrap();
+    assert!(left <= 2000 * MS && left > 500 * MS, "{left:?}");
+    guard.unlock().unwrap();
+}
+
+#[test]
+fn threads_of_the_client_that_uses_force_go_on_at_once() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    let guard = locks.mutex(KEY).renew(false).lock().unwrap();
+    let waiter = thread::spawn({
+        let locks = locks.clone();
+        move || locks.mutex(KEY).try_lock_for(SOON).map(redlock_sync::MutexGuard::into_send)
+    });
+    let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
+    assert_eq!(locks.mutex(KEY).force_unlock(&holder), Ok(true));
+    waiter.join().unwrap().unwrap().unlock().unwrap();
+    assert!(guard.check().is_err());
+}
+
+#[test]
+fn a_token_that_is_no_text_is_not_taken_away_by_force() {
+    let server = Server::start();
+    server.ask::<()>(redis::cmd("SET").arg(KEY).arg(&b"\xff\xfe"[..]));
+    let order = open(std::slice::from_ref(&server)).mutex(KEY);
+    let holder = order.inspect().unwrap().unwrap();
+    assert!(matches!(order.force_unlock(&holder), Err(Error::Config { .. })));
+}
+
+/// The holder releases on a majority, but not on the node where the waits listen: that goes on naming it.
+#[test]
+fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep() {
+    let servers = servers(3);
+    let (holder, waiting) = (open(&servers), open(&servers));
+    let guard = holder.mutex(KEY).lock().unwrap();
+    let waiter =
+        thread::spawn(move || waiting.mutex(KEY).try_lock_for(SOON * 3).map(redlock_sync::MutexGuard::into_send));
+    eventually("it waits in the queues", SOON, || {
+        servers.iter().all(|server| server.keys().iter().any(|key| key.ends_with(":queue")))
+    });
+    // As if the release reached all but one, whichever that is; and none of the waits was told.
+    let began = std::time::Instant::now();
+    let token = guard.id().as_str().to_owned();
+    for server in &servers {
+        server.ask::<()>(redis::cmd("DEL").arg(format!("{{{KEY}}}:queue")));
+    }
+    guard.unlock().unwrap();
+    servers[0].ask::<()>(redis::cmd("SET").arg(KEY).arg(token).arg("PX").arg(30_000));
+    waiter.join().unwrap().unwrap().unlock().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

@@ -20,6 +20,9 @@ use crate::token::{is_ours, random_part};
 const NAP_SLACK: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts of a wait that is told nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
+/// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of them, and that node goes on naming the
+/// former holder; the others know that the lock is free.
+const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
 /// As that for one that listens on another node than the others.
 const ASIDE: Duration = Duration::from_millis(250);
 
@@ -159,6 +162,7 @@ impl<'a, T> ServerWait<'a, T> {
             Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
             }
+            Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),
             Some(_) => {
                 self.has_looked = true;
                 nap

@@ -324,15 +324,17 @@ macro_rules! exclusive {
         }
 
         /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows the holder to be gone or stuck.
-        /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. The first thread that waits is told.
+        /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. Threads that wait are told; those of the holder's
+        /// own client go on once it has learned of the loss.
         ///
         /// **The holder may still be at work.** It learns of the loss at its next renewal, up to a third of its lease later, or not before the end of its
         /// lease if it does not renew; until then another holder can be beside it. Only [fencing tokens](crate::Lease::fencing_token) protect the
         /// resource then.
         ///
         /// # Errors
-        /// [`Unconfirmed`](crate::Error::Unconfirmed) if no majority answered: the lock may be freed on some nodes, ask again;
-        /// [`WrongType`](crate::Error::WrongType), [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+        /// [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes, ask again;
+        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is no text;
+        /// [`Closed`](crate::Error::Closed).
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();

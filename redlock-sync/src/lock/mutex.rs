@@ -136,10 +136,10 @@ impl Mutex {
     /// former one. Does not wait. A token can be adopted once: whichever of two comes second gets `Lost`.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the token does not hold the lock any more: its lease has ended, or it was adopted. [`Unavailable`](Error::Unavailable) if no
-    /// majority answered: the lock may be free or held by the token still; try again until `Lost`. [`WouldDeadlock`](Error::WouldDeadlock) or
-    /// [`Busy`](Error::Busy) if this thread holds the key already; [`WrongType`](Error::WrongType), [`Config`](Error::Config),
-    /// [`Closed`](Error::Closed). Nothing is held after an error.
+    /// [`Lost`](Error::Lost) if the token does not hold the lock any more: its lease has ended, or it was adopted. [`Unavailable`](Error::Unavailable) if too
+    /// few nodes answered: the lock may be free, or held by the token still; try again until `Lost`. [`Busy`](Error::Busy) if this thread holds
+    /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
+    /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

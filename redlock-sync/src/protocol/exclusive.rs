@@ -117,8 +117,7 @@ impl Adopt for Exclusive {
             Number(fenced.into()),
             Number(millis(FENCE_LIFETIME)),
         ];
-        let keys = [self.key.as_str(), self.key.fence()];
-        Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &keys, &args).into()
+        Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
     }
 }
 

@@ -33,7 +33,7 @@ macro_rules! scripts {
 
 scripts! {
     ACQUIRE = "acquire" behind "permissions" "push" for "acquire",
-    ADOPT = "adopt" for "adopt",
+    ADOPT = "adopt" behind "permissions" for "adopt",
     EXTEND = "extend" for "extend",
     FENCE = "fence" for "fence",
     RELEASE = "release" behind "push" for "release",

@@ -33,7 +33,7 @@ fn sent() -> Vec<String> {
             _ => {}
         }
     }
-    for name in ["acquire", "semaphore_acquire", "rw_acquire"] {
+    for name in ["acquire", "adopt", "semaphore_acquire", "rw_acquire"] {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
     scripts.into_values().collect()

@@ -46,7 +46,7 @@ impl Core {
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes.
-    pub(in crate::lease) fn tell_loss(&self) {
+    pub(crate) fn tell_loss(&self) {
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state {
             self.tell(reason);

@@ -140,14 +140,17 @@ impl Core {
         // So that no renewal of ours comes after it: on a node that lost the key, one could set the token again.
         let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
         self.still_ours()?;
-        self.state.lock().release();
+        // `unlock_all` may have come in between.
+        if !self.state.lock().release() {
+            return Err(self.lost(LostReason::Revoked));
+        }
         self.leave_queue();
         Ok(true)
     }
 
     /// Declares the lock given up although its guard lives; the guard reports it lost from now on. False if it was not held any more. The
     /// caller has to release it, and to call [`tell_loss`](Core::tell_loss).
-    pub(in crate::lease) fn revoke(&self) -> bool {
+    pub(crate) fn revoke(&self) -> bool {
         self.settle();
         // Its guard may have ended, or handed the lock over, since it was looked for: then the token is not ours to release.
         !self.is_forked_copy() && self.lose(LostReason::Revoked)
