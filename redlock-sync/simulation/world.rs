@@ -16,6 +16,7 @@ use super::pushes::Subscription;
 use super::server::{Connection, Message, Server};
 use crate::clock::{Clock, Tick, Waiting};
 use crate::options::LockOptions;
+use crate::sync::Condvar;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
 
@@ -327,8 +328,8 @@ impl Clock for VirtualClock {
     }
 
     /// Threads that give way to each other cannot notify: a thread that waits looks again and again.
-    fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
-        let time = time.min(Duration::from_millis(fastrand::u64(1..20)));
+    fn wait(&self, _: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        let time = until.since(self.now()).min(Duration::from_millis(fastrand::u64(1..20)));
         waiting.unlocked(&mut || sleep(self.client, time));
     }
 

@@ -4,6 +4,7 @@
 //! macOS, which counts sleep there): a laptop that slept past its lease must know. Elsewhere it is [`std::time::Instant`], which
 //! may stop in suspend.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -47,9 +48,15 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Tick;
     fn sleep(&self, d: Duration);
 
-    /// Waits for a notification, for so long at most; as from any condition variable, a thread can come back from it without one.
-    fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
-        waiting.wait_for(time);
+    /// Waits for a notification of this condition variable, until that moment at most; as from any, a thread can come back from it without one. It is
+    /// a moment and not a length of time, so that what passes between the caller's look at the clock and the wait counts as well.
+    fn wait(&self, _condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        waiting.wait_for(until.since(self.now()));
+    }
+
+    /// As [`wait`](Clock::wait), of a thread that has done all that was due: to a test's clock any other wait is a part of its work.
+    fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        self.wait(condvar, waiting, until);
     }
 
     /// Starts a thread that sleeps by this clock.
@@ -63,8 +70,13 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 
 impl dyn Clock + '_ {
     /// Waits on a condition variable.
-    pub(crate) fn wait_for<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, time: Duration) {
-        self.wait(&mut OnCondvar { condvar, guard }, time);
+    pub(crate) fn wait_until<T>(&self, condvar: &Arc<Condvar>, guard: &mut MutexGuard<'_, T>, until: Tick) {
+        self.wait(condvar, &mut OnCondvar { condvar, guard }, until);
+    }
+
+    /// Waits on a condition variable for something to do.
+    pub(crate) fn idle_until<T>(&self, condvar: &Arc<Condvar>, guard: &mut MutexGuard<'_, T>, until: Tick) {
+        self.idle(condvar, &mut OnCondvar { condvar, guard }, until);
     }
 }
 

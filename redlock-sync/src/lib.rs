@@ -45,7 +45,7 @@
 //!
 //! Both have [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) and
 //! [`try_lock_until`](Mutex::try_lock_until). **`Ok` always means that the lock is held**; that another holder has it is the error
-//! [`Busy`](Error::Busy).
+//! [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of another type: any number of readers hold it at a time, or one writer.
 //!
 //! A [`Semaphore`] has so many holders at a time, each with a lease of its own; its [`acquire`](Semaphore::acquire) takes the place of `lock`.
 //!
@@ -211,6 +211,8 @@ pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
+pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
+pub use lock::rw_lock::{RwHolders, RwLock};
 pub use lock::semaphore::{Semaphore, SemaphorePermit};
 pub use options::Retry;
 pub use token::{LockId, LockToken};

@@ -1,12 +1,12 @@
 //! The one integration binary.
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
-//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `logged`: what the library logs.
+//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `logged`: what the library logs.
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
-//! 6. `semaphore`: several holders at a time.
-//! 7. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
+//! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer.
+//! 7. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse. `in_memory`: nodes in memory, for unit tests of users.
 //! 8. `examples`: the examples, run as people run them.
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: random input, and what must hold for all of it.
@@ -31,13 +31,16 @@ mod examples;
 mod faults;
 mod fixture;
 mod handover;
+mod in_memory;
 mod inputs;
 #[cfg(feature = "interop")]
 mod interop;
 mod kinds;
 mod logged;
+mod place;
 mod properties;
 mod regressions;
+mod rw_lock;
 mod semaphore;
 mod taking_over;
 mod tidy;

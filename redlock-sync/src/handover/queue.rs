@@ -131,7 +131,7 @@ pub(crate) struct QueuedThread<T> {
     kind: Kind,
     options: LockOptions,
     place: Mutex<Place<T>>,
-    moved: Condvar,
+    moved: Arc<Condvar>,
 }
 
 #[derive(Debug)]
@@ -219,7 +219,8 @@ impl<T> WaitQueues<T> {
                 return Entered::Head(self.head(key, queue.rest));
             }
             let place = Mutex::new(Place::Waiting);
-            let thread = Arc::new(QueuedThread { kind, options: options.clone(), place, moved: Condvar::new() });
+            let thread =
+                Arc::new(QueuedThread { kind, options: options.clone(), place, moved: Arc::new(Condvar::new()) });
             queue.waiting.push_back(Arc::clone(&thread));
             self.standing.fetch_add(1, Ordering::SeqCst);
             thread
@@ -236,7 +237,8 @@ impl<T> WaitQueues<T> {
                 Place::Closed => return Entered::Closed,
                 same @ (Place::Waiting | Place::Promised) => *place = same,
             }
-            let left = until.since(self.clock.now());
+            let now = self.clock.now();
+            let left = until.since(now);
             if left.is_zero() && matches!(*place, Place::Waiting) {
                 drop(place);
                 if self.leave(key, thread) {
@@ -247,7 +249,7 @@ impl<T> WaitQueues<T> {
                 continue;
             }
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
-            self.clock.wait_for(&thread.moved, &mut place, nap);
+            self.clock.wait_until(&thread.moved, &mut place, now.after(nap));
         }
     }
 

@@ -35,7 +35,7 @@ struct Idle {
 #[derive(Debug)]
 pub(crate) struct Worker {
     slot: Mutex<Slot>,
-    wake: Condvar,
+    wake: Arc<Condvar>,
 }
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Renewer {
             nap: SLICE,
             is_closed: false,
         };
-        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
+        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
         Ok(worker)
@@ -195,9 +195,9 @@ impl Worker {
                 }
                 None => slot.nap,
             };
-            let sleep = sleep.min(SLICE);
-            slot.wakes_at = now.after(sleep);
-            renewer.clock.wait_for(&self.wake, &mut slot, sleep);
+            let until = now.after(sleep.min(SLICE));
+            slot.wakes_at = until;
+            renewer.clock.idle_until(&self.wake, &mut slot, until);
             slot.wakes_at = Tick::ZERO;
         }
     }
@@ -273,7 +273,7 @@ mod tests {
             nap: SLICE,
             is_closed: false,
         };
-        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Condvar::new() });
+        let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         worker.note(&renewer, &former, SystemClock.now(), Next::Done);
         assert_eq!(worker.slot.lock().job.as_ref().unwrap().due, Tick::NEVER);
         let successor = core();

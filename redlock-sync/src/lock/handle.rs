@@ -10,6 +10,7 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
 use crate::lock::holder::{self, Holder};
+use crate::lock::reentry::Mine;
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol, Request};
 use crate::token::LockId;
@@ -60,6 +61,16 @@ impl<P: Protocol + 'static> Handle<P> {
         Wait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
+    /// Refuses a thread that holds the lock itself, as [`refuse_own`](Handle::refuse_own) does.
+    pub(crate) fn refuse_mine(&self, mine: &Mine, wait: Wait) -> Result<(), Error> {
+        match mine {
+            Mine::Nothing => Ok(()),
+            Mine::Once(own) => self.refuse_own(own, wait),
+            // The outer code believes to hold it, as with a nested lock.
+            Mine::Nested(own) => own.check().and_then(|()| self.refuse_own(own.core(), wait)),
+        }
+    }
+
     /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
     pub(crate) fn refuse_own(&self, own: &Core, wait: Wait) -> Result<(), Error> {
         let key = self.key()?.as_str().to_owned();
@@ -84,9 +95,15 @@ impl<P: Protocol + 'static> Handle<P> {
         let (key, protocol) = self.lock.clone()?;
         holder::force_unlock(&self.client, &key, &*protocol, holder)
     }
+
+    /// All holders of the lock, as the servers name them.
+    pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
+        let (key, protocol) = self.lock.clone()?;
+        holder::holders(&self.client, &key, &*protocol)
+    }
 }
 
-/// The settings that every kind of lock has, as builder methods on its handle. `$open` is how the examples make a handle.
+/// The settings that every kind of lock has, as builder methods on its handle, by its method `set`. `$open` is how the examples make a handle.
 ///
 /// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
 macro_rules! settings {
@@ -110,7 +127,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn lease(mut self, lease: Duration) -> Self {
-            self.handle.options.lease = lease;
+            self.set(|options| options.lease = lease);
             self
         }
 
@@ -127,7 +144,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn renew(mut self, renew: bool) -> Self {
-            self.handle.options.renew = renew;
+            self.set(|options| options.renew = renew);
             self
         }
 
@@ -146,7 +163,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn min_hold(mut self, hold: Duration) -> Self {
-            self.handle.options.min_hold = hold;
+            self.set(|options| options.min_hold = hold);
             self
         }
 
@@ -164,7 +181,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn max_hold(mut self, hold: Duration) -> Self {
-            self.handle.options.max_hold = Some(hold);
+            self.set(|options| options.max_hold = Some(hold));
             self
         }
 
@@ -182,7 +199,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn fenced(mut self, fenced: bool) -> Self {
-            self.handle.options.fenced = fenced;
+            self.set(|options| options.fenced = fenced);
             self
         }
 
@@ -198,7 +215,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn max_renewals(mut self, times: u32) -> Self {
-            self.handle.options.max_renewals = Some(times);
+            self.set(|options| options.max_renewals = Some(times));
             self
         }
 
@@ -217,7 +234,7 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn retry(mut self, retry: crate::Retry) -> Self {
-            self.handle.options.retry = retry;
+            self.set(|options| options.retry = retry.clone());
             self
         }
 
@@ -233,7 +250,8 @@ macro_rules! settings {
         /// ```
         #[must_use]
         pub fn owner(mut self, owner: impl Into<String>) -> Self {
-            self.handle.options.owner = Some(owner.into());
+            let owner = owner.into();
+            self.set(|options| options.owner = Some(owner.clone()));
             self
         }
     };
@@ -261,7 +279,7 @@ macro_rules! exclusive {
         /// ```
         #[must_use]
         pub fn adopt_keys_without_ttl(mut self, adopt: bool) -> Self {
-            self.handle.options.adopt_keys_without_ttl = adopt;
+            self.set(|options| options.adopt_keys_without_ttl = adopt);
             self
         }
 

@@ -32,10 +32,16 @@ pub struct Holder {
     pub remaining: Option<Duration>,
 }
 
-/// Asks all nodes for the holder of the lock: the token that a majority has, and until when it surely does.
+impl Holder {
+    pub(crate) fn new(token: &str, remaining: Option<Duration>) -> Holder {
+        Holder { id: LockId::from_server(token), remaining }
+    }
+}
+
+/// Asks all nodes for the holder of a lock that has one.
 pub(crate) fn inspect(client: &ClientInner, key: &Key, lock: &dyn Protocol) -> Result<Option<Holder>, Error> {
     let first = holders(client, key, lock)?.into_iter().next();
-    Ok(first.map(|(token, remaining)| Holder { id: LockId::from_server(&token), remaining }))
+    Ok(first.map(|(token, remaining)| Holder::new(&token, remaining)))
 }
 
 /// All that a majority of the nodes names.

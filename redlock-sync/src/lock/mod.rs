@@ -4,6 +4,7 @@
 //! 2. [`mutex`]: a thread that locks twice gets an error.
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
 //! 4. [`semaphore`]: so many holders at a time.
+//! 4. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
 //! 5. [`reentry`]: what this thread holds.
 //! 6. [`holder`]: the holder of a lock, as other clients see it.
 
@@ -12,4 +13,6 @@ pub(crate) mod holder;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
 pub(crate) mod reentry;
+pub(crate) mod rw_guard;
+pub(crate) mod rw_lock;
 pub(crate) mod semaphore;

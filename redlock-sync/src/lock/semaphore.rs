@@ -80,6 +80,10 @@ impl Semaphore {
 
     settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
 
+    fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
+        change(&mut self.handle.options);
+    }
+
     /// Blocks until this thread has a permit.
     ///
     /// # Errors

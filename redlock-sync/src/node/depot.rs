@@ -33,7 +33,7 @@ pub(super) struct Op<L, R> {
     /// Releases and renewals go before attempts.
     pub(super) is_urgent: bool,
     state: Mutex<State<L, R>>,
-    moved: Condvar,
+    moved: Arc<Condvar>,
 }
 
 struct State<L, R> {
@@ -63,7 +63,7 @@ pub(super) enum Followed<L> {
 impl<L, R> Op<L, R> {
     pub(super) fn new(record: R, is_urgent: bool, by: Tick) -> Arc<Op<L, R>> {
         let state = State { turn: Turn::Queued, record };
-        Arc::new(Op { by, is_urgent, state: Mutex::new(state), moved: Condvar::new() })
+        Arc::new(Op { by, is_urgent, state: Mutex::new(state), moved: Arc::new(Condvar::new()) })
     }
 
     /// Notes something while the round is in a batch; `None` if its thread has left it. `f` says whether the round is over now.
@@ -173,7 +173,7 @@ impl<L, R> Depot<L, R> {
                 }
                 turn => state.turn = turn,
             }
-            self.clock.wait_for(&op.moved, &mut state, left);
+            self.clock.wait_until(&op.moved, &mut state, op.by);
         }
     }
 

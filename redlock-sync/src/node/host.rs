@@ -160,6 +160,9 @@ impl Host {
         if !posts.order(self.member) {
             return;
         }
+        if !self.server.may_wait() {
+            return posts.deliver(self.member, self.connect(self.settings.node_timeout));
+        }
         self.orders.lock().waiting.push(Arc::downgrade(posts));
         match self.background.threads() {
             Ok(_) => self.dial_for_orders(),
@@ -284,18 +287,32 @@ impl Host {
         });
     }
 
+    /// True if no attempt to connect is under way; then the caller has to make one now.
+    fn may_probe(&self) -> bool {
+        let mut orders = self.orders.lock();
+        let is_idle = orders.dialling == 0;
+        orders.dialling += usize::from(is_idle);
+        is_idle
+    }
+
+    /// Finds out now whether a server in memory is back. An attempt under way is waited for: it may have been refused already, and would leave the node
+    /// out again.
+    #[cfg(feature = "testing")]
+    pub(super) fn probe_now(&self) {
+        while !self.may_probe() {
+            self.clock.sleep(Duration::from_millis(1));
+        }
+        let result = self.connect(self.settings.node_timeout);
+        self.dialled(result);
+    }
+
     /// A fresh connection tells whether the server is back.
     fn probe(&self, pause: Duration) {
         if self.breaker.probe_is_done() {
             return;
         }
         // While a line's own attempt to connect is under way it does the probing.
-        let is_idle = {
-            let mut orders = self.orders.lock();
-            let is_idle = orders.dialling == 0;
-            orders.dialling += usize::from(is_idle);
-            is_idle
-        };
+        let is_idle = self.may_probe();
         let began = self.clock.now();
         if is_idle {
             let result = self.connect(self.settings.node_timeout.max(PROBE_PATIENCE));

@@ -67,7 +67,7 @@ pub(super) fn pool(nodes: usize, lines: u32, background: &Background) -> Result<
 /// Where a line waits for connections: a post for each node.
 pub(super) struct Posts {
     list: Mutex<Vec<Post>>,
-    arrived: Condvar,
+    arrived: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ struct Post {
 impl Posts {
     pub(super) fn new(nodes: usize) -> Arc<Posts> {
         let list = Mutex::new((0..nodes).map(|_| Post::default()).collect());
-        Arc::new(Posts { list, arrived: Condvar::new() })
+        Arc::new(Posts { list, arrived: Arc::new(Condvar::new()) })
     }
 
     /// True if there is no order for that node yet; then there is one from now on.
@@ -108,11 +108,10 @@ impl Posts {
         let mut list = self.list.lock();
         let has_come = |list: &[Post]| nodes.iter().any(|&n| list.get(n).is_some_and(|post| post.inbox.is_some()));
         while !has_come(&list) {
-            let left = until.since(clock.now());
-            if left.is_zero() {
+            if clock.now() >= until {
                 return;
             }
-            clock.wait_for(&self.arrived, &mut list, left);
+            clock.wait_until(&self.arrived, &mut list, until);
         }
     }
 }

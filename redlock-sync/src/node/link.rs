@@ -18,6 +18,11 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     fn login(&self) -> &RedisConnectionInfo;
 
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure>;
+
+    /// Whether to connect, and to be answered, can take time: then it is left to threads of its own.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }
 
 /// What carries commands to a server, in the form of the protocol, and replies back.

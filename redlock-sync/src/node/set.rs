@@ -120,6 +120,15 @@ impl Nodes {
         members
     }
 
+    /// If that node is left out: whether it is back.
+    #[cfg(feature = "testing")]
+    pub(crate) fn probe_now(&self, member: usize) {
+        let node = self.wire.members.nodes.get(member).filter(|node| node.outage().is_some());
+        if let Some(node) = node {
+            node.host.probe_now();
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn get(&self, i: usize) -> Option<&RedisNode> {
         self.wire.members.nodes.get(i)

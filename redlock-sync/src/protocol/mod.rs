@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | [`Protocol`] | acquire, extend, release, inspect | all |
 //! | [`Fencing`] | fence | those whose holders have numbers that rise from one to the next |
-//! | [`HandOver`] | extend and count the waits, unreserve, [`release_all`] | those with a queue of waits on the node; waits for the others poll |
+//! | [`HandOver`] | extend and count the waits | those with a queue of waits on the node, whose threads hand the lock to each other |
+//! | [`Granting`] | unreserve, [`release_all`] | those whose release gives the lock itself to the first wait |
 //! | [`Lending`] | choose the votes that count together | those with numbered slots |
 //! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
 //!
@@ -16,10 +17,11 @@
 //! 1. [`script`]: the scripts that run on the servers (`lua/`), and one call of one of them.
 //! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
 //! 3. Here: the parameters of the operations, and the traits.
-//! 4. [`exclusive`], [`semaphore`]: the kinds, one file each.
+//! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each.
 
 pub(crate) mod exclusive;
 pub(crate) mod reply;
+pub(crate) mod rw_lock;
 pub(crate) mod script;
 pub(crate) mod semaphore;
 
@@ -30,6 +32,7 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
+pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::key::Key;
 use crate::options::{Kind, LockOptions};
@@ -61,6 +64,8 @@ pub(crate) struct AcquireArgs<'a> {
 pub(crate) enum Order<'a> {
     /// Takes it: several nodes can have different queues, which would block each other.
     None,
+    /// As that, and goes before all waits: the lease holds the lock on a majority already.
+    Holder,
     /// Leaves it: the attempt asks for nothing but the lock, and is told that there is a queue.
     Bare,
     /// Grants it to the first wait whose client listens, by a token with this random part, for so long. Takes it if there is none.
@@ -177,10 +182,19 @@ pub(crate) trait Lending {
     fn slot(&self) -> Option<u32>;
 }
 
-/// Waits stand in a queue on the node, and a release grants the lock to the first of them.
+/// Waits stand in a queue on the node, and are told there when it is their turn. Waits for a lock of a kind without it poll.
 pub(crate) trait HandOver {
     /// As `extend`, and counts the waits.
     fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
+
+    fn granting(&self) -> Option<&dyn Granting> {
+        None
+    }
+}
+
+/// A release gives the lock itself to the first wait, and leaves it to programs of other libraries from time to time. Of a kind without it a wait that is
+/// told makes an attempt.
+pub(crate) trait Granting {
     /// Frees what was reserved for a grant of which no wait was told.
     fn unreserve(&self, random: &str) -> TypedCall<Released>;
     /// The keys that [`release_all`] needs: the lock and its queue.
@@ -197,7 +211,7 @@ pub(crate) trait Adopt {
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 
 /// One call that gives up many locks, none of which is granted. The reply has a number for each.
-pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn HandOver, ReleaseArgs<'a>)>) -> Arc<Call> {
+pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Granting, ReleaseArgs<'a>)>) -> Arc<Call> {
     let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
     for (lock, ReleaseArgs { id, keep, wait, .. }) in locks {
         keys.extend(lock.release_keys());

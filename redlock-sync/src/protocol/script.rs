@@ -46,6 +46,11 @@ scripts! {
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
     SEMAPHORE_RELEASE = "semaphore_release" behind "push" "slots" for "release",
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
+    RW_ACQUIRE = "rw_acquire" behind "permissions" "push" "rw" for "acquire",
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend",
+    RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
+    RW_RELEASE = "rw_release" behind "push" "rw" for "release",
+    RW_INSPECT = "rw_inspect" for "inspect",
 }
 
 /// What a node needs to know of a call beyond its bytes.

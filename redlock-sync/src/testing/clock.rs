@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock, Tick, Waiting};
-use crate::sync::Mutex;
+use crate::sync::{Condvar, Mutex};
 
-/// A thread that sleeps sees within this time that the clock was advanced.
-const SLICE: Duration = Duration::from_millis(5);
-/// How long `advance` waits at most for the threads whose time has come.
-const SETTLING: Duration = Duration::from_secs(1);
+/// How long `advance` waits at most for the threads whose time has come: for ever, but for a handler that waits for what its test does next.
+const SETTLING: Duration = Duration::from_secs(30);
+/// So often `advance` notifies threads whose time has come and that are asleep. One that was about to wait has not heard the first time.
+const REPEAT: Duration = Duration::from_millis(1);
+/// A thread looks at the clock this often even if nothing notifies it: where a handler of a loss advances the time, that does not wait for others.
+const SLICE: Duration = Duration::from_millis(20);
 
 /// The machine's clock, ahead by what was added.
 #[derive(Debug, Clone, Default)]
@@ -24,16 +26,29 @@ struct Shared {
     /// In nanoseconds.
     ahead: AtomicU64,
     threads: Mutex<Threads>,
+    /// A thread has fallen asleep, woken or ended.
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Threads {
-    /// Until when each thread sleeps that does.
-    asleep: HashMap<u64, Tick>,
+    asleep: HashMap<u64, Sleep>,
     /// Names for these.
     next: u64,
-    /// How many of the threads that this clock has started are awake.
-    awake: usize,
+    /// How many of the threads that this clock has started have something to do. One that waits for another thread is among them: what ended its wait
+    /// may have been sent already.
+    busy: usize,
+    /// How often the time was advanced.
+    advances: u64,
+}
+
+/// Until when a thread sleeps, and what it waits for meanwhile.
+#[derive(Debug)]
+struct Sleep {
+    until: Tick,
+    condvar: Arc<Condvar>,
+    /// Of a thread that looks whether something is due, when it has last looked: after so many advances.
+    looked: Option<u64>,
 }
 
 thread_local! {
@@ -43,41 +58,50 @@ thread_local! {
 
 impl TestClock {
     /// Lets this time pass at once. Returns when the threads that slept until a moment in it have woken, and those that this clock has started
-    /// have done what was due.
+    /// have all looked at the clock and done what was due.
+    ///
+    /// A thread that read the clock before and has not gone to sleep yet is among them: it sleeps until a moment and not for a time, so that it
+    /// wakes at once.
     pub(super) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let ahead = |ahead: u64| Some(ahead.saturating_add(nanos));
         _ = self.0.ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ahead);
-        // One that such a thread itself calls, in a handler of a loss, would wait for that thread.
-        if !self.is_own_thread() {
-            let by = SystemClock.now().after(SETTLING);
-            while !self.is_settled() && SystemClock.now() < by {
-                SystemClock.sleep(SLICE / 25);
+        let by = SystemClock.now().after(SETTLING);
+        let mut threads = self.0.threads.lock();
+        threads.advances += 1;
+        loop {
+            let now = self.now();
+            let is_settled = threads.wake(now) == 0 && threads.busy == 0;
+            // One that such a thread itself calls, in a handler of a loss, would wait for that thread.
+            if is_settled || self.is_own_thread() || SystemClock.now() >= by {
+                break;
             }
+            self.0.changed.wait_for(&mut threads, REPEAT);
         }
-    }
-
-    fn is_settled(&self) -> bool {
-        let now = self.now();
-        let threads = self.0.threads.lock();
-        threads.awake == 0 && threads.asleep.values().all(|until| *until > now)
     }
 
     fn is_own_thread(&self) -> bool {
         STARTED_BY.get() == Arc::as_ptr(&self.0).addr()
     }
 
-    /// Sleeps in slices until that time has passed, or `nap` says that it was woken.
-    fn doze(&self, time: Duration, mut nap: impl FnMut(Duration) -> bool) {
-        let until = self.now().after(time);
-        let asleep = Asleep::new(self, until);
+    fn doze(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick, is_idle: bool) {
+        let asleep = Asleep::new(self, until, condvar, is_idle && self.is_own_thread());
         loop {
             let left = until.since(self.now());
-            if left.is_zero() || nap(left.min(SLICE)) {
+            if left.is_zero() || waiting.wait_for(left.min(SLICE)) {
                 break;
             }
         }
         drop(asleep);
+    }
+}
+
+impl Threads {
+    /// Notifies those whose time has come, and counts them.
+    fn wake(&self, now: Tick) -> usize {
+        let is_due = |sleep: &&Sleep| sleep.until <= now || sleep.looked.is_some_and(|looked| looked < self.advances);
+        let due = self.asleep.values().filter(is_due);
+        due.inspect(|sleep| _ = sleep.condvar.notify_all()).count()
     }
 }
 
@@ -87,24 +111,32 @@ impl Clock for TestClock {
     }
 
     fn sleep(&self, time: Duration) {
-        self.doze(time, |slice| {
-            SystemClock.sleep(slice);
-            false
-        });
+        let until = self.now().after(time);
+        let (mutex, condvar) = (Mutex::new(()), Arc::new(Condvar::new()));
+        let mut guard = mutex.lock();
+        let clock: &dyn Clock = self;
+        while self.now() < until {
+            // No other thread ends it.
+            clock.idle_until(&condvar, &mut guard, until);
+        }
     }
 
-    fn wait(&self, waiting: &mut dyn Waiting, time: Duration) {
-        self.doze(time, |slice| waiting.wait_for(slice));
+    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        self.doze(condvar, waiting, until, false);
+    }
+
+    fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        self.doze(condvar, waiting, until, true);
     }
 
     fn start(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        let awake = Awake::new(self.clone());
+        let busy = Busy::new(self.clone());
         SystemClock.start(
             name,
             Box::new(move || {
-                STARTED_BY.set(Arc::as_ptr(&awake.0.0).addr());
+                STARTED_BY.set(Arc::as_ptr(&busy.0.0).addr());
                 run();
-                drop(awake);
+                drop(busy);
             }),
         )
     }
@@ -114,41 +146,47 @@ impl Clock for TestClock {
 struct Asleep<'a> {
     clock: &'a TestClock,
     name: u64,
+    /// It is one of the clock's own, and has nothing to do.
+    is_idle: bool,
 }
 
 impl<'a> Asleep<'a> {
-    fn new(clock: &'a TestClock, until: Tick) -> Asleep<'a> {
+    fn new(clock: &'a TestClock, until: Tick, condvar: &Arc<Condvar>, is_idle: bool) -> Asleep<'a> {
         let mut threads = clock.0.threads.lock();
         threads.next += 1;
         let name = threads.next;
-        threads.asleep.insert(name, until);
-        threads.awake -= usize::from(clock.is_own_thread());
-        Asleep { clock, name }
+        let looked = is_idle.then_some(threads.advances);
+        threads.asleep.insert(name, Sleep { until, condvar: Arc::clone(condvar), looked });
+        threads.busy -= usize::from(is_idle);
+        clock.0.changed.notify_all();
+        Asleep { clock, name, is_idle }
     }
 }
 
 impl Drop for Asleep<'_> {
-    /// In one step: there is no moment at which the thread is neither asleep nor awake.
+    /// In one step: there is no moment at which the thread is neither asleep nor busy.
     fn drop(&mut self) {
         let mut threads = self.clock.0.threads.lock();
         threads.asleep.remove(&self.name);
-        threads.awake += usize::from(self.clock.is_own_thread());
+        threads.busy += usize::from(self.is_idle);
+        self.clock.0.changed.notify_all();
     }
 }
 
 /// A thread that the clock has started, from before its start to its end.
-struct Awake(TestClock);
+struct Busy(TestClock);
 
-impl Awake {
-    fn new(clock: TestClock) -> Awake {
-        clock.0.threads.lock().awake += 1;
-        Awake(clock)
+impl Busy {
+    fn new(clock: TestClock) -> Busy {
+        clock.0.threads.lock().busy += 1;
+        Busy(clock)
     }
 }
 
-impl Drop for Awake {
+impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.0.threads.lock().awake -= 1;
+        self.0.0.threads.lock().busy -= 1;
+        self.0.0.changed.notify_all();
     }
 }
 
@@ -213,16 +251,71 @@ mod tests {
     #[test]
     fn a_notification_ends_a_wait() {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::default());
-        let pair = (Mutex::new(false), crate::sync::Condvar::new());
+        let pair = (Mutex::new(false), Arc::new(Condvar::new()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut told = pair.0.lock();
                 while !*told {
-                    clock.wait_for(&pair.1, &mut told, LONG);
+                    clock.wait_until(&pair.1, &mut told, clock.now().after(LONG));
                 }
             });
             *pair.0.lock() = true;
             pair.1.notify_one();
         });
+    }
+
+    /// The thread has looked at the clock, and falls asleep after the time was advanced: it has to see what is due by now.
+    #[test]
+    fn a_thread_that_was_about_to_sleep_wakes_too() {
+        let clock = TestClock::default();
+        let (ready, (go, gone), (tell, told)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let own = clock.clone();
+        let run = move || {
+            let until = own.now().after(LONG);
+            ready.0.send(()).unwrap();
+            gone.recv().unwrap();
+            let (mutex, condvar) = (Mutex::new(()), Arc::new(Condvar::new()));
+            (&own as &dyn Clock).idle_until(&condvar, &mut mutex.lock(), until);
+            tell.send(own.now() >= until).unwrap();
+        };
+        clock.start("late", Box::new(run)).unwrap();
+        ready.1.recv().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| clock.advance(LONG));
+            while clock.0.ahead.load(Ordering::SeqCst) == 0 {
+                SystemClock.sleep(REPEAT);
+            }
+            go.send(()).unwrap();
+        });
+        assert_eq!(told.try_recv(), Ok(true), "`advance` has returned and the thread still sleeps");
+    }
+
+    /// One thread of the clock has told another one to go on, and is done already.
+    #[test]
+    fn a_thread_that_waits_for_another_one_is_not_done() {
+        let clock = TestClock::default();
+        let (pair, (tell, told)) = (Arc::new((Mutex::new(false), Arc::new(Condvar::new()))), mpsc::channel());
+        let (own, theirs) = (clock.clone(), Arc::clone(&pair));
+        let waits = move || {
+            let clock: &dyn Clock = &own;
+            let mut is_told = theirs.0.lock();
+            while !*is_told {
+                clock.wait_until(&theirs.1, &mut is_told, clock.now().after(2 * LONG));
+            }
+            tell.send(()).unwrap();
+        };
+        let own = clock.clone();
+        let tells = move || {
+            own.sleep(LONG);
+            *pair.0.lock() = true;
+            pair.1.notify_one();
+        };
+        clock.start("waits", Box::new(waits)).unwrap();
+        clock.start("tells", Box::new(tells)).unwrap();
+        while clock.0.threads.lock().asleep.len() < 2 {
+            SystemClock.sleep(REPEAT);
+        }
+        clock.advance(LONG + REPEAT);
+        assert_eq!(told.try_recv(), Ok(()));
     }
 }

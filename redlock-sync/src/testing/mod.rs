@@ -10,6 +10,11 @@
 //!
 //! The feature needs a C compiler, which builds the Lua that runs the scripts. As a dev-dependency it is in no program that you ship.
 //!
+//! That Lua is 5.1, from crate `mlua` 0.11 with its features `lua51` and `vendored`, and a build has one Lua only. Where another crate of the same build
+//! has `mlua` 0.11 with another Lua, such as `lua54`, or with feature `module`, `mlua` does not compile; where one has another version of `mlua`, cargo
+//! refuses, since both link `lua`. Such a package cannot enable `testing`: its tests can use a server, or be a package of their own that is built
+//! alone.
+//!
 //! # An annotated function, tested without Redis
 //!
 //! ```
@@ -61,15 +66,11 @@ use std::time::Duration;
 
 use self::clock::TestClock;
 use crate::client::{Builder, Redlock};
-use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::node::Dial;
 use crate::node::memory::Server;
 use crate::sync::Mutex;
-
-/// How long `bring_back` waits at most for the clients to notice.
-const NOTICED: Duration = Duration::from_secs(2);
 
 /// Nodes in memory, with clients of them.
 ///
@@ -212,11 +213,10 @@ impl Memory {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn take_away(&self, node: usize) {
-        self.act_on(node, Server::go_away);
+        self.on_node(node, Server::go_away);
     }
 
-    /// Brings a node back that was [taken away](Memory::take_away). The clients have noticed when this returns, which takes them up to a quarter of
-    /// a second.
+    /// Brings a node back that was [taken away](Memory::take_away). The clients have noticed when this returns.
     ///
     /// # Panics
     /// If there is no node of that number.
@@ -232,25 +232,17 @@ impl Memory {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn bring_back(&self, node: usize) {
-        self.act_on(node, Server::come_back);
-        let is_left_out = |client: &Weak<ClientInner>| {
-            let client = client.upgrade();
-            client.is_some_and(|client| {
-                client.quorum.nodes.members().nth(node - 1).is_some_and(|it| it.outage().is_some())
-            })
-        };
-        let by = SystemClock.now().after(NOTICED);
-        while self.0.clients.lock().iter().any(is_left_out) && SystemClock.now() < by {
-            SystemClock.sleep(Duration::from_millis(1));
+        self.on_node(node, Server::come_back);
+        let clients: Vec<_> = self.0.clients.lock().iter().filter_map(Weak::upgrade).collect();
+        for client in clients {
+            client.quorum.nodes.probe_now(node - 1);
         }
     }
 
-    fn act_on(&self, node: usize, act: fn(&Server)) {
+    pub(crate) fn on_node<R>(&self, node: usize, act: impl FnOnce(&Server) -> R) -> Option<R> {
         let server = node.checked_sub(1).and_then(|i| self.0.servers.get(i));
         assert!(server.is_some(), "there is no node {node}: they are 1 to {}", self.0.servers.len());
-        if let Some(server) = server {
-            act(server);
-        }
+        server.map(|server| act(server))
     }
 
     /// Lets this time pass at once for the nodes and all of their clients. Leases that end in it have ended; waits whose time is up end; renewals
@@ -258,6 +250,7 @@ impl Memory {
     ///
     /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it would have been renewed in time.
     /// To let more time pass than a lease, with the lock held all the time, advance by half a lease again and again.
+    /// A [handler](crate::Lease::on_lost) of a loss has ended too; one that waits for what the test does next holds this up, for 30 s at most.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;

@@ -1,12 +1,17 @@
-//! One holder at a time: a counter in a file, counted by four processes of one or four threads each, read, pause, write.
+//! One holder at a time: a counter in a file, counted by four processes of one or four threads each, read, pause, write; and one in memory.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use redlock_sync::Redlock;
 use redlock_tests::servers;
 
-use super::rig::{heavy, urls};
+use super::rig::{heavy, open, urls};
+use crate::kinds::Kind;
+use crate::place::{Place, each_kind_and_place};
 
 const PROCESSES: u64 = 4;
 
@@ -91,3 +96,29 @@ fn without_the_lock_updates_are_lost() {
     println!("no lock: {outcome:?}");
     assert!(outcome.lost() > 0 && outcome.met, "the rig sees no damage: {outcome:?}");
 }
+
+/// Threads of two clients, several of each.
+fn no_update_is_lost_among_clients<K: Kind, P: Place>() {
+    let nodes = P::start(3);
+    let counter = AtomicU64::new(0);
+    let count = |locks: &Redlock| {
+        for _ in 0..50 {
+            let guard = K::new(locks, "order:42").lock().unwrap();
+            let seen = counter.load(Ordering::SeqCst);
+            thread::yield_now();
+            counter.store(seen + 1, Ordering::SeqCst);
+            K::unlock(guard).unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        for locks in [open(&nodes), open(&nodes)] {
+            for _ in 0..3 {
+                let (locks, count) = (locks.clone(), &count);
+                scope.spawn(move || count(&locks));
+            }
+        }
+    });
+    assert_eq!(counter.into_inner(), 300);
+}
+
+each_kind_and_place!(no_update_is_lost_among_clients);

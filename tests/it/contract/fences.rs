@@ -8,6 +8,7 @@ use redlock_tests::{Server, eventually, servers};
 
 use super::rig::{SOON, builder, ms, open};
 use crate::kinds::{Kind, each_kind};
+use crate::place::{Place, each_kind_and_place};
 
 /// One hold; its token, which stays the same through an extension and when it is asked for again.
 fn token<K: Kind>(locks: &Redlock) -> u64 {
@@ -37,15 +38,15 @@ fn three(client: impl Fn() -> Redlock) -> Vec<Redlock> {
     (0..3).map(|_| client()).collect()
 }
 
-fn tokens_rise<K: Kind>() {
+fn tokens_rise<K: Kind, P: Place>() {
     for nodes in [1, 3, 5] {
-        let servers = servers(nodes);
+        let servers = P::start(nodes);
         rise(&tokens::<K>(&three(|| open(&servers)), 60, |_| ()));
     }
 }
 
-fn tokens_rise_from_thread_to_thread<K: Kind>() {
-    let servers = servers(5);
+fn tokens_rise_from_thread_to_thread<K: Kind, P: Place>() {
+    let servers = P::start(5);
     let locks = open(&servers);
     let seen = std::sync::Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -108,12 +109,12 @@ fn uptime(server: &Server) -> u64 {
 }
 
 /// Every holder has another majority: counters of which each stands on some nodes only would break this.
-fn tokens_rise_though_each_holder_has_another_majority<K: Kind>() {
-    let servers = servers(5);
+fn tokens_rise_though_each_holder_has_another_majority<K: Kind, P: Place>() {
+    let servers = P::start(5);
     let mut last = 0;
     for round in 0..10 {
         let blocked = [round % 5, (round + 2) % 5];
-        let token = token_without::<K>(&open(&servers), &servers, blocked);
+        let token = token_without::<K, P>(&open(&servers), &servers, blocked);
         assert!(token > last, "{token} after {last}");
         last = token;
     }
@@ -121,21 +122,21 @@ fn tokens_rise_though_each_holder_has_another_majority<K: Kind>() {
 
 /// One node's counter is far ahead, as after a jump of its clock. A holder with its vote gets a token from there; the next one, without it, must
 /// get a larger one all the same: that is what storing the token on a majority is for.
-fn tokens_rise_though_one_node_is_ahead<K: Kind>() {
-    let servers = servers(5);
+fn tokens_rise_though_one_node_is_ahead<K: Kind, P: Place>() {
+    let servers = P::start(5);
     let locks = open(&servers);
     let first = token::<K>(&locks);
     let ahead = first + 1_000_000_000_000;
     servers[0].set("{fenced}:fence", &ahead.to_string());
-    let with = token_without::<K>(&locks, &servers, [3, 4]);
-    let without = token_without::<K>(&locks, &servers, [0, 3]);
-    let others = token_without::<K>(&locks, &servers, [0, 1]);
+    let with = token_without::<K, P>(&locks, &servers, [3, 4]);
+    let without = token_without::<K, P>(&locks, &servers, [0, 3]);
+    let others = token_without::<K, P>(&locks, &servers, [0, 1]);
     assert!(with > ahead);
     rise(&[first, with, without, others]);
 }
 
 /// The token of a holder that two of the nodes do not vote for.
-fn token_without<K: Kind>(locks: &Redlock, servers: &[Server], blocked: [usize; 2]) -> u64 {
+fn token_without<K: Kind, P: Place>(locks: &Redlock, servers: &[P], blocked: [usize; 2]) -> u64 {
     for i in blocked {
         servers[i].set("fenced", "foreign");
     }
@@ -146,13 +147,14 @@ fn token_without<K: Kind>(locks: &Redlock, servers: &[Server], blocked: [usize; 
     token
 }
 
-each_kind!(
+each_kind_and_place!(
     tokens_rise,
     tokens_rise_though_one_node_is_ahead,
     tokens_rise_from_thread_to_thread,
-    tokens_rise_though_the_only_node_forgets,
     tokens_rise_though_each_holder_has_another_majority,
 );
+
+each_kind!(tokens_rise_though_the_only_node_forgets);
 
 mod mutex_only {
     use redlock_sync::Mutex;

@@ -3,35 +3,38 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{LeaseState, LostReason, Mutex};
-use redlock_tests::{Proxy, Server, eventually, servers};
+use redlock_sync::{LeaseState, LostReason, Mutex, Redlock};
+use redlock_tests::{Proxy, eventually};
 
-use super::rig::{SOON, brisk, calls, locks_on, ms, through, urls, watched};
+use super::rig::{SOON, brisk, calls, locks_on, ms, short, through, watched};
 use crate::kinds::{Kind, each_kind};
+use crate::place::{Place, each_kind_and_place};
 
 /// Long enough that a busy machine gets a renewal through, short enough to watch some of them.
 const LEASE: Duration = ms(1200);
 
-/// Holds for four leases, on so many nodes; checks all the time, and looks at every node.
-fn held_for_four_leases<K: Kind>(nodes: usize) {
-    let servers = servers(nodes);
-    let builder = redlock_sync::Redlock::builder().nodes(urls(&servers)).lease(LEASE).node_timeout(LEASE / 3);
-    let guard = K::new(&builder.build().unwrap(), "order:42").lock().unwrap();
-    let start = Instant::now();
-    while start.elapsed() < 4 * LEASE {
-        guard.check().unwrap_or_else(|error| panic!("on {nodes} node(s) after {:?}: {error}", start.elapsed()));
-        assert!(guard.remaining() <= LEASE);
+fn hasty(proxy: &Proxy, lease: Duration) -> Redlock {
+    short(lease).node(proxy.url()).build().unwrap()
+}
+
+/// Holds for two leases and a half, on so many nodes; checks all the time, and looks at every node.
+fn held_for_some_leases<K: Kind, P: Place>(nodes: usize) {
+    let servers = P::start(nodes);
+    let guard = K::new(&P::client(&servers, short(P::LEASE)), "order:42").lock().unwrap();
+    for step in 0..50 {
+        guard.check().unwrap_or_else(|error| panic!("on {nodes} node(s) in step {step}: {error}"));
+        assert!(guard.remaining() <= P::LEASE);
         let held = servers.iter().filter(|server| server.get("order:42").as_deref() == Some(guard.id().as_str()));
         assert!(held.count() > nodes / 2);
-        thread::sleep(ms(20));
+        servers[0].pass(P::LEASE / 20);
     }
     assert_eq!(guard.state(), LeaseState::Held);
     K::unlock(guard).unwrap();
     assert!(servers.iter().all(|server| locks_on(server).is_empty()));
 }
 
-fn renewal_outlasts_the_lease<K: Kind>() {
-    let on = |nodes| thread::spawn(move || held_for_four_leases::<K>(nodes));
+fn renewal_outlasts_the_lease<K: Kind, P: Place>() {
+    let on = |nodes| thread::spawn(move || held_for_some_leases::<K, P>(nodes));
     for thread in [1, 3, 5].map(on) {
         thread.join().unwrap();
     }
@@ -40,7 +43,7 @@ fn renewal_outlasts_the_lease<K: Kind>() {
 /// Renewal has a rhythm of a third of a lease; it neither floods the server nor waits until the last moment.
 fn renewal_is_due_at_a_third<K: Kind>() {
     let (_server, proxy) = watched();
-    let locks = brisk(&proxy.url(), LEASE);
+    let locks = hasty(&proxy, LEASE);
     let guard = K::new(&locks, "order:42").lock().unwrap();
     proxy.wait_count("extend", 3, SOON);
     guard.check().unwrap();
@@ -56,10 +59,10 @@ fn renewal_is_due_at_a_third<K: Kind>() {
 fn without_renewal_the_lease_runs_out<K: Kind>() {
     let (server, proxy) = watched();
     let start = Instant::now();
-    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").renew(false).lock().unwrap();
+    let guard = K::new(&hasty(&proxy, LEASE), "order:42").renew(false).lock().unwrap();
     guard.check().unwrap();
     eventually("the lease runs out", SOON, || guard.check().is_err());
-    assert!(start.elapsed() > ms(1100) && start.elapsed() < LEASE + Duration::from_secs(3));
+    assert!(start.elapsed() > ms(1100) && start.elapsed() < LEASE + SOON);
     let error = guard.check().unwrap_err();
     assert_eq!(error.lost_reason(), Some(LostReason::Expired));
     assert_eq!((guard.state(), guard.remaining()), (LeaseState::Lost(LostReason::Expired), Duration::ZERO));
@@ -71,9 +74,9 @@ fn without_renewal_the_lease_runs_out<K: Kind>() {
 }
 
 /// The holder is told before another one can have the key.
-fn the_loss_is_told_before_the_key_is_gone<K: Kind>() {
-    let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();
+fn the_loss_is_told_before_the_key_is_gone<K: Kind, P: Place>() {
+    let server = P::one();
+    let guard = K::new(&brisk(&server), "order:42").renew(false).lock().unwrap();
     loop {
         let alive = server.get("order:42").is_some();
         let ok = guard.check().is_ok();
@@ -82,16 +85,17 @@ fn the_loss_is_told_before_the_key_is_gone<K: Kind>() {
         if !alive {
             break;
         }
+        server.pass(P::LEASE / 1000);
     }
 }
 
-fn extend_lengthens_and_never_shortens<K: Kind>() {
-    let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").renew(false).lock().unwrap();
-    guard.extend(Duration::from_secs(20)).unwrap();
-    let long = Duration::from_secs(15);
+fn extend_lengthens_and_never_shortens<K: Kind, P: Place>() {
+    let server = P::one();
+    let guard = K::new(&brisk(&server), "order:42").renew(false).lock().unwrap();
+    guard.extend(20 * P::LEASE).unwrap();
+    let long = 10 * P::LEASE;
     assert!(guard.remaining() > long && server.pttl("order:42").unwrap() > long);
-    guard.extend(LEASE).unwrap();
+    guard.extend(P::LEASE).unwrap();
     assert!(guard.remaining() > long && server.pttl("order:42").unwrap() > long);
     K::unlock(guard).unwrap();
     assert!(locks_on(&server).is_empty());
@@ -100,7 +104,7 @@ fn extend_lengthens_and_never_shortens<K: Kind>() {
 /// Renewals of the ordinary length leave a longer lease alone.
 fn an_extension_stays_through_renewals<K: Kind>() {
     let (server, proxy) = watched();
-    let guard = K::new(&brisk(&proxy.url(), ms(600)), "order:42").lock().unwrap();
+    let guard = K::new(&hasty(&proxy, ms(600)), "order:42").lock().unwrap();
     guard.extend(Duration::from_secs(30)).unwrap();
     proxy.wait_count("extend", 3, SOON);
     assert!(server.pttl("order:42").unwrap() > Duration::from_secs(5));
@@ -117,9 +121,9 @@ fn remaining_goes_down<K: Kind>() {
     assert_eq!(guard.state(), LeaseState::Held);
 }
 
-fn min_hold_keeps_the_lock_taken<K: Kind>() {
-    let server = Server::start();
-    let (one, two) = (brisk(&server.url(), LEASE), brisk(&server.url(), LEASE));
+fn min_hold_keeps_the_lock_taken<K: Kind, P: Place>() {
+    let server = P::one();
+    let (one, two) = (brisk(&server), brisk(&server));
     let hold = ms(500);
     let start = Instant::now();
     let guard = K::new(&one, "order:42").min_hold(hold).lock().unwrap();
@@ -127,15 +131,16 @@ fn min_hold_keeps_the_lock_taken<K: Kind>() {
     let next = K::new(&two, "order:42").try_lock_for(SOON).unwrap();
     assert!(start.elapsed() >= ms(495), "taken by another one after {:?}", start.elapsed());
     K::unlock(next).unwrap();
-    drop(K::new(&one, "order:42").min_hold(hold).lock().unwrap());
-    assert!(server.pttl("order:42").is_some_and(|left| left <= hold));
+    let long = P::LEASE * 9 / 10;
+    drop(K::new(&one, "order:42").min_hold(long).lock().unwrap());
+    assert!(server.pttl("order:42").is_some_and(|left| left <= long));
 }
 
 /// A hold that lasted longer than the minimum ends at once.
-fn min_hold_adds_nothing_to_a_longer_hold<K: Kind>() {
-    let server = Server::start();
-    let guard = K::new(&brisk(&server.url(), LEASE), "order:42").min_hold(ms(20)).lock().unwrap();
-    thread::sleep(ms(30));
+fn min_hold_adds_nothing_to_a_longer_hold<K: Kind, P: Place>() {
+    let server = P::one();
+    let guard = K::new(&brisk(&server), "order:42").min_hold(ms(20)).lock().unwrap();
+    server.pass(ms(30));
     K::unlock(guard).unwrap();
     assert!(locks_on(&server).is_empty());
 }
@@ -143,7 +148,7 @@ fn min_hold_adds_nothing_to_a_longer_hold<K: Kind>() {
 fn ends_at_max_hold(start: Instant, hold: Duration, proxy: &Proxy, guard: &redlock_sync::Lease) {
     eventually("the hold ends", SOON, || guard.check().is_err());
     let took = start.elapsed();
-    assert!(took <= hold + Duration::from_secs(3), "{took:?}");
+    assert!(took <= hold + SOON, "{took:?}");
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     assert!(took > LEASE, "ended after {took:?}, without a renewal");
     assert!(proxy.count("extend") > 0);
@@ -152,26 +157,27 @@ fn ends_at_max_hold(start: Instant, hold: Duration, proxy: &Proxy, guard: &redlo
 fn max_hold_ends_renewal<K: Kind>() {
     let (server, proxy) = watched();
     let (start, hold) = (Instant::now(), 2 * LEASE);
-    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").max_hold(hold).lock().unwrap();
+    let guard = K::new(&hasty(&proxy, LEASE), "order:42").max_hold(hold).lock().unwrap();
     ends_at_max_hold(start, hold, &proxy, &guard);
     eventually("the key ends too", SOON, || server.get("order:42").is_none());
-    assert!(start.elapsed() <= hold + Duration::from_secs(3));
+    assert!(start.elapsed() <= hold + SOON);
     assert!(K::unlock(guard).unwrap_err().is_lost());
 }
 
 /// A forgotten guard is bounded by it as well.
-fn max_hold_bounds_a_forgotten_guard<K: Kind>() {
-    let server = Server::start();
-    let locks = brisk(&server.url(), LEASE);
-    std::mem::forget(K::new(&locks, "order:42").max_hold(LEASE).lock().unwrap());
-    let other = brisk(&server.url(), LEASE);
-    K::unlock(K::new(&other, "order:42").try_lock_for(SOON).unwrap()).unwrap();
+fn max_hold_bounds_a_forgotten_guard<K: Kind, P: Place>() {
+    let server = P::one();
+    std::mem::forget(K::new(&brisk(&server), "order:42").max_hold(P::LEASE).lock().unwrap());
+    let other = K::new(&brisk(&server), "order:42");
+    let other = thread::spawn(move || K::unlock(other.lock().unwrap()).unwrap());
+    server.until("another one gets it", || other.is_finished());
+    other.join().unwrap();
 }
 
 fn max_renewals_ends_renewal<K: Kind>() {
     let (_server, proxy) = watched();
     let start = Instant::now();
-    let guard = K::new(&brisk(&proxy.url(), LEASE), "order:42").max_renewals(2).lock().unwrap();
+    let guard = K::new(&hasty(&proxy, LEASE), "order:42").max_renewals(2).lock().unwrap();
     eventually("the renewals are used up", SOON, || guard.check().is_err());
     assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     assert_eq!(proxy.count("extend"), 2);
@@ -189,17 +195,20 @@ fn an_idle_holder_sends_only_renewals() {
     assert_eq!(calls(&proxy), before);
 }
 
-each_kind!(
+each_kind_and_place!(
     renewal_outlasts_the_lease,
-    renewal_is_due_at_a_third,
-    without_renewal_the_lease_runs_out,
     the_loss_is_told_before_the_key_is_gone,
     extend_lengthens_and_never_shortens,
-    an_extension_stays_through_renewals,
-    remaining_goes_down,
     min_hold_keeps_the_lock_taken,
     min_hold_adds_nothing_to_a_longer_hold,
-    max_hold_ends_renewal,
     max_hold_bounds_a_forgotten_guard,
-    max_renewals_ends_renewal,
+);
+
+each_kind!(
+    renewal_is_due_at_a_third,
+    without_renewal_the_lease_runs_out,
+    an_extension_stays_through_renewals,
+    remaining_goes_down,
+    max_hold_ends_renewal,
+    max_renewals_ends_renewal
 );

@@ -3,49 +3,49 @@
 use std::time::Duration;
 
 use redlock_sync::Redlock;
-use redlock_tests::{Server, servers};
 
 use super::rig::{locks_on, open};
-use crate::kinds::{Kind, each_kind};
+use crate::kinds::Kind;
+use crate::place::{Place, each_kind_and_place};
 
 /// Asks by a client that holds nothing.
-fn look<K: Kind>(servers: &[Server]) -> Option<redlock_sync::Holder> {
+fn look<K: Kind, P: Place>(servers: &[P]) -> Option<redlock_sync::Holder> {
     let lock = K::new(&open(servers), "order:42");
     let holder = lock.inspect().unwrap();
     assert_eq!(lock.is_locked().unwrap(), holder.is_some());
     holder
 }
 
-fn our_own_holder_is_seen<K: Kind>() {
+fn our_own_holder_is_seen<K: Kind, P: Place>() {
     for nodes in [1, 3] {
-        let servers = servers(nodes);
-        assert_eq!(look::<K>(&servers), None);
+        let servers = P::start(nodes);
+        assert_eq!(look::<K, P>(&servers), None);
         let guard = K::new(&open(&servers), "order:42").owner("worker-7").lock().unwrap();
-        let holder = look::<K>(&servers).unwrap();
+        let holder = look::<K, P>(&servers).unwrap();
         assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "worker-7"));
         let left = holder.remaining.unwrap();
         assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(30), "{left:?}");
         K::unlock(guard).unwrap();
-        assert_eq!(look::<K>(&servers), None);
+        assert_eq!(look::<K, P>(&servers), None);
     }
 }
 
 /// A holder without a name of its own is known by host, process and thread.
-fn a_holder_without_a_name_is_known_by_its_process<K: Kind>() {
-    let server = Server::start();
+fn a_holder_without_a_name_is_known_by_its_process<K: Kind, P: Place>() {
+    let server = P::one();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
     let owner = guard.id().owner().to_owned();
     assert!(owner.contains(&format!(":{}:", std::process::id())), "{owner}");
-    assert_eq!(look::<K>(&[server]).unwrap().id.owner(), owner);
+    assert_eq!(look::<K, P>(&[server]).unwrap().id.owner(), owner);
 }
 
 /// Another program's value, with and without a colon, and a key that never ends.
-fn foreign_tokens_are_shown_as_they_are<K: Kind>() {
-    let server = Server::start();
+fn foreign_tokens_are_shown_as_they_are<K: Kind, P: Place>() {
+    let server = P::one();
     let one = std::slice::from_ref(&server);
     for (value, owner) in [("5f0c", ""), ("5f0c:redis-py", "redis-py"), ("", "")] {
         server.set("order:42", value);
-        let holder = look::<K>(one).unwrap();
+        let holder = look::<K, P>(one).unwrap();
         assert_eq!((holder.id.as_str(), holder.id.owner(), holder.remaining), (value, owner, None));
         let error = K::new(&open(one), "order:42").try_lock().err().unwrap();
         assert!(matches!(error, redlock_sync::Error::Busy { expires_in: None, .. }), "{error:?}");
@@ -54,22 +54,21 @@ fn foreign_tokens_are_shown_as_they_are<K: Kind>() {
 }
 
 /// Of several nodes the majority counts: its token, and the time for which a majority surely has it.
-fn a_minority_holds_nothing<K: Kind>() {
-    let servers = servers(3);
+fn a_minority_holds_nothing<K: Kind, P: Place>() {
+    let servers = P::start(3);
     servers[0].set("order:42", "one");
-    assert_eq!(look::<K>(&servers), None);
+    assert_eq!(look::<K, P>(&servers), None);
     servers[1].set("order:42", "two");
-    assert_eq!(look::<K>(&servers), None);
+    assert_eq!(look::<K, P>(&servers), None);
     servers[2].set("order:42", "two");
-    assert_eq!(look::<K>(&servers).unwrap().id.as_str(), "two");
-    let expire = |i: usize, seconds: u32| servers[i].ask::<()>(redis::cmd("EXPIRE").arg("order:42").arg(seconds));
-    expire(1, 100);
-    let left = look::<K>(&servers).unwrap().remaining.unwrap();
+    assert_eq!(look::<K, P>(&servers).unwrap().id.as_str(), "two");
+    servers[1].expire("order:42", Duration::from_secs(100));
+    let left = look::<K, P>(&servers).unwrap().remaining.unwrap();
     assert!(left <= Duration::from_secs(100) && left > Duration::from_secs(50));
 }
 
-fn looking_changes_nothing<K: Kind>() {
-    let server = Server::start();
+fn looking_changes_nothing<K: Kind, P: Place>() {
+    let server = P::one();
     let locks: Redlock = open(std::slice::from_ref(&server));
     for _ in 0..3 {
         assert!(!K::new(&locks, "order:42").is_locked().unwrap());
@@ -77,7 +76,7 @@ fn looking_changes_nothing<K: Kind>() {
     assert!(locks_on(&server).is_empty() && server.keys().is_empty());
 }
 
-each_kind!(
+each_kind_and_place!(
     our_own_holder_is_seen,
     a_holder_without_a_name_is_known_by_its_process,
     foreign_tokens_are_shown_as_they_are,

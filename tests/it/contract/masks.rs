@@ -3,15 +3,17 @@
 use std::time::{Duration, Instant};
 
 use redlock_sync::Redlock;
-use redlock_tests::{Server, servers};
 
 use super::rig::{SOON, locks_on, open};
-use crate::kinds::{Kind, each_kind};
+use crate::kinds::Kind;
+use crate::place::{Place, each_kind_and_place};
 
 const KEY: &str = "mask";
+/// Less than what a round waits for, a node timeout.
+const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// Sets foreign tokens on the nodes in the mask, and on no others.
-fn take(servers: &[Server], mask: u32) -> Vec<bool> {
+fn take<P: Place>(servers: &[P], mask: u32) -> Vec<bool> {
     let taken: Vec<bool> = (0..servers.len()).map(|i| mask & (1 << i) != 0).collect();
     for (server, &taken) in servers.iter().zip(&taken) {
         if taken { server.set(KEY, "foreign") } else { _ = server.del(KEY) }
@@ -20,7 +22,7 @@ fn take(servers: &[Server], mask: u32) -> Vec<bool> {
 }
 
 /// The foreign tokens are all there and nothing else is.
-fn only_foreign(servers: &[Server], taken: &[bool]) {
+fn only_foreign<P: Place>(servers: &[P], taken: &[bool]) {
     for (server, &taken) in servers.iter().zip(taken) {
         assert_eq!(server.get(KEY).as_deref(), taken.then_some("foreign"));
         assert_eq!(locks_on(server).len(), usize::from(taken));
@@ -28,13 +30,13 @@ fn only_foreign(servers: &[Server], taken: &[bool]) {
 }
 
 /// One try, which must be decided at once: won exactly with a majority of free nodes.
-fn try_mask<K: Kind>(locks: &Redlock, servers: &[Server], mask: u32) {
+fn try_mask<K: Kind, P: Place>(locks: &Redlock, servers: &[P], mask: u32) {
     let taken = take(servers, mask);
     let free = taken.iter().filter(|taken| !**taken).count();
     let start = Instant::now();
     let result = K::new(locks, KEY).try_lock();
     let took = start.elapsed();
-    assert!(took < Duration::from_secs(1), "mask {mask:#b} took {took:?}, as if it waited for something");
+    assert!(took < AT_ONCE, "mask {mask:#b} took {took:?}, as if it waited for something");
     if free > servers.len() / 2 {
         let guard = result.unwrap_or_else(|error| panic!("mask {mask:#b}: {error}"));
         for (server, &taken) in servers.iter().zip(&taken) {
@@ -49,39 +51,39 @@ fn try_mask<K: Kind>(locks: &Redlock, servers: &[Server], mask: u32) {
     only_foreign(servers, &taken);
 }
 
-fn every_mask<K: Kind>(nodes: usize) {
-    let servers = servers(nodes);
+fn every_mask<K: Kind, P: Place>(nodes: usize) {
+    let servers = P::start(nodes);
     let locks = open(&servers);
     K::unlock(K::new(&locks, "warm").lock().unwrap()).unwrap();
-    (0..1 << nodes).for_each(|mask| try_mask::<K>(&locks, &servers, mask));
+    (0..1 << nodes).for_each(|mask| try_mask::<K, P>(&locks, &servers, mask));
 }
 
-fn each_mask_of_four<K: Kind>() {
-    every_mask::<K>(4);
+fn each_mask_of_four<K: Kind, P: Place>() {
+    every_mask::<K, P>(4);
 }
 
-fn each_mask_of_three<K: Kind>() {
-    every_mask::<K>(3);
+fn each_mask_of_three<K: Kind, P: Place>() {
+    every_mask::<K, P>(3);
 }
 
-fn each_mask_of_two<K: Kind>() {
-    every_mask::<K>(2);
+fn each_mask_of_two<K: Kind, P: Place>() {
+    every_mask::<K, P>(2);
 }
 
 /// Two clients of an even number of nodes, half of them held by each: both are told at once, and one that tries again wins in the end.
-fn a_tie_ends_at_once<K: Kind>() {
+fn a_tie_ends_at_once<K: Kind, P: Place>() {
     for nodes in [2, 4] {
-        let servers = servers(nodes);
+        let servers = P::start(nodes);
         let locks = open(&servers);
         let taken = take(&servers, (1 << (nodes / 2)) - 1);
         let start = Instant::now();
         let error = K::new(&locks, KEY).try_lock().err().unwrap();
         assert!(error.is_busy(), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(1));
+        assert!(start.elapsed() < AT_ONCE);
         only_foreign(&servers, &taken);
         take(&servers, 0);
         K::unlock(K::new(&locks, KEY).try_lock_for(SOON).unwrap()).unwrap();
     }
 }
 
-each_kind!(each_mask_of_four, each_mask_of_three, each_mask_of_two, a_tie_ends_at_once);
+each_kind_and_place!(each_mask_of_four, each_mask_of_three, each_mask_of_two, a_tie_ends_at_once,);

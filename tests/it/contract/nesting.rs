@@ -4,14 +4,21 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Error, LostReason, ReentrantMutex, Unlocked};
-use redlock_tests::{Proxy, Server, eventually};
+use redlock_tests::{Proxy, Server};
 
 use super::rig::{SOON, brisk, calls, locks_on, ms, open, through, watched};
+use crate::place::{Place, each_place};
 
 fn nested() -> (Server, Proxy, ReentrantMutex) {
     let (server, proxy) = watched();
     let lock = through(&proxy).reentrant_mutex("order:42");
     (server, proxy, lock)
+}
+
+fn unwatched<P: Place>() -> (P, ReentrantMutex) {
+    let server = P::one();
+    let lock = open(std::slice::from_ref(&server)).reentrant_mutex("order:42");
+    (server, lock)
 }
 
 #[test]
@@ -35,9 +42,8 @@ fn nested_locks_cost_no_io() {
     assert_eq!(proxy.count("release"), 1);
 }
 
-#[test]
-fn guards_may_go_in_any_order() {
-    let (server, _proxy, lock) = nested();
+fn guards_may_go_in_any_order<P: Place>() {
+    let (server, lock) = unwatched::<P>();
     let [a, b, c] = [(); 3].map(|()| lock.lock().unwrap());
     drop(a);
     b.check().unwrap();
@@ -50,32 +56,28 @@ fn guards_may_go_in_any_order() {
     assert!(locks_on(&server).is_empty());
 }
 
-#[test]
-fn handles_of_one_client_nest_and_those_of_another_do_not() {
-    let (server, proxy, lock) = nested();
+fn handles_of_one_client_nest_and_those_of_another_do_not<P: Place>() {
+    let (server, lock) = unwatched::<P>();
     let outer = lock.lock().unwrap();
-    let stranger = through(&proxy).reentrant_mutex("order:42");
-    assert!(stranger.try_lock().unwrap_err().is_busy());
+    lock.clone().lock().unwrap().check().unwrap();
     assert!(open(std::slice::from_ref(&server)).reentrant_mutex("order:42").try_lock().unwrap_err().is_busy());
     outer.check().unwrap();
 }
 
-#[test]
-fn another_thread_does_not_nest() {
-    let (_server, _proxy, lock) = nested();
+fn another_thread_does_not_nest<P: Place>() {
+    let (_server, lock) = unwatched::<P>();
     let _outer = lock.lock().unwrap();
     let other = lock.clone();
     assert!(thread::spawn(move || other.try_lock().unwrap_err()).join().unwrap().is_busy());
 }
 
-#[test]
-fn a_lost_lock_is_not_entered_until_the_outer_guards_are_gone() {
-    let server = Server::start();
-    let locks = brisk(&server.url(), ms(600));
+fn a_lost_lock_is_not_entered_until_the_outer_guards_are_gone<P: Place>() {
+    let server = P::one();
+    let locks = brisk(&server);
     let lock = locks.reentrant_mutex("order:42");
     let (outer, inner) = (lock.lock().unwrap(), lock.lock().unwrap());
     server.del("order:42");
-    eventually("the loss is noticed", SOON, || outer.check().is_err());
+    server.until("the loss is noticed", || outer.check().is_err());
     for _ in 0..2 {
         assert!(lock.lock().unwrap_err().is_lost());
         assert!(lock.try_lock().unwrap_err().is_lost());
@@ -90,9 +92,8 @@ fn a_lost_lock_is_not_entered_until_the_outer_guards_are_gone() {
     assert_eq!(again.unlock().unwrap(), Unlocked::Released);
 }
 
-#[test]
-fn a_nested_hold_shortens_nothing() {
-    let (server, _proxy, lock) = nested();
+fn a_nested_hold_shortens_nothing<P: Place>() {
+    let (server, lock) = unwatched::<P>();
     let outer = lock.lock().unwrap();
     let inner = lock.clone().lease(Duration::from_secs(3)).max_hold(Duration::from_secs(4)).lock().unwrap();
     assert!(outer.remaining() > Duration::from_secs(15));
@@ -128,9 +129,8 @@ fn a_thread_does_not_wait_for_itself() {
 }
 
 /// A guard that may change threads says nothing of this thread any more; the other end can still be awaited here.
-#[test]
-fn a_sendable_guard_is_not_this_threads() {
-    let server = Server::start();
+fn a_sendable_guard_is_not_this_threads<P: Place>() {
+    let server = P::one();
     let plain = open(std::slice::from_ref(&server)).mutex("order:42");
     let sent = plain.lock().unwrap().into_send();
     let other = thread::spawn(move || {
@@ -140,3 +140,12 @@ fn a_sendable_guard_is_not_this_threads() {
     plain.lock().unwrap().unlock().unwrap();
     other.join().unwrap();
 }
+
+each_place!(
+    guards_may_go_in_any_order,
+    handles_of_one_client_nest_and_those_of_another_do_not,
+    another_thread_does_not_nest,
+    a_lost_lock_is_not_entered_until_the_outer_guards_are_gone,
+    a_nested_hold_shortens_nothing,
+    a_sendable_guard_is_not_this_threads,
+);

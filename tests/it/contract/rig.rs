@@ -6,6 +6,8 @@ use std::time::Duration;
 use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Proxy, Server};
 
+use crate::place::Place;
+
 /// More than a busy machine needs for anything here.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
@@ -27,17 +29,27 @@ pub(super) fn urls(servers: &[Server]) -> Vec<String> {
 
 /// Settings for a client of these servers, with room for a busy machine.
 pub(super) fn builder(servers: &[Server]) -> Builder {
-    Redlock::builder().nodes(urls(servers)).node_timeout(Duration::from_secs(2))
+    patient().nodes(urls(servers))
 }
 
-/// A client of these servers.
-pub(super) fn open(servers: &[Server]) -> Redlock {
-    builder(servers).build().unwrap()
+/// Settings with room for a busy machine.
+pub(super) fn patient() -> Builder {
+    Redlock::builder().node_timeout(Duration::from_secs(5))
 }
 
-/// A client of one server with short leases: what needs some leases to pass does not need long.
-pub(super) fn brisk(url: &str, lease: Duration) -> Redlock {
-    Redlock::builder().node(url).node_timeout(lease / 3).lease(lease).build().unwrap()
+/// A client of these nodes.
+pub(super) fn open<P: Place>(nodes: &[P]) -> Redlock {
+    P::client(nodes, patient())
+}
+
+/// Settings with short leases: what needs some leases to pass does not need long.
+pub(super) fn short(lease: Duration) -> Builder {
+    Redlock::builder().node_timeout(lease / 3).lease(lease)
+}
+
+/// A client with the leases of its place.
+pub(super) fn brisk<P: Place>(node: &P) -> Redlock {
+    P::client(std::slice::from_ref(node), short(P::LEASE))
 }
 
 /// A server, and a proxy before it that counts.
@@ -65,11 +77,11 @@ pub(super) fn calls(proxy: &Proxy) -> usize {
     proxy.seen().iter().filter(|call| call.name != "INFO").count()
 }
 
-/// All keys on a server but the fence counters, each of which must have a time to live.
-pub(super) fn locks_on(server: &Server) -> Vec<String> {
-    let (fences, locks): (Vec<_>, Vec<_>) = server.keys().into_iter().partition(|key| key.ends_with(":fence"));
+/// All keys on a node but the fence counters, each of which must have a time to live.
+pub(super) fn locks_on(node: &impl Place) -> Vec<String> {
+    let (fences, locks): (Vec<_>, Vec<_>) = node.keys().into_iter().partition(|key| key.ends_with(":fence"));
     for fence in fences {
-        assert!(server.pttl(&fence).is_some(), "{fence} never ends");
+        assert!(node.pttl(&fence).is_some(), "{fence} never ends");
     }
     locks
 }

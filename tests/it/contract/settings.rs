@@ -3,8 +3,9 @@
 use redlock_sync::{Error, Redlock};
 use redlock_tests::{Server, servers};
 
-use super::rig::{builder, locks_on, ms, open};
+use super::rig::{locks_on, ms, open, patient};
 use crate::kinds::{Kind, each_kind};
+use crate::place::{Place, each_kind_and_place};
 
 /// Takes the lock by that URL and sees its key on the server.
 fn works<K: Kind>(url: &str, keys: impl Fn() -> Vec<String>) {
@@ -68,10 +69,10 @@ fn a_database_index_for_each_node_works<K: Kind>() {
     K::unlock(guard).unwrap();
 }
 
-fn a_prefix_is_part_of_the_key<K: Kind>() {
-    let server = Server::start();
+fn a_prefix_is_part_of_the_key<K: Kind, P: Place>() {
+    let server = P::one();
     let one = std::slice::from_ref(&server);
-    let locks = builder(one).key_prefix("Lock:").build().unwrap();
+    let locks = P::client(one, patient().key_prefix("Lock:"));
     let guard = K::new(&locks, "order:42").lock().unwrap();
     assert_eq!(guard.key(), "Lock:order:42");
     guard.fencing_token().unwrap();
@@ -81,8 +82,8 @@ fn a_prefix_is_part_of_the_key<K: Kind>() {
 }
 
 /// A fence key lies in the hash slot of its lock.
-fn fences_share_the_slot<K: Kind>() {
-    let server = Server::start();
+fn fences_share_the_slot<K: Kind, P: Place>() {
+    let server = P::one();
     let locks = open(std::slice::from_ref(&server));
     for key in ["order:42", "user:{7}:cart", "ü"] {
         let guard = K::new(&locks, key).lock().unwrap();
@@ -150,12 +151,12 @@ fn connections_are_bounded() {
     }
 }
 
+each_kind_and_place!(a_prefix_is_part_of_the_key, fences_share_the_slot);
+
 each_kind!(
     a_unix_socket_works,
     a_password_works,
     a_wrong_password_is_told_at_once,
     a_database_index_works,
-    a_database_index_for_each_node_works,
-    a_prefix_is_part_of_the_key,
-    fences_share_the_slot,
+    a_database_index_for_each_node_works
 );

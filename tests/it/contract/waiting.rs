@@ -12,6 +12,7 @@ use redlock_tests::eventually;
 
 use super::rig::{SOON, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
+use crate::place::{Place, each_kind_and_place};
 
 /// Starts a thread that waits for the lock and notes its number when it has it. Returns once it stands in the queue.
 fn waiter<K: Kind>(lock: K, number: usize, order: &Arc<Mutex<Vec<usize>>>) -> JoinHandle<()> {
@@ -135,3 +136,22 @@ each_kind!(
     who_gives_up_leaves_no_gap,
     waiting_threads_keep_no_connection,
 );
+
+/// A client that waits for another one is told when its turn comes, and does not poll.
+fn a_waiting_client_is_told<K: Kind, P: Place>() {
+    let server = P::one();
+    let [held, lock] = [(); 2].map(|()| K::new(&open(std::slice::from_ref(&server)), "order:42"));
+    let held = held.lock().unwrap();
+    let waiter = thread::spawn(move || {
+        let guard = lock.lock().unwrap();
+        let owner = guard.id().owner().to_owned();
+        K::unlock(guard).unwrap();
+        owner
+    });
+    eventually("the other client waits", SOON, || server.waits() == 1);
+    K::unlock(held).unwrap();
+    let owner = waiter.join().unwrap();
+    assert!(owner.starts_with("granted:"), "`{owner}` came by polling");
+}
+
+each_kind_and_place!(a_waiting_client_is_told);

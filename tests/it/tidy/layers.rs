@@ -34,8 +34,14 @@ const LAYERS: [(&str, u8); 23] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 5] =
-    [("clock", "sync"), ("key", "error"), ("token", "error"), ("token", "fork"), ("token", "simulation")];
+const EDGES: [(&str, &str); 6] = [
+    ("__private", "testing"),
+    ("clock", "sync"),
+    ("key", "error"),
+    ("token", "error"),
+    ("token", "fork"),
+    ("token", "simulation"),
+];
 
 fn layer(module: &str) -> u8 {
     let found = LAYERS.iter().find(|(name, _)| *name == module);

@@ -24,13 +24,16 @@ fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
     let slots = push.clone() + &scripts.remove("slots").unwrap();
-    for (_, script) in scripts.iter_mut().filter(|(name, _)| name.starts_with("semaphore_")) {
-        script.insert_str(0, &slots);
+    let rw = push.clone() + &scripts.remove("rw").unwrap();
+    for (name, script) in &mut scripts {
+        match name.as_str() {
+            _ if name.starts_with("semaphore_") => script.insert_str(0, &slots),
+            "rw_acquire" | "rw_extend" | "rw_fence" | "rw_release" => script.insert_str(0, &rw),
+            "acquire" | "release" | "release_all" | "unreserve" => script.insert_str(0, &push),
+            _ => {}
+        }
     }
-    for name in ["acquire", "release", "release_all", "unreserve"] {
-        scripts.get_mut(name).unwrap().insert_str(0, &push);
-    }
-    for name in ["acquire", "semaphore_acquire"] {
+    for name in ["acquire", "semaphore_acquire", "rw_acquire"] {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
     scripts.into_values().collect()
@@ -58,7 +61,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" | "slots" => &[],
+            "push" | "slots" | "rw" => &[],
             "publish" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };

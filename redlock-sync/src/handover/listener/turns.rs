@@ -146,7 +146,7 @@ impl Turns {
             debug_assert!(desk.is_sound());
             match step {
                 Step::Nap(moved, nap) if desk.after.is_empty() => {
-                    self.clock.wait_for(&moved, &mut desk, nap);
+                    self.clock.wait_until(&moved, &mut desk, now.after(nap));
                 }
                 step => {
                     let after = std::mem::take(&mut desk.after);

@@ -61,11 +61,10 @@ impl Connection for MemoryConnection {
             if let Some(message) = state.inboxes.get_mut(&self.id).and_then(|inbox| inbox.messages.pop_front()) {
                 return Ok(message);
             }
-            let left = until.since(clock.now());
-            if left.is_zero() {
+            if clock.now() >= until {
                 return Err(Broken::TimedOut);
             }
-            clock.wait_for(&self.server.told, &mut state, left);
+            clock.wait_until(&self.server.told, &mut state, until);
         }
     }
 
@@ -92,6 +91,10 @@ impl Dial for Server {
         let refused = || Failure::unsent(FailureKind::Unreachable, "connection refused");
         let (this, id, epoch) = self.connect().ok_or_else(refused)?;
         Ok(Box::new(MemoryConnection::new(this, id, epoch)))
+    }
+
+    fn may_wait(&self) -> bool {
+        false
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Server {
     started: Tick,
     pub(super) state: Mutex<State>,
     /// Something was published, or the server went away.
-    pub(super) told: Condvar,
+    pub(super) told: Arc<Condvar>,
     this: Weak<Server>,
 }
 
@@ -70,7 +70,7 @@ impl Server {
             started: clock.now(),
             clock,
             state: Mutex::default(),
-            told: Condvar::new(),
+            told: Arc::new(Condvar::new()),
             this: this.clone(),
         })
     }

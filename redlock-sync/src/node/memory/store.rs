@@ -266,10 +266,10 @@ fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -
             None => error("ERR value is not a valid float"),
         },
         (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
-        (b"ZCARD", []) => count(set.len()),
         (b"ZSCORE", [member]) => {
             set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(score.to_string().into_bytes()))
         }
+        (b"ZCARD", []) => count(set.len()),
         (b"ZREMRANGEBYSCORE", [b"-inf", end]) => match end.strip_prefix(b"(").and_then(float) {
             Some(end) => {
                 let before = set.len();

@@ -1,5 +1,7 @@
 //! The client: servers, settings, and the locks made from them.
 
+mod locks;
+
 use std::fmt;
 use std::sync::Arc;
 #[cfg(any(test, feature = "testing"))]
@@ -9,17 +11,12 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::key::{Key, LockKey};
-use crate::lock::handle::Handle;
-use crate::lock::mutex::Mutex;
-use crate::lock::reentrant::ReentrantMutex;
+use crate::key::Key;
 use crate::lock::reentry::{self, Mine};
-use crate::lock::semaphore::Semaphore;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::options::{ClientOptions, LockOptions, Retry};
-use crate::protocol::Exclusive;
 use crate::quorum::Quorum;
 
 /// Most connections to a node: room for them is made in advance, and more than a few do not help.
@@ -81,48 +78,6 @@ impl Redlock {
         Builder::default()
     }
 
-    /// The mutual-exclusion lock of that name. No I/O; a wrong name is reported by the first use.
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let order = locks.mutex("order:42");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn mutex(&self, key: impl LockKey) -> Mutex {
-        Mutex::new(self.handle(&key))
-    }
-
-    /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
-    /// other way round.
-    ///
-    /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
-    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More: [`ReentrantMutex`].
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let order = locks.reentrant_mutex("order:42");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn reentrant_mutex(&self, key: impl LockKey) -> ReentrantMutex {
-        ReentrantMutex::new(self.handle(&key))
-    }
-
-    /// The semaphore of that name: so many permits, 1 to 1024, each with one holder at a time. Every caller brings the number, the servers do not store
-    /// it: [changing it](Semaphore#changing-the-number). No I/O; a wrong name or number is reported by the first use.
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let geocoder = locks.semaphore("geocoder", 10);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn semaphore(&self, key: impl LockKey, permits: u32) -> Semaphore {
-        let key = Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len);
-        Semaphore::new(Arc::clone(&self.inner), key, (*self.options).clone(), permits)
-    }
-
     /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.ready().is_err()
@@ -131,11 +86,6 @@ impl Redlock {
     #[cfg(test)]
     pub(crate) fn inner(&self) -> &Arc<ClientInner> {
         &self.inner
-    }
-
-    fn handle(&self, key: &impl LockKey) -> Handle {
-        let key = Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len);
-        Handle::new(Arc::clone(&self.inner), key, (*self.options).clone(), |key| Exclusive { key })
     }
 
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.

@@ -1,0 +1,76 @@
+//! The locks that are made from a client.
+
+use std::sync::Arc;
+
+use super::Redlock;
+use crate::error::Error;
+use crate::key::{Key, LockKey};
+use crate::lock::handle::Handle;
+use crate::lock::mutex::Mutex;
+use crate::lock::reentrant::ReentrantMutex;
+use crate::lock::rw_lock::RwLock;
+use crate::lock::semaphore::Semaphore;
+use crate::protocol::Exclusive;
+
+impl Redlock {
+    /// The mutual-exclusion lock of that name. No I/O; a wrong name is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let order = locks.mutex("order:42");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn mutex(&self, key: impl LockKey) -> Mutex {
+        Mutex::new(self.handle(&key))
+    }
+
+    /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
+    /// other way round.
+    ///
+    /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
+    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More: [`ReentrantMutex`].
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let order = locks.reentrant_mutex("order:42");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn reentrant_mutex(&self, key: impl LockKey) -> ReentrantMutex {
+        ReentrantMutex::new(self.handle(&key))
+    }
+
+    /// The semaphore of that name: so many permits, 1 to 1024, each with one holder at a time. Every caller brings the number, the servers do not store
+    /// it: [changing it](Semaphore#changing-the-number). No I/O; a wrong name or number is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let geocoder = locks.semaphore("geocoder", 10);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn semaphore(&self, key: impl LockKey, permits: u32) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.inner), self.key(&key), (*self.options).clone(), permits)
+    }
+
+    /// The read-write lock of that name: any number of readers at a time, or one writer. No I/O; a wrong name is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let prices = locks.rw_lock("prices");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rw_lock(&self, key: impl LockKey) -> RwLock {
+        RwLock::new(&self.inner, &self.key(&key), &self.options)
+    }
+
+    fn handle(&self, key: &impl LockKey) -> Handle {
+        Handle::new(Arc::clone(&self.inner), self.key(key), (*self.options).clone(), |key| Exclusive { key })
+    }
+
+    fn key(&self, key: &impl LockKey) -> Result<Key, Error> {
+        Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len)
+    }
+}
