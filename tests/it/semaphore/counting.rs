@@ -132,7 +132,7 @@ fn a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
 }
 
 #[test]
-fn the_number_of_permits_is_checked() {
+fn input_12_the_number_of_permits_is_checked() {
     let servers = servers(1);
     let locks = open(&servers);
     for wrong in [0, 1025] {
