@@ -143,13 +143,6 @@ mod tests {
     }
 
     #[test]
-    fn a_void_vote_is_an_answer_and_no_yes() {
-        let split = ballot(vec![yes(None), Vote::Void, Vote::Void]);
-        assert!(!split.tally().won() && split.tally().is_answered() && !split.may_linger());
-        assert_eq!(split.expires_in(), None);
-    }
-
-    #[test]
     fn every_combination_up_to_seven_nodes() {
         for of in 1..=7_usize {
             for yes in 0..=of {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{GuardSend, Redlock, SemaphorePermit};
+use redlock_sync::{GuardSend, SemaphorePermit};
 use redlock_tests::{eventually, servers};
 
 use super::{KEY, QUEUE, SOON, ms, open, until_queued};
@@ -171,30 +171,4 @@ fn waiters_get_by_when_their_queue_is_deleted() {
     assert!(servers[0].del(QUEUE));
     permit.release().unwrap();
     waiting.join().unwrap().unwrap();
-}
-
-/// Without the permission to listen: each wait asks again and again, and gets its turn.
-#[test]
-fn waiters_that_cannot_be_told_get_permits_in_their_order() {
-    let servers = servers(1);
-    let rules = ["poor", "on", ">secret", "~*", "resetchannels", "+@all", "-publish", "-subscribe"];
-    let _: () = servers[0].ask(cmd("ACL").arg("SETUSER").arg(&rules));
-    let url = format!("redis://poor:secret@{}/", servers[0].addr());
-    let open = || Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap().semaphore(KEY, 1);
-    let permit = open().acquire().unwrap();
-    let (tell, told) = mpsc::channel();
-    thread::scope(|scope| {
-        for i in 0..3 {
-            let (waiter, tell) = (open(), tell.clone());
-            scope.spawn(move || {
-                let permit = waiter.acquire().unwrap();
-                tell.send(i).unwrap();
-                permit.release().unwrap();
-            });
-            until_queued(&servers[0], i + 1);
-        }
-        permit.release().unwrap();
-        let order: Vec<usize> = (0..3).map(|_| told.recv_timeout(PROMPT).expect("the next has a turn")).collect();
-        assert_eq!(order, [0, 1, 2]);
-    });
 }
