@@ -1,5 +1,6 @@
 //! The same calls for an in-memory node and for a server: what is simulated must be what servers do.
 
+mod rw;
 mod scenarios;
 
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use crate::node::memory::Store;
 use crate::node::{Executed, Failure, FailureKind, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Value};
 use crate::protocol::Exclusive;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Entry, Fencing, Grant, HandOver, Next, Order, Protocol, ReleaseArgs};
+use crate::protocol::{AcquireArgs, Entry, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use crate::node::memory::{self, Source, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script::{ACQUIRE, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE};
+use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 
 /// The file of a script; of one that is not the library's what it does.
 pub(super) fn name(script: &Script) -> &'static str {
@@ -15,6 +16,11 @@ pub(super) fn name(script: &Script) -> &'static str {
         (&RELEASE_ALL, "release_all"),
         (&PUBLISH, "publish"),
         (&UNRESERVE, "unreserve"),
+        (&RW_ACQUIRE, "rw_acquire"),
+        (&RW_EXTEND, "rw_extend"),
+        (&RW_FENCE, "rw_fence"),
+        (&RW_INSPECT, "rw_inspect"),
+        (&RW_RELEASE, "rw_release"),
     ];
     files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
 }

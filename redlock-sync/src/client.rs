@@ -14,6 +14,7 @@ use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::reentry::{self, Mine};
+use crate::lock::rw_lock::RwLock;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
@@ -108,14 +109,29 @@ impl Redlock {
         ReentrantMutex::new(self.handle(&key))
     }
 
+    /// The read-write lock of that name: any number of readers at a time, or one writer. No I/O; a wrong name is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let prices = locks.rw_lock("prices");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rw_lock(&self, key: impl LockKey) -> RwLock {
+        RwLock::new(&self.inner, &self.key(&key), &self.options)
+    }
+
     /// Whether every use is answered by [`Closed`](Error::Closed) from now on.
     pub(crate) fn is_closed(&self) -> bool {
         self.inner.ready().is_err()
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {
-        let key = Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len);
-        Handle::new(Arc::clone(&self.inner), key, (*self.options).clone(), |key| Exclusive { key })
+        Handle::new(Arc::clone(&self.inner), self.key(key), (*self.options).clone(), |key| Exclusive { key })
+    }
+
+    fn key(&self, key: &impl LockKey) -> Result<Key, Error> {
+        Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len)
     }
 
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.

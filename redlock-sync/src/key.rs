@@ -128,6 +128,11 @@ impl Key {
         &self.helpers.queue
     }
 
+    /// The sorted sets of the waits for a read-write lock: those that want to read, and those that want to write.
+    pub(crate) fn rw_queues(&self) -> [String; 2] {
+        ["readers", "writers"].map(|suffix| helper(&self.name, suffix))
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -146,7 +151,7 @@ impl fmt::Debug for Key {
 }
 
 /// What keys beside a lock's own end in.
-const HELPERS: [&str; 2] = ["fence", "queue"];
+const HELPERS: [&str; 4] = ["fence", "queue", "readers", "writers"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -188,9 +193,16 @@ mod tests {
 
     #[test]
     fn names_of_helpers_are_refused() {
-        for taken in
-            ["{order:42}:fence", "user:{7}:cart::fence", "{a}:queue", "{a}::queue", "{a}:b::queue", "{{a}:fence"]
-        {
+        for taken in [
+            "{order:42}:fence",
+            "user:{7}:cart::fence",
+            "{a}:queue",
+            "{a}::queue",
+            "{a}:b::queue",
+            "{{a}:fence",
+            "{a}:readers",
+            "{a}::writers",
+        ] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
         for free in ["order:fence", "{a}:fences", "fence", "{a}fence", "user:{7}:fence", "a::fence", "{a}:b:queue"] {
@@ -234,7 +246,8 @@ mod tests {
         for name in names() {
             let Ok(key) = Key::new("", &name, 1024) else { continue };
             accepted += 1;
-            for own in [key.as_str(), key.fence(), key.queue()] {
+            let [readers, writers] = key.rw_queues();
+            for own in [key.as_str(), key.fence(), key.queue(), &readers, &writers] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

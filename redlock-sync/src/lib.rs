@@ -45,7 +45,7 @@
 //!
 //! Both have [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) and
 //! [`try_lock_until`](Mutex::try_lock_until). **`Ok` always means that the lock is held**; that another holder has it is the error
-//! [`Busy`](Error::Busy).
+//! [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of another type: any number of readers hold it at a time, or one writer.
 //!
 //! # Several nodes
 //!
@@ -209,6 +209,8 @@ pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
+pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
+pub use lock::rw_lock::{RwHolders, RwLock};
 pub use options::Retry;
 pub use token::LockId;
 

@@ -5,6 +5,7 @@
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter.
+//!    `rw_lock`: the read-write lock.
 //! 6. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse.
 //! 7. `examples`: the examples, run as people run them.
 //! 8. `chaos`: a short chaos run.
@@ -37,5 +38,6 @@ mod kinds;
 mod logged;
 mod properties;
 mod regressions;
+mod rw_lock;
 mod tidy;
 mod tls;

@@ -15,7 +15,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::protocol::reply::Released;
-use crate::protocol::{Next, Protocol, ReleaseArgs, release_all};
+use crate::protocol::{HandOver, Next, Protocol, ReleaseArgs, release_all};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
@@ -72,7 +72,7 @@ fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a 
     let now = quorum.now();
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for one in all {
-        match one.protocol.handing_over() {
+        match one.protocol.handing_over().and_then(HandOver::granting) {
             Some(lock) => together.push((one, lock)),
             None => alone.push(one),
         }

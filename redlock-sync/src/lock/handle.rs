@@ -10,6 +10,7 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
 use crate::lock::holder::{self, Holder};
+use crate::lock::reentry::Mine;
 use crate::options::LockOptions;
 use crate::protocol::{Exclusive, Protocol, Request};
 
@@ -54,6 +55,16 @@ impl<P: Protocol + 'static> Handle<P> {
         Wait::Until(tick_at(&*self.client.quorum.clock, deadline))
     }
 
+    /// Refuses a thread that holds the lock itself, as [`refuse_own`](Handle::refuse_own) does.
+    pub(crate) fn refuse_mine(&self, mine: &Mine, wait: Wait) -> Result<(), Error> {
+        match mine {
+            Mine::Nothing => Ok(()),
+            Mine::Once(own) => self.refuse_own(own, wait),
+            // The outer code believes to hold it, as with a nested lock.
+            Mine::Nested(own) => own.check().and_then(|()| self.refuse_own(own.core(), wait)),
+        }
+    }
+
     /// Refuses a thread that holds the lock itself, unless that hold surely ends in time for it.
     pub(crate) fn refuse_own(&self, own: &Core, wait: Wait) -> Result<(), Error> {
         let key = self.key()?.as_str().to_owned();
@@ -73,11 +84,18 @@ impl<P: Protocol + 'static> Handle<P> {
         let (key, protocol) = self.lock.clone()?;
         holder::inspect(&self.client, &key, &*protocol)
     }
+
+    /// All holders of the lock, as the servers name them.
+    pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
+        let (key, protocol) = self.lock.clone()?;
+        holder::all(&self.client, &key, &*protocol)
+    }
 }
 
-/// The settings that every kind of lock has, as builder methods on its handle. `$open` is how the examples make a handle.
+/// The settings that every kind of lock has, as builder methods on its handle, by its method `set`. `$open` is how the examples make a handle, and the
+/// other two how they take the lock.
 macro_rules! settings {
-    ($open:literal) => {
+    ($open:literal, $lock:literal, $try_lock:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, and the
         /// lock outlives longer outages of the servers. Shorter: other processes get the lock sooner after this one dies. Checked when the lock is used: it must
         /// exceed drift (1 % + 2 ms) + node timeout + minimum validity.
@@ -87,13 +105,13 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".lease(Duration::from_secs(5)).", $lock, "()?;")]
         /// assert!(guard.remaining() < Duration::from_secs(5));
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn lease(mut self, lease: Duration) -> Self {
-            self.handle.options.lease = lease;
+            self.set(|options| options.lease = lease);
             self
         }
 
@@ -104,13 +122,13 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".renew(false).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".renew(false).", $lock, "()?;")]
         /// guard.check()?;
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn renew(mut self, renew: bool) -> Self {
-            self.handle.options.renew = renew;
+            self.set(|options| options.renew = renew);
             self
         }
 
@@ -122,14 +140,14 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".min_hold(Duration::from_secs(10)).", $lock, "()?;")]
         /// guard.unlock()?;
-        #[doc = concat!("assert!(", $open, ".try_lock().unwrap_err().is_busy());")]
+        #[doc = concat!("assert!(", $open, ".", $try_lock, "().unwrap_err().is_busy());")]
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn min_hold(mut self, hold: Duration) -> Self {
-            self.handle.options.min_hold = hold;
+            self.set(|options| options.min_hold = hold);
             self
         }
 
@@ -141,13 +159,13 @@ macro_rules! settings {
         /// # let url = server.url();
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".max_hold(Duration::from_secs(3600)).", $lock, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn max_hold(mut self, hold: Duration) -> Self {
-            self.handle.options.max_hold = Some(hold);
+            self.set(|options| options.max_hold = Some(hold));
             self
         }
 
@@ -159,13 +177,13 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".fenced(true).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".fenced(true).", $lock, "()?;")]
         /// println!("UPDATE … WHERE fence < {}", guard.fencing_token()?); // no I/O
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn fenced(mut self, fenced: bool) -> Self {
-            self.handle.options.fenced = fenced;
+            self.set(|options| options.fenced = fenced);
             self
         }
 
@@ -175,13 +193,13 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".max_renewals(10).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".max_renewals(10).", $lock, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn max_renewals(mut self, times: u32) -> Self {
-            self.handle.options.max_renewals = Some(times);
+            self.set(|options| options.max_renewals = Some(times));
             self
         }
 
@@ -193,13 +211,13 @@ macro_rules! settings {
         /// use redlock_sync::Retry;
         /// use std::time::Duration;
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".retry(Retry::every(Duration::from_millis(50))).", $lock, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn retry(mut self, retry: crate::Retry) -> Self {
-            self.handle.options.retry = retry;
+            self.set(move |options| options.retry = retry.clone());
             self
         }
 
@@ -209,16 +227,22 @@ macro_rules! settings {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").", $lock, "()?;")]
         /// assert_eq!(guard.id().owner(), "worker-7");
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
         pub fn owner(mut self, owner: impl Into<String>) -> Self {
-            self.handle.options.owner = Some(owner.into());
+            let owner = owner.into();
+            self.set(move |options| options.owner = Some(owner.clone()));
             self
         }
+    };
+}
 
+/// How other clients see a lock with one holder.
+macro_rules! one_holder {
+    ($open:literal) => {
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have changed when this returns: use
         /// it to watch, not to decide. A holder asks [`check`](crate::Lease::check).
         ///
@@ -261,4 +285,4 @@ macro_rules! settings {
     };
 }
 
-pub(crate) use settings;
+pub(crate) use {one_holder, settings};

@@ -32,14 +32,29 @@ pub struct Holder {
     pub remaining: Option<Duration>,
 }
 
-/// Asks all nodes for the holder of the lock: the token that a majority has, and until when it surely does.
+impl Holder {
+    pub(crate) fn new(token: &str, remaining: Option<Duration>) -> Holder {
+        Holder { id: LockId::from_server(token), remaining }
+    }
+}
+
+/// Asks all nodes for the holder of a lock that has one.
 pub(crate) fn inspect(client: &ClientInner, key: &Key, lock: &dyn Protocol) -> Result<Option<Holder>, Error> {
+    let first = all(client, key, lock)?.into_iter().next();
+    Ok(first.map(|(token, remaining)| Holder::new(&token, remaining)))
+}
+
+/// Asks all nodes for the holders of the lock: the tokens that a majority has, each with the time for which it surely does.
+pub(crate) fn all(
+    client: &ClientInner,
+    key: &Key,
+    lock: &dyn Protocol,
+) -> Result<Vec<(String, Option<Duration>)>, Error> {
     client.ready()?;
     let quorum = &client.quorum;
     let ballot = quorum.round(&lock.inspect(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
     if !ballot.tally().is_answered() {
         return Err(quorum.failed("inspect", key.as_str(), &ballot));
     }
-    let first = ballot.of_majority().into_iter().next();
-    Ok(first.map(|(token, remaining)| Holder { id: LockId::from_server(&token), remaining }))
+    Ok(ballot.of_majority())
 }

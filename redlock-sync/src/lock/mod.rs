@@ -3,11 +3,14 @@
 //! 1. [`handle`]: what every handle carries, and the settings they share.
 //! 2. [`mutex`]: a thread that locks twice gets an error.
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
-//! 4. [`reentry`]: what this thread holds.
-//! 5. [`holder`]: the holder of a lock, as other clients see it.
+//! 4. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
+//! 5. [`reentry`]: what this thread holds.
+//! 6. [`holder`]: the holder of a lock, as other clients see it.
 
 pub(crate) mod handle;
 pub(crate) mod holder;
 pub(crate) mod mutex;
 pub(crate) mod reentrant;
 pub(crate) mod reentry;
+pub(crate) mod rw_guard;
+pub(crate) mod rw_lock;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crate::acquire::Wait;
 use crate::error::Error;
 use crate::lease::Lease;
-use crate::lock::handle::{Handle, settings};
-use crate::lock::reentry::{self, Entry, Mine};
+use crate::lock::handle::{Handle, one_holder, settings};
+use crate::lock::reentry::{self, Entry};
+use crate::options::LockOptions;
 
 /// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
 ///
@@ -37,7 +38,12 @@ impl Mutex {
         Mutex { handle }
     }
 
-    settings!("locks.mutex(\"order:42\")");
+    settings!("locks.mutex(\"order:42\")", "lock", "try_lock");
+    one_holder!("locks.mutex(\"order:42\")");
+
+    fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
+        change(&mut self.handle.options);
+    }
 
     /// Blocks until this thread has the lock. Threads of this process that want the same key are served in the order in which they came.
     ///
@@ -125,12 +131,7 @@ impl Mutex {
 
     fn take(&self, wait: Wait) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
-        match reentry::mine(self.handle.client.id, self.handle.key()?.as_str()) {
-            Mine::Nothing => {}
-            Mine::Once(own) => self.handle.refuse_own(&own, wait)?,
-            // The outer code believes to hold it, as with a nested lock.
-            Mine::Nested(own) => own.check().and_then(|()| self.handle.refuse_own(own.core(), wait))?,
-        }
+        self.handle.refuse_mine(&reentry::mine(self.handle.client.id, self.handle.key()?.as_str()), wait)?;
         let lease = self.handle.acquire(wait)?;
         let entry = Entry::new(self.handle.client.id, lease.core());
         Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })

@@ -10,8 +10,10 @@ use crate::acquire::Wait;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::handle::{Handle, settings};
-use crate::lock::reentry::{self, Mine};
+use crate::lock::handle::{Handle, one_holder, settings};
+use crate::lock::reentry;
+use crate::options::LockOptions;
+use crate::protocol::exclusive::MUTEX;
 
 /// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
 ///
@@ -47,7 +49,12 @@ impl ReentrantMutex {
         ReentrantMutex { handle }
     }
 
-    settings!("locks.reentrant_mutex(\"order:42\")");
+    settings!("locks.reentrant_mutex(\"order:42\")", "lock", "try_lock");
+    one_holder!("locks.reentrant_mutex(\"order:42\")");
+
+    fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
+        change(&mut self.handle.options);
+    }
 
     /// Blocks until this thread has the lock; returns at once if it holds the lock already.
     ///
@@ -127,7 +134,7 @@ impl ReentrantMutex {
         let client = self.handle.client.id;
         let key = self.handle.key()?;
         self.handle.client.ready()?;
-        let lease = match reentry::enter_again(client, key.as_str()) {
+        let lease = match reentry::enter_again(client, key.as_str(), |held| held == MUTEX) {
             Some(lease) => lease?,
             None => self.enter_first(wait, client, key)?,
         };
@@ -135,9 +142,7 @@ impl ReentrantMutex {
     }
 
     fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
-        if let Mine::Once(own) = reentry::mine(client, key.as_str()) {
-            self.handle.refuse_own(&own, wait)?;
-        }
+        self.handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
         let lease = Arc::new(self.handle.acquire(wait)?);
         reentry::enter_first(client, key.name(), &lease);
         Ok(lease)

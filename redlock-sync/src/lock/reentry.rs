@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::lease::{Core, Lease};
+use crate::options::Kind;
 
 thread_local!(static HELD: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) });
 
@@ -95,11 +96,14 @@ pub(crate) fn enter_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>) {
     put(client, key, Held::Nested { lease: Arc::clone(lease), count: 1 });
 }
 
-/// One guard more on a lease that this thread holds, if it holds one that nests and that is still good.
-pub(crate) fn enter_again(client: u64, key: &str) -> Option<Result<Arc<Lease>, Error>> {
+/// One guard more on a lease that this thread holds, if it holds one that nests, of a kind that serves, and that is still good.
+pub(crate) fn enter_again(client: u64, key: &str, serves: impl Fn(Kind) -> bool) -> Option<Result<Arc<Lease>, Error>> {
     let nest = |places: &mut Vec<Place>| {
         let i = find(places, client, key)?;
         let Held::Nested { lease, count } = &mut places.get_mut(i)?.held else { return None };
+        if !serves(lease.core().protocol.kind()) {
+            return None;
+        }
         *count += 1;
         Some(Arc::clone(lease))
     };

@@ -9,11 +9,14 @@ use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{ACQUIRE, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
 use super::{
-    AcquireArgs, BEHIND, Fencing, Grant, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis, text,
+    AcquireArgs, BEHIND, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis,
+    text,
 };
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
+
+pub(crate) const MUTEX: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 
 #[derive(Debug)]
 pub(crate) struct Exclusive {
@@ -40,15 +43,15 @@ impl Protocol for Exclusive {
         let is_bare = attempt.fence.is_none() && wait.is_none() && attempt.orphans.is_empty();
         let (random, span) = match attempt.order {
             Order::Bare if is_bare => return call(&[token, lease_ms]),
-            Order::None if is_bare => return call(&[token, lease_ms, Number(1)]),
+            Order::None | Order::Holder if is_bare => return call(&[token, lease_ms, Number(1)]),
             Order::First { random, span } => (random, span),
-            Order::Bare | Order::None => ("", Duration::ZERO),
+            Order::Bare | Order::None | Order::Holder => ("", Duration::ZERO),
         };
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = vec![
             token,
             lease_ms,
-            Number(u64::from(matches!(attempt.order, Order::None))),
+            Number(u64::from(matches!(attempt.order, Order::None | Order::Holder))),
             Text(wait.map_or("", |w| w.id)),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
@@ -81,7 +84,7 @@ impl Protocol for Exclusive {
     }
 
     fn kind(&self) -> Kind {
-        Kind { name: "mutex", mode: Mode::Exclusive }
+        MUTEX
     }
 
     fn fencing(&self) -> Option<&dyn Fencing> {
@@ -106,6 +109,12 @@ impl HandOver for Exclusive {
         lengthen(id, lease, &self.release_keys())
     }
 
+    fn granting(&self) -> Option<&dyn Granting> {
+        Some(self)
+    }
+}
+
+impl Granting for Exclusive {
     fn unreserve(&self, random: &str) -> TypedCall<Released> {
         Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.release_keys(), &[Text(random)]).into()
     }

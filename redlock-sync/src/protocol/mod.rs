@@ -3,12 +3,13 @@
 //! 1. [`script`]: the scripts that run on the servers, and one call of one of them.
 //! 2. [`reply`]: what a node says to a call, in types.
 //! 3. [`Protocol`], here: the operations that every kind has, and what only some have.
-//! 4. [`exclusive`]: the kinds, one file each.
+//! 4. [`exclusive`], [`rw_lock`]: the kinds, one file each.
 //!
 //! Quorum, lease, hand-over and acquire know no kind: they send these calls and count the votes.
 
 pub(crate) mod exclusive;
 pub(crate) mod reply;
+pub(crate) mod rw_lock;
 pub(crate) mod script;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use self::exclusive::Exclusive;
 use self::reply::{Acquired, Extended, Fenced, Holders, Released};
+pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::key::Key;
 use crate::options::{Kind, LockOptions};
@@ -49,6 +51,8 @@ pub(crate) struct AcquireArgs<'a> {
 pub(crate) enum Order<'a> {
     /// Several nodes, which can have different queues: takes it.
     None,
+    /// As that, and goes before all waits: the lease holds the lock on a majority already.
+    Holder,
     /// Asks for nothing but the lock, and is told if there is a queue.
     Bare,
     /// Grants it to the first wait whose client listens.
@@ -142,10 +146,19 @@ pub(crate) trait Fencing {
     fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced>;
 }
 
-/// Waits stand in a queue on the node, and a release grants the lock to the first of them. Waits for a lock of a kind without it poll.
+/// Waits stand in a queue on the node, and are told there when it is their turn. Waits for a lock of a kind without it poll.
 pub(crate) trait HandOver {
     /// As `extend`, and counts the waits.
     fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
+
+    fn granting(&self) -> Option<&dyn Granting> {
+        None
+    }
+}
+
+/// A release gives the lock itself to the first wait, and leaves it to programs of other libraries from time to time. Of a kind without it a wait that is
+/// told makes an attempt.
+pub(crate) trait Granting {
     /// Frees what was reserved for a grant of which no wait was told.
     fn unreserve(&self, random: &str) -> TypedCall<Released>;
     /// The keys that [`release_all`] needs: the lock and its queue.
@@ -156,7 +169,7 @@ pub(crate) trait HandOver {
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 
 /// One call that gives up many locks, none of which is granted. The reply has a number for each.
-pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn HandOver, ReleaseArgs<'a>)>) -> Arc<Call> {
+pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Granting, ReleaseArgs<'a>)>) -> Arc<Call> {
     let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
     for (lock, ReleaseArgs { id, keep, wait, .. }) in locks {
         keys.extend(lock.release_keys());

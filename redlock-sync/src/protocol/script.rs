@@ -40,6 +40,11 @@ scripts! {
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
+    RW_ACQUIRE = "rw_acquire" behind "permissions" "push" "rw" for "acquire",
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend",
+    RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
+    RW_RELEASE = "rw_release" behind "push" "rw" for "release",
+    RW_INSPECT = "rw_inspect" for "inspect",
 }
 
 /// What a node needs to know of a call beyond its bytes.

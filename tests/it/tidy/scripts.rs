@@ -20,10 +20,17 @@ fn scripts() -> BTreeMap<String, String> {
 fn sent() -> Vec<String> {
     let mut scripts = scripts();
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
-    for name in ["acquire", "release", "release_all", "unreserve"] {
+    let rw = scripts.remove("rw").unwrap();
+    for name in ["rw_acquire", "rw_extend", "rw_fence", "rw_release"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &rw);
+    }
+    for name in ["acquire", "release", "release_all", "unreserve", "rw_acquire", "rw_extend", "rw_fence", "rw_release"]
+    {
         scripts.get_mut(name).unwrap().insert_str(0, &push);
     }
-    scripts.get_mut("acquire").unwrap().insert_str(0, &check);
+    for name in ["acquire", "rw_acquire"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &check);
+    }
     scripts.into_values().collect()
 }
 
@@ -49,7 +56,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" => &[],
+            "push" | "rw" => &[],
             "publish" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };

@@ -75,6 +75,8 @@ impl Core {
 
     /// The pause for which the lock is to be left to programs that poll, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
+        // Only these locks have the layout of other libraries.
+        self.protocol.handing_over()?.granting()?;
         let chain = self.origin.chain;
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
         is_long.then(|| pause_after_chain(self.quorum.len() > 1, chain.pauses.and_strangers(self.has_strangers())))

@@ -256,6 +256,9 @@ fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -
             None => error("ERR value is not a valid float"),
         },
         (b"ZREM", [member]) => Reply::Int(i64::from(set.remove(*member).is_some())),
+        (b"ZSCORE", [member]) => {
+            set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(score.to_string().into_bytes()))
+        }
         (b"ZCARD", []) => count(set.len()),
         (b"ZRANGE", [low, high, with @ ..]) => range(&ordered(set), low, high, with),
         (b"ZREVRANGE", [low, high, with @ ..]) => {

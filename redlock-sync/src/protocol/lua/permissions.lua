@@ -34,6 +34,7 @@ if ARGV[#ARGV] == 'check' then
   need('ZREVRANGE', KEYS[2], 'never', 'never')
   need('ZPOPMIN', KEYS[2], 'never')
   need('ZREMRANGEBYRANK', KEYS[2], 'never', 'never')
+  need('ZSCORE', KEYS[2], '')
   if redis.acl_check_cmd then
     need('DEL', KEYS[1], KEYS[2])
     need('EVALSHA', '', 3, KEYS[1], KEYS[2], KEYS[3])

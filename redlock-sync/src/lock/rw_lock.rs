@@ -1,0 +1,380 @@
+//! The read-write lock: any number of readers at a time, or one writer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::acquire::Wait;
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::key::Key;
+use crate::lock::handle::{Handle, settings};
+use crate::lock::holder::Holder;
+use crate::lock::rw_guard::{Hold, RwLockReadGuard, RwLockWriteGuard};
+use crate::options::{LockOptions, Mode};
+use crate::protocol::ReadWrite;
+use crate::protocol::rw_lock::{RW_LOCK, read_holder};
+
+/// A distributed read-write lock on one key: any number of readers hold it at a time, or one writer. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
+///
+/// **Order.** A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all readers that wait go in
+/// together, before the next writer, so a stream of writers does not keep them waiting. On one node writers are served in the order in which they came.
+///
+/// **Nesting.** Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a thread that writes can
+/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped: a lock that
+/// was taken to write stays exclusive until then. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
+/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
+///
+/// **Leases.** Each reader and each writer has a token, a lease and a renewal of its own, the threads of one process too. So the death of a reader
+/// takes nothing from the others. A [`Mutex`](crate::Mutex) of the same name is another kind of key: [`WrongType`](Error::WrongType).
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let prices = locks.rw_lock("prices");
+/// {
+///     let reader = prices.read()?; // beside other readers
+///     reader.check()?;
+/// }
+/// let writer = prices.write()?; // alone
+/// assert!(prices.is_locked_exclusive()?);
+/// writer.unlock()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct RwLock {
+    reader: Handle<ReadWrite>,
+    writer: Handle<ReadWrite>,
+}
+
+impl RwLock {
+    pub(crate) fn new(client: &Arc<ClientInner>, key: &Result<Key, Error>, options: &LockOptions) -> RwLock {
+        let several = client.quorum.len() > 1;
+        let side = |mode| {
+            Handle::new(Arc::clone(client), key.clone(), options.clone(), |key| ReadWrite::new(key, mode, several))
+        };
+        RwLock { reader: side(Mode::Shared), writer: side(Mode::Exclusive) }
+    }
+
+    settings!("locks.rw_lock(\"prices\")", "write", "try_write");
+
+    fn set(&mut self, change: impl Fn(&mut LockOptions)) {
+        change(&mut self.reader.options);
+        change(&mut self.writer.options);
+    }
+
+    /// As [`lease`](RwLock::lease), for those that read only.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").read_lease(Duration::from_secs(5)).read()?;
+    /// assert!(reader.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_lease(mut self, lease: Duration) -> RwLock {
+        self.reader.options.lease = lease;
+        self
+    }
+
+    /// As [`lease`](RwLock::lease), for those that write only.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let writer = locks.rw_lock("prices").write_lease(Duration::from_secs(5)).write()?;
+    /// assert!(writer.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn write_lease(mut self, lease: Duration) -> RwLock {
+        self.writer.options.lease = lease;
+        self
+    }
+
+    // --- reading ------------------------------------------------------------------------------------------------------
+
+    /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits.
+    ///
+    /// # Errors
+    /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be
+    /// locked again, since the outer code still relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of
+    /// another kind on this key. Nothing new is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").read()?;
+    /// let other = redlock_sync::Redlock::open(&url)?.rw_lock("prices").read()?; // both read
+    /// # drop((reader, other));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn read(&self) -> Result<RwLockReadGuard, Error> {
+        self.enter_to_read(Wait::Forever)
+    }
+
+    /// One attempt to read, one round trip to each node; two if the lock is on its way to others that may have died. At once and without I/O if this thread
+    /// reads or writes already.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if another thread or process writes or waits to write; [`Unavailable`](Error::Unavailable) without a majority; and as for
+    /// [`read`](RwLock::read). Nothing new is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let _writer = locks.rw_lock("prices").write()?;
+    /// let other = redlock_sync::Redlock::open(&url)?;
+    /// assert!(other.rw_lock("prices").try_read().unwrap_err().is_busy());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_read(&self) -> Result<RwLockReadGuard, Error> {
+        self.enter_to_read(Wait::No)
+    }
+
+    /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer, and a quarter of
+    /// one more if something has to be taken back that came too late.
+    ///
+    /// # Errors
+    /// As for [`try_read`](RwLock::try_read), at the end of the wait.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").try_read_for(Duration::from_secs(2))?;
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_read_for(&self, wait: Duration) -> Result<RwLockReadGuard, Error> {
+        self.enter_to_read(self.reader.for_at_most(wait))
+    }
+
+    /// As [`try_read_for`](RwLock::try_read_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_read_for`](RwLock::try_read_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").try_read_until(Instant::now() + Duration::from_secs(2))?;
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_read_until(&self, deadline: Instant) -> Result<RwLockReadGuard, Error> {
+        self.enter_to_read(self.reader.until(deadline))
+    }
+
+    // --- writing ------------------------------------------------------------------------------------------------------
+
+    /// Blocks until this thread may write, alone; returns at once if it writes already. From now on no new readers get in, but for those that this thread
+    /// has to wait for.
+    ///
+    /// # Errors
+    /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and that hold does not end by itself.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::Error;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let prices = locks.rw_lock("prices");
+    /// let reader = prices.read()?;
+    /// assert!(matches!(prices.write(), Err(Error::WouldDeadlock { .. })));
+    /// drop(reader);
+    /// let writer = prices.write()?;
+    /// # drop(writer);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn write(&self) -> Result<RwLockWriteGuard, Error> {
+        self.enter_to_write(Wait::Forever)
+    }
+
+    /// One attempt to write, as [`try_read`](RwLock::try_read).
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads; [`Unavailable`](Error::Unavailable) without a
+    /// majority; and as for [`write`](RwLock::write). Nothing new is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let _reader = locks.rw_lock("prices").read()?;
+    /// let other = redlock_sync::Redlock::open(&url)?;
+    /// assert!(other.rw_lock("prices").try_write().unwrap_err().is_busy());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_write(&self) -> Result<RwLockWriteGuard, Error> {
+        self.enter_to_write(Wait::No)
+    }
+
+    /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
+    ///
+    /// # Errors
+    /// As for [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads, unless that hold surely ends before the deadline.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let writer = locks.rw_lock("prices").try_write_for(Duration::from_secs(2))?;
+    /// # drop(writer);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_write_for(&self, wait: Duration) -> Result<RwLockWriteGuard, Error> {
+        self.enter_to_write(self.writer.for_at_most(wait))
+    }
+
+    /// As [`try_write_for`](RwLock::try_write_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_write_for`](RwLock::try_write_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let writer = locks.rw_lock("prices").try_write_until(Instant::now() + Duration::from_secs(2))?;
+    /// # drop(writer);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_write_until(&self, deadline: Instant) -> Result<RwLockWriteGuard, Error> {
+        self.enter_to_write(self.writer.until(deadline))
+    }
+
+    // --- looking ------------------------------------------------------------------------------------------------------
+
+    /// Whether the lock is held at this moment, to read or to write, by this process or another, on a majority of the nodes. It can have changed when this
+    /// returns: use it to watch, not to decide. A holder asks [`check`](crate::Lease::check).
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
+    /// [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let prices = locks.rw_lock("prices");
+    /// assert!(!prices.is_locked()?);
+    /// let reader = prices.read()?;
+    /// assert!(prices.is_locked()?);
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        let RwHolders { writer, readers } = self.inspect()?;
+        Ok(writer.is_some() || !readers.is_empty())
+    }
+
+    /// Whether the lock is held at this moment to write.
+    ///
+    /// # Errors
+    /// As for [`is_locked`](RwLock::is_locked).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let prices = locks.rw_lock("prices");
+    /// let reader = prices.read()?;
+    /// assert!(!prices.is_locked_exclusive()?);
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_locked_exclusive(&self) -> Result<bool, Error> {
+        Ok(self.inspect()?.writer.is_some())
+    }
+
+    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. For a moment after a release these can be waits for
+    /// which the lock is kept: the [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
+    ///
+    /// # Errors
+    /// As for [`is_locked`](RwLock::is_locked).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let prices = locks.rw_lock("prices").owner("me");
+    /// let reader = prices.read()?;
+    /// let holders = prices.inspect()?;
+    /// assert!(holders.writer.is_none());
+    /// assert_eq!(holders.readers[0].id.owner(), "me");
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn inspect(&self) -> Result<RwHolders, Error> {
+        let mut holders = RwHolders::default();
+        for (name, remaining) in self.writer.holders()? {
+            let (writes, token) = read_holder(&name);
+            let holder = Holder::new(token, remaining);
+            if writes {
+                holders.writer = Some(holder);
+            } else {
+                holders.readers.push(holder);
+            }
+        }
+        Ok(holders)
+    }
+
+    // --- entering -----------------------------------------------------------------------------------------------------
+
+    fn enter_to_read(&self, wait: Wait) -> Result<RwLockReadGuard, Error> {
+        // A hold of either side serves a reader.
+        let hold = Hold::enter(&self.reader, wait, |held| held.name == RW_LOCK)?;
+        Ok(RwLockReadGuard::new(hold))
+    }
+
+    fn enter_to_write(&self, wait: Wait) -> Result<RwLockWriteGuard, Error> {
+        let hold = Hold::enter(&self.writer, wait, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
+        Ok(RwLockWriteGuard::new(hold))
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock")
+            .field("key", &self.reader.key())
+            .field("read_options", &self.reader.options)
+            .field("write_options", &self.writer.options)
+            .finish()
+    }
+}
+
+/// The holders of a [`RwLock`] at this moment, as seen by a majority of the nodes: one writer, or readers.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let prices = locks.rw_lock("prices");
+/// let writer = prices.write()?;
+/// let holders = prices.inspect()?;
+/// assert_eq!(&holders.writer.unwrap().id, writer.id());
+/// assert!(holders.readers.is_empty());
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RwHolders {
+    /// The holder that writes.
+    pub writer: Option<Holder>,
+    /// The holders that read.
+    pub readers: Vec<Holder>,
+}

@@ -1,0 +1,130 @@
+-- Stands behind push.lua and before the scripts of a read-write lock: which holders are in, which waits there are, and whose turn it is.
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
+-- The lock is a sorted set of holders: `r` or `w` and the token, by the ms of this server's time through which each of them holds. A holder whose
+-- time has passed does not exist. There is one writer or any number of readers, so the one that ends last tells which. A seat is a holder whose
+-- token is that of a wait: it keeps the lock for that wait, which was told to try, and whose next attempt takes the seat's place.
+-- A queue is a sorted set of waits, `channel/number`, or `-` and a random part for one that polls. On one node by order of arrival: a wait is alive
+-- while its client listens. On several nodes by the end of its mark, which each of its attempts renews. A member `*` of the readers' queue says
+-- that a writer has held the lock while they waited: they are next.
+local key, readers, writers = KEYS[1], KEYS[2], KEYS[4]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- How long a seat and a mark last, in ms.
+local SEAT, MARK = 2000, 5000
+
+local function seat_of(letter, wait)
+  return letter .. '00000000000000000000000000000000:granted:' .. wait
+end
+
+-- The end of a holder; 0 for one that does not exist.
+local function live(member)
+  local ends = tonumber(redis.call('ZSCORE', key, member) or 0)
+  return ends >= now and ends or 0
+end
+
+-- The holder that ends last, with its end.
+local function last()
+  local found = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  if found[1] and tonumber(found[2]) >= now then return found[1], tonumber(found[2]) end
+end
+
+local function is_writer(member)
+  return member and string.sub(member, 1, 1) == 'w'
+end
+
+-- Lets the key end with the last of its holders, and forgets some that have ended.
+local function tidy()
+  for _ = 1, 64 do
+    local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) >= now then break end
+    redis.call('ZREM', key, first[1])
+  end
+  local by, ends = last()
+  if by then redis.call('PEXPIRE', key, math.max(1, ends - now)) end
+end
+
+local function has_mark(ends)
+  return ends >= now and ends - now <= MARK
+end
+
+-- A writer in the queue that is alive; what is ahead of it can be dropped. A push without words is heard and means nothing.
+local deaf = 0
+local function first_writer(several)
+  if several then
+    local mark = redis.pcall('ZREVRANGE', writers, 0, 0, 'WITHSCORES')
+    return mark[1] and has_mark(tonumber(mark[2])) and mark[1] or nil
+  end
+  deaf = 0
+  for _, wait in ipairs(redis.pcall('ZRANGE', writers, 0, 63)) do
+    if string.sub(wait, 1, 1) == '-' or push(wait, '') ~= 0 then return wait end
+    deaf = deaf + 1
+  end
+end
+
+local function drop_deaf()
+  if deaf > 0 then redis.pcall('ZREMRANGEBYRANK', writers, 0, deaf - 1) end
+  deaf = 0
+end
+
+-- Keeps the lock for a wait and tells it; false if its client is gone. On several nodes it may listen at another one.
+local function seat(letter, wait, several)
+  local member = seat_of(letter, wait)
+  redis.call('ZADD', key, now + SEAT, member)
+  if string.sub(wait, 1, 1) == '-' or push(wait, '0 0 0 0 ') ~= 0 or several then return true end
+  redis.call('ZREM', key, member)
+  return false
+end
+
+-- Lets all readers in that wait. Returns whether there are any.
+local function seat_readers(several)
+  local any, waits = false, redis.pcall('ZRANGE', readers, 0, -1, 'WITHSCORES')
+  for i = 1, #waits, 2 do
+    local is_wait = waits[i] ~= '*' and (not several or has_mark(tonumber(waits[i + 1])))
+    if is_wait and seat('r', waits[i], several) then any = true end
+  end
+  if waits[1] then redis.call('DEL', readers) end
+  if any then tidy() end
+  return any
+end
+
+local function are_readers_next()
+  return type(redis.pcall('ZSCORE', readers, '*')) == 'string'
+end
+
+-- Gives the free lock to the waits whose turn it is: after a writer to the readers, else to the first writer. On several nodes any writer may take
+-- it: the first is told to try. Returns `own` if it is the turn of that one, something else if another wait has it, or nothing if none wants it.
+local function pass_on(is_after_writer, own, several)
+  drop_deaf()
+  if redis.call('EXISTS', readers) == 0 and redis.call('EXISTS', writers) == 0 then return end
+  if (is_after_writer or are_readers_next()) and seat_readers(several) then return '*' end
+  if several then
+    if not first_writer(several) then return seat_readers(several) and '*' or nil end
+    hint(writers, '0', '0 0')
+    return '*'
+  end
+  for _ = 1, 64 do
+    local first = redis.pcall('ZRANGE', writers, 0, 0)[1]
+    if not first or first == own then return first or seat_readers(several) and '*' or nil end
+    redis.call('ZREM', writers, first)
+    if seat('w', first, several) then
+      tidy()
+      return first
+    end
+  end
+end
+
+-- The next fence, at least `least`; the counter outlasts the clock's reaching it by `life` ms.
+local function raise(least, life)
+  local clock = time[1] * 1000000 + time[2]
+  local stored = tonumber(redis.call('GET', KEYS[3]) or 0) or 0
+  local fence = math.max(clock, least, stored + 1)
+  local text = string.format('%.0f', fence)
+  redis.call('SET', KEYS[3], text, 'PX', life + math.floor((fence - clock) / 1000))
+  return text
+end
+
+-- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
+local function is_fence_at_end()
+  return (tonumber(redis.call('GET', KEYS[3]) or 0) or 0) >= 9007199254740991
+end
+

@@ -1,0 +1,83 @@
+-- Takes a read-write lock for a reader or a writer, if it may enter; else enters the wait in its queue. Safe to execute twice: finding its own token it
+-- says yes and never shortens the lease. A reader enters if no writer is in and none waits, a writer if nothing is in and it is its turn; a wait
+-- that has a seat enters in any case. On one node a lock that is free goes to the waits whose turn it is.
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes,
+-- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
+-- ARGV[7] least fence (-1: none is wanted), ARGV[8] ms for which the fence counter outlasts the clock's reaching it,
+-- ARGV[9] 1 if it goes before all waits: its lease holds the lock on other nodes, ARGV[10..] orphans: tokens that no lease has;
+-- the last one may be `check` (permissions.lua)
+-- replies 1 or {1, fence} when the token holds the lock now; else
+--         {0, ms until all that hold it should have ended, a token of them, place of the wait (0 none, 1 it came, 2 it was there)}; without
+--         a token the lock is free, but for others
+local letter, own, lease, several = ARGV[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
+local wait, least = ARGV[5], tonumber(ARGV[7])
+local queue = letter == 'r' and readers or writers
+local found = redis.pcall('ZSCORE', key, own)
+if type(found) == 'table' then return found end
+if least >= 0 and is_fence_at_end() then
+  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+end
+for i = 10, #ARGV do
+  redis.call('ZREM', key, 'r' .. ARGV[i])
+  redis.call('ZREM', key, 'w' .. ARGV[i])
+end
+local held = live(own)
+local opens = false
+
+local function may_enter()
+  if held > 0 or wait ~= '' and live(seat_of(letter, wait)) > 0 then return true end
+  local by = last()
+  if is_writer(by) or by and letter == 'w' then return false end
+  if ARGV[9] == '1' then return true end
+  if letter == 'r' then
+    -- No writer waits, or the readers are next: then all of them are let in.
+    opens = true
+    if not by and are_readers_next() or not first_writer(several) then return true end
+    if not by then pass_on(false, '', several) end
+    return false
+  end
+  if several then return not (are_readers_next() and seat_readers(several)) end
+  local next = pass_on(false, wait, several)
+  return not next or next == wait
+end
+
+if may_enter() then
+  -- The first write of a new holder is one that a full server (maxmemory) refuses; one that is in gets through.
+  if held > 0 then redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease)) end
+  redis.call('ZADD', key, math.max(held, now + lease), own)
+  if wait ~= '' then
+    redis.call('ZREM', key, seat_of(letter, wait))
+    redis.pcall('ZREM', queue, wait)
+  end
+  drop_deaf()
+  if opens then
+    seat_readers(several)
+  elseif letter == 'w' and not several and redis.call('EXISTS', readers) == 1 then
+    redis.pcall('ZADD', readers, 0, '*')
+  end
+  tidy()
+  if least < 0 then return 1 end
+  return {1, raise(least, tonumber(ARGV[8]))}
+end
+
+drop_deaf()
+local by, ends = last()
+local place = 0
+if wait ~= '' and ARGV[6] == '0' then
+  redis.pcall('ZREM', queue, wait)
+  -- It may have been the one that kept readers out.
+  if letter == 'w' and by and not is_writer(by) and not first_writer(several) then seat_readers(several) end
+  drop_deaf()
+elseif wait ~= '' then
+  if letter == 'r' and is_writer(by) then redis.call('ZADD', readers, 0, '*') end
+  if several then
+    place = 2 - redis.call('ZADD', queue, now + MARK, wait)
+  else
+    local latest = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
+    place = 2 - redis.call('ZADD', queue, 'NX', (latest or 0) + 1, wait)
+  end
+  redis.call('PEXPIRE', queue, several and MARK or ARGV[6])
+end
+-- A free lock is for a writer that will come soon; if it does not, its mark ends.
+return {0, by and ends - now or MARK, by and string.sub(by, 2, 81) or '', place}

@@ -1,0 +1,22 @@
+-- Raises the fence counter as long as the token holds a read-write lock: to the next value, or at least to a given one, which is the write-back that
+-- makes a quorum's fence monotonic. The first write is one that a full server (maxmemory) does not refuse.
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
+-- replies {1, fence} with what the counter is now, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
+local own, fence, life = ARGV[1] .. ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local found = redis.pcall('ZSCORE', key, own)
+if type(found) == 'table' then return found end
+if live(own) == 0 then
+  local by = last()
+  return (is_writer(by) or by and ARGV[1] == 'w') and 0 or -1
+end
+if is_fence_at_end() then
+  return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
+end
+local clock = time[1] * 1000000 + time[2]
+local stored = tonumber(redis.call('GET', KEYS[3]) or 0) or 0
+life = life + math.max(0, math.floor((math.max(fence, stored) - clock) / 1000))
+redis.call('PEXPIRE', KEYS[3], life)
+if fence == 0 then return {1, raise(0, tonumber(ARGV[4]))} end
+if fence > stored then redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', life) end
+return {1, string.format('%.0f', math.max(fence, stored))}

@@ -1,0 +1,126 @@
+//! The read-write lock: a sorted set of holders with their ends, which are one writer or any number of readers.
+//!
+//! Both sides are kinds of their own, on one key. Every holder has a token and a lease of its own, so exclusion is that of the mutex: a node that has a
+//! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other. Readers of one process could share a
+//! lease, which would save round trips; so far each has its own.
+
+use std::time::Duration;
+
+use super::reply::{Acquired, Extended, Fenced, Holders, Released};
+use super::script::Arg::{self, Number, Text};
+use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
+use super::{AcquireArgs, BEHIND, Fencing, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis, text};
+use crate::key::Key;
+use crate::options::{FENCE_LIFETIME, Kind, Mode};
+use crate::token::LockId;
+
+/// The kind's name, which both sides share.
+pub(crate) const RW_LOCK: &str = "rw_lock";
+const READER: &str = "r";
+const WRITER: &str = "w";
+
+/// One side of a read-write lock.
+#[derive(Debug)]
+pub(crate) struct ReadWrite {
+    key: Key,
+    /// Of the readers, and of the writers.
+    queues: [String; 2],
+    /// Readers share it.
+    mode: Mode,
+    /// There are several nodes. Then their queues hold marks that end, since a client listens at one of them only.
+    several: bool,
+}
+
+impl ReadWrite {
+    pub(crate) fn new(key: Key, mode: Mode, several: bool) -> ReadWrite {
+        ReadWrite { queues: key.rw_queues(), key, mode, several }
+    }
+
+    /// All of them, in the order of the scripts.
+    fn keys(&self) -> [&str; 4] {
+        let [readers, writers] = &self.queues;
+        [self.key.as_str(), readers, self.key.fence(), writers]
+    }
+
+    fn letter(&self) -> Arg<'static> {
+        Text(if self.mode == Mode::Shared { READER } else { WRITER })
+    }
+
+    fn lengthen(&self, id: &LockId, lease: Duration, counts: bool) -> TypedCall<Extended> {
+        let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(counts.into())];
+        Call::new(&RW_EXTEND, Purpose::Other, Some(id), lease, &self.keys(), &args).into()
+    }
+}
+
+/// A holder as the servers name it: whether it writes, and its token.
+pub(crate) fn read_holder(name: &str) -> (bool, &str) {
+    name.strip_prefix(WRITER).map_or_else(|| (false, name.strip_prefix(READER).unwrap_or(name)), |token| (true, token))
+}
+
+impl Protocol for ReadWrite {
+    fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+        let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
+        let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
+        let mut args = vec![
+            self.letter(),
+            Text(id.as_str()),
+            Number(millis(lease)),
+            Number(self.several.into()),
+            Text(wait.map_or("", |w| w.id)),
+            Number(wait.map_or(0, |w| millis(w.stays))),
+            Text(&fence),
+            Number(millis(FENCE_LIFETIME)),
+            Number(matches!(attempt.order, Order::Holder).into()),
+        ];
+        args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
+        Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
+    }
+
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        self.lengthen(id, lease, false)
+    }
+
+    /// The waits whose turn it is get seats: a seat is no lock, so it needs no terms.
+    fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
+        let ReleaseArgs { id, keep, wait, next } = *release;
+        let is_in_order = !matches!(next, Next::Anybody);
+        let args = [
+            self.letter(),
+            text(id),
+            Number(self.several.into()),
+            Text(wait.unwrap_or("")),
+            Number(millis(keep)),
+            Number(is_in_order.into()),
+        ];
+        Call::new(&RW_RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), &args).into()
+    }
+
+    fn inspect(&self) -> TypedCall<Holders> {
+        Call::new(&RW_INSPECT, Purpose::Other, None, Duration::ZERO, &[self.key.as_str()], &[]).into()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { name: RW_LOCK, mode: self.mode }
+    }
+
+    fn fencing(&self) -> Option<&dyn Fencing> {
+        Some(self)
+    }
+
+    fn handing_over(&self) -> Option<&dyn HandOver> {
+        Some(self)
+    }
+}
+
+impl Fencing for ReadWrite {
+    fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
+        let args = [self.letter(), Text(id.as_str()), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
+        Call::new(&RW_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &self.keys(), &args).into()
+    }
+}
+
+impl HandOver for ReadWrite {
+    fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        self.lengthen(id, lease, true)
+    }
+}

@@ -1,0 +1,85 @@
+//! The read-write lock: readers at a time, writers alone, and neither starves.
+
+mod exclusion;
+mod faults;
+mod nesting;
+mod order;
+mod settings;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redlock_sync::{Redlock, RwHolders};
+use redlock_tests::{Server, eventually};
+
+const KEY: &str = "prices";
+/// The end of patience where something must happen, however busy the machine is.
+const SOON: Duration = Duration::from_secs(30);
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A client of these servers, with room for a busy machine.
+fn open(servers: &[Server]) -> Redlock {
+    Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(ms(2000)).build().unwrap()
+}
+
+/// A client whose leases are short.
+fn brisk(servers: &[Server], lease: Duration) -> Redlock {
+    let builder = Redlock::builder().nodes(servers.iter().map(Server::url));
+    builder.node_timeout(lease / 3).lease(lease).build().unwrap()
+}
+
+/// How many wait on this server to read (`readers`) or to write (`writers`).
+fn waits(server: &Server, queue: &str) -> usize {
+    let all: Vec<String> = server.ask(redis::cmd("ZRANGE").arg(format!("{{{KEY}}}:{queue}")).arg(0).arg(-1));
+    all.iter().filter(|wait| *wait != "*").count()
+}
+
+/// Until so many wait on the first server.
+fn until_waiting(servers: &[Server], queue: &str, number: usize) {
+    eventually(&format!("{number} {queue} wait"), SOON, || waits(&servers[0], queue) >= number);
+}
+
+/// Writers and readers that have the lock now.
+fn held(locks: &Redlock) -> (usize, usize) {
+    let RwHolders { writer, readers, .. } = locks.rw_lock(KEY).inspect().unwrap();
+    (usize::from(writer.is_some()), readers.len())
+}
+
+/// Nothing is left on the servers but fence counters.
+fn is_clean(servers: &[Server]) -> bool {
+    servers.iter().all(|server| server.keys().iter().all(|key| key.ends_with(":fence")))
+}
+
+/// A process that takes the lock.
+struct Agent(Child);
+
+impl Agent {
+    fn start(side: &str, lease: Duration, servers: &[Server]) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+        command.args(["rw", side, KEY, &lease.as_millis().to_string()]).args(servers.iter().map(Server::url));
+        Agent(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Until it has the lock.
+    fn holds(&mut self) {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the agent does not hold the lock");
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}

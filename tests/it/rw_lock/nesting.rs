@@ -1,0 +1,112 @@
+//! What a thread that reads or writes gets when it asks again.
+
+use std::thread;
+
+use redlock_sync::{Error, Redlock, Unlocked};
+use redlock_tests::{Proxy, Server, servers};
+
+use super::{KEY, brisk, held, is_clean, ms, open};
+
+#[test]
+fn guards_of_a_thread_share_a_lease_and_go_in_any_order() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    let lock = locks.rw_lock(KEY);
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for order in orders {
+        let write = lock.write().unwrap();
+        let (read, again) = (lock.read().unwrap(), lock.try_write().unwrap());
+        assert_eq!((read.id(), again.id()), (write.id(), write.id()));
+        let mut unlocks: [Option<Box<dyn FnOnce() -> Unlocked>>; 3] = [
+            Some(Box::new(move || write.unlock().unwrap())),
+            Some(Box::new(move || read.unlock().unwrap())),
+            Some(Box::new(move || again.unlock().unwrap())),
+        ];
+        for (i, which) in order.into_iter().enumerate() {
+            // Exclusive until the last of them has gone.
+            assert_eq!(held(&others), (1, 0));
+            assert!(others.rw_lock(KEY).try_read().unwrap_err().is_busy());
+            let unlocked = unlocks[which].take().unwrap()();
+            assert_eq!(unlocked, if i == 2 { Unlocked::Released } else { Unlocked::StillHeld });
+        }
+        assert!(is_clean(&servers));
+        let (first, second) = (lock.read().unwrap(), lock.read().unwrap());
+        drop(first);
+        assert_eq!(held(&others), (0, 1));
+        drop(second);
+        assert!(is_clean(&servers));
+    }
+}
+
+#[test]
+fn a_nested_hold_costs_no_call() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let lock = Redlock::open(proxy.url()).unwrap().rw_lock(KEY);
+    let outer = lock.read().unwrap();
+    let before = proxy.seen().len();
+    for _ in 0..10 {
+        lock.read().unwrap().unlock().unwrap();
+        lock.try_read().unwrap().check().unwrap();
+    }
+    assert_eq!(proxy.seen().len(), before);
+    drop(outer);
+}
+
+#[test]
+fn a_reader_cannot_write() {
+    let servers = servers(1);
+    let lock = open(&servers).rw_lock(KEY);
+    let reader = lock.read().unwrap();
+    assert_eq!(lock.write().unwrap_err(), Error::WouldDeadlock { key: KEY.into() });
+    let refused = [lock.try_write(), lock.try_write_for(ms(5)), lock.try_write_until(std::time::Instant::now())];
+    for refused in refused {
+        assert!(matches!(refused.unwrap_err(), Error::Busy { by_this_thread: true, .. }));
+    }
+    reader.check().unwrap();
+    // Another thread is not refused: it waits.
+    let other = thread::scope(|scope| scope.spawn(|| lock.try_write_for(ms(50)).unwrap_err()).join().unwrap());
+    assert!(matches!(other, Error::Busy { by_this_thread: false, .. }));
+    drop(reader);
+    drop(lock.write().unwrap());
+}
+
+/// A hold that surely ends in time is no deadlock.
+#[test]
+fn a_reader_whose_lease_ends_by_itself_can_wait_for_it() {
+    let servers = servers(1);
+    let lock = brisk(&servers, ms(600)).rw_lock(KEY).renew(false);
+    let reader = lock.read().unwrap();
+    let writer = lock.write().unwrap();
+    assert!(reader.check().unwrap_err().is_lost());
+    drop(reader);
+    writer.check().unwrap();
+}
+
+#[test]
+fn a_lost_hold_is_not_entered_again() {
+    let servers = servers(1);
+    let locks = open(&servers);
+    let outer = locks.rw_lock(KEY).read().unwrap();
+    locks.unlock_all().unwrap();
+    assert!(locks.rw_lock(KEY).read().unwrap_err().is_lost());
+    assert!(locks.rw_lock(KEY).write().unwrap_err().is_lost());
+    drop(outer);
+    drop(locks.rw_lock(KEY).write().unwrap());
+}
+
+/// Locks of different kinds on one key do not nest in each other.
+#[test]
+fn other_kinds_of_this_thread_are_no_hold() {
+    let servers = servers(1);
+    let locks = open(&servers);
+    let deadlock = || Error::WouldDeadlock { key: KEY.into() };
+    let mutex = locks.reentrant_mutex(KEY).lock().unwrap();
+    assert_eq!(locks.rw_lock(KEY).read().unwrap_err(), deadlock());
+    assert_eq!(locks.rw_lock(KEY).write().unwrap_err(), deadlock());
+    drop(mutex);
+    let writer = locks.rw_lock(KEY).write().unwrap();
+    assert_eq!(locks.reentrant_mutex(KEY).lock().unwrap_err(), deadlock());
+    assert_eq!(locks.mutex(KEY).lock().unwrap_err(), deadlock());
+    drop(writer);
+}

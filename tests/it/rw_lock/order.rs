@@ -1,0 +1,148 @@
+//! Phases: a writer that waits keeps new readers out, and after a writer all readers that wait go in. Counted in entries, not in time.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use redlock_sync::Redlock;
+use redlock_tests::{Server, servers};
+
+use super::{KEY, ms, open, until_waiting, waits};
+
+const TIMES: usize = 5;
+
+/// Counts the entries of a stream of holders from the moment at which `waiter` is known to wait until it is in.
+fn entries_meanwhile(
+    servers: &[Server],
+    queue: &str,
+    clients: &[Redlock],
+    hold: impl Fn(&Redlock, &AtomicUsize) + Sync,
+    waiter: impl Fn(&Redlock) + Sync,
+) -> usize {
+    let (entries, is_over, last) = (AtomicUsize::new(0), AtomicBool::new(false), open(servers));
+    thread::scope(|scope| {
+        for locks in clients {
+            let (entries, is_over, hold) = (&entries, &is_over, &hold);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    hold(locks, entries);
+                }
+            });
+        }
+        while entries.load(Ordering::SeqCst) < 2 * clients.len() {
+            thread::sleep(ms(1));
+        }
+        let counted = scope.spawn(|| {
+            waiter(&last);
+            entries.load(Ordering::SeqCst)
+        });
+        // It may be in before that is seen.
+        while waits(&servers[0], queue) == 0 && !counted.is_finished() {
+            thread::sleep(ms(1));
+        }
+        let before = entries.load(Ordering::SeqCst);
+        let after = counted.join().unwrap();
+        is_over.store(true, Ordering::SeqCst);
+        after.saturating_sub(before)
+    })
+}
+
+fn read(locks: &Redlock, entries: &AtomicUsize) {
+    let guard = locks.rw_lock(KEY).read().unwrap();
+    entries.fetch_add(1, Ordering::SeqCst);
+    thread::sleep(ms(20));
+    drop(guard);
+}
+
+fn write(locks: &Redlock, entries: &AtomicUsize) {
+    let guard = locks.rw_lock(KEY).write().unwrap();
+    entries.fetch_add(1, Ordering::SeqCst);
+    thread::sleep(ms(20));
+    drop(guard);
+}
+
+#[test]
+fn a_stream_of_readers_lets_a_writer_in() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();
+        for _ in 0..TIMES {
+            let later = entries_meanwhile(&servers, "writers", &clients, read, |locks| {
+                drop(locks.rw_lock(KEY).write().unwrap());
+            });
+            // Readers whose attempt was answered before, and that count themselves only now. On three nodes the mark is on the first one a moment earlier.
+            assert!(later <= 2 * clients.len(), "N = {nodes}: {later} readers entered while a writer waited");
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_writers_lets_a_reader_in() {
+    for (nodes, most) in [(1, 2), (3, 8)] {
+        let servers = servers(nodes);
+        let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();
+        for _ in 0..TIMES {
+            let later = entries_meanwhile(&servers, "readers", &clients, write, |locks| {
+                drop(locks.rw_lock(KEY).read().unwrap());
+            });
+            // The one that is in when the reader comes, and on one node one that counts itself late.
+            assert!(later <= most, "N = {nodes}: {later} writers entered while a reader waited");
+        }
+    }
+}
+
+/// All readers that wait go in after the writer, before the next writer.
+#[test]
+fn readers_go_in_together() {
+    let servers = servers(1);
+    let clients: Vec<Redlock> = (0..3).map(|_| open(&servers)).collect();
+    let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let first = clients[0].rw_lock(KEY).write().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let guard = clients[1].rw_lock(KEY).read().unwrap();
+                inside.fetch_add(1, Ordering::SeqCst);
+                while inside.load(Ordering::SeqCst) < 8 {
+                    thread::sleep(ms(1));
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+                drop(guard);
+            });
+        }
+        until_waiting(&servers, "readers", 8);
+        let next = scope.spawn(|| {
+            let guard = clients[2].rw_lock(KEY).write().unwrap();
+            assert_eq!(done.load(Ordering::SeqCst), 8, "the next writer was before a reader that waited");
+            drop(guard);
+        });
+        until_waiting(&servers, "writers", 1);
+        first.unlock().unwrap();
+        next.join().unwrap();
+    });
+}
+
+/// Readers and writers of one process are served in the order in which they came.
+#[test]
+fn threads_of_one_process_take_turns() {
+    let servers = servers(1);
+    let locks = open(&servers);
+    let written = AtomicUsize::new(0);
+    let reader = locks.rw_lock(KEY).read().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = locks.rw_lock(KEY).write().unwrap();
+            written.fetch_add(1, Ordering::SeqCst);
+            drop(guard);
+        });
+        until_waiting(&servers, "writers", 1);
+        let late = scope.spawn(|| {
+            let guard = locks.rw_lock(KEY).read().unwrap();
+            assert_eq!(written.load(Ordering::SeqCst), 1, "a reader overtook a writer of its process");
+            drop(guard);
+        });
+        // This thread reads already, and is let in again although a writer waits.
+        drop(locks.rw_lock(KEY).read().unwrap());
+        reader.unlock().unwrap();
+        late.join().unwrap();
+    });
+}

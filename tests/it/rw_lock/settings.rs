@@ -1,0 +1,96 @@
+//! The settings of all kinds, on either side.
+
+use std::thread;
+
+use redlock_sync::{LostReason, Retry};
+use redlock_tests::{eventually, servers};
+
+use super::{KEY, SOON, brisk, held, ms, open};
+
+#[test]
+fn readers_and_writers_have_leases_of_their_own() {
+    let servers = servers(1);
+    let lock = open(&servers).rw_lock(KEY).read_lease(ms(10_000)).write_lease(ms(20_000));
+    let reader = lock.read().unwrap();
+    assert!(reader.remaining() > ms(5000) && reader.remaining() < ms(10_000));
+    drop(reader);
+    let writer = lock.write().unwrap();
+    assert!(writer.remaining() > ms(15_000) && writer.remaining() < ms(20_000));
+    drop(writer);
+    let both = lock.lease(ms(9000));
+    assert!(both.read().unwrap().remaining() < ms(9000));
+    assert!(both.write().unwrap().remaining() < ms(9000));
+}
+
+#[test]
+fn leases_are_renewed_on_either_side() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let locks = brisk(&servers, ms(600));
+        let reader = locks.rw_lock(KEY).read().unwrap();
+        thread::sleep(ms(1500));
+        reader.check().unwrap();
+        assert_eq!(held(&locks), (0, 1));
+        drop(reader);
+        let writer = locks.rw_lock(KEY).write().unwrap();
+        thread::sleep(ms(1500));
+        writer.check().unwrap();
+        assert_eq!(held(&locks), (1, 0));
+    }
+}
+
+#[test]
+fn a_minimum_hold_outlasts_the_guard() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    locks.rw_lock(KEY).min_hold(ms(1500)).read().unwrap().unlock().unwrap();
+    assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
+    drop(others.rw_lock(KEY).try_read().unwrap());
+    drop(others.rw_lock(KEY).try_write_for(SOON).unwrap());
+    locks.rw_lock(KEY).min_hold(ms(1500)).write().unwrap().unlock().unwrap();
+    assert!(others.rw_lock(KEY).try_read().unwrap_err().is_busy());
+    drop(others.rw_lock(KEY).try_read_for(SOON).unwrap());
+}
+
+#[test]
+fn a_longest_hold_ends() {
+    let servers = servers(1);
+    let locks = brisk(&servers, ms(600));
+    let reader = locks.rw_lock(KEY).max_hold(ms(900)).read().unwrap();
+    eventually("the longest hold ends", SOON, || reader.check().is_err());
+    let lost = reader.check().unwrap_err();
+    assert!(matches!(lost, redlock_sync::Error::Lost { reason: LostReason::MaxHold, .. }), "{lost:?}");
+    drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap_err());
+    drop(reader);
+    drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap());
+}
+
+#[test]
+fn counted_attempts_end_a_wait() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    let _writer = locks.rw_lock(KEY).owner("worker-7").write().unwrap();
+    let few = others.rw_lock(KEY).retry(Retry::every(ms(1)).max_attempts(3));
+    assert!(few.read().unwrap_err().is_busy());
+    assert!(few.write().unwrap_err().is_busy());
+    assert_eq!(few.inspect().unwrap().writer.unwrap().id.owner(), "worker-7");
+}
+
+#[test]
+fn fences_rise_from_readers_to_writers_and_back() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (locks, others) = (open(&servers).rw_lock(KEY).fenced(true), open(&servers).rw_lock(KEY));
+        let mut last = 0;
+        for _ in 0..5 {
+            let (one, two) = (locks.read().unwrap(), others.read().unwrap());
+            let fences = [one.fencing_token().unwrap(), two.fencing_token().unwrap()];
+            assert!(fences.iter().all(|fence| *fence > last), "{fences:?} after {last}");
+            drop((one, two));
+            let writer = others.write().unwrap();
+            let fence = writer.fencing_token().unwrap();
+            assert!(fences.iter().all(|reader| *reader < fence), "{fence} after {fences:?}");
+            last = fence;
+        }
+    }
+}
