@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::key::{Key, LockKey};
+use crate::key::{Key, LockKey, QueueKeys};
 use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
@@ -19,6 +19,7 @@ use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::Exclusive;
+use crate::queue::Queue;
 use crate::quorum::Quorum;
 
 /// Most lines of a client: room for them is made in advance, and more than a few do not help.
@@ -106,6 +107,20 @@ impl Redlock {
     #[must_use]
     pub fn reentrant_mutex(&self, key: impl LockKey) -> ReentrantMutex {
         ReentrantMutex::new(self.handle(&key))
+    }
+
+    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first use. A lock of the same name is
+    /// something else.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let mails = locks.queue("emails");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn queue(&self, name: impl LockKey) -> Queue {
+        let keys = QueueKeys::new(&self.prefix, &name.lock_key(), self.inner.quorum.limits.max_key_len);
+        Queue::new(Arc::clone(&self.inner), keys, (*self.options).clone())
     }
 
     /// Whether every use is answered by [`Closed`](Error::Closed) from now on.

@@ -175,6 +175,7 @@ mod lock;
 mod node;
 mod options;
 mod protocol;
+mod queue;
 mod quorum;
 #[cfg(test)]
 #[allow(
@@ -210,6 +211,10 @@ pub use lock::holder::Holder;
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use options::Retry;
+pub use queue::Queue;
+pub use queue::job::Job;
+pub use queue::task::{Entry, IfQueued, Pushed, Task};
+pub use queue::worker::{Verdict, Worker};
 pub use token::LockId;
 
 #[cfg(feature = "macros")]

@@ -12,7 +12,8 @@
 //! 10. `regressions`: what reviews found.
 //! 11. `tls`: servers behind TLS, with certificates of every sort.
 //! 12. `tidy`: rules of the repository.
-//! 13. `interop`, a feature: locks of other programs on the same keys.
+//! 13. `queue`: queues of delayed tasks.
+//! 14. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,6 +37,7 @@ mod interop;
 mod kinds;
 mod logged;
 mod properties;
+mod queue;
 mod regressions;
 mod tidy;
 mod tls;

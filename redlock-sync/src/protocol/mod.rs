@@ -3,11 +3,12 @@
 //! 1. [`script`]: the scripts that run on the servers, and one call of one of them.
 //! 2. [`reply`]: what a node says to a call, in types.
 //! 3. [`Protocol`], here: the operations that every kind has, and what only some have.
-//! 4. [`exclusive`]: the kinds, one file each.
+//! 4. [`exclusive`]: the kinds, one file each. [`queue`]: queues of tasks, and the claim of one of them.
 //!
 //! Quorum, lease, hand-over and acquire know no kind: they send these calls and count the votes.
 
 pub(crate) mod exclusive;
+pub(crate) mod queue;
 pub(crate) mod reply;
 pub(crate) mod script;
 
@@ -133,6 +134,11 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
 
     fn handing_over(&self) -> Option<&dyn HandOver> {
         None
+    }
+
+    /// A release that the server accepts is a success even if it comes after the lease's end: the server accepts none once there was another holder.
+    fn may_end_late(&self) -> bool {
+        false
     }
 }
 

@@ -23,7 +23,16 @@ fn sent() -> Vec<String> {
     for name in ["acquire", "release", "release_all", "unreserve"] {
         scripts.get_mut(name).unwrap().insert_str(0, &push);
     }
-    scripts.get_mut("acquire").unwrap().insert_str(0, &check);
+    let (task, wake) = (scripts.remove("q_task").unwrap(), scripts.remove("q_wake").unwrap());
+    for name in ["q_push", "q_claim", "q_extend", "q_finish", "q_pop", "q_peek", "q_remove", "q_revive"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &task);
+    }
+    for name in ["q_push", "q_claim", "q_finish", "q_revive", "q_leave"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &(push.clone() + &wake));
+    }
+    for name in ["acquire", "q_claim"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &check);
+    }
     scripts.into_values().collect()
 }
 
@@ -49,7 +58,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" => &[],
+            "push" | "q_task" | "q_wake" => &[],
             "publish" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };

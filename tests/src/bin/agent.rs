@@ -25,6 +25,8 @@ mod holders;
 mod journal;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/queue.rs"]
+mod queue;
 #[path = "agent/starved.rs"]
 mod starved;
 #[path = "agent/tls.rs"]
@@ -48,6 +50,7 @@ fn main() {
         Some("starved") => starved::main(&args[1..]),
         Some("tls") => tls::main(&args[1..]),
         Some("workers") => workers::main(&args[1..]),
+        Some("queue") => queue::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }
