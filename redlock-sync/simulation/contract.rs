@@ -1,5 +1,6 @@
 //! The same calls for an in-memory node and for a server: what is simulated must be what servers do.
 
+mod queue;
 mod rw;
 mod scenarios;
 mod semaphores;

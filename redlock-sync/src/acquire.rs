@@ -3,7 +3,9 @@
 //! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
 //! 3. [`attempt`]: one round, what it brought, and what is taken back. [`adopt`]: the one for a lock that a holder has left held.
+//! 4. [`claim`]: tasks of a queue, which are claimed in another way.
 
+pub(crate) mod claim;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;

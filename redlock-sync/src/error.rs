@@ -99,6 +99,13 @@ pub enum Error {
         /// What is wrong, and the remedy where there is one.
         message: String,
     },
+    /// The queue of tasks has as many as its [`max_len`](crate::Queue::max_len) allows. Nothing of this call was queued.
+    Full {
+        /// The key of the queue, with prefix.
+        key: String,
+        /// How many tasks there are.
+        len: u64,
+    },
     /// The client was [closed](crate::Redlock::close), or belongs to another process: it was opened, or the guard was made, before a fork, and is
     /// used in the child. The child's copy of a guard holds nothing; what the parent holds stays.
     Closed,
@@ -253,6 +260,7 @@ impl fmt::Display for Error {
             Error::WrongType { op, key, node } => {
                 write!(f, "failed to {op} lock `{}`: the key holds something else: {node}", key.escape_debug())
             }
+            Error::Full { key, len } => write!(f, "queue `{}` is full: it has {len} tasks", key.escape_debug()),
             Error::Config { message } => write!(f, "{message}"),
             Error::Closed => write!(f, "the lock client is closed, or was opened in another process before a fork"),
         }
@@ -295,6 +303,7 @@ impl From<Error> for io::Error {
             Error::Unavailable { .. } | Error::Unconfirmed { .. } => io::ErrorKind::TimedOut,
             Error::WouldDeadlock { .. } => io::ErrorKind::Deadlock,
             Error::WrongType { .. } | Error::Config { .. } => io::ErrorKind::InvalidInput,
+            Error::Full { .. } => io::ErrorKind::QuotaExceeded,
             Error::Lost { .. } | Error::Closed => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

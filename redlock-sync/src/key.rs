@@ -104,7 +104,7 @@ impl Key {
         }
         if is_helper(&full) {
             return Err(Error::config(format!(
-                "lock key `{}` is reserved: the library keeps data of another lock there; take a name that does not end in {}",
+                "lock key `{}` is reserved: the library keeps data of another lock or queue there; take a name that does not end in {} or `:q:…`",
                 full.escape_debug(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
@@ -161,8 +161,33 @@ impl fmt::Debug for Key {
     }
 }
 
+/// The keys of a queue of tasks, all in one hash slot. A lock of the same name has other keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct QueueKeys {
+    /// Named by the key that holds when each task is due: errors name that one.
+    pub(crate) due: Key,
+    pub(crate) body: Arc<str>,
+    pub(crate) meta: Arc<str>,
+    pub(crate) dead: Arc<str>,
+    pub(crate) claims: Arc<str>,
+    pub(crate) fence: Arc<str>,
+    pub(crate) waits: Arc<str>,
+}
+
+impl QueueKeys {
+    /// As [`Key::new`].
+    pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
+        let named = Key::new(prefix, name, max_len)?;
+        let [due, body, meta, dead, claims, fence, waits] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
+        let due = Key { name: due, helpers: named.helpers };
+        Ok(QueueKeys { due, body, meta, dead, claims, fence, waits })
+    }
+}
+
 /// What keys beside a lock's own end in.
 const HELPERS: [&str; 6] = ["fence", "queue", "permit_queue", "readers", "writers", "latch_waits"];
+/// What the keys of a queue of tasks end in.
+const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:fence", "q:waits"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -175,10 +200,11 @@ fn helper(name: &str, suffix: &str) -> String {
 
 /// True for a name that [`helper`] could have made for another lock.
 fn is_helper(name: &str) -> bool {
-    let Some((owner, suffix)) = name.rsplit_once(':') else { return false };
-    let is_wrapped = || owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).is_some_and(|o| !o.contains('}'));
-    let is_tagged = || owner.strip_suffix(':').is_some_and(has_hash_tag);
-    HELPERS.contains(&suffix) && (is_wrapped() || is_tagged())
+    let is_wrapped =
+        |owner: &str| owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).is_some_and(|o| !o.contains('}'));
+    let is_tagged = |owner: &str| owner.strip_suffix(':').is_some_and(has_hash_tag);
+    let owners = HELPERS.iter().chain(&OF_QUEUES).filter_map(|suffix| name.strip_suffix(suffix)?.strip_suffix(':'));
+    owners.into_iter().any(|owner| is_wrapped(owner) || is_tagged(owner))
 }
 
 /// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
@@ -268,6 +294,19 @@ mod tests {
             }
         }
         assert!(accepted > 100_000, "only {accepted} names were accepted");
+    }
+
+    #[test]
+    fn a_queue_and_a_lock_of_one_name_share_no_key() {
+        let queue = QueueKeys::new("", "emails", 1024).unwrap();
+        assert_eq!((queue.due.as_str(), &*queue.waits), ("{emails}:q:due", "{emails}:q:waits"));
+        assert_eq!(&*QueueKeys::new("", "user:{7}:mails", 1024).unwrap().body, "user:{7}:mails::q:body");
+        for taken in ["{emails}:q:due", "user:{7}::q:body", "{a}:q:fence"] {
+            assert!(Key::new("", taken, 1024).is_err(), "{taken}");
+        }
+        for free in ["emails:q:due", "{a}q:due", "q:due", "{a}:q:dues"] {
+            assert!(Key::new("", free, 1024).is_ok(), "{free}");
+        }
     }
 
     #[test]

@@ -181,6 +181,7 @@ mod lock;
 mod node;
 mod options;
 mod protocol;
+mod queue;
 mod quorum;
 #[cfg(test)]
 #[allow(
@@ -221,6 +222,10 @@ pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::{RwHolders, RwLock};
 pub use lock::semaphore::{Semaphore, SemaphorePermit};
 pub use options::Retry;
+pub use queue::Queue;
+pub use queue::job::Job;
+pub use queue::task::{Entry, IfQueued, Pushed, Task};
+pub use queue::worker::{Verdict, Worker};
 pub use token::{LockId, LockToken};
 
 #[cfg(feature = "macros")]

@@ -267,6 +267,10 @@ impl Retry {
         self.max_attempts.is_some_and(|max| made >= max)
     }
 
+    pub(crate) fn most_attempts(&self) -> Option<u32> {
+        self.max_attempts
+    }
+
     pub(crate) fn is_counted(&self) -> bool {
         self.max_attempts.is_some()
     }

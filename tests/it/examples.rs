@@ -89,6 +89,12 @@ fn cron_runs_no_period_twice() {
 }
 
 #[test]
+fn mailer_loses_no_mail() {
+    let texts = ["is killed", "OK: no mail was lost, none was acknowledged twice"];
+    shows(&mut example("mailer"), &texts);
+}
+
+#[test]
 fn http_sells_no_ticket_twice() {
     shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
 }

@@ -5,7 +5,7 @@
 //! 3. `contract`: what every lock must do when nothing is broken.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
-//! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`: what is no single lock.
+//! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
 //! 7. `attribute`: `#[distributed_lock]` and the other macros; `attribute_misuse`: what they refuse. `in_memory`: nodes in memory, for unit tests of users.
 //! 8. `examples`: the examples, run as people run them.
 //! 9. `chaos`: a short chaos run.
@@ -41,6 +41,7 @@ mod logged;
 mod multi;
 mod place;
 mod properties;
+mod queue;
 mod regressions;
 mod rw_lock;
 mod semaphore;

@@ -26,4 +26,5 @@ pages! {
     readme = "README.md",
     errors = "docs-errors.md",
     operations = "docs-operations.md",
+    queue = "docs-queue.md",
 }

@@ -1,16 +1,17 @@
-//! The locks that are made from a client.
+//! The locks and queues that are made from a client.
 
 use std::sync::Arc;
 
 use super::Redlock;
 use crate::error::Error;
-use crate::key::{Key, LockKey};
+use crate::key::{Key, LockKey, QueueKeys};
 use crate::lock::handle::Handle;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::rw_lock::RwLock;
 use crate::lock::semaphore::Semaphore;
 use crate::protocol::Exclusive;
+use crate::queue::Queue;
 
 impl Redlock {
     /// The mutual-exclusion lock of that name. No I/O; a wrong name is reported by the first use.
@@ -64,6 +65,20 @@ impl Redlock {
     #[must_use]
     pub fn rw_lock(&self, key: impl LockKey) -> RwLock {
         RwLock::new(&self.inner, &self.key(&key), &self.options)
+    }
+
+    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first use. A lock of the same name is
+    /// something else.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let mails = locks.queue("emails");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn queue(&self, name: impl LockKey) -> Queue {
+        let keys = QueueKeys::new(&self.prefix, &name.lock_key(), self.inner.quorum.limits.max_key_len);
+        Queue::new(Arc::clone(&self.inner), keys, (*self.options).clone())
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {

@@ -237,6 +237,11 @@ impl Lease {
         &self.core.id
     }
 
+    /// It was ended by its user.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_finished.load(Ordering::Acquire)
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

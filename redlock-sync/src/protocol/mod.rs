@@ -18,10 +18,11 @@
 //! 2. [`reply`]: what a node says to a call, in types, and the form in which all scripts answer.
 //! 3. Here: the parameters of the operations, and the traits.
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each.
-//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`.
+//! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`. [`queue`]: queues of tasks, and the claim of one of them.
 
 pub(crate) mod exclusive;
 pub(crate) mod latch;
+pub(crate) mod queue;
 pub(crate) mod reply;
 pub(crate) mod rw_lock;
 pub(crate) mod script;
@@ -166,6 +167,11 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
     /// Waits stand in a queue on the node, which tells them when to try. Waits for a lock of a kind without one poll.
     fn has_queue(&self) -> bool {
         self.handing_over().is_some()
+    }
+
+    /// A release that the server accepts is a success even if it comes after the lease's end: the server accepts none once there was another holder.
+    fn may_end_late(&self) -> bool {
+        false
     }
 }
 

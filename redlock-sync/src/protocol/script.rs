@@ -54,6 +54,17 @@ scripts! {
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
+    Q_PUSH = "q_push" behind "push" "q_wake" "q_task" for "push",
+    Q_CLAIM = "q_claim" behind "permissions" "push" "q_wake" "q_task" for "claim",
+    Q_EXTEND = "q_extend" behind "q_task" for "extend",
+    Q_FINISH = "q_finish" behind "push" "q_wake" "q_task" for "finish",
+    Q_POP = "q_pop" behind "q_task" for "pop",
+    Q_PEEK = "q_peek" behind "q_task" for "peek",
+    Q_REMOVE = "q_remove" behind "q_task" for "remove",
+    Q_REVIVE = "q_revive" behind "push" "q_wake" "q_task" for "revive",
+    Q_PURGE = "q_purge" for "purge",
+    Q_COUNT = "q_count" for "count",
+    Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
 }
 
 /// What a node needs to know of a call beyond its bytes.
@@ -72,6 +83,7 @@ pub(crate) enum Purpose {
 pub(crate) enum Arg<'a> {
     Text(&'a str),
     Number(u64),
+    Bytes(&'a [u8]),
 }
 
 /// What one transmission of a call tells the script besides its arguments.
@@ -129,6 +141,7 @@ impl Call {
             match arg {
                 Arg::Text(text) => push(&mut packed, text),
                 Arg::Number(n) => push(&mut packed, number.format(*n)),
+                Arg::Bytes(bytes) => push_bytes(&mut packed, bytes),
             }
         }
         Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail })
@@ -174,10 +187,14 @@ fn push_head(bytes: &mut Vec<u8>, words: usize) {
 
 /// One word with its length.
 fn push(bytes: &mut Vec<u8>, word: &str) {
+    push_bytes(bytes, word.as_bytes());
+}
+
+fn push_bytes(bytes: &mut Vec<u8>, word: &[u8]) {
     bytes.push(b'$');
     bytes.extend_from_slice(itoa::Buffer::new().format(word.len()).as_bytes());
     bytes.extend_from_slice(b"\r\n");
-    bytes.extend_from_slice(word.as_bytes());
+    bytes.extend_from_slice(word);
     bytes.extend_from_slice(b"\r\n");
 }
 

@@ -25,15 +25,20 @@ fn sent() -> Vec<String> {
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
     let slots = push.clone() + &scripts.remove("slots").unwrap();
     let rw = push.clone() + &scripts.remove("rw").unwrap();
+    let (task, wake) = (scripts.remove("q_task").unwrap(), push.clone() + &scripts.remove("q_wake").unwrap());
+    for name in ["q_push", "q_claim", "q_extend", "q_finish", "q_pop", "q_peek", "q_remove", "q_revive"] {
+        scripts.get_mut(name).unwrap().insert_str(0, &task);
+    }
     for (name, script) in &mut scripts {
         match name.as_str() {
+            "q_push" | "q_claim" | "q_finish" | "q_revive" | "q_leave" => script.insert_str(0, &wake),
             _ if name.starts_with("semaphore_") => script.insert_str(0, &slots),
             "rw_acquire" | "rw_extend" | "rw_fence" | "rw_release" => script.insert_str(0, &rw),
             "acquire" | "release" | "release_all" | "unreserve" | "latch_arrive" => script.insert_str(0, &push),
             _ => {}
         }
     }
-    for name in ["acquire", "adopt", "semaphore_acquire", "rw_acquire"] {
+    for name in ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "q_claim"] {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
     scripts.into_values().collect()
@@ -61,7 +66,7 @@ fn each_script_says_what_it_takes_and_gives() {
         assert!(header.lines().count() >= 3, "{name}.lua does not start with a description");
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
-            "push" | "slots" | "rw" => &[],
+            "push" | "slots" | "rw" | "q_task" | "q_wake" => &[],
             "publish" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };

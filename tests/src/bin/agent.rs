@@ -25,6 +25,8 @@ mod holders;
 mod journal;
 #[path = "agent/paused.rs"]
 mod paused;
+#[path = "agent/queue.rs"]
+mod queue;
 #[path = "agent/readers.rs"]
 mod readers;
 #[path = "agent/starved.rs"]
@@ -51,6 +53,7 @@ fn main() {
         Some("tls") => tls::main(&args[1..]),
         Some("workers") => workers::main(&args[1..]),
         Some("rw") => readers::main(&args[1..]),
+        Some("queue") => queue::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }

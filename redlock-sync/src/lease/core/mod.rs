@@ -26,7 +26,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -64,6 +64,8 @@ pub(crate) struct Core {
     origin: Origin,
     local: LocalHandover,
     renewals: AtomicU32,
+    /// Its user has given up on the holder: the lease runs out.
+    is_left: AtomicBool,
     backlog: Arc<Backlog>,
     state: Mutex<State>,
     io: Mutex<Io>,
@@ -164,6 +166,7 @@ impl Core {
             origin,
             local: LocalHandover { since: born, count: 0 },
             renewals: AtomicU32::new(0),
+            is_left: AtomicBool::new(false),
             backlog,
             state: Mutex::new(State::held(until)),
             io: Mutex::new(Io { expiry, offered_fence, fence, may_linger }),
@@ -211,7 +214,12 @@ impl Core {
     }
 
     fn may_renew(&self) -> bool {
-        self.options.renew && !self.is_out_of_renewals()
+        self.options.renew && !self.is_out_of_renewals() && !self.is_left.load(Ordering::Relaxed)
+    }
+
+    /// Ends renewal: the lease runs out unless its holder releases it before.
+    pub(crate) fn renew_no_more(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
     }
 
     fn is_out_of_renewals(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Handing a lock that is held to the next thread of this process.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -48,6 +48,7 @@ impl Core {
             origin,
             local,
             renewals: AtomicU32::new(0),
+            is_left: AtomicBool::new(false),
             backlog: Arc::clone(&self.backlog),
             state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
             io: Mutex::new(Io {

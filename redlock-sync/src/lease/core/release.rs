@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
 use crate::lease::backlog::Leftover;
-use crate::lease::giving_up::{is_confirmed, is_everywhere, merge};
+use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
 use crate::protocol::TypedCall;
@@ -73,15 +73,17 @@ impl Core {
     fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool, may_repeat: bool) -> Release {
         let keep = self.keep();
         let mut ballot = self.release_once(keep, by, is_orderly);
+        let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
         let pause = self.quorum.limits.node_timeout / 10;
         while may_repeat && !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
             self.quorum.clock.sleep(pause);
             let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
             let again = self.quorum.round(&self.release_call(keep, Next::Anybody), Lane::Reserved, by, &missing);
+            is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
         let may_linger = keep.is_zero() && (io.may_linger || ballot.duplicate || !is_everywhere(&ballot));
-        Release { result: self.judge_release(&ballot), may_linger, is_confirmed: is_confirmed(&ballot) }
+        Release { result: self.judge_release(&ballot, is_inferred), may_linger, is_confirmed: is_confirmed(&ballot) }
     }
 
     fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot<Released> {
@@ -114,7 +116,17 @@ impl Core {
         self.protocol.release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
-    fn judge_release(&self, ballot: &Ballot<Released>) -> Result<(), Error> {
+    /// `is_inferred` if a "not held" came after a transmission of unknown outcome. Within the lease that means that the first one had done it; behind its end
+    /// it can also mean that there was another holder, which matters to what may end late.
+    fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
+        if self.protocol.may_end_late() {
+            if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
+                return Err(self.unconfirmed(None));
+            }
+            if ballot.tally().won() {
+                return Ok(());
+            }
+        }
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state
             && (reason != LostReason::Revoked || is_confirmed(ballot))

@@ -24,6 +24,7 @@ pub(crate) enum Data {
     Text(Vec<u8>),
     List(Vec<Vec<u8>>),
     Sorted(BTreeMap<Vec<u8>, f64>),
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -143,6 +144,11 @@ impl Store {
                 Reply::Int(self.item(key).map_or(-2, left))
             }
             [b"PEXPIRE", key, ms] => self.expire(key, number(ms)),
+            [b"PERSIST", key] => {
+                let had_an_end = self.item(key).is_some_and(|item| item.expires.take().is_some());
+                Reply::Int(i64::from(had_an_end))
+            }
+            [b"HGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
             [b"KEYS", b"*"] => Reply::List(self.live().map(|(key, _)| Reply::Bulk(key.clone())).collect()),
             [b"RPUSH", key, values @ ..] => self.push(key, values),
             [b"PUBLISH", channel, message] => self.publish(channel, message),
@@ -213,6 +219,31 @@ impl Store {
         }
     }
 
+    fn hash(&mut self, words: &[&[u8]], key: &[u8], rest: &[&[u8]]) -> Reply {
+        let is_set = words.first() == Some(&&b"HSET"[..]);
+        if is_set && self.item(key).is_none() {
+            self.items.insert(key.to_vec(), Item { data: Data::Hash(BTreeMap::new()), expires: None });
+        }
+        let mut none = BTreeMap::new();
+        let fields = match self.item(key) {
+            Some(Item { data: Data::Hash(fields), .. }) => fields,
+            Some(_) => return wrong_type(),
+            None => &mut none,
+        };
+        let reply = match (words.first(), rest) {
+            (Some(&b"HSET"), [field, value]) => {
+                Reply::Int(i64::from(fields.insert(field.to_vec(), value.to_vec()).is_none()))
+            }
+            (Some(&b"HGET"), [field]) => fields.get(*field).map_or(Reply::Nil, |value| Reply::Bulk(value.clone())),
+            (Some(&b"HDEL"), [field]) => Reply::Int(i64::from(fields.remove(*field).is_some())),
+            _ => unknown(),
+        };
+        if matches!(self.item(key), Some(Item { data: Data::Hash(fields), .. }) if fields.is_empty()) {
+            self.items.remove(key);
+        }
+        reply
+    }
+
     fn sorted(&mut self, command: &[u8], key: &[u8], rest: &[&[u8]]) -> Reply {
         if command == b"ZADD" && self.item(key).is_none() {
             self.items.insert(key.to_vec(), Item { data: Data::Sorted(BTreeMap::new()), expires: None });
@@ -278,6 +309,12 @@ fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -
             }
             None => error("ERR min or max is not a float"),
         },
+        (b"ZRANGEBYSCORE", [b"-inf", high, b"WITHSCORES", b"LIMIT", b"0", most]) => {
+            let (Some(high), Some(most)) = (float(high), number(most)) else { return not_a_number() };
+            let most = usize::try_from(most).unwrap_or(set.len());
+            let low: Members = ordered(set).into_iter().filter(|(_, score)| *score <= high).take(most).collect();
+            shown(&low, true)
+        }
         (b"ZRANGE", [low, high, with @ ..]) => range(&ordered(set), low, high, with),
         (b"ZREVRANGE", [low, high, with @ ..]) => {
             let mut all = ordered(set);

@@ -36,11 +36,17 @@ if ARGV[#ARGV] == 'check' then
   need('ZSCORE', KEYS[2], '')
   need('ZREMRANGEBYRANK', KEYS[2], 'never', 'never')
   need('ZREMRANGEBYSCORE', KEYS[2], 'never', 'never')
+  need('ZRANGEBYSCORE', KEYS[2], 'never', 'never')
+  need('HGET', KEYS[2], '')
+  need('HSET', KEYS[2], '', '', '')
+  need('HDEL', KEYS[2], '')
   if redis.acl_check_cmd then
+    need('PERSIST', KEYS[1])
     need('DEL', KEYS[1], KEYS[2])
     need('EVALSHA', '', 3, KEYS[1], KEYS[2], KEYS[3])
   else
     need('DEL', KEYS[2] .. ':none')
+    need('PERSIST', KEYS[2] .. ':none')
   end
   ARGV[#ARGV] = nil
   if #missing > 0 then return redis.error_reply('NOPERM this user may not run ' .. table.concat(missing, ', ')) end

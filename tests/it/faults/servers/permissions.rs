@@ -113,7 +113,7 @@ fn fault_21_the_documented_permissions_are_enough<K: Kind>() {
 
 fn fault_21_each_needed_permission_is_asked_for_before_anything_is_set<K: Kind>() {
     let needed = needed();
-    assert_eq!(needed.len(), 17, "{needed:?}");
+    assert_eq!(needed.len(), 24, "{needed:?}");
     for rule in &needed {
         let (server, locks) = without(rule);
         let name = rule.trim_start_matches('+');

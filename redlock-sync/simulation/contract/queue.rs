@@ -1,0 +1,140 @@
+//! The scripts of a queue of tasks: random calls have the same replies in memory and on a server, and leave the same behind.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{ALIVE, CHANNEL, DEAD, Remote, SECOND_ALIVE, Side, id, in_memory, scripts, shown};
+use crate::key::QueueKeys;
+use crate::protocol::queue::{Claim, ClaimArgs, Due, Ending, Limits, Part, Pushing, Tasks};
+use crate::protocol::script::{Arg, Call, Purpose, Script};
+use crate::protocol::{Next, Protocol, ReleaseArgs};
+
+const MOMENT: Duration = Duration::from_millis(4);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn keys() -> QueueKeys {
+    QueueKeys::new("", "k", 100).unwrap()
+}
+
+/// A script of the test's own, on all keys of the queue.
+fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
+    let sha = sha1_smol::Sha1::from(source).hexdigest();
+    let script = Box::leak(Box::new(Script { operation: "own", source, sha }));
+    let QueueKeys { due, body, meta, dead, claims, fence, waits } = keys();
+    let keys = [due.as_str(), &body, &meta, &dead, &claims, &fence, &waits];
+    Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, args)
+}
+
+fn clear() -> Arc<Call> {
+    on_all("for i = 1, 7 do redis.call('DEL', KEYS[i]) end return 1", &[])
+}
+
+/// Something else in the place of one of the keys.
+fn spoil() -> Arc<Call> {
+    let which = fastrand::u64(1..8);
+    on_all(
+        "local key = KEYS[tonumber(ARGV[1])] redis.call('DEL', key) return redis.call('RPUSH', key, 'x')",
+        &[Arg::Number(which)],
+    )
+}
+
+/// All that is stored, but for what depends on the moment.
+fn dump() -> Arc<Call> {
+    let source = "local all = {}\n\
+                  local function text(reply)\n\
+                    if type(reply) == 'table' then return reply.err and 'error' or table.concat(reply, '|') end\n\
+                    return reply and '' .. reply or 'none'\n\
+                  end\n\
+                  for i, key in ipairs({KEYS[1], KEYS[4], KEYS[7]}) do all[i] = text(redis.pcall('ZRANGE', key, 0, -1)) end\n\
+                  for _, field in ipairs({'a', 'b', 'c', 'd'}) do\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[2], field))\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[3], field))\n\
+                  end\n\
+                  all[#all + 1] = text(redis.pcall('HGET', KEYS[5], 't1'))\n\
+                  all[#all + 1] = text(redis.pcall('GET', KEYS[6]))\n\
+                  return all";
+    on_all(source, &[])
+}
+
+fn any<T: Copy>(of: &[T]) -> T {
+    of[fastrand::usize(0..of.len())]
+}
+
+fn finish(token: &str) -> Arc<Call> {
+    let claim = Claim::new(keys(), String::new(), 2);
+    let pause = any(&[Duration::ZERO, HOUR]);
+    claim.end(match fastrand::u32(0..6) {
+        0 | 1 => Ending::Done,
+        2 => Ending::Retry(pause, "boom".into()),
+        3 => Ending::Again(pause),
+        4 => Ending::Dead("bad".into()),
+        _ => Ending::Undo,
+    });
+    let id = id(token);
+    claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
+}
+
+/// A call drawn at random, and whether time has to pass behind it.
+fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
+    let tasks = Tasks { keys: keys() };
+    let task = any(&["a", "b", "c", "d"]);
+    let wait = any(&[ALIVE, SECOND_ALIVE, DEAD]);
+    let made = |n: u32| format!("t{}", fastrand::u32(0..n.max(1)) + 1);
+    let call = match fastrand::u32(0..28) {
+        0..8 => {
+            let push =
+                |id| Pushing { id, due: Due::In(any(&[Duration::ZERO, HOUR])), body: any(&["one", "é\0"]).as_bytes() };
+            let all = [push(task), push(any(&["a", "b", "c", "d"]))];
+            let most = any(&[0, 0, 3]);
+            tasks.push(any(&["keep", "replace", "earlier"]), most, &all[..any(&[1, 2])]).call
+        }
+        8..15 => {
+            *token += 1;
+            let lease = any(&[HOUR, HOUR, Duration::from_millis(1)]);
+            let wait = any(&[None, None, Some((wait, HOUR)), Some((wait, Duration::ZERO))]);
+            let id = id(&format!("t{token}"));
+            let limits = Limits { attempts: 3, keep_dead: 2 };
+            return (tasks.claim(&ClaimArgs { id: &id, lease, limits, wait }).call, lease < HOUR);
+        }
+        15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
+        16..21 => finish(&made(*token)),
+        21 => tasks.pop(any(&[1, 3])).call,
+        22 => tasks.peek(any(&[1, 9]), any(&[Part::Due, Part::All, Part::Dead])).call,
+        23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
+        24 => tasks.revive(any(&[1, 9]), any(&[None, Some(task)])).call,
+        25 => tasks.purge(1).call,
+        26 => tasks.count().call,
+        _ if fastrand::u32(0..6) == 0 => spoil(),
+        _ => tasks.leave(wait).call,
+    };
+    (call, false)
+}
+
+#[test]
+fn random_calls_of_a_queue_have_the_same_replies() {
+    let (mut memory, mut remote) = (in_memory(), Remote::start());
+    memory.listen(CHANNEL);
+    remote.listen(CHANNEL);
+    for seed in 0..60 {
+        fastrand::seed(seed);
+        assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
+        let (mut done, mut token) = (String::new(), 0);
+        for _ in 0..50 {
+            let (call, must_pass) = random_call(&mut token);
+            _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
+            // Tasks of two calls are never due in the same microsecond on a server.
+            memory.pass(Duration::from_micros(20));
+            let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
+            assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
+            let heard = (memory.heard(), remote.heard());
+            assert_eq!(heard.0, heard.1, "seed {seed}: published in memory, on a server, after\n{done}");
+            if must_pass {
+                memory.pass(MOMENT);
+                remote.pass(MOMENT);
+            }
+            let stored = (shown(&memory.call(&dump())), shown(&remote.call(&dump())));
+            assert_eq!(stored.0, stored.1, "seed {seed}: stored in memory, on a server, after\n{done}");
+        }
+    }
+}

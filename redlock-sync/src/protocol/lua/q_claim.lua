@@ -1,0 +1,56 @@
+-- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if nothing more is heard. Executed twice
+-- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] fence counter, KEYS[7] waits
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
+-- if no task is due (0: the wait leaves)
+-- replies {1, fence, id, attempt, body}, {0, ms until the next task is due (-1: there is none), number of tasks that died}
+local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7]
+local token, wait = ARGV[1], ARGV[5]
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local mine = redis.call('HGET', claims, token)
+if mine then
+  local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
+  if holder == token then return {1, fence, mine, attempt, redis.call('HGET', body, mine) or ''} end
+end
+local last = tonumber(redis.call('GET', KEYS[6]) or '') or 0
+redis.call('ZCARD', dead)
+local died = 0
+redis.call('PERSIST', due)
+for _ = 1, 10 do
+  local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
+  local id, at, next = first[1], tonumber(first[2] or ''), tonumber(first[4] or '')
+  if not id or at > now then
+    if wait ~= '' and ARGV[6] == '0' then
+      redis.pcall('ZREM', waits, wait)
+      -- The next task may have been announced to this wait alone.
+      if id then wake(waits) end
+    elseif wait ~= '' then
+      local behind = redis.pcall('ZREVRANGE', waits, 0, 0, 'WITHSCORES')[2]
+      redis.pcall('ZADD', waits, 'NX', n((tonumber(behind or '') or 0) + 1), wait)
+      redis.pcall('PEXPIRE', waits, ARGV[6])
+    end
+    return {0, id and math.ceil((at - now) / 1000) or -1, died}
+  end
+  local text = redis.call('HGET', body, id) or ''
+  local attempts, version, again, _, holder, why = read(redis.call('HGET', meta, id))
+  if holder ~= '-' then redis.call('HDEL', claims, holder) end
+  if attempts >= tonumber(ARGV[3]) then
+    if holder ~= '-' then why = 'the claim ran out' end
+    write(meta, id, attempts, version, 0, '0', '-', why)
+    bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
+    died = died + 1
+  else
+    local fence = math.max(now, last + 1)
+    if again <= now then again = 0 end
+    redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
+    write(meta, id, attempts + 1, version, again, n(fence), token, why)
+    redis.call('HSET', claims, token, id)
+    redis.call('SET', KEYS[6], n(fence))
+    if wait ~= '' then redis.pcall('ZREM', waits, wait) end
+    -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
+    if next and (next <= now or wait ~= '' and next - now < 5000000) then wake(waits) end
+    return {1, n(fence), id, attempts + 1, text}
+  end
+end
+return {0, 0, died}

@@ -1,0 +1,14 @@
+-- Lengthens a claim; never shortens it, and never makes one. The first write is one that a full server (maxmemory) accepts.
+-- KEYS[1] due, KEYS[2] meta
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] id of the task
+-- replies 1, 0 another claim has the task or none has it, -1 there is no such task
+local state = redis.call('HGET', KEYS[2], ARGV[3])
+if not state then return -1 end
+local _, _, _, _, holder = read(state)
+if holder ~= ARGV[1] then return 0 end
+local ends = redis.call('ZSCORE', KEYS[1], ARGV[3])
+local time = redis.call('TIME')
+local wanted = time[1] * 1000000 + time[2] + ARGV[2] * 1000
+redis.call('PERSIST', KEYS[1])
+if not ends or tonumber(ends) < wanted then redis.call('ZADD', KEYS[1], n(wanted), ARGV[3]) end
+return 1

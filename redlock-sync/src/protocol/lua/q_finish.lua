@@ -1,0 +1,41 @@
+-- Ends a claim, if the token still has it: also after its time, as long as no other claim has taken the task. The first write is one that a full server
+-- (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the end says.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits
+-- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is due, ARGV[4] why, ARGV[5] most dead
+-- tasks
+-- replies 1, 0 another claim has the task, -1 the token has none
+local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local how, why = ARGV[2], ''
+local id = redis.call('HGET', claims, ARGV[1])
+if not id then return -1 end
+local attempts, version, again, _, holder = read(redis.call('HGET', meta, id))
+redis.call('ZSCORE', due, id)
+redis.call('ZCARD', dead)
+redis.call('HDEL', claims, ARGV[1])
+if holder ~= ARGV[1] then return 0 end
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local at = now + ARGV[3]
+if again > 0 and (how == 'done' or how == 'dead') then how, at = 'again', again end
+if how == 'done' then
+  redis.call('ZREM', due, id)
+  redis.call('HDEL', body, id)
+  redis.call('HDEL', meta, id)
+  return 1
+elseif how == 'dead' then
+  write(meta, id, attempts, version, 0, '0', '-', ARGV[4])
+  bury(due, body, meta, dead, id, now, tonumber(ARGV[5]))
+  return 1
+elseif how == 'again' then
+  attempts = 0
+elseif how == 'undo' then
+  attempts, at = math.max(attempts - 1, 0), now
+else
+  why = ARGV[4]
+end
+if again > 0 then at = math.min(at, again) end
+at = math.max(at, now)
+write(meta, id, attempts, version, 0, '0', '-', why)
+redis.call('ZADD', due, n(at), id)
+if at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id then wake(KEYS[6]) end
+return 1

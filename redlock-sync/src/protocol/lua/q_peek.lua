@@ -1,0 +1,14 @@
+-- Shows tasks, the first of them first, and changes nothing.
+-- KEYS[1] due or dead, KEYS[2] body, KEYS[3] meta
+-- ARGV[1] how many at most, ARGV[2] `due` for those that are due now, or `all`
+-- replies a list with the server's time in us since 1970, and {id, us since 1970, state, body} for each
+local time = redis.call('TIME')
+local now = n(time[1] * 1000000 + time[2])
+local last = ARGV[2] == 'due' and now or '+inf'
+local tasks = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', last, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local shown = {now}
+for i = 1, #tasks, 2 do
+  local state, body = redis.call('HGET', KEYS[3], tasks[i]) or '', redis.call('HGET', KEYS[2], tasks[i]) or ''
+  shown[#shown + 1] = {tasks[i], tasks[i + 1], state, body}
+end
+return shown

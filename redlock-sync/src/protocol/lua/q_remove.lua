@@ -1,0 +1,16 @@
+-- Removes a task, claimed or not, dead or not; or only if it is still as it was seen.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
+-- ARGV[1] id, ARGV[2] us since 1970 as they were seen (empty: whatever they are now), ARGV[3] version as it was seen
+-- replies 1 removed, 0 it has changed, -1 there is no such task
+local id = ARGV[1]
+local at, died = redis.call('ZSCORE', KEYS[1], id), redis.call('ZSCORE', KEYS[4], id)
+local state = redis.call('HGET', KEYS[3], id)
+if not at and not died and not state then return -1 end
+local _, version, _, _, holder = read(state)
+if ARGV[2] ~= '' and (tonumber(at or died or '') ~= tonumber(ARGV[2]) or version ~= tonumber(ARGV[3])) then return 0 end
+redis.call('HDEL', KEYS[2], id)
+redis.call('HDEL', KEYS[3], id)
+redis.call('ZREM', KEYS[1], id)
+redis.call('ZREM', KEYS[4], id)
+if holder ~= '-' then redis.call('HDEL', KEYS[5], holder) end
+return 1

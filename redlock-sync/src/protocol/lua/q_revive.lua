@@ -1,0 +1,22 @@
+-- Queues dead tasks again, due now, as if they were new: the one that is named, or the oldest. The first write is one that a full server (maxmemory)
+-- accepts.
+-- KEYS[1] due, KEYS[2] meta, KEYS[3] dead, KEYS[4] waits
+-- ARGV[1] how many at most, ARGV[2] id (empty: the oldest)
+-- replies the number of tasks that were queued again
+local ids = {ARGV[2]}
+if ARGV[2] == '' then
+  ids = redis.call('ZRANGE', KEYS[3], 0, ARGV[1] - 1)
+elseif not redis.call('ZSCORE', KEYS[3], ARGV[2]) then
+  return 0
+end
+redis.call('ZCARD', KEYS[1])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+for i, id in ipairs(ids) do
+  local _, version = read(redis.call('HGET', KEYS[2], id))
+  redis.call('ZREM', KEYS[3], id)
+  write(KEYS[2], id, 0, version + 1, 0, '0', '-', '')
+  redis.call('ZADD', KEYS[1], n(now + i - 1), id)
+end
+if #ids > 0 then wake(KEYS[4]) end
+return #ids

@@ -1,0 +1,28 @@
+-- Stands before the scripts of a queue: how the state of a task is read and written. Uses no key and no argument by itself.
+-- The state is `attempts version again fence token why`: times are in us, `again` is when the task shall run once more after the claim under way (0:
+-- not), the token is that of its claim (`-`: none), `why` is the last error. What cannot be read counts as a new task, so that it is run all the same.
+
+local function n(x) return string.format('%.0f', x) end
+
+local function read(state)
+  local attempts, version, again, fence, token, why = string.match(state or '', '^(%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
+  if not attempts then return 0, 1, 0, '0', '-', '' end
+  return tonumber(attempts), tonumber(version), tonumber(again), fence, token, why
+end
+
+local function write(meta, id, attempts, version, again, fence, token, why)
+  local numbers = n(attempts) .. ' ' .. n(version) .. ' ' .. n(again) .. ' ' .. fence
+  redis.call('HSET', meta, id, numbers .. ' ' .. token .. ' ' .. why)
+end
+
+-- Moves a task to the dead ones. The oldest of these go when there are more than `most`.
+local function bury(due, body, meta, dead, id, now, most)
+  redis.call('ZREM', due, id)
+  redis.call('ZADD', dead, n(now), id)
+  for _ = 1, 10 do
+    if redis.call('ZCARD', dead) <= most then return end
+    local oldest = redis.call('ZPOPMIN', dead)[1]
+    redis.call('HDEL', body, oldest)
+    redis.call('HDEL', meta, oldest)
+  end
+end

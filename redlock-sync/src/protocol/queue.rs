@@ -1,0 +1,447 @@
+//! A queue of tasks on one node: what is asked of it, and the claim of one task, which is a lease.
+//!
+//! One sorted set holds when each task is due. A claim moves its task to the end of the claim: so a task whose claimant died is due again by itself, and no
+//! second set can disagree with the first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::reply::{Acquired, Extended, Holders, Released, Reply, Value};
+use super::script::Arg::{Bytes, Number, Text};
+use super::script::{
+    Call, Purpose, Q_CLAIM, Q_COUNT, Q_EXTEND, Q_FINISH, Q_LEAVE, Q_PEEK, Q_POP, Q_PURGE, Q_PUSH, Q_REMOVE, Q_REVIVE,
+    Script,
+};
+use super::{AcquireArgs, BEHIND, Protocol, ReleaseArgs, TypedCall, millis, text};
+use crate::key::QueueKeys;
+use crate::options::{Kind, Mode};
+use crate::token::LockId;
+
+/// The queue that this is, to the threads of this process: one of them at a time waits for tasks.
+pub(crate) const QUEUE: Kind = Kind { name: "claim of a task", mode: Mode::Exclusive };
+
+/// When a task is due, by the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    In(Duration),
+    /// Since 1970.
+    At(Duration),
+}
+
+/// What a push puts into the queue.
+#[derive(Debug)]
+pub(crate) struct Pushing<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) due: Due,
+    pub(crate) body: &'a [u8],
+}
+
+/// How a claim ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Done,
+    /// Due again after this pause, with the last error.
+    Retry(Duration, String),
+    /// Due again after this pause, as if it were new.
+    Again(Duration),
+    /// With the last error.
+    Dead(String),
+    /// As if it had not been claimed.
+    Undo,
+}
+
+/// The calls of one queue.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    pub(crate) keys: QueueKeys,
+}
+
+/// What a claim asks for.
+#[derive(Debug)]
+pub(crate) struct ClaimArgs<'a> {
+    pub(crate) id: &'a LockId,
+    pub(crate) lease: Duration,
+    pub(crate) limits: Limits,
+    /// The wait, and for how long the waits of the queue live if there is no task; zero if it leaves.
+    pub(crate) wait: Option<(&'a str, Duration)>,
+}
+
+/// What decides which tasks die, and how many dead ones are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) attempts: u64,
+    pub(crate) keep_dead: u64,
+}
+
+impl Tasks {
+    pub(crate) fn push(&self, policy: &str, most: u64, all: &[Pushing<'_>]) -> TypedCall<PushReply> {
+        let times: Vec<String> = all
+            .iter()
+            .map(|task| match task.due {
+                Due::In(pause) => format!("+{}", pause.as_micros()),
+                Due::At(time) => time.as_micros().to_string(),
+            })
+            .collect();
+        let mut args = vec![Text(policy), Number(most)];
+        for (task, time) in all.iter().zip(&times) {
+            args.extend([Text(task.id), Text(time), Bytes(task.body)]);
+        }
+        let QueueKeys { due, body, meta, dead, waits, .. } = &self.keys;
+        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits], &args).into()
+    }
+
+    pub(crate) fn claim(&self, claim: &ClaimArgs<'_>) -> TypedCall<ClaimReply> {
+        let QueueKeys { due, body, meta, dead, claims, fence, waits } = &self.keys;
+        let (wait, stays) = claim.wait.unwrap_or_default();
+        let args = [
+            Text(claim.id.as_str()),
+            Number(millis(claim.lease)),
+            Number(claim.limits.attempts),
+            Number(claim.limits.keep_dead),
+            Text(wait),
+            Number(millis(stays)),
+        ];
+        let keys = [due.as_str(), body, meta, dead, claims, fence, waits];
+        Call::new(&Q_CLAIM, Purpose::Acquire, Some(claim.id), claim.lease, &keys, &args).into()
+    }
+
+    pub(crate) fn leave(&self, wait: &str) -> TypedCall<Released> {
+        other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
+    }
+
+    pub(crate) fn pop(&self, most: u64) -> TypedCall<Shown> {
+        let QueueKeys { due, body, meta, claims, .. } = &self.keys;
+        other(&Q_POP, &[due.as_str(), body, meta, claims], &[Number(most)]).into()
+    }
+
+    pub(crate) fn peek(&self, most: u64, of: Part) -> TypedCall<Shown> {
+        let QueueKeys { due, body, meta, dead, .. } = &self.keys;
+        let set = if of == Part::Dead { dead } else { due.name() };
+        let which = if of == Part::Due { "due" } else { "all" };
+        other(&Q_PEEK, &[set, body, meta], &[Number(most), Text(which)]).into()
+    }
+
+    /// `seen` is when it was due, in us, and its version.
+    pub(crate) fn remove(&self, id: &str, seen: Option<(u64, u64)>) -> TypedCall<Removed> {
+        let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
+        let (at, version) = seen.map_or((String::new(), 0), |(at, version)| (at.to_string(), version));
+        let keys = [due.as_str(), body, meta, dead, claims];
+        other(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
+    }
+
+    /// The task with that id, or the oldest.
+    pub(crate) fn revive(&self, most: u64, id: Option<&str>) -> TypedCall<Count> {
+        let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
+        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Number(most), Text(id.unwrap_or(""))]).into()
+    }
+
+    pub(crate) fn purge(&self, most: u64) -> TypedCall<Count> {
+        let QueueKeys { body, meta, dead, .. } = &self.keys;
+        other(&Q_PURGE, &[dead, body, meta], &[Number(most)]).into()
+    }
+
+    pub(crate) fn count(&self) -> TypedCall<Count> {
+        other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+    }
+}
+
+fn other(script: &'static Script, keys: &[&str], args: &[super::script::Arg<'_>]) -> Arc<Call> {
+    Call::new(script, Purpose::Other, None, Duration::ZERO, keys, args)
+}
+
+/// Which tasks are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Due,
+    All,
+    Dead,
+}
+
+// --- a claim --------------------------------------------------------------------------------------------------------------
+
+/// The claim of one task: it is extended and ended as a lock is, and cannot be taken again or handed on.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    keys: QueueKeys,
+    /// Empty for a claim of unknown outcome, which can only be ended.
+    task: String,
+    keep_dead: u64,
+    /// Until its user says otherwise, its end takes it back: a client that is closed, or a claim that came too late.
+    ending: Mutex<Option<Ending>>,
+}
+
+impl Claim {
+    pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
+        Claim { keys, task, keep_dead, ending: Mutex::default() }
+    }
+
+    /// Says how it ends, the first time that this is said: what the backlog repeats later is the same.
+    pub(crate) fn end(&self, ending: Ending) {
+        self.ending.lock().get_or_insert(ending);
+    }
+
+    fn lengthen(&self, id: &LockId, lease: Duration) -> Arc<Call> {
+        let args = [Text(id.as_str()), Number(millis(lease)), Text(&self.task)];
+        Call::new(&Q_EXTEND, Purpose::Other, Some(id), lease, &[self.keys.due.as_str(), &self.keys.meta], &args)
+    }
+}
+
+impl Protocol for Claim {
+    /// Never asked: on its one node a claim that is gone was ended, or has been taken. What is sent instead cannot make a claim.
+    fn acquire(&self, args: &AcquireArgs<'_>) -> TypedCall<Acquired> {
+        self.lengthen(args.id, args.lease).into()
+    }
+
+    fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        self.lengthen(id, lease).into()
+    }
+
+    fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
+        let ending = self.ending.lock().clone().unwrap_or(Ending::Undo);
+        let (how, pause, why) = match &ending {
+            Ending::Done => ("done", Duration::ZERO, ""),
+            Ending::Retry(pause, why) => ("retry", *pause, why.as_str()),
+            Ending::Again(pause) => ("again", *pause, ""),
+            Ending::Dead(why) => ("dead", Duration::ZERO, why.as_str()),
+            Ending::Undo => ("undo", Duration::ZERO, ""),
+        };
+        let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
+        let keys = [due.as_str(), body, meta, dead, claims, waits];
+        let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead)];
+        Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
+    }
+
+    /// Never asked: a queue is looked at by other calls.
+    fn inspect(&self) -> TypedCall<Holders> {
+        other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+    }
+
+    fn kind(&self) -> Kind {
+        QUEUE
+    }
+
+    fn may_end_late(&self) -> bool {
+        true
+    }
+}
+
+// --- replies --------------------------------------------------------------------------------------------------------------
+
+/// What became of each task of a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PushReply {
+    Each(Vec<i64>),
+    /// So many tasks are queued.
+    Full(u64),
+}
+
+/// What a claim found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClaimReply {
+    Task(Claimed),
+    /// How long until the next task is due, if there is one.
+    Nothing(Option<Duration>),
+}
+
+/// A task that is claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) fence: u64,
+    pub(crate) id: String,
+    pub(crate) attempt: u32,
+    pub(crate) body: Vec<u8>,
+}
+
+/// One task as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) id: String,
+    /// Since 1970.
+    pub(crate) micros: u64,
+    pub(crate) state: String,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Tasks as they were seen, and when; what was taken out has no time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) now: u64,
+    pub(crate) tasks: Vec<Seen>,
+}
+
+/// A number of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) u64);
+
+/// Whether a task was removed; a task that is not there is a definite no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Removed;
+
+impl Reply for PushReply {
+    fn read(value: &Value) -> Option<PushReply> {
+        match items(value)? {
+            [Value::Int(0), queued] => Some(PushReply::Full(whole(queued)?)),
+            [Value::Int(1), each @ ..] => each.iter().map(int).collect::<Option<_>>().map(PushReply::Each),
+            _ => None,
+        }
+    }
+}
+
+impl Reply for ClaimReply {
+    fn read(value: &Value) -> Option<ClaimReply> {
+        match items(value)? {
+            [Value::Int(1), fence, id, Value::Int(attempt), Value::Text(body)] => {
+                let (fence, id) = (word(fence)?.parse().ok()?, word(id)?);
+                let attempt = u32::try_from(*attempt).unwrap_or(u32::MAX);
+                Some(ClaimReply::Task(Claimed { fence, id, attempt, body: body.clone() }))
+            }
+            [Value::Int(0), Value::Int(ms), Value::Int(_)] => {
+                Some(ClaimReply::Nothing(u64::try_from(*ms).ok().map(Duration::from_millis)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Reply for Shown {
+    fn read(value: &Value) -> Option<Shown> {
+        let items = items(value)?;
+        let (now, tasks) = match items.split_first() {
+            Some((now @ Value::Text(_), tasks)) => (word(now)?.parse().ok()?, tasks),
+            _ => (0, items),
+        };
+        Some(Shown { now, tasks: tasks.iter().map(seen).collect::<Option<_>>()? })
+    }
+}
+
+impl Reply for Removed {
+    fn read(value: &Value) -> Option<Removed> {
+        (*value == Value::Int(1)).then_some(Removed)
+    }
+}
+
+impl Reply for Count {
+    fn read(value: &Value) -> Option<Count> {
+        whole(value).map(Count)
+    }
+}
+
+fn seen(value: &Value) -> Option<Seen> {
+    match items(value)? {
+        [id, at, state, Value::Text(body)] => {
+            Some(Seen { id: word(id)?, micros: micros(&word(at)?)?, state: word(state)?, body: body.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// A score as a server writes it: a whole number, unless a program of another make has set it.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
+fn micros(score: &str) -> Option<u64> {
+    score.parse().ok().or_else(|| score.parse::<f64>().ok().map(|score| score as u64))
+}
+
+fn items(value: &Value) -> Option<&[Value]> {
+    if let Value::List(items) = value { Some(items) } else { None }
+}
+
+fn word(value: &Value) -> Option<String> {
+    if let Value::Text(bytes) = value { Some(String::from_utf8_lossy(bytes).into_owned()) } else { None }
+}
+
+fn int(value: &Value) -> Option<i64> {
+    if let Value::Int(n) = value { Some(*n) } else { None }
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    u64::try_from(int(value)?).ok()
+}
+
+/// The state of a task, as `q_task.lua` writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskState {
+    pub(crate) attempts: u32,
+    pub(crate) version: u64,
+    pub(crate) is_claimed: bool,
+    pub(crate) why: String,
+}
+
+impl TaskState {
+    /// What cannot be read counts as a new task.
+    pub(crate) fn read(text: &str) -> TaskState {
+        let mut words = text.splitn(6, ' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let numbers = (number(), number(), number(), number());
+        let (Some(attempts), Some(version), Some(_), Some(_)) = numbers else { return TaskState::new() };
+        let (Some(token), Some(why)) = (words.next(), words.next()) else { return TaskState::new() };
+        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
+        TaskState { attempts, version, is_claimed: token != "-", why: why.to_owned() }
+    }
+
+    fn new() -> TaskState {
+        TaskState { attempts: 0, version: 1, is_claimed: false, why: String::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: &[Value]) -> Value {
+        Value::List(items.to_vec())
+    }
+
+    fn text(s: &str) -> Value {
+        Value::Text(s.into())
+    }
+
+    #[test]
+    fn replies_are_read() {
+        let claimed = Claimed { fence: 7, id: "a".into(), attempt: 2, body: b"b".to_vec() };
+        let reply = list(&[Value::Int(1), text("7"), text("a"), Value::Int(2), text("b")]);
+        assert_eq!(ClaimReply::read(&reply), Some(ClaimReply::Task(claimed)));
+        let nothing = |ms| ClaimReply::read(&list(&[Value::Int(0), Value::Int(ms), Value::Int(0)]));
+        assert_eq!(nothing(-1), Some(ClaimReply::Nothing(None)));
+        assert_eq!(nothing(5), Some(ClaimReply::Nothing(Some(Duration::from_millis(5)))));
+        let each = list(&[Value::Int(1), Value::Int(3), Value::Int(0)]);
+        assert_eq!(PushReply::read(&each), Some(PushReply::Each(vec![3, 0])));
+        assert_eq!(PushReply::read(&list(&[Value::Int(0), Value::Int(9)])), Some(PushReply::Full(9)));
+        let task = list(&[text("a"), text("12"), text("0 1 0 0 - "), text("b")]);
+        let one = Seen { id: "a".into(), micros: 12, state: "0 1 0 0 - ".into(), body: b"b".to_vec() };
+        assert_eq!(Shown::read(&list(&[text("99"), task.clone()])), Some(Shown { now: 99, tasks: vec![one.clone()] }));
+        assert_eq!(Shown::read(&list(&[task])), Some(Shown { now: 0, tasks: vec![one] }));
+        assert_eq!((Count::read(&Value::Int(3)), Count::read(&Value::Int(-1))), (Some(Count(3)), None));
+        for odd in [Value::Nil, Value::Int(7), list(&[]), list(&[Value::Int(1), Value::Nil])] {
+            assert_eq!(ClaimReply::read(&odd), None, "{odd:?}");
+            assert_eq!(PushReply::read(&odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn states_are_read_and_others_count_as_new() {
+        let state = TaskState::read("3 2 0 17 0af:host two words");
+        assert_eq!((state.attempts, state.version, state.is_claimed, state.why.as_str()), (3, 2, true, "two words"));
+        assert!(!TaskState::read("0 1 0 0 - ").is_claimed);
+        for odd in ["", "x", "1 2 3", "1 2 3 4 t", "-1 2 3 4 t w"] {
+            assert_eq!(TaskState::read(odd), TaskState::new(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn the_first_end_of_a_claim_stays() {
+        let claim = Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
+        let sent = || {
+            let id = LockId::from_server("t");
+            let release =
+                ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
+            claim.release(&release).call.args()
+        };
+        assert_eq!(sent(), ["t", "undo", "0", "", "5"]);
+        claim.end(Ending::Retry(Duration::from_millis(3), "boom".into()));
+        claim.end(Ending::Done);
+        assert_eq!(sent(), ["t", "retry", "3000", "boom", "5"]);
+    }
+}

@@ -1,0 +1,470 @@
+//! What is done with a queue.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::Queue;
+use super::job::Job;
+use super::task::{Entry, Pushed, Task};
+use super::worker::{Verdict, Worker};
+use crate::acquire::Wait;
+use crate::acquire::claim::{Wanted, claim};
+use crate::error::Error;
+use crate::node::Lane;
+use crate::protocol::TypedCall;
+use crate::protocol::queue::{Count, Limits, Part, PushReply, Pushing, Shown, Tasks};
+use crate::protocol::reply::{Reply, Vote};
+
+/// Tasks and bytes that one call carries at most: a server does nothing else meanwhile.
+const BATCH: usize = 100;
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Tasks that one call shows or takes out at most.
+const MOST_SHOWN: usize = 1000;
+
+/// Pushing.
+impl Queue {
+    /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were pushed.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the task may be queued all the same.
+    /// Pushing the same [`Task`] again does not double it while it is queued. [`Full`](Error::Full), [`WrongType`](Error::WrongType),
+    /// [`Config`](Error::Config) and [`Closed`](Error::Closed): nothing was queued.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// use redlock_sync::Task;
+    /// use std::time::Duration;
+    /// mails.push("welcome")?;
+    /// mails.push(Task::new("remind").id("invoice:42").after(Duration::from_secs(60)))?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn push(&self, task: impl Into<Task>) -> Result<Pushed, Error> {
+        let said = self.push_all([task.into()])?;
+        said.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
+    }
+
+    /// Puts many tasks into the queue, in calls of up to 100; says of each what became of it. Tasks that are due at once are claimed in this order.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the first hundreds may be queued.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push_all(["welcome ann", "welcome bob"])?;
+    /// assert_eq!(mails.claim()?.body(), b"welcome ann");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn push_all<T: Into<Task>>(&self, tasks: impl IntoIterator<Item = T>) -> Result<Vec<Pushed>, Error> {
+        let tasks: Vec<Task> = tasks.into_iter().map(Into::into).collect();
+        tasks.iter().try_for_each(|task| task.check(self.max_body))?;
+        let (mut said, mut done) = (Vec::with_capacity(tasks.len()), 0);
+        while let Some(batch) = tasks.get(done..).filter(|rest| !rest.is_empty()).map(batch) {
+            said.extend(self.push_batch(batch, done)?);
+            done += batch.len();
+        }
+        Ok(said)
+    }
+
+    fn push_batch(&self, batch: &[Task], behind: usize) -> Result<Vec<Pushed>, Error> {
+        let policy = batch.first().map_or("keep", |task| task.if_queued.word());
+        let later = |i: usize| u64::try_from(behind + i).unwrap_or(u64::MAX);
+        let pushing = batch.iter().enumerate().map(|(i, task)| task.pushing(later(i)));
+        let pushing = pushing.collect::<Result<Vec<Pushing<'_>>, _>>()?;
+        match self.ask("push", |tasks| tasks.push(policy, self.max_len, &pushing))? {
+            Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::read).collect()),
+            Some(PushReply::Full(len)) => Err(Error::Full { key: self.tasks()?.keys.due.as_str().to_owned(), len }),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The tasks of one call: few enough, and with one policy.
+fn batch(tasks: &[Task]) -> &[Task] {
+    let (mut bytes, policy) = (0, tasks.first().map(|task| task.if_queued));
+    let fits = |task: &&Task| {
+        bytes += task.body.len();
+        Some(task.if_queued) == policy && bytes <= BATCH_BYTES
+    };
+    let len = tasks.iter().take(BATCH).take_while(fits).count().max(1);
+    tasks.get(..len).unwrap_or(tasks)
+}
+
+/// Claiming.
+impl Queue {
+    /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the queue, the others stand in line
+    /// behind it. It is told when a task is due, and looks by itself at least every five seconds.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
+    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType), [`Config`](Error::Config), also on a client of
+    /// several nodes, and [`Closed`](Error::Closed) at once. Nothing is claimed after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// let job = mails.claim()?;
+    /// println!("UPDATE … WHERE fence < {}", job.fencing_token()?); // no I/O
+    /// job.ack()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn claim(&self) -> Result<Job, Error> {
+        loop {
+            if let Some(job) = self.claim_until(Wait::Forever, None)? {
+                return Ok(job);
+            }
+        }
+    }
+
+    /// Claims a task; waits for one for at most `wait`. `None` if none was due in that time.
+    ///
+    /// # Errors
+    /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at the end of the wait.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// # use std::time::Duration;
+    /// assert!(mails.claim_for(Duration::from_millis(20))?.is_none());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
+        self.claim_until(Wait::Until(self.client.quorum.now().after(wait)), None)
+    }
+
+    /// Claims a task if one is due: one round trip.
+    ///
+    /// # Errors
+    /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at once.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// assert!(mails.try_claim()?.is_none());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_claim(&self) -> Result<Option<Job>, Error> {
+        self.claim_until(Wait::No, None)
+    }
+
+    pub(super) fn claim_until(&self, limit: Wait, stop: Option<&AtomicBool>) -> Result<Option<Job>, Error> {
+        let tasks = self.ready()?;
+        self.options.check(&self.client.quorum.limits)?;
+        let attempts = self.options.retry.most_attempts().map_or(u64::MAX, u64::from);
+        let limits = Limits { attempts, keep_dead: self.keep_dead };
+        let wanted = Wanted { client: &self.client, tasks, options: &self.options, limits, stop };
+        Ok(claim(&wanted, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
+    }
+
+    /// Starts so many threads that claim tasks and call `handler` with each.
+    ///
+    /// More threads handle more tasks at the same time; each costs a thread and, while it works, a renewal thread. None is claimed ahead.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and [`Config`](Error::Config) for no threads;
+    /// [`Unavailable`](Error::Unavailable) if the system starts no more threads.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// use redlock_sync::{Job, Verdict};
+    /// use std::time::Duration;
+    /// let worker = mails.worker(4, |job: &Job| match job.body() {
+    ///     b"" => Verdict::Fail("an empty mail".into()),
+    ///     _ => Verdict::Done,
+    /// })?;
+    /// assert_eq!(worker.stop(Duration::from_secs(30)), 0);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn worker<V: Into<Verdict>>(
+        &self,
+        threads: usize,
+        handler: impl Fn(&Job) -> V + Send + Sync + 'static,
+    ) -> Result<Worker, Error> {
+        self.ready()?;
+        self.options.check(&self.client.quorum.limits)?;
+        if threads == 0 {
+            return Err(Error::config("a worker needs at least one thread"));
+        }
+        Worker::start(self.clone(), threads, Box::new(move |job: &Job| handler(job).into()))
+    }
+
+    /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the caller: **at most once**. A task whose
+    /// claim is over is due too. If the reply is lost the call is repeated and takes others.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push): after [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.pop_due(10)?[0].body(), b"welcome");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("pop", |tasks| tasks.pop(most))
+    }
+}
+
+/// Looking, and tidying up. What is seen can have changed by the time the call returns.
+impl Queue {
+    /// The first tasks in the order of their times, up to 1000; claimed ones stand where their claims end.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable), [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.peek(10)?.len(), 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("peek", |tasks| tasks.peek(most, Part::All))
+    }
+
+    /// As [`peek`](Queue::peek), only those that are due.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// # use std::time::Duration;
+    /// mails.push(redlock_sync::Task::new("remind").after(Duration::from_secs(60)))?;
+    /// assert_eq!(mails.peek_due(10)?.len(), 0);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("peek", |tasks| tasks.peek(most, Part::Due))
+    }
+
+    /// The dead tasks, up to 1000, the one that has been dead for longest first.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.dead(10)?[0].why(), "no such address");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("peek", |tasks| tasks.peek(most, Part::Dead))
+    }
+
+    /// Tasks in the queue: those that wait, and those that are claimed. Dead ones are not counted.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.len()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn len(&self) -> Result<u64, Error> {
+        Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
+    }
+
+    /// Whether no task is in the queue.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// assert!(mails.is_empty()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Removes a task, claimed or not, dead or not: whether there was one. Its claimant, if it has one, finds its claim [`Lost`](Error::Lost) at the next
+    /// renewal.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::new("remind").id("invoice:42"))?;
+    /// assert!(mails.remove("invoice:42")?);
+    /// assert!(!mails.remove("invoice:42")?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn remove(&self, id: &str) -> Result<bool, Error> {
+        Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
+    }
+
+    /// Removes a task if it is still as it was seen: not claimed, ended, or pushed anew since. Whether it was.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// let seen = mails.peek(1)?;
+    /// assert!(mails.remove_if(&seen[0])?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn remove_if(&self, seen: &Entry) -> Result<bool, Error> {
+        Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.mark())))?.is_some())
+    }
+
+    /// Queues a dead task again, due now and as if it were new. Whether it was dead.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert!(mails.revive("ann")?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn revive(&self, id: &str) -> Result<bool, Error> {
+        Ok(self.ask("revive", |tasks| tasks.revive(1, Some(id)))? == Some(Count(1)))
+    }
+
+    /// Queues all dead tasks again, in calls of 100; how many.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push); some may be queued again.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.revive_all()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn revive_all(&self) -> Result<u64, Error> {
+        self.in_batches("revive", |tasks, most| tasks.revive(most, None))
+    }
+
+    /// Removes all dead tasks, in calls of 100; how many.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push); some may be removed.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.purge_dead()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn purge_dead(&self) -> Result<u64, Error> {
+        self.in_batches("purge", Tasks::purge)
+    }
+}
+
+fn shown(most: usize) -> Result<u64, Error> {
+    if most > MOST_SHOWN {
+        return Err(Error::config(format!("{most} tasks at once are more than {MOST_SHOWN}")));
+    }
+    Ok(u64::try_from(most).unwrap_or(u64::MAX))
+}
+
+/// What is asked of the server.
+impl Queue {
+    fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
+        self.tasks.as_ref().map_err(Error::clone)
+    }
+
+    fn ready(&self) -> Result<&Arc<Tasks>, Error> {
+        let (tasks, nodes) = (self.tasks()?, self.client.quorum.len());
+        if nodes > 1 {
+            return Err(Error::config(format!(
+                "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
+            )));
+        }
+        self.client.ready()?;
+        Ok(tasks)
+    }
+
+    /// `None` for a definite no.
+    fn ask<R: Reply>(&self, op: &'static str, call: impl FnOnce(&Tasks) -> TypedCall<R>) -> Result<Option<R>, Error> {
+        let (tasks, quorum) = (self.ready()?, &self.client.quorum);
+        let mut ballot = quorum.round(&call(tasks), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        match ballot.votes.pop() {
+            Some(Vote::Yes(reply)) => Ok(Some(reply)),
+            Some(vote @ Vote::Failed(_)) => {
+                ballot.votes.push(vote);
+                Err(quorum.failed(op, tasks.keys.due.as_str(), &ballot))
+            }
+            Some(Vote::Taken { .. } | Vote::Absent | Vote::Void) | None => Ok(None),
+        }
+    }
+
+    fn entries(&self, op: &'static str, call: impl FnOnce(&Tasks) -> TypedCall<Shown>) -> Result<Vec<Entry>, Error> {
+        let shown = self.ask(op, call)?.unwrap_or(Shown { now: 0, tasks: Vec::new() });
+        Ok(shown.tasks.into_iter().map(|seen| Entry::new(seen, shown.now)).collect())
+    }
+
+    fn in_batches(&self, op: &'static str, call: impl Fn(&Tasks, u64) -> TypedCall<Count>) -> Result<u64, Error> {
+        let (most, mut all) = (u64::try_from(BATCH).unwrap_or(u64::MAX), 0);
+        loop {
+            let done = self.ask(op, |tasks| call(tasks, most))?.map_or(0, |Count(done)| done);
+            all += done;
+            if done < most {
+                return Ok(all);
+            }
+        }
+    }
+
+    pub(super) fn unavailable(&self, op: &'static str, why: String) -> Error {
+        let key = self.tasks.as_ref().map_or_else(|_| String::new(), |tasks| tasks.keys.due.as_str().to_owned());
+        Error::Unavailable { op, key, of: 1, nodes: vec![self.client.quorum.node_error(0, why)] }
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.tasks.as_ref().map(|tasks| tasks.keys.due.as_str());
+        f.debug_struct("Queue").field("key", &key).field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,267 @@
+//! A task that is claimed, and the ways in which a claim ends.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::task::check_due;
+use crate::acquire::claim::Held;
+use crate::error::Error;
+use crate::lease::{Core, Lease};
+use crate::options::Retry;
+use crate::protocol::queue::{Claim, Due, Ending};
+
+/// Most bytes that the server keeps of an error.
+const MAX_WHY: usize = 200;
+
+/// A claimed task. No other claimant has it while its lease, to which it derefs, is held and renewed.
+///
+/// Ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after), [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it
+/// without one of these is a `retry`.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+/// mails.push("welcome ann@a.example")?;
+/// let job = mails.claim()?;
+/// assert_eq!((job.body(), job.attempt()), (&b"welcome ann@a.example"[..], 1));
+/// job.check()?; // still held: before each step that must not be done by two claimants
+/// job.ack()?;
+/// assert_eq!(mails.len()?, 0);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+pub struct Job {
+    lease: Lease,
+    claim: Arc<Claim>,
+    id: String,
+    body: Vec<u8>,
+    attempt: u32,
+    retry: Retry,
+}
+
+impl Job {
+    pub(super) fn new(held: Held, retry: Retry) -> Job {
+        let Held { lease, claim, task } = held;
+        Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, retry }
+    }
+
+    /// The body of the task.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.claim()?.body(), b"welcome");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The id of the task. (That of the claim is [`Lease::id`].)
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
+    /// assert_eq!(mails.claim()?.id(), "ann");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Which claim of the task this is, from 1. It counts claims, not failures: the claim of a process that was killed is one.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.retry_after(Duration::ZERO, "the mail server is away")?;
+    /// assert_eq!(mails.claim()?.attempt(), 2);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The work is done: takes the task out of the queue. If it was pushed again meanwhile ([`Pushed::Again`](crate::Pushed::Again)) it is queued again, as a new
+    /// one. The server is asked even if the lease is over: if no other claimant has had the task since, the ack is accepted.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done twice;
+    /// [`Unconfirmed`](Error::Unconfirmed) if the server did not answer: the client repeats it in the background until the lease has ended; what is not
+    /// accepted by then runs again. [`WrongType`](Error::WrongType), and [`Closed`](Error::Closed) in a forked child.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.ack()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn ack(self) -> Result<(), Error> {
+        self.end(Ending::Done)
+    }
+
+    /// The attempt failed: the task is due again after the pause of the queue's [`retry`](crate::Queue::retry) policy, or dead if this was the last attempt.
+    /// The server keeps the first 200 bytes of `why`.
+    ///
+    /// # Errors
+    /// As for [`ack`](Job::ack).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.retry("the mail server is away")?;
+    /// assert_eq!(mails.peek(1)?[0].why(), "the mail server is away");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn retry(self, why: impl fmt::Display) -> Result<(), Error> {
+        let ending = self.failed(None, &why);
+        self.end(ending)
+    }
+
+    /// As [`retry`](Job::retry), with a pause of this length instead of the policy's.
+    ///
+    /// # Errors
+    /// As for [`ack`](Job::ack); [`Config`](Error::Config) for more than 100 years: the job is retried as the policy says.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.retry_after(Duration::from_secs(60), "the mail server is away")?;
+    /// assert!(mails.try_claim()?.is_none());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn retry_after(self, pause: Duration, why: impl fmt::Display) -> Result<(), Error> {
+        check_due(Due::In(pause))?;
+        let ending = self.failed(Some(pause), &why);
+        self.end(ending)
+    }
+
+    /// The work is done for now: the task is due again after this time as if it were new, with attempt 1. For periodic work.
+    ///
+    /// # Errors
+    /// As for [`retry_after`](Job::retry_after).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("clean up")?;
+    /// mails.claim()?.again_after(Duration::from_secs(3600))?;
+    /// assert_eq!(mails.peek(1)?[0].attempts(), 0);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn again_after(self, pause: Duration) -> Result<(), Error> {
+        check_due(Due::In(pause))?;
+        self.end(Ending::Again(pause))
+    }
+
+    /// The work can never be done: the task goes to the [dead ones](crate::Queue::dead), or is queued again if it was pushed meanwhile.
+    ///
+    /// # Errors
+    /// As for [`ack`](Job::ack).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.dead(10)?.len(), 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn fail(self, why: impl fmt::Display) -> Result<(), Error> {
+        self.end(Ending::Dead(kept(&why)))
+    }
+
+    /// As if it had not been claimed.
+    pub(super) fn give_back(self) {
+        self.lease.finish_quietly();
+    }
+
+    pub(super) fn end(self, ending: Ending) -> Result<(), Error> {
+        self.claim.end(ending);
+        self.lease.finish()
+    }
+
+    /// How a failed attempt ends: the last one is the death of its task.
+    pub(super) fn failed(&self, pause: Option<Duration>, why: &dyn fmt::Display) -> Ending {
+        if self.retry.is_exhausted(self.attempt) {
+            return Ending::Dead(kept(why));
+        }
+        let pause = pause.unwrap_or_else(|| self.retry.pause(self.attempt, fastrand::f64()));
+        Ending::Retry(pause, kept(why))
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        self.lease.core()
+    }
+}
+
+/// The first bytes of an error, up to the end of a character.
+pub(super) fn kept(why: &dyn fmt::Display) -> String {
+    let mut text = why.to_string();
+    let end = (0..=MAX_WHY.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text.truncate(end);
+    text
+}
+
+impl Deref for Job {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        &self.lease
+    }
+}
+
+impl Drop for Job {
+    /// Nothing but its lease's own drop sends anything, and that only if the job was not ended.
+    fn drop(&mut self) {
+        if !self.lease.is_over() {
+            let ending = self.failed(None, &"the job was dropped");
+            self.claim.end(ending);
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("id", &self.id)
+            .field("attempt", &self.attempt)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_cut_at_the_end_of_a_character() {
+        assert_eq!(kept(&"boom"), "boom");
+        let long = "é".repeat(150);
+        assert_eq!(kept(&long), "é".repeat(100));
+        assert_eq!(kept(&format!("a{long}")).len(), 199);
+    }
+}

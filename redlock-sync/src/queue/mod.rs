@@ -1,0 +1,168 @@
+//! Queues of delayed tasks, on one node.
+//!
+//! 1. `task.rs`: what is pushed and shown. `job.rs`: a task that is claimed. `worker.rs`: threads that handle tasks.
+//! 2. `calls.rs`: what is asked of the server. [`Queue`], here: its settings.
+//!
+//! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a lock.
+
+mod calls;
+pub(crate) mod job;
+pub(crate) mod task;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod tests;
+pub(crate) mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::key::QueueKeys;
+use crate::options::{LockOptions, Retry};
+use crate::protocol::queue::Tasks;
+
+/// A queue of delayed tasks on one server. Made by [`Redlock::queue`](crate::Redlock::queue).
+///
+/// A task is run at least once, by one claimant at a time, and an end by a claimant that was overtaken is refused. What is promised and what is not:
+/// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned and shared.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Redlock, Task};
+/// use std::time::Duration;
+///
+/// let mails = Redlock::open(&url)?.queue("emails");
+/// mails.push("welcome ann@a.example")?;
+/// mails.push(Task::new("remind bob@b.example").after(Duration::from_secs(3600)))?;
+///
+/// let job = mails.claim()?; // waits for a task
+/// println!("send {:?}", job.body());
+/// job.ack()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Queue {
+    client: Arc<ClientInner>,
+    tasks: Result<Arc<Tasks>, Error>,
+    options: LockOptions,
+    max_len: u64,
+    max_body: usize,
+    keep_dead: u64,
+}
+
+/// The settings.
+impl Queue {
+    pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: LockOptions) -> Queue {
+        let retry = Retry::growing(Duration::from_secs(5), Duration::from_secs(3600)).max_attempts(20);
+        Queue {
+            client,
+            tasks: keys.map(|keys| Arc::new(Tasks { keys })),
+            options: LockOptions { retry, ..options },
+            max_len: 0,
+            max_body: 512 * 1024,
+            keep_dead: 10_000,
+        }
+    }
+
+    /// How long a claim lasts without a renewal; default: the client's (30 s). A renewal is due at each third of it. Longer: fewer renewals, and a claim
+    /// outlives longer outages of the server. Shorter: the task of a process that died is claimed again sooner.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").lease(Duration::from_secs(10));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Queue {
+        self.options.lease = lease;
+        self
+    }
+
+    /// Whether claims are renewed; default true. With `false` a task comes back one lease after it was claimed, also while its handler still works.
+    ///
+    /// ```
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").renew(false);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn renew(mut self, renew: bool) -> Queue {
+        self.options.renew = renew;
+        self
+    }
+
+    /// Longest time for which a claim is renewed; no default. Without it the task of a handler that hangs stays with it until its process ends; with it, one that
+    /// only takes long is run twice.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_hold(Duration::from_secs(600));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_hold(mut self, hold: Duration) -> Queue {
+        self.options.max_hold = Some(hold);
+        self
+    }
+
+    /// The pauses after attempts that failed, and how many attempts a task has; default 5 s growing to an hour, 20 attempts. Longer pauses are kinder to a
+    /// service that is down, shorter ones get work done sooner once it is back. More attempts outlast longer outages; fewer keep a task that can never
+    /// succeed from being tried for long. Without a number of attempts no task dies by itself.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use redlock_sync::Retry;
+    /// let retry = Retry::growing(Duration::from_secs(1), Duration::from_secs(60)).max_attempts(5);
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").retry(retry);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Queue {
+        self.options.retry = retry;
+        self
+    }
+
+    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full). A limit bounds the server's memory if claimants
+    /// stay away; without one no push is refused before the server itself is full.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let mails = redlock_sync::Redlock::open(&url)?.queue("emails").max_len(1);
+    /// mails.push("first")?;
+    /// assert!(matches!(mails.push("second"), Err(redlock_sync::Error::Full { .. })));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_len(mut self, tasks: u64) -> Queue {
+        self.max_len = tasks;
+        self
+    }
+
+    /// Longest body in bytes; default 512 KiB. Bodies travel with each claim and stand in the server's memory: put what is large elsewhere, and where it is
+    /// into the body.
+    ///
+    /// ```
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_body(1024);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_body(mut self, bytes: usize) -> Queue {
+        self.max_body = bytes;
+        self
+    }
+
+    /// How many dead tasks are kept; default 10 000. Each death beyond it drops the one that has been dead for longest. More keep a longer history for
+    /// [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all), fewer need less memory; zero keeps none.
+    ///
+    /// ```
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").keep_dead(100);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keep_dead(mut self, tasks: u64) -> Queue {
+        self.keep_dead = tasks;
+        self
+    }
+}

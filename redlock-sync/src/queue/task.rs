@@ -1,0 +1,388 @@
+//! What is pushed, and what a queue shows of it.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::protocol::queue::{Due, Pushing, Seen, TaskState};
+use crate::token::random_part;
+
+/// Longest id in bytes.
+const MAX_ID: usize = 512;
+/// Times in microseconds stay exact on the servers until then: the year 2255.
+const LATEST: Duration = Duration::from_secs(9_000_000_000);
+/// Longest delay: a hundred years.
+const LONGEST_DELAY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// A task for a [`Queue`](crate::Queue): a body, when it is due, and an id.
+///
+/// ```
+/// use redlock_sync::{IfQueued, Task};
+/// use std::time::Duration;
+///
+/// let at_once = Task::new("welcome ann@a.example");
+/// let later = Task::new(vec![1, 2, 3]).after(Duration::from_secs(60));
+/// let once = Task::new("remind").id("invoice:42").if_queued(IfQueued::Keep);
+/// # let _ = (at_once, later, once);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// Drawn when the task is made; where the system gave no random numbers, the push says so.
+    pub(super) id: Result<String, Error>,
+    pub(super) body: Vec<u8>,
+    pub(super) due: Due,
+    pub(super) if_queued: IfQueued,
+}
+
+/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more after that claim in any case
+/// ([`Pushed::Again`]).
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{IfQueued, Pushed, Redlock, Task};
+/// let mails = Redlock::open(&url)?.queue("emails");
+/// mails.push(Task::new("first").id("invoice:42"))?;
+/// assert_eq!(mails.push(Task::new("second").id("invoice:42"))?, Pushed::Kept);
+/// assert_eq!(mails.push(Task::new("third").id("invoice:42").if_queued(IfQueued::Replace))?, Pushed::Changed);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum IfQueued {
+    /// The queued task stays as it is, with its time and its body: the default.
+    #[default]
+    Keep,
+    /// Time and body become those of the new one, and its attempts start anew.
+    Replace,
+    /// It is due at the earlier of the two times; its body stays.
+    Earlier,
+}
+
+/// What a push did.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Pushed, Redlock};
+/// let mails = Redlock::open(&url)?.queue("emails");
+/// assert_eq!(mails.push("welcome")?, Pushed::New);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Pushed {
+    /// The task is in the queue.
+    New,
+    /// The queued task has another time, or another body too.
+    Changed,
+    /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first transmission was lost.
+    Kept,
+    /// The task is claimed: it runs once more when that claim has ended.
+    Again,
+}
+
+impl Task {
+    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error, does not double it while it is
+    /// queued.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Redlock, Task};
+    /// let mails = Redlock::open(&url)?.queue("emails");
+    /// let task = Task::new("welcome");
+    /// mails.push(task.clone())?;
+    /// mails.push(task)?;
+    /// assert_eq!(mails.len()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(body: impl Into<Vec<u8>>) -> Task {
+        Task { id: random_part(), body: body.into(), due: Due::In(Duration::ZERO), if_queued: IfQueued::Keep }
+    }
+
+    /// The id, 1 to 512 bytes: there is one task with it in the queue at a time.
+    ///
+    /// ```
+    /// let task = redlock_sync::Task::new("remind").id("invoice:42");
+    /// # let _ = task;
+    /// ```
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Task {
+        self.id = Ok(id.into());
+        self
+    }
+
+    /// Due so long after the push, by the server's clock; to the microsecond, at most 100 years.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let task = redlock_sync::Task::new("remind").after(Duration::from_secs(60));
+    /// # let _ = task;
+    /// ```
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Task {
+        self.due = Due::In(delay);
+        self
+    }
+
+    /// Due so long after 1970-01-01 00:00 UTC, by the server's clock. A task that is due earlier goes first, so a time in the past goes before those
+    /// that wait. A `SystemTime` is one by `duration_since(UNIX_EPOCH)`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let task = redlock_sync::Task::new("happy new year").at(Duration::from_secs(1_798_761_600));
+    /// # let _ = task;
+    /// ```
+    #[must_use]
+    pub fn at(mut self, since_1970: Duration) -> Task {
+        self.due = Due::At(since_1970);
+        self
+    }
+
+    /// What becomes of a task with the same id that is queued already; default [`IfQueued::Keep`].
+    ///
+    /// ```
+    /// use redlock_sync::{IfQueued, Task};
+    /// let task = Task::new("remind").id("invoice:42").if_queued(IfQueued::Earlier);
+    /// # let _ = task;
+    /// ```
+    #[must_use]
+    pub fn if_queued(mut self, then: IfQueued) -> Task {
+        self.if_queued = then;
+        self
+    }
+
+    pub(super) fn check(&self, max_body: usize) -> Result<(), Error> {
+        let id = self.id.as_ref().map_err(Clone::clone)?;
+        if id.is_empty() || id.len() > MAX_ID {
+            return Err(Error::config(format!("the id of a task must have 1 to {MAX_ID} bytes, but has {}", id.len())));
+        }
+        if self.body.len() > max_body {
+            let length = self.body.len();
+            return Err(Error::config(format!(
+                "the body of task `{}` has {length} bytes, more than max_body = {max_body}",
+                id.escape_debug()
+            )));
+        }
+        check_due(self.due)
+    }
+
+    /// As it is sent, so many microseconds later than it says: tasks of one push are due in their order.
+    pub(super) fn pushing(&self, behind: u64) -> Result<Pushing<'_>, Error> {
+        let id = self.id.as_deref().map_err(Clone::clone)?;
+        let due = match self.due {
+            Due::In(pause) => Due::In(pause.saturating_add(Duration::from_micros(behind))),
+            at @ Due::At(_) => at,
+        };
+        Ok(Pushing { id, due, body: &self.body })
+    }
+}
+
+/// A time that a server can keep exactly.
+pub(super) fn check_due(due: Due) -> Result<(), Error> {
+    match due {
+        Due::In(pause) if pause > LONGEST_DELAY => {
+            Err(Error::config(format!("a delay of {pause:?} is longer than {LONGEST_DELAY:?}")))
+        }
+        Due::At(time) if time > LATEST => {
+            Err(Error::config(format!("the time {time:?} after 1970 is later than the servers can keep exactly")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A pause of a handler's verdict, which has no caller to tell of an error: no longer than a server can keep.
+pub(super) fn sendable(pause: Duration) -> Duration {
+    pause.min(LONGEST_DELAY)
+}
+
+impl IfQueued {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            IfQueued::Keep => "keep",
+            IfQueued::Replace => "replace",
+            IfQueued::Earlier => "earlier",
+        }
+    }
+}
+
+impl Pushed {
+    pub(super) fn read(number: i64) -> Option<Pushed> {
+        match number {
+            0 => Some(Pushed::Kept),
+            1 => Some(Pushed::New),
+            2 => Some(Pushed::Changed),
+            3 => Some(Pushed::Again),
+            _ => None,
+        }
+    }
+}
+
+impl From<&str> for Task {
+    fn from(body: &str) -> Task {
+        Task::new(body)
+    }
+}
+
+impl From<String> for Task {
+    fn from(body: String) -> Task {
+        Task::new(body)
+    }
+}
+
+impl From<&[u8]> for Task {
+    fn from(body: &[u8]) -> Task {
+        Task::new(body)
+    }
+}
+
+impl From<Vec<u8>> for Task {
+    fn from(body: Vec<u8>) -> Task {
+        Task::new(body)
+    }
+}
+
+/// A task as a queue showed it at one moment.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Redlock, Task};
+/// let mails = Redlock::open(&url)?.queue("emails");
+/// mails.push(Task::new("welcome").id("ann"))?;
+/// let first = &mails.peek(1)?[0];
+/// assert_eq!((first.id(), first.body(), first.attempts()), ("ann", &b"welcome"[..], 0));
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    seen: Seen,
+    state: TaskState,
+    now: u64,
+}
+
+impl Entry {
+    pub(super) fn new(seen: Seen, now: u64) -> Entry {
+        Entry { state: TaskState::read(&seen.state), seen, now }
+    }
+
+    /// The id of the task.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
+    /// assert_eq!(mails.peek(1)?[0].id(), "ann");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.seen.id
+    }
+
+    /// The body of the task.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.peek(1)?[0].body(), b"welcome");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.seen.body
+    }
+
+    /// How long after the look it is due: zero if it is due already. Of a claimed task: when its claim ends unless it is renewed. Zero for a dead
+    /// one, and for one that was popped.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::Task;
+    /// use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(Task::new("remind").after(Duration::from_secs(60)))?;
+    /// assert!(mails.peek(1)?[0].due_in() > Duration::from_secs(50));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn due_in(&self) -> Duration {
+        if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
+    }
+
+    /// When it is due, or died, since 1970-01-01 00:00 UTC by the server's clock.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert!(mails.peek(1)?[0].due_at() > Duration::from_secs(1_700_000_000));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn due_at(&self) -> Duration {
+        Duration::from_micros(self.seen.micros)
+    }
+
+    /// How often it has been claimed since it was pushed; claims that were taken back are not counted.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// let job = mails.claim()?;
+    /// assert_eq!(mails.peek(1)?[0].attempts(), 1);
+    /// # drop(job);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.state.attempts
+    }
+
+    /// True while a claim of it runs.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// let job = mails.claim()?;
+    /// assert!(mails.peek(1)?[0].is_claimed());
+    /// # drop(job);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        self.state.is_claimed && !self.due_in().is_zero()
+    }
+
+    /// Why its last attempt failed; empty if none did.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.dead(1)?[0].why(), "no such address");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn why(&self) -> &str {
+        &self.state.why
+    }
+
+    /// What `remove_if` compares.
+    pub(super) fn mark(&self) -> (u64, u64) {
+        (self.seen.micros, self.state.version)
+    }
+}

@@ -1,0 +1,66 @@
+//! Row 15: entries that were removed or damaged by hand. No script fails, and no task that still has its time is lost.
+
+use std::time::Duration;
+
+use redlock_sync::{Error, IfQueued, Queue, Task};
+use redlock_tests::Server;
+
+use super::rig::{ask, ms, queue, task};
+
+type Operation = (&'static str, fn(&Queue, redlock_sync::Job) -> Result<(), Error>);
+
+const OPERATIONS: [Operation; 11] = [
+    ("push", |mails, _job| mails.push(task("a")).map(drop)),
+    ("replace", |mails, _job| mails.push(Task::new("b").id("a").if_queued(IfQueued::Replace)).map(drop)),
+    ("claim", |mails, _job| mails.try_claim().map(drop)),
+    ("extend", |_, job| job.extend(ms(5000))),
+    ("ack", |_, job| job.ack()),
+    ("retry", |_, job| job.retry_after(Duration::ZERO, "boom")),
+    ("fail", |_, job| job.fail("boom")),
+    ("again", |_, job| job.again_after(Duration::ZERO)),
+    ("pop", |mails, _job| mails.pop_due(3).map(drop)),
+    ("peek", |mails, _job| mails.peek(3).map(drop)),
+    ("remove", |mails, _job| mails.remove("a").map(drop)),
+];
+
+#[test]
+fn queue_fault_15_damaged_entries_fail_no_call() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    for is_over in [false, true] {
+        for part in ["meta", "body", "claims"] {
+            for damage in [None, Some(""), Some("9 9 9 9"), Some("\u{1} garbage")] {
+                for (name, operation) in OPERATIONS {
+                    server.ask::<()>(&redis::cmd("FLUSHALL"));
+                    mails.push(task("a")).unwrap();
+                    let job = mails.try_claim().unwrap().unwrap();
+                    if is_over {
+                        ask::<()>(&server, "ZADD", "due", &["1", "a"]);
+                    }
+                    let lease: &redlock_sync::Lease = &job;
+                    let field = if part == "claims" { lease.id().as_str().to_owned() } else { "a".to_owned() };
+                    match damage {
+                        None => ask::<()>(&server, "HDEL", part, &[&field]),
+                        Some(text) => ask::<()>(&server, "HSET", part, &[&field, text]),
+                    }
+                    let outcome = operation(&mails, job);
+                    let is_fine = matches!(outcome, Ok(()) | Err(Error::Lost { .. }));
+                    assert!(is_fine, "{name} with {part} = {damage:?}, over {is_over}: {outcome:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_task_without_state_or_body_is_run_as_a_new_one() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    mails.push(task("a")).unwrap();
+    ask::<()>(&server, "HDEL", "body", &["a"]);
+    ask::<()>(&server, "HSET", "meta", &["a", "nonsense"]);
+    let job = mails.try_claim().unwrap().unwrap();
+    assert_eq!((job.body(), job.attempt()), (&b""[..], 1));
+    job.ack().unwrap();
+    assert!(mails.is_empty().unwrap());
+}

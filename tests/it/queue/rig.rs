@@ -1,0 +1,57 @@
+//! Shared by the tests of queues.
+
+use std::time::Duration;
+
+use redis::{FromRedisValue, cmd};
+use redlock_sync::{Queue, Redlock, Retry, Task};
+use redlock_tests::Server;
+
+pub(super) const SOON: Duration = Duration::from_secs(20);
+/// Long enough for a machine that stutters, short enough to wait for its end.
+pub(super) const LEASE: Duration = Duration::from_millis(1200);
+
+pub(super) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A client with room for a busy machine.
+pub(super) fn open(url: &str) -> Redlock {
+    Redlock::builder().node(url).node_timeout(ms(400)).build().unwrap()
+}
+
+/// The queue `q` there, with a short lease, and retries at once.
+pub(super) fn queue(url: &str) -> Queue {
+    open(url).queue("q").lease(LEASE).retry(Retry::every(ms(1)).jitter(0.0).max_attempts(20))
+}
+
+pub(super) fn task(id: &str) -> Task {
+    Task::new(format!("body of {id}")).id(id)
+}
+
+pub(super) fn key(part: &str) -> String {
+    format!("{{q}}:q:{part}")
+}
+
+/// One command about a key of the queue, with what follows the key.
+pub(super) fn ask<T: FromRedisValue>(server: &Server, name: &str, part: &str, rest: &[&str]) -> T {
+    server.ask(cmd(name).arg(key(part)).arg(rest))
+}
+
+/// The state of a task: attempts, version, again, fence, token, why.
+pub(super) fn state(server: &Server, id: &str) -> Option<Vec<String>> {
+    let state: Option<String> = ask(server, "HGET", "meta", &[id]);
+    state.map(|state| state.splitn(6, ' ').map(str::to_owned).collect())
+}
+
+/// Nothing of any task is left: only the fence counter, and waits.
+pub(super) fn assert_empty(server: &Server) {
+    let left: Vec<String> = server.keys();
+    let left: Vec<_> = left.iter().filter(|key| !key.ends_with(":q:fence") && !key.ends_with(":q:waits")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The server's time, since 1970.
+pub(super) fn server_time(server: &Server) -> Duration {
+    let (seconds, micros): (u64, u64) = server.ask(&cmd("TIME"));
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}

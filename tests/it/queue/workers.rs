@@ -1,0 +1,87 @@
+//! Worker threads: how they end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, Verdict};
+use redlock_tests::{Server, eventually};
+
+use super::rig::{SOON, assert_empty, ms, open, queue, task};
+
+#[test]
+fn a_worker_handles_all_tasks() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let worker = mails
+        .worker(4, move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+        })
+        .unwrap();
+    mails.push_all((0..200).map(|n| task(&format!("{n}")))).unwrap();
+    eventually("all are handled", SOON, || mails.is_empty().unwrap());
+    assert_eq!((worker.stop(SOON), handled.load(Ordering::SeqCst)), (0, 200));
+    assert_empty(&server);
+}
+
+#[test]
+fn verdicts_are_carried_out() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    mails.push_all(["done", "later", "fail", "again"].map(task)).unwrap();
+    let worker = mails
+        .worker(2, |job| match job.id() {
+            "later" => Verdict::RetryAfter(ms(60_000), "not yet".into()),
+            "fail" => Verdict::Fail("never".into()),
+            "again" => Verdict::AgainAfter(ms(60_000)),
+            _ => Verdict::Done,
+        })
+        .unwrap();
+    eventually("all are handled", SOON, || mails.len().unwrap() == 2 && mails.peek(2).unwrap()[0].due_in() > ms(9000));
+    assert_eq!(worker.stop(SOON), 0);
+    let left = mails.peek(9).unwrap();
+    let mut left: Vec<_> = left.iter().map(|entry| (entry.id(), entry.attempts(), entry.why())).collect();
+    left.sort_unstable();
+    assert_eq!(left, [("again", 0, ""), ("later", 1, "not yet")]);
+    assert_eq!(mails.dead(9).unwrap()[0].why(), "never");
+}
+
+#[test]
+fn queue_fault_19_a_worker_stops_soon_and_waits_for_its_handlers() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    // Idle, all threads but one waiting for their turn.
+    let worker = mails.worker(8, |_| ()).unwrap();
+    let stopped = Instant::now();
+    assert_eq!(worker.stop(SOON), 0);
+    assert!(stopped.elapsed() < ms(2000), "{:?}", stopped.elapsed());
+    // Working: the handler ends within the grace, and no other task is claimed.
+    mails.push_all(["a", "b"].map(task)).unwrap();
+    let worker = mails.worker(1, |_| thread::sleep(ms(500))).unwrap();
+    eventually("a task is claimed", SOON, || mails.peek_due(9).unwrap().len() == 1);
+    assert_eq!(worker.stop(SOON), 0);
+    assert_eq!((mails.len().unwrap(), mails.peek(1).unwrap()[0].attempts()), (1, 0));
+    // Hanging: its claim is renewed no more, and the task comes back.
+    let worker = mails.worker(1, |_| thread::sleep(Duration::from_secs(6))).unwrap();
+    eventually("a task is claimed", SOON, || mails.peek_due(9).unwrap().is_empty());
+    assert_eq!(worker.stop(ms(100)), 1);
+    let job = mails.claim_for(ms(5000)).unwrap().unwrap();
+    assert_eq!((job.id(), job.attempt()), ("b", 2));
+    job.ack().unwrap();
+}
+
+#[test]
+fn an_error_that_stays_ends_a_worker() {
+    let server = Server::start();
+    let locks = open(&server.url());
+    let worker = locks.queue("q").worker(3, |_| ()).unwrap();
+    server.set("{q}:q:due", "x");
+    assert!(matches!(worker.join(), Err(Error::WrongType { .. })));
+    server.del("{q}:q:due");
+    let worker = locks.queue("q").worker(3, |_| ()).unwrap();
+    locks.close().unwrap();
+    assert_eq!(worker.join(), Err(Error::Closed));
+}
