@@ -125,7 +125,9 @@ fn waits_share_a_connection_or_poll() {
                 thread::sleep(ms(700));
                 let asked = rig.proxies[0].count("acquire");
                 assert_eq!(asked >= 3 * keys.len(), is_refused, "{asked} attempts");
-                assert!(is_refused || asked == 0, "{asked} attempts");
+                // On several nodes a wait looks by itself about once a second.
+                let most = if rig.proxies.len() == 1 { 0 } else { 2 * keys.len() };
+                assert!(is_refused || asked <= most, "{asked} attempts");
                 let released = Instant::now();
                 for guard in held {
                     guard.unlock().unwrap();

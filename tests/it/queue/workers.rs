@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -60,13 +61,22 @@ fn queue_fault_19_a_worker_stops_soon_and_waits_for_its_handlers() {
     assert!(stopped.elapsed() < ms(2000), "{:?}", stopped.elapsed());
     // Working: the handler ends within the grace, and no other task is claimed.
     mails.push_all(["a", "b"].map(task)).unwrap();
-    let worker = mails.worker(1, |_| thread::sleep(ms(500))).unwrap();
-    eventually("a task is claimed", SOON, || mails.peek_due(9).unwrap().len() == 1);
+    // A task that was claimed goes back if the stop comes before its handler begins.
+    let (tell, begun) = mpsc::channel();
+    let handler = move |time| {
+        let tell = tell.clone();
+        move |_: &redlock_sync::Job| {
+            tell.send(()).unwrap();
+            thread::sleep(time);
+        }
+    };
+    let worker = mails.worker(1, handler(ms(500))).unwrap();
+    begun.recv_timeout(SOON).unwrap();
     assert_eq!(worker.stop(SOON), 0);
     assert_eq!((mails.len().unwrap(), mails.peek(1).unwrap()[0].attempts()), (1, 0));
     // Hanging: its claim is renewed no more, and the task comes back.
-    let worker = mails.worker(1, |_| thread::sleep(Duration::from_secs(6))).unwrap();
-    eventually("a task is claimed", SOON, || mails.peek_due(9).unwrap().is_empty());
+    let worker = mails.worker(1, handler(Duration::from_secs(6))).unwrap();
+    begun.recv_timeout(SOON).unwrap();
     assert_eq!(worker.stop(ms(100)), 1);
     let job = mails.claim_for(ms(5000)).unwrap().unwrap();
     assert_eq!((job.id(), job.attempt()), ("b", 2));
