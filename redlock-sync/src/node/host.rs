@@ -297,7 +297,7 @@ impl Host {
 
     /// Finds out now whether a server in memory is back. An attempt under way is waited for: it may have been refused already, and would leave the node
     /// out again.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
         while !self.may_probe() {
             self.clock.sleep(Duration::from_millis(1));

@@ -121,7 +121,7 @@ impl Nodes {
     }
 
     /// If that node is left out: whether it is back.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn probe_now(&self, member: usize) {
         let node = self.wire.members.nodes.get(member).filter(|node| node.outage().is_some());
         if let Some(node) = node {
