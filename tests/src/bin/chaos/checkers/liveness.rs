@@ -13,7 +13,8 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let spans = calm(history, history.nodes / 2 + 1, 0);
     let (mut judged, mut longest) = (0, 0);
-    for key in 0..history.keys {
+    // What readers and writers wait for is each other; all of them get their turn.
+    for key in (0..history.keys).chain(names::READ..names::LATCH) {
         // From the end of each hold to the beginning of the next.
         let holds: Vec<(u64, u64)> =
             history.holds_of(key).map(|hold| (hold.begin, hold.span().map_or(hold.begin, |s| s.1))).collect();

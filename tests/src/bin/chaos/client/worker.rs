@@ -13,7 +13,7 @@ use super::log::Log;
 use super::resource::{Counter, Store};
 use super::styles::Play;
 use crate::event::Session;
-use crate::names::{self, BUSY_SLOWS, CROWD, SLOW, SLOWS};
+use crate::names::{self, BUSY_SLOWS, CROWD, LATCH, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE};
 
 /// The first of a crowd; the ordinary threads come before, and the one for the slow locks.
 const FIRST_OF_CROWD: usize = 17;
@@ -75,6 +75,25 @@ impl Worker {
             let nth = self.random.usize(..most);
             self.play(SLOW + nth).slow();
             let pause = self.random.u64(..60);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    /// The threads for the kinds of lock that are no mutex.
+    pub(super) fn run_with_any_kind(mut self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            self.session.number += 1;
+            let random = &mut self.random;
+            let key = match random.u8(..100) {
+                0..35 => READ + random.usize(..RW_LOCKS),
+                35..55 => WRITE + random.usize(..RW_LOCKS),
+                55..75 => PERMIT + random.usize(..PERMITS.len()),
+                75..88 => SEVERAL,
+                _ => LATCH,
+            };
+            let locks = self.keys;
+            self.play(key).of_its_kind(locks);
+            let pause = self.random.u64(..15);
             thread::sleep(Duration::from_millis(pause));
         }
     }
