@@ -131,7 +131,7 @@ fn mutexes_of_its_keys_and_it_exclude_each_other() {
 }
 
 #[test]
-fn one_key_lost_is_all_lost() {
+fn kind_07_one_key_lost_is_all_lost() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let locks = builder(&servers).lease(Duration::from_secs(3)).build().unwrap();
@@ -261,7 +261,7 @@ fn a_server_that_hangs_does_not_hold_a_call_for_long() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn input_12_the_number_of_keys_is_checked() {
     let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
     let many: Vec<String> = (0..65).map(|i| format!("key:{i}")).collect();
     for keys in [Vec::new(), many, vec!["a".to_owned(), String::new()]] {

@@ -105,10 +105,10 @@ impl Rig {
     }
 }
 
-/// The token of a script's call: its first argument behind the digest, the number of keys, and the keys.
+/// The token of a script's call: its first argument behind the digest, the number of keys, and the keys; behind a letter, if it is for a read-write lock.
 fn own_token(seen: &Seen) -> Option<&str> {
     let keys: usize = seen.args.get(1)?.parse().ok()?;
-    seen.args.get(2 + keys).map(String::as_str)
+    seen.args.iter().skip(2 + keys).map(String::as_str).find(|word| !matches!(*word, "r" | "w"))
 }
 
 pub(super) fn exists(server: &Server, key: &str) -> bool {

@@ -133,8 +133,10 @@ mod tests {
     fn heard(commands: &[(&str, &str)]) -> Heard {
         let mut heard = Heard::default();
         for (name, words) in commands {
-            let words: Vec<String> =
-                words.split_whitespace().map(|word| word.replace('_', "").replace('+', " ")).collect();
+            let words: Vec<String> = words
+                .split_whitespace()
+                .map(|word| if word == "_" { String::new() } else { word.replace('+', " ") })
+                .collect();
             heard.hear(name, &words, 7);
         }
         heard
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn other_kinds_have_no_such_ids() {
-        let semaphore = ("acquire", "sha 3 p {p}:permit__queue f ab 500 2 0 0 0 500 w1 600 -1 9");
+        let semaphore = ("acquire", "sha 3 p {p}:permit_queue f ab 500 2 0 0 0 500 w1 600 -1 9");
         let reader = ("acquire", "sha 4 p {p}:readers f {p}:writers r ab 500 0 w1 600 -1 9 0");
         let heard = heard(&[semaphore, semaphore, reader]);
         assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant), heard.reused.len()), (0, 0, 0));
