@@ -44,16 +44,21 @@ pub(crate) const PERMIT: usize = WRITE + RW_LOCKS;
 pub(crate) const PERMITS: [u32; 2] = [2, 3];
 /// The number of all latches.
 pub(crate) const LATCH: usize = PERMIT + PERMITS.len();
-/// The number of all multi-locks. Their keys are those of the first locks.
+/// The number of all multi-locks.
 pub(crate) const SEVERAL: usize = LATCH + 1;
+/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most get them.
+pub(crate) const ACCOUNT: usize = SEVERAL + 1;
+/// How many there are.
+pub(crate) const ACCOUNTS: usize = 4;
 
 /// The number of the first lock that only one thread of a crowd wants.
-pub(crate) const CROWD: usize = SEVERAL + 1;
+pub(crate) const CROWD: usize = ACCOUNT + ACCOUNTS;
 
 /// The name of this lock.
 pub(crate) fn of(key: usize) -> String {
     match key {
         CROWD.. => format!("crowd{}", key - CROWD),
+        ACCOUNT.. => format!("account{}", key - ACCOUNT),
         SEVERAL => "several".to_owned(),
         LATCH => "latch".to_owned(),
         PERMIT.. => format!("permits{}", key - PERMIT),
@@ -64,9 +69,14 @@ pub(crate) fn of(key: usize) -> String {
     }
 }
 
-/// All locks of a run.
+/// The locks of a run that one has at a time.
+pub(crate) fn exclusive(keys: usize) -> impl Iterator<Item = usize> {
+    (0..keys).chain(ACCOUNT..CROWD)
+}
+
+/// All mutexes of a run.
 pub(crate) fn all(keys: usize) -> impl Iterator<Item = usize> {
-    (0..keys).chain(SLOW..SLOW + SLOWS)
+    exclusive(keys).chain(SLOW..READ)
 }
 
 /// The lock is one of the slow ones.
@@ -86,7 +96,8 @@ pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
 
 /// The name is that of a lock whose leases are short.
 pub(crate) fn is_short(name: &str) -> bool {
-    NAMES.contains(&name) || ["own-", "crowd", "permits", "rates"].iter().any(|start| name.starts_with(start))
+    NAMES.contains(&name)
+        || ["own-", "crowd", "account", "permits", "rates"].iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -104,6 +115,6 @@ mod tests {
         assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:queue"));
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), MOST + SLOWS);
+        assert_eq!(names.len(), MOST + SLOWS + ACCOUNTS);
     }
 }

@@ -1,4 +1,4 @@
-//! Jobs with the kinds of lock that are no mutex: read-write locks, semaphores, latches, and multi-locks on the keys of the mutexes.
+//! Jobs with the kinds of lock that are no mutex: read-write locks, semaphores, latches, multi-locks.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::styles::Play;
 use super::terms::Terms;
 use crate::clock::now;
 use crate::event::{Op, UNKNOWN, What};
-use crate::names::{self, LATCH, PERMIT, PERMITS, SEVERAL, WRITE};
+use crate::names::{self, ACCOUNT, CROWD, LATCH, PERMIT, PERMITS, SEVERAL, WRITE};
 use crate::timing::{LATCH_LIFE, LATCH_ROUND, TIMEOUT, WORKERS};
 
 const MS: Duration = Duration::from_millis(1);
@@ -18,10 +18,10 @@ const MS: Duration = Duration::from_millis(1);
 const LATCH_LIMIT: u64 = 2_000_000_000 + 4 * TIMEOUT;
 
 impl Play<'_> {
-    /// One job on its lock; of the first `locks` locks a multi-lock takes some.
-    pub(super) fn of_its_kind(&mut self, locks: usize) {
+    /// One job on its lock.
+    pub(super) fn of_its_kind(&mut self) {
         match self.job.key {
-            SEVERAL => self.several(locks),
+            SEVERAL => self.several(),
             LATCH => self.latch(),
             key => self.alone(key),
         }
@@ -91,18 +91,19 @@ impl Play<'_> {
     }
 
     /// Two or three of the mutexes at once. Each key is a session of its own, so that it is judged as any mutex is.
-    fn several(&mut self, locks: usize) {
-        let mut keys: Vec<usize> = (0..locks).collect();
+    fn several(&mut self) {
+        let mut keys: Vec<usize> = (ACCOUNT..CROWD).collect();
         self.random.shuffle(&mut keys);
         keys.truncate(self.random.usize(2..=3));
         let lease = self.lease();
         let terms = if self.random.bool() { Terms::plain(lease) } else { Terms::bounded(lease, self.random) };
         let lock = terms.several(self.locks.multi_lock(keys.iter().map(|&key| names::of(key))));
         // Not for long: what it has by then is held by no session.
-        let wait = self.millis(0, 250);
+        let wait = self.millis(0, 300);
         let limit = nanos(wait) + 3 * TIMEOUT;
         let Ok(guard) = self.job.call(Op::TryLockFor, limit, || lock.try_lock_for(wait)) else { return };
-        let keys: Vec<usize> = guard.keys().filter_map(|name| (0..locks).find(|&key| names::of(key) == name)).collect();
+        let keys: Vec<usize> =
+            guard.keys().filter_map(|name| (ACCOUNT..CROWD).find(|&key| names::of(key) == name)).collect();
         self.job.note(What::Wants(terms.wants()));
         self.job.note(What::Held { token: UNKNOWN.to_owned() });
         for (nth, (&key, lease)) in keys.iter().zip(guard.leases()).enumerate() {

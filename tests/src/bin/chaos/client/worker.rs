@@ -86,13 +86,12 @@ impl Worker {
             let random = &mut self.random;
             let key = match random.u8(..100) {
                 0..35 => READ + random.usize(..RW_LOCKS),
-                35..55 => WRITE + random.usize(..RW_LOCKS),
-                55..75 => PERMIT + random.usize(..PERMITS.len()),
-                75..88 => SEVERAL,
+                35..52 => WRITE + random.usize(..RW_LOCKS),
+                52..70 => PERMIT + random.usize(..PERMITS.len()),
+                70..86 => SEVERAL,
                 _ => LATCH,
             };
-            let locks = self.keys;
-            self.play(key).of_its_kind(locks);
+            self.play(key).of_its_kind();
             let pause = self.random.u64(..15);
             thread::sleep(Duration::from_millis(pause));
         }
