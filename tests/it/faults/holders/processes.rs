@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use redlock_tests::eventually;
 
-use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, kind_name, ms};
+use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms, name_of_kind};
 use crate::kinds::{Kind, each_kind};
 
 /// A process of the `agent`, ended with this value.
@@ -35,7 +35,7 @@ impl Agent {
     /// An agent that holds the key, and its token.
     fn holding<K: Kind>(rig: &Rig, key: &str, lease: Duration) -> (Agent, String) {
         let lease = lease.as_millis().to_string();
-        let mut agent = Agent::start(&["hold", kind_name::<K>(), key, &lease], &rig.urls());
+        let mut agent = Agent::start(&["hold", name_of_kind::<K>(), key, &lease], &rig.urls());
         let token = agent.line();
         (agent, token)
     }
@@ -86,7 +86,7 @@ fn fault_41_a_system_that_starts_no_thread() {
 }
 
 fn fault_28_a_forked_copy_is_inert<K: Kind>() {
-    for_sizes(&[1, 3], |rig| is_inert(rig, kind_name::<K>(), KEY));
+    for_sizes(&[1, 3], |rig| is_inert(rig, name_of_kind::<K>(), KEY));
 }
 
 #[test]

@@ -149,6 +149,6 @@ pub(super) fn stays(what: &str, long: Duration, mut holds: impl FnMut() -> bool)
 }
 
 /// The kind's name in the words of `agent`.
-pub(super) fn kind_name<K: Kind>() -> &'static str {
+pub(super) fn name_of_kind<K: Kind>() -> &'static str {
     if std::any::type_name::<K>().contains("Reentrant") { "reentrant" } else { "mutex" }
 }

@@ -1,6 +1,6 @@
 //! A latch opens when all workers have arrived: not before that, and for good.
 //!
-//! Lost data may close it, as its documentation says: where a majority lost it, the only node, or one that nobody sees to be young. Nothing may open it.
+//! Lost data may close it, as its documentation says: where a majority lost it, the only node, or one that did not restart, so that its vote counts. Nothing may open it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

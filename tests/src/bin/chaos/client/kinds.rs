@@ -11,9 +11,10 @@ use super::terms::Terms;
 use crate::clock::now;
 use crate::event::{Op, UNKNOWN, What};
 use crate::names::{self, ACCOUNT, CROWD, LATCH, PERMIT, PERMITS, SEVERAL, WRITE};
-use crate::timing::{LATCH_LIFE, LATCH_ROUND, TIMEOUT, WORKERS};
+use crate::timing::{LATCH_LIFE, LATCH_ROUND, LONGEST_LEASE, TIMEOUT, WORKERS};
 
 const MS: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(LONGEST_LEASE);
 /// A latch is asked again for so long while no majority answers, as `unavailable_after` says, and each look is up to three rounds.
 const LATCH_LIMIT: u64 = 2_000_000_000 + 4 * TIMEOUT;
 
@@ -95,8 +96,12 @@ impl Play<'_> {
         let mut keys: Vec<usize> = (ACCOUNT..CROWD).collect();
         self.random.shuffle(&mut keys);
         keys.truncate(self.random.usize(2..=3));
-        let lease = self.lease();
-        let terms = if self.random.bool() { Terms::plain(lease) } else { Terms::bounded(lease, self.random) };
+        // Of those that end by themselves with long leases one key can be kept alone.
+        let terms = match self.random.u8(..3) {
+            0 => Terms::fixed(LONGEST),
+            1 => Terms::bounded(self.lease(), self.random),
+            _ => Terms::plain(self.lease()),
+        };
         let lock = terms.several(self.locks.multi_lock(keys.iter().map(|&key| names::of(key))));
         // Not for long: what it has by then is held by no session.
         let wait = self.millis(0, 300);
@@ -117,7 +122,8 @@ impl Play<'_> {
 
     /// Looks at the whole and at each key, also for a while after one of them was lost.
     fn hold_several(&mut self, guard: &MultiLockGuard, keys: &[usize], terms: &Terms) {
-        let length = if self.random.u8(..3) == 0 { terms.lease.mul_f64(1.3) } else { self.millis(0, 30) };
+        let is_to_end = terms.wants().renewals == 0 || self.random.u8(..4) == 0;
+        let length = if is_to_end { terms.lease.mul_f64(1.2) } else { self.millis(0, 30) };
         let mut end = now() + nanos(length);
         let mut is_lost = false;
         loop {
@@ -134,10 +140,10 @@ impl Play<'_> {
             if now() >= end {
                 return;
             }
-            if self.random.u8(..12) == 0
+            if self.random.u8(..if is_lost { 4 } else { 30 }) == 0
                 && let Some(first) = guard.leases().next()
             {
-                // The others end before it.
+                // The others end before it; once one is lost, this is none any more.
                 self.job.part(0, keys[0]).extend(first, terms.lease);
             }
             let pause = self.millis(1, 15);
