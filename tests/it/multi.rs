@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redlock_sync::testing::Memory;
 use redlock_sync::{Builder, Error, LostReason, Redlock};
 use redlock_tests::{Server, eventually, servers};
 
@@ -131,7 +132,7 @@ fn mutexes_of_its_keys_and_it_exclude_each_other() {
 }
 
 #[test]
-fn one_key_lost_is_all_lost() {
+fn kind_07_one_key_lost_is_all_lost() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let locks = builder(&servers).lease(Duration::from_secs(3)).build().unwrap();
@@ -261,10 +262,36 @@ fn a_server_that_hangs_does_not_hold_a_call_for_long() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn input_12_the_number_of_keys_is_checked() {
     let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
     let many: Vec<String> = (0..65).map(|i| format!("key:{i}")).collect();
     for keys in [Vec::new(), many, vec!["a".to_owned(), String::new()]] {
         assert!(matches!(locks.multi_lock(&keys).try_lock(), Err(Error::Config { .. })), "{keys:?}");
+    }
+}
+
+#[test]
+fn kind_07_in_memory_too_one_key_lost_is_all_lost() {
+    for nodes in [1, 3] {
+        let memory = Memory::new(nodes);
+        let (locks, others) = (memory.client(), memory.client());
+        let guard = locks.multi_lock(["a", "b", "c"]).lock().unwrap();
+        assert!(others.multi_lock(["c", "d"]).try_lock().unwrap_err().is_busy());
+        assert!(!others.mutex("d").is_locked().unwrap());
+        memory.lose("b");
+        memory.advance(Duration::from_secs(15));
+        let error = guard.check().unwrap_err();
+        assert!(matches!(&error, Error::Lost { key, reason: LostReason::Deleted } if key == "b"), "{error}");
+        eventually("the others are released", SOON, || locked(&others, ["a", "b", "c"]) == [false; 3]);
+        let other = others.multi_lock(["c", "b", "a"]).lock().unwrap();
+        assert_eq!(guard.unlock().unwrap_err(), error);
+        other.unlock().unwrap();
+        let ends = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(60)).lock().unwrap();
+        for _ in 0..5 {
+            memory.advance(Duration::from_secs(11));
+            ends.check().unwrap();
+        }
+        memory.advance(Duration::from_secs(11));
+        assert_eq!(ends.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     }
 }

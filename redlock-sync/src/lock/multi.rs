@@ -77,6 +77,53 @@ impl MultiLock {
         self.each(|mutex| mutex.lease(lease))
     }
 
+    /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).renew(false).lock()?;
+    /// guard.check()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn renew(self, renew: bool) -> MultiLock {
+        self.each(|mutex| mutex.renew(renew))
+    }
+
+    /// Ends renewal so that each key is lost this long after it was locked at the latest, and with the first of them all; see
+    /// [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones counts.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(3600)).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_hold(self, hold: Duration) -> MultiLock {
+        self.each(|mutex| mutex.max_hold(hold))
+    }
+
+    /// Ends the renewal of each key after that many times; see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).max_renewals(10).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_renewals(self, times: u32) -> MultiLock {
+        self.each(|mutex| mutex.max_renewals(times))
+    }
+
     /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key has one of its own:
     /// [`MultiLockGuard::leases`].
     ///
