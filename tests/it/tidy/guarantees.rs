@@ -7,7 +7,12 @@ use super::source::{blank, read, tracked};
 
 const TABLE: &str = "redlock-sync/src/guarantees.md";
 /// How many rows there are under each heading, and how the tests of a row begin.
-const PARTS: [(&str, &str, u32); 2] = [("# Faults", "fault", 41), ("# Bad input", "input", 14)];
+const PARTS: [(&str, &str, u32); 4] = [
+    ("# Faults", "fault", 41),
+    ("# Bad input", "input", 14),
+    ("# Queues of tasks", "queue_fault", 21),
+    ("# Tasks by name and time", "queue_use", 7),
+];
 /// What the outcome of a row says that has no test, since it is about a kind of lock that is yet to come.
 const NOT_YET: &str = "No such kind of lock exists in this version.";
 
