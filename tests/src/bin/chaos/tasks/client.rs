@@ -14,6 +14,8 @@ use super::history::Log;
 use super::queue;
 use crate::clock::{MS, now};
 
+/// How long some tasks take at most: longer than their lease, if that is short.
+const SLOW: Duration = Duration::from_secs(2);
 /// How long a call of a thread waits for a task.
 const WAIT: Duration = Duration::from_secs(5);
 
@@ -82,7 +84,7 @@ impl Worker {
 
     fn handle(&mut self, job: Job, fence: u64) {
         let is_slow = self.random.u32(0..100) < 3;
-        let length = if is_slow { self.lease * 3 / 2 } else { Duration::from_millis(self.random.u64(1..40)) };
+        let length = if is_slow { SLOW.min(self.lease * 3 / 2) } else { Duration::from_millis(self.random.u64(1..40)) };
         let until = now() + u64::try_from(length.as_nanos()).unwrap();
         while now() < until {
             thread::sleep(Duration::from_nanos((until - now().min(until)).min(20 * MS)));

@@ -28,7 +28,7 @@ impl Feeder<'_> {
         let mut random = fastrand::Rng::with_seed(self.options.seed);
         let span = (self.options.seconds * SEC * 9 / 10).max(1);
         let bursts = span.div_ceil(BURSTS);
-        let in_bursts = bursts.saturating_mul(u64::from(self.options.burst)).min(u64::from(self.options.tasks) / 2);
+        let in_bursts = bursts.saturating_mul(u64::from(self.options.burst)).min(u64::from(self.options.tasks));
         let others = u64::from(self.options.tasks) - in_bursts;
         let (mut next, mut of_others) = (0, 0);
         for burst in 0..bursts {

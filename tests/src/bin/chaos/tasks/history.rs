@@ -107,7 +107,8 @@ pub(crate) struct History {
     pub(crate) fallen: Vec<(u64, String)>,
     /// Not before the run is over.
     pub(crate) left: Option<Left>,
-    lines: Vec<String>,
+    /// As they were written, behind the names of their logs.
+    pub(crate) lines: Vec<String>,
 }
 
 impl History {
