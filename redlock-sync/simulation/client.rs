@@ -269,7 +269,7 @@ impl Thread {
 // --- programs in other languages --------------------------------------------------------------------------------------
 
 fn foreign_script(operation: &'static str, source: &'static str) -> Script {
-    Script { operation, source, sha: operation.to_owned() }
+    Script { operation, source, sha: operation.to_owned(), needs: None }
 }
 
 static SET: LazyLock<Script> = LazyLock::new(|| {

@@ -7,8 +7,13 @@ use super::source::{blank, read, tracked};
 
 const TABLE: &str = "redlock-sync/src/guarantees.md";
 /// How many rows there are under each heading, and how the tests of a row begin.
-const PARTS: [(&str, &str, u32); 3] =
-    [("# Faults", "fault", 41), ("# Other kinds of lock", "kind", 10), ("# Bad input", "input", 14)];
+const PARTS: [(&str, &str, u32); 5] = [
+    ("# Faults", "fault", 41),
+    ("# Other kinds of lock", "kind", 10),
+    ("# Bad input", "input", 14),
+    ("# Queues of tasks", "queue_fault", 21),
+    ("# Tasks by name and time", "queue_use", 7),
+];
 
 /// The rows of the table under a heading: number, what happens, and the outcome.
 fn rows(text: &str, heading: &str) -> Vec<(u32, String, String)> {

@@ -5,7 +5,7 @@
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] 1 if that is the slot of the
 -- token's lease, and no other will do, ARGV[6] 1 if there are several nodes, ARGV[7] ms for which a slot is reserved, ARGV[8] wait (empty: none), ARGV[9] ms for which
 -- the queue lives after a no (0: the wait leaves it), ARGV[10] fence to reach (0: the next, -1: none is wanted), ARGV[11] ms for which the fence counter
--- outlasts the clock's reaching it, ARGV[12..] orphans: beginnings of tokens that no lease has; the last one may be `check` (permissions.lua)
+-- outlasts the clock's reaching it, ARGV[12..] orphans: beginnings of tokens that no lease has; the last one may be that of permissions.lua
 -- replies {1, fence (0: none), slot} when the slot is lent to the token now; else {0, remaining ms of the permit that ends first, first 80 bytes of its
 --         token, place of the wait (0 none, 1 it came, 2 it was there)}
 local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[8]
