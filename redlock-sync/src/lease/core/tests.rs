@@ -454,7 +454,7 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let queues = WaitQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
     let mut core = rig.lease(options());
-    let kind = core.protocol.kind();
+    let kind = core.protocol().kind();
     std::thread::scope(|scope| {
         core.keep_head(queues.try_enter(&name, kind.mode).unwrap());
         scope.spawn(|| assert!(matches!(queues.enter(&name, Tick::NEVER, kind, &options()), Entered::Closed)));
