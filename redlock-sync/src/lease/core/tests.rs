@@ -456,7 +456,8 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let mut core = rig.lease(options());
     let kind = core.protocol().kind();
     std::thread::scope(|scope| {
-        core.keep_head(queues.try_enter(&name, kind.mode).unwrap());
+        let Some(Entered::Head(head)) = queues.try_enter(&name, kind, &LockOptions::default()) else { panic!() };
+        core.keep_head(head);
         scope.spawn(|| assert!(matches!(queues.enter(&name, Tick::NEVER, kind, &options()), Entered::Closed)));
         redlock_tests::eventually("a thread waits", SOON, || {
             core.head.lock().as_ref().unwrap().has_successor(kind, &options())
