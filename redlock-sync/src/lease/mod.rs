@@ -293,9 +293,12 @@ impl Lease {
         if self.core.home.is_left() {
             return Err(Error::Closed);
         }
+        let is_joint = self.core.protocol().kind().mode == Mode::Joint;
+        // Before this thread leaves: after that, the last one may end the lease at any time.
+        let held = if is_joint { self.core.check() } else { Ok(()) };
         if !self.core.gate.leave() {
             self.core.forget_handlers(self.part);
-            return self.core.check();
+            return held;
         }
         let began = self.core.quorum.now();
         if self.pass_on() {
@@ -303,9 +306,7 @@ impl Lease {
         }
         self.renewer.retire(&self.worker);
         let afterlife = self.afterlife.upgrade();
-        if self.core.protocol().kind().mode == Mode::Joint
-            && let Some(afterlife) = &afterlife
-        {
+        if is_joint && let Some(afterlife) = &afterlife {
             afterlife.unshared(&self.core);
         }
         let release = self.core.release(began, grace);
