@@ -24,7 +24,7 @@ use crate::handover::wait::{ServerWait, Slept, note_strangers, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
-use crate::options::{Mode, RENEW_DIVISOR, drift};
+use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Refusal};
@@ -48,10 +48,14 @@ pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) 
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     let until = match wait {
         Wait::No => {
-            let head = queues.try_enter(key, kind.mode);
+            let head = match queues.try_enter(key, kind, &request.options) {
+                Some(Entered::Handed(lease)) if is_good(&lease) => return Ok(lease),
+                Some(Entered::Head(head)) => Some(head),
+                _ => None,
+            };
             let lease = only_attempt(client, request)?;
             if let Some(head) = head {
-                keep(&lease, head, kind.mode);
+                keep(&lease, head);
             }
             return Ok(lease);
         }
@@ -67,12 +71,12 @@ pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) 
                 let pause = head.rest();
                 rest(&client.quorum, queues, request, pause.until.min(until));
                 let lease = AcquireLoop::new(client, request, wait, until, pause.pauses).run()?;
-                keep(&lease, head, kind.mode);
+                keep(&lease, head);
                 return Ok(lease);
             }
             Entered::Handed(lease) => {
                 // It can have run out on the way, if this process did not run.
-                if lease.check().is_ok() {
+                if is_good(&lease) {
                     return Ok(lease);
                 }
             }
@@ -83,10 +87,39 @@ pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) 
     }
 }
 
-/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets the next thread try at once.
-fn keep(lease: &Lease, head: QueueHead<Lease>, mode: Mode) {
-    if mode == Mode::Exclusive {
+/// A part of the lease that threads of this process have together, if there is one for these settings. Without I/O, but for a look from time to time whether
+/// another process is kept out: then, and if the lease may end soon, no more threads join it.
+pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
+    if kind.mode != Mode::Joint || !options.is_plain() {
+        return None;
+    }
+    let (lease, is_look_due) = client.queues.join(key, kind, options)?;
+    let is_joined = is_good(&lease) && (!is_look_due || lease.core().keeps_none_out());
+    if !is_joined {
+        lease.core().gate.close();
+    }
+    is_joined.then_some(lease)
+}
+
+/// What was handed to this thread can be used. If it is shared and cannot, no other thread joins it.
+fn is_good(lease: &Lease) -> bool {
+    let core = lease.core();
+    if core.protocol().kind().mode != Mode::Joint {
+        return lease.check().is_ok();
+    }
+    let is_fresh = core.is_fresh();
+    if !is_fresh {
+        core.gate.close();
+    }
+    is_fresh
+}
+
+/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets the next thread in at once.
+fn keep(lease: &Lease, head: QueueHead<Lease>) {
+    if lease.core().protocol().kind().mode == Mode::Exclusive {
         lease.core().keep_head(head);
+    } else {
+        lease.share(head);
     }
 }
 
@@ -350,7 +383,10 @@ pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockI
     let Some(adopting) = request.protocol.adopting() else {
         return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
     };
-    let head = client.queues.try_enter(request.key.name(), kind.mode);
+    let head = match client.queues.try_enter(request.key.name(), kind, &request.options) {
+        Some(Entered::Head(head)) => Some(head),
+        _ => None,
+    };
     let by = quorum.round_deadline();
     let length = Core::first_lease(&request.options);
     quorum.note_lease(length);
@@ -371,7 +407,7 @@ pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockI
     let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
     let lease = client.lease(&Arc::new(Core::won(start, &ballot)))?;
     if let Some(head) = head {
-        keep(&lease, head, kind.mode);
+        keep(&lease, head);
     }
     Ok(lease)
 }

@@ -210,6 +210,10 @@ impl Afterlife for ClientInner {
             self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
         }
     }
+
+    fn unshared(&self, core: &Core) {
+        self.queues.unshare(core.key.name());
+    }
 }
 
 impl Drop for ClientInner {

@@ -65,6 +65,8 @@ impl Default for ClientOptions {
 pub(crate) enum Mode {
     Exclusive,
     Shared,
+    /// As that, and threads of a process that want it with the same plain settings hold it by one lease.
+    Joint,
 }
 
 /// What a kind of lock is to the threads of this process: only threads that want the same kind hand a lock to each other.
@@ -108,6 +110,11 @@ impl LockOptions {
     /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
     pub(crate) fn can_change_hands(&self) -> bool {
         self.renew && self.min_hold.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()
+    }
+
+    /// One lease can serve threads that came at different times, and that the servers need not tell apart.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.can_change_hands() && self.owner.is_none()
     }
 
     /// The rules between the settings of a lock and those of its client.

@@ -16,7 +16,7 @@ mod renewal;
 mod state;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -25,12 +25,15 @@ use parking_lot::Mutex;
 pub(crate) use self::backlog::{Backlog, Leftover};
 #[cfg(test)]
 pub(crate) use self::core::Next;
-pub(crate) use self::core::{Core, Origin, Start};
+pub(crate) use self::core::{Core, Origin, Part, Start};
 pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 
 use self::renewal::Worker;
 use crate::error::Error;
+use crate::handover::queue::QueueHead;
+use crate::handover::sharing::Shared;
+use crate::options::Mode;
 use crate::token::LockId;
 
 /// Is told how leases end, and what a release left in doubt, so that this process is not locked out by its own token.
@@ -38,12 +41,15 @@ pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
     /// The lock is on its way to another thread.
     fn passed_on(&self, successor: &Arc<Core>);
     fn ended(&self, core: &Core, may_linger: bool);
+    /// No thread joins it any more.
+    fn unshared(&self, core: &Core);
 }
 
 /// A lock that is held for a time and renewed: what every guard derefs to.
 ///
 /// A renewal thread of the guard's own lengthens the lease at a third of its length. The methods here tell whether the lock is still held
-/// and what to give to the protected resource. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
+/// and what to give to the protected resource. Threads that read by a [`RwLock`](crate::RwLock) can have one lease together, each with a `Lease` of its
+/// own. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
 /// `&Lease`; it is never `Clone`.
 ///
 /// ```
@@ -67,6 +73,7 @@ pub struct Lease {
     worker: Arc<Worker>,
     renewer: Arc<Renewer>,
     afterlife: Weak<dyn Afterlife>,
+    part: Part,
     is_finished: AtomicBool,
 }
 
@@ -77,7 +84,35 @@ impl Lease {
         afterlife: Weak<dyn Afterlife>,
     ) -> std::io::Result<Lease> {
         let worker = renewer.assign(Arc::clone(&core))?;
-        Ok(Lease { core, worker, renewer, afterlife, is_finished: AtomicBool::new(false) })
+        Ok(Lease::of(core, worker, renewer, afterlife))
+    }
+
+    fn of(core: Arc<Core>, worker: Arc<Worker>, renewer: Arc<Renewer>, afterlife: Weak<dyn Afterlife>) -> Lease {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let part = NEXT.fetch_add(1, Ordering::Relaxed);
+        Lease { core, worker, renewer, afterlife, part, is_finished: AtomicBool::new(false) }
+    }
+
+    /// Lets threads of this process join, and the next in the queue move up.
+    pub(crate) fn share(&self, head: QueueHead<Lease>) {
+        let (core, worker, renewer) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.renewer));
+        let (kind, options, gate) = (core.protocol().kind(), core.options.clone(), Arc::clone(&core.gate));
+        let afterlife = Weak::clone(&self.afterlife);
+        let another =
+            move || Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&renewer), Weak::clone(&afterlife));
+        if options.is_plain() && kind.mode == Mode::Joint {
+            head.share(Shared::new(kind, options, gate, Box::new(another)));
+        }
+        drop(head);
+    }
+
+    /// Shares the lock from now on, that this thread had alone.
+    pub(crate) fn downgrade(&self, grace: Duration) -> Result<(), Error> {
+        self.core.downgrade(grace)?;
+        if let Some(head) = self.core.take_head() {
+            self.share(head);
+        }
+        Ok(())
     }
 
     /// Ok while the lock is surely held. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
@@ -204,7 +239,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
-        self.core.on_lost(Box::new(handler));
+        self.core.on_lost(self.part, Box::new(handler));
     }
 
     /// The lock's key on the server, with the client's prefix.
@@ -258,13 +293,24 @@ impl Lease {
         if self.core.home.is_left() {
             return Err(Error::Closed);
         }
+        let is_joint = self.core.protocol().kind().mode == Mode::Joint;
+        // Before this thread leaves: after that, the last one may end the lease at any time.
+        let held = if is_joint { self.core.check() } else { Ok(()) };
+        if !self.core.gate.leave() {
+            self.core.forget_handlers(self.part);
+            return held;
+        }
         let began = self.core.quorum.now();
         if self.pass_on() {
             return Ok(());
         }
         self.renewer.retire(&self.worker);
+        let afterlife = self.afterlife.upgrade();
+        if is_joint && let Some(afterlife) = &afterlife {
+            afterlife.unshared(&self.core);
+        }
         let release = self.core.release(began, grace);
-        if let Some(afterlife) = self.afterlife.upgrade() {
+        if let Some(afterlife) = afterlife {
             afterlife.ended(&self.core, release.may_linger);
         }
         if !release.is_confirmed {
@@ -294,13 +340,8 @@ impl Lease {
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.passed_on(&core);
         }
-        thread.hand(Lease {
-            core,
-            worker: Arc::clone(&self.worker),
-            renewer: Arc::clone(&self.renewer),
-            afterlife: Weak::clone(&self.afterlife),
-            is_finished: AtomicBool::new(false),
-        });
+        let (worker, renewer) = (Arc::clone(&self.worker), Arc::clone(&self.renewer));
+        thread.hand(Lease::of(core, worker, renewer, Weak::clone(&self.afterlife)));
         true
     }
 

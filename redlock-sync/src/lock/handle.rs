@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::{Wait, acquire, adopt};
+use crate::acquire::{Wait, acquire, adopt, join};
 use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -44,7 +44,11 @@ impl<P: Protocol + 'static> Handle<P> {
     }
 
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {
-        let (key, protocol) = self.lock.clone()?;
+        let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
+        if let Some(lease) = join(&self.client, key.as_str(), protocol.kind(), &self.options) {
+            return Ok(lease);
+        }
+        let (key, protocol) = (key.clone(), Arc::clone(protocol));
         acquire(&self.client, &Request { key, protocol, options: self.options.clone() }, wait)
     }
 

@@ -276,7 +276,7 @@ impl<M> SemaphorePermit<M> {
     #[must_use]
     pub fn slot(&self) -> u32 {
         // A lease that was won has one.
-        self.lease.core().protocol.lending().and_then(Lending::slot).unwrap_or_default()
+        self.lease.core().protocol().lending().and_then(Lending::slot).unwrap_or_default()
     }
 
     /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of nodes that could not be

@@ -9,6 +9,7 @@
 //! | [`HandOver`] | extend and count the waits | those with a queue of waits on the node, whose threads hand the lock to each other |
 //! | [`Granting`] | unreserve, [`release_all`] | those whose release gives the lock itself to the first wait |
 //! | [`Lending`] | choose the votes that count together | those with numbered slots |
+//! | [`Sharing`] | extend and look for waits that are kept out, downgrade | those whose holders can share the lock, or have it alone |
 //! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
 //!
 //! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
@@ -156,6 +157,10 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
         None
     }
 
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        None
+    }
+
     fn adopting(&self) -> Option<&dyn Adopt> {
         None
     }
@@ -207,6 +212,16 @@ pub(crate) trait Granting {
     fn unreserve(&self, random: &str) -> TypedCall<Released>;
     /// The keys that [`release_all`] needs: the lock and its queue.
     fn release_keys(&self) -> [&str; 2];
+}
+
+/// Holders can share the lock, or have it alone.
+pub(crate) trait Sharing {
+    /// The shared side of the lock.
+    fn shared(&self) -> Arc<dyn Protocol>;
+    /// As `extend`; the number of waits is 1 if one is kept out that wants the lock alone, else 0.
+    fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
+    /// As `extend`; a token that has the lock alone shares it then.
+    fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
 }
 
 /// A lock that a holder has left held can be taken over by its token.

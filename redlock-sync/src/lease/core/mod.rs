@@ -9,11 +9,13 @@
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`passing`]: the hand-over to the next thread of this process.
+//! 6. [`sharing`]: what is asked before more threads join, and the step from a lock that is held alone to one that is shared.
 
 mod fence;
 mod loss;
 mod passing;
 mod release;
+mod sharing;
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
@@ -25,8 +27,8 @@ mod release;
 mod tests;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -40,6 +42,7 @@ use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
 use crate::handover::queue::QueueHead;
 use crate::handover::rules::Chain;
+use crate::handover::sharing::Gate;
 use crate::key::Key;
 use crate::node::Lane;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
@@ -50,12 +53,19 @@ use crate::token::{LockId, RandomPart};
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
+/// Tells the threads apart that hold one lease.
+pub(crate) type Part = u64;
+
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) protocol: Arc<dyn Protocol>,
+    protocol: Arc<dyn Protocol>,
+    /// That of the shared lock, once one that was held alone is.
+    downgraded: OnceLock<Arc<dyn Protocol>>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: LockOptions,
+    /// The threads that hold it.
+    pub(crate) gate: Arc<Gate>,
     /// The process that acquired it; a forked child's copy is inert.
     pub(crate) home: ForkGuard,
     born: Tick,
@@ -69,7 +79,7 @@ pub(crate) struct Core {
     backlog: Arc<Backlog>,
     state: Mutex<State>,
     io: Mutex<Io>,
-    on_lost: Mutex<Vec<OnLost>>,
+    on_lost: Mutex<Vec<(Part, OnLost)>>,
     /// The head of this process's queue for the key; given up when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }
@@ -157,9 +167,11 @@ impl Core {
         Core {
             quorum,
             protocol,
+            downgraded: OnceLock::new(),
             key,
             id,
             options,
+            gate: Arc::new(Gate::new()),
             home,
             born,
             hold_end,
@@ -175,6 +187,11 @@ impl Core {
         }
     }
 
+    /// What the lock says to a node at present.
+    pub(crate) fn protocol(&self) -> &Arc<dyn Protocol> {
+        self.downgraded.get().unwrap_or(&self.protocol)
+    }
+
     /// Keeps the head of the queue until the lease ends.
     pub(crate) fn keep_head(&self, head: QueueHead<Lease>) {
         *self.head.lock() = Some(head);
@@ -184,9 +201,12 @@ impl Core {
         }
     }
 
+    pub(crate) fn take_head(&self) -> Option<QueueHead<Lease>> {
+        self.head.lock().take()
+    }
+
     fn leave_queue(&self) {
-        let head = self.head.lock().take();
-        drop(head);
+        drop(self.take_head());
     }
 
     /// A copy of its acquire may still be executed somewhere.
@@ -307,7 +327,7 @@ impl Core {
 
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot<Extended> {
-        let call = self.protocol.extend(&self.id, lease);
+        let call = self.protocol().extend(&self.id, lease);
         self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
     }
 
@@ -399,7 +419,7 @@ impl Core {
         }
         let fence = io.fence.or(io.offered_fence);
         let attempt = AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, orphans: &[] };
-        let call = self.protocol.acquire(&attempt);
+        let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
         io.may_linger |= filled.duplicate;
     }
