@@ -279,7 +279,8 @@ struct Patience<'a> {
     since: Option<Tick>,
     /// Pauses in which the wait was told nothing.
     polls: u32,
-    looks: u32,
+    /// Brief looks until the next full one.
+    brief_looks: u32,
     wait: Option<listener::Wait>,
 }
 
@@ -290,7 +291,7 @@ impl<'a> Patience<'a> {
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
-        Patience { latch, limit, until, since: None, polls: 0, looks: 0, wait: None }
+        Patience { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None }
     }
 
     /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was confirmed, so either it finds the
@@ -302,8 +303,8 @@ impl<'a> Patience<'a> {
 
     /// The first look and the last one are full.
     fn depth(&mut self, is_last: bool) -> Depth {
-        let is_due = self.looks % LOOKS == 0;
-        self.looks = self.looks.wrapping_add(1);
+        let is_due = self.brief_looks == 0;
+        self.brief_looks = self.brief_looks.checked_sub(1).unwrap_or(LOOKS - 1);
         if is_due || is_last { Depth::Full } else { Depth::Brief }
     }
 
