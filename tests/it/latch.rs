@@ -206,7 +206,7 @@ fn threads_that_wait_on_several_nodes_seldom_fetch_the_arrivals() {
     let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
     locks.count_down_latch(KEY, 2).count_down_as("a").unwrap();
     let looks = || -> Vec<bool> {
-        let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "latch_look");
+        let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "wait for");
         // Behind the digest, the number of keys, two keys and the count.
         seen.map(|seen| seen.args[5] == "1").collect()
     };
