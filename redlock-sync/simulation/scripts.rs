@@ -24,7 +24,7 @@ pub(super) static FOREIGN_DELETE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 fn foreign(operation: &'static str, source: &'static str) -> Script {
-    Script { operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
+    Script { operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None }
 }
 
 static KNOWN: LazyLock<HashMap<&'static str, &'static Script>> = LazyLock::new(|| {

@@ -198,7 +198,8 @@ impl MultiLock {
     }
 
     /// One attempt for each key, in the order of the keys. If one of them is held, those before it are released again, so that for a moment others can
-    /// find them taken. Gives up two node timeouts after it began.
+    /// find them taken. Gives up two node timeouts after it began, and then gives back what it has: where the servers do not answer, that takes a node
+    /// timeout and a quarter more.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
@@ -218,8 +219,8 @@ impl MultiLock {
         self.take(Wait::No)
     }
 
-    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and a quarter of one more if something has
-    /// to be taken back that came too late.
+    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it takes to give back what it
+    /// has, as [`try_lock`](MultiLock::try_lock) does.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that was held at the end; [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end; and
@@ -263,7 +264,8 @@ impl MultiLock {
         mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
         let until = match wait {
             Wait::No => self.client.quorum.now(),
-            Wait::Until(until) => until,
+            // One in the past leaves the time for one attempt, as for a mutex.
+            Wait::Until(until) => until.max(self.client.quorum.now()),
             Wait::Forever => Tick::NEVER,
         };
         loop {
