@@ -173,11 +173,11 @@ fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
 }
 
 fn entry(id: &str) -> Entry<'_> {
-    Entry { id, stays: 6 * SECOND }
+    Entry { id, stays: 6 * SECOND, waited: Duration::ZERO }
 }
 
 fn leaves(id: &str) -> Entry<'_> {
-    Entry { id, stays: Duration::ZERO }
+    Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {

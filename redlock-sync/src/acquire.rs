@@ -129,6 +129,7 @@ struct AcquireLoop<'a> {
     request: &'a Request,
     limit: Wait,
     until: Tick,
+    began: Tick,
     made: u32,
     wait: ServerWait<'a, Lease>,
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with it may not get through.
@@ -151,6 +152,7 @@ impl<'a> AcquireLoop<'a> {
             request,
             limit,
             until,
+            began: client.quorum.now(),
             made: 0,
             wait,
             pending_grant: None,
@@ -214,10 +216,11 @@ impl<'a> AcquireLoop<'a> {
         let by = self.client.quorum.round_deadline();
         let id = self.wait.entry(self.made == 0, is_last)?;
         let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
-        let orphans = self.more_orphans(self.client.quorum.now());
+        let now = self.client.quorum.now();
+        let orphans = self.more_orphans(now);
         let what = Try {
             is_bare,
-            entry: id.as_deref().map(|id| Queued::entry(id, is_last)),
+            entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
             keeps_wait: self.wait.standing.may_linger,
             orphans: &orphans,
             chain: self.wait.chain,

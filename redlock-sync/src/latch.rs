@@ -163,7 +163,7 @@ impl Latch {
             let is_last = tried_at >= patience.until;
             let id = patience.id();
             let stays = if is_last { Duration::ZERO } else { STAYS };
-            let entry = id.as_deref().map(|id| Entry { id, stays });
+            let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
             match self.look(entry) {
                 Ok(Progress { is_open: true, .. }) => {
                     self.client.outages.end();

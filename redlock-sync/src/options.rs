@@ -46,6 +46,8 @@ pub(crate) struct ClientOptions {
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
+    /// How long annotated functions wait that do not say it; without a limit if there is none.
+    pub(crate) default_wait: Option<Duration>,
 }
 
 impl Default for ClientOptions {
@@ -56,6 +58,7 @@ impl Default for ClientOptions {
             unavailable_after: Duration::from_secs(10),
             max_key_len: 1024,
             restart_guard: true,
+            default_wait: None,
         }
     }
 }

@@ -89,6 +89,11 @@ impl Redlock {
         &self.inner
     }
 
+    /// How long an annotated function waits that does not say it.
+    pub(crate) fn default_wait(&self) -> Option<Duration> {
+        self.inner.quorum.limits.default_wait
+    }
+
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.
     pub(crate) fn holds(&self, name: &str) -> Result<bool, Error> {
         let key = Key::new(&self.prefix, name, self.inner.quorum.limits.max_key_len)?;
@@ -353,6 +358,21 @@ impl Builder {
     /// ```
     pub fn restart_guard(mut self, on: bool) -> Builder {
         self.limits.restart_guard = on;
+        self
+    }
+
+    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
+    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). Locks that are taken by hand have their own.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder().node(&url).default_wait(Duration::from_secs(5)).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn default_wait(mut self, wait: Duration) -> Builder {
+        self.limits.default_wait = Some(wait);
         self
     }
 

@@ -82,6 +82,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) id: &'a str,
     /// How long the queue lives if it does not get the lock; zero if it leaves the queue.
     pub(crate) stays: Duration,
+    /// For how long its thread has waited.
+    pub(crate) waited: Duration,
 }
 
 /// The parameters of a release.
@@ -186,13 +188,13 @@ pub(crate) trait Fencing {
     fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced>;
 }
 
-/// The lock has numbered slots, and each lease has one of them.
+/// The lock has numbered slots, and each lease has some of them.
 pub(crate) trait Lending {
-    /// Yes votes count together if they lent the same slot: voids all but those of the slot that most nodes lent. Returns the protocol of a lease that
-    /// has that slot.
+    /// Yes votes count together if they lent the same slots: voids all but those of the slots that most nodes lent. Returns the protocol of a lease that
+    /// has those slots.
     fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol>;
-    /// The slot of this lease.
-    fn slot(&self) -> Option<u32>;
+    /// The slots of this lease, in ascending order.
+    fn slots(&self) -> &[u32];
 }
 
 /// Waits stand in a queue on the node, and are told there when it is their turn. Waits for a lock of a kind without it poll.
