@@ -208,6 +208,25 @@ fn a_normal_release_is_no_loss() {
 }
 
 #[test]
+fn a_guard_may_change_threads() {
+    let locks = Redlock::in_memory();
+    let guard = locks.multi_lock(["a", "b"]).lock().unwrap().into_send();
+    let (tell, told) = mpsc::channel();
+    guard.on_lost(move |error| tell.send(error).unwrap());
+    assert!(locks.multi_lock(["b", "c"]).try_lock_for(Duration::from_millis(20)).unwrap_err().is_busy());
+    let other = locks.clone();
+    thread::spawn(move || {
+        guard.check().unwrap();
+        guard.unlock().unwrap();
+        other.multi_lock(["a", "b"]).lock().unwrap().unlock().unwrap();
+    })
+    .join()
+    .unwrap();
+    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler is gone, uncalled");
+    locks.multi_lock(["b", "c"]).try_lock().unwrap().unlock().unwrap();
+}
+
+#[test]
 fn a_thread_does_not_wait_for_itself() {
     let server = Server::start();
     let locks = open(std::slice::from_ref(&server));

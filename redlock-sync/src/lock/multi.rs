@@ -29,7 +29,8 @@ const MOST_KEYS: usize = 64;
 /// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
 /// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
 ///
-/// It costs a round trip, a lease and a renewal thread for each key. With several nodes each key is on a majority of its own.
+/// It costs a round trip, a lease and a renewal thread for each key. With several nodes each key is on a majority of its own. It has the settings of a mutex
+/// but `min_hold`: a key that is given back, as others were busy, would stay taken.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
 ///

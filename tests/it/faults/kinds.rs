@@ -71,6 +71,7 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     }
     memory.bring_back(1);
     memory.bring_back(2);
+    drop(held);
     drop(all(&locks));
 }
 

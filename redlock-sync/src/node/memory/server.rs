@@ -149,7 +149,7 @@ impl State {
         let Some((keys, args)) = keys_and_args(rest) else {
             return Reply::Error("ERR value is not an integer or out of range".into());
         };
-        let others: [(&str, fn(&Store, &str, u64) -> Item); 3] = [
+        let others: [(&str, Others); 3] = [
             (&ACQUIRE.sha, Store::lasting),
             (&SEMAPHORE_ACQUIRE.sha, Store::exhausted),
             (&RW_ACQUIRE.sha, Store::written),
@@ -194,6 +194,9 @@ impl State {
 }
 
 type Words<'a, 'b> = &'b [&'a [u8]];
+
+/// What stands in place of a lock that a token has for so many ms.
+type Others = fn(&Store, &str, u64) -> Item;
 
 /// What follows the script in EVAL: the number of keys, the keys, and the rest.
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {

@@ -3,14 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::MultiLockGuard;
+use redlock_sync::{MultiLockGuard, RwLockWriteGuard};
 
-use super::job::{Lock, Wait, nanos};
+use super::job::{Guard, Lock, Wait, nanos};
 use super::styles::Play;
 use super::terms::Terms;
 use crate::clock::now;
-use crate::event::{Op, UNKNOWN, What};
-use crate::names::{self, ACCOUNT, CROWD, LATCH, PERMIT, PERMITS, SEVERAL, WRITE};
+use crate::event::{Op, Outcome, UNKNOWN, What};
+use crate::names::{self, ACCOUNT, CROWD, LATCH, PERMIT, PERMITS, READ, SEVERAL, WRITE};
 use crate::timing::{LATCH_LIFE, LATCH_ROUND, LONGEST_LEASE, TIMEOUT, WORKERS};
 
 const MS: Duration = Duration::from_millis(1);
@@ -64,7 +64,27 @@ impl Play<'_> {
                 self.job.extend(&guard, terms.lease);
             }
         }
-        self.give_up(guard);
+        match guard {
+            Guard::Writer(writer) if self.random.u8(..5) == 0 => self.downgrade(writer, &terms, key - WRITE + READ),
+            guard => self.give_up(guard),
+        }
+    }
+
+    /// The reader that a writer becomes has a session of its own.
+    fn downgrade(&mut self, writer: RwLockWriteGuard, terms: &Terms, key: usize) {
+        let pause = self.millis(0, 30);
+        self.job.note(What::Call { op: Op::Drop, limit: 3 * TIMEOUT });
+        let reader = writer.downgrade();
+        self.job.note(What::Return { op: Op::Drop, outcome: Outcome::Ok });
+        self.job.note(What::Over);
+        let Ok(reader) = reader else { return };
+        let part = self.job.part(0, key);
+        part.note(What::Wants(terms.wants()));
+        part.held(&reader);
+        part.check(&reader);
+        thread::sleep(pause);
+        part.check(&reader);
+        part.unlock(Guard::Reader(reader));
     }
 
     /// Arrives at the latch of this moment, looks at it, or waits for it.
@@ -131,7 +151,10 @@ impl Play<'_> {
             let until = guard.check().is_ok().then(|| at + nanos(guard.remaining()));
             self.job.log.note_at(at, self.job.session, SEVERAL, What::Check { until });
             for (nth, (&key, lease)) in keys.iter().zip(guard.leases()).enumerate() {
-                self.job.part(nth, key).check(lease);
+                let at = now();
+                // A key is held as long as all are: what its own lease promises beyond that is worth nothing.
+                let until = lease.check().is_ok().then(|| until.unwrap_or(at));
+                self.job.log.note_at(at, self.job.part(nth, key).session, key, What::Check { until });
             }
             if until.is_none() && !std::mem::replace(&mut is_lost, true) {
                 // What is kept then is extended in the meantime.
@@ -168,7 +191,7 @@ impl Play<'_> {
         }
         for (nth, &key) in keys.iter().enumerate() {
             let part = self.job.part(nth, key);
-            part.note(What::Return { op: Op::Drop, outcome: crate::event::Outcome::Ok });
+            part.note(What::Return { op: Op::Drop, outcome: Outcome::Ok });
             part.note(What::Over);
         }
         self.job.note(What::Over);

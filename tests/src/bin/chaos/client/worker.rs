@@ -85,10 +85,10 @@ impl Worker {
             self.session.number += 1;
             let random = &mut self.random;
             let key = match random.u8(..100) {
-                0..35 => READ + random.usize(..RW_LOCKS),
-                35..52 => WRITE + random.usize(..RW_LOCKS),
-                52..70 => PERMIT + random.usize(..PERMITS.len()),
-                70..86 => SEVERAL,
+                0..30 => READ + random.usize(..RW_LOCKS),
+                30..45 => WRITE + random.usize(..RW_LOCKS),
+                45..68 => PERMIT + random.usize(..PERMITS.len()),
+                68..86 => SEVERAL,
                 _ => LATCH,
             };
             self.play(key).of_its_kind();
