@@ -43,18 +43,21 @@ impl<P: Protocol + 'static> Handle<P> {
         self.lock.as_ref().map(|(key, _)| key).map_err(Error::clone)
     }
 
+    pub(crate) fn request(&self) -> Result<Request, Error> {
+        let (key, protocol) = self.lock.clone()?;
+        Ok(Request { key, protocol, options: self.options.clone() })
+    }
+
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         if let Some(lease) = join(&self.client, key.as_str(), protocol.kind(), &self.options) {
             return Ok(lease);
         }
-        let (key, protocol) = (key.clone(), Arc::clone(protocol));
-        acquire(&self.client, &Request { key, protocol, options: self.options.clone() }, wait)
+        acquire(&self.client, &self.request()?, wait)
     }
 
     pub(crate) fn adopt(&self, former: &LockId) -> Result<Lease, Error> {
-        let (key, protocol) = self.lock.clone()?;
-        adopt(&self.client, &Request { key, protocol, options: self.options.clone() }, former)
+        adopt(&self.client, &self.request()?, former)
     }
 
     pub(crate) fn for_at_most(&self, wait: Duration) -> Wait {

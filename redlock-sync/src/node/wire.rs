@@ -72,6 +72,16 @@ impl Wire {
         answers
     }
 
+    /// Rounds of one thread that travel together, in one packet to each node: attempts to take locks. `None` if no line is idle.
+    pub(super) fn rounds(&self, calls: &[Arc<Call>], by: Tick, asks: &[bool], need: usize) -> Option<Vec<Answers>> {
+        let (lines, now) = (self.lines().ok()?, self.members.clock.now());
+        let op = |call: &Arc<Call>| Op::new(Round::new(Arc::clone(call), asks, now), false, by);
+        let ops: Vec<_> = calls.iter().map(op).collect();
+        let mut led = self.rounds.lead_now(&ops, || lines.try_get())?;
+        Batch::new(&self.members, led.line()?, ops.clone(), need).run();
+        Some(ops.iter().map(|op| op.read(Round::take_answers)).collect())
+    }
+
     /// Writes a release behind the late calls for its token; returns the nodes where there were any.
     fn send_behind(&self, call: &Call, asks: &[bool]) -> Vec<usize> {
         if call.purpose != Purpose::Release {

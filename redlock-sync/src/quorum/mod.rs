@@ -100,6 +100,17 @@ impl Quorum {
         Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, duplicate }
     }
 
+    /// A round for each call, all in one packet to each node; `None` if that is not possible now.
+    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], by: Tick) -> Option<Vec<Ballot<R>>> {
+        let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
+        let ballot = |Answers { results, started, duplicate }| Ballot {
+            votes: results.into_iter().map(Vote::from_result).collect(),
+            started,
+            duplicate,
+        };
+        Some(self.nodes.rounds(&calls, by, self.need())?.into_iter().map(ballot).collect())
+    }
+
     /// A round about so many locks: a ballot for each of them.
     pub(crate) fn round_about_many(&self, call: &Arc<Call>, locks: usize, by: Tick) -> Vec<Ballot<Released>> {
         let Answers { results, started, duplicate } = self.say(call, Lane::Reserved, by, &|_| true);
