@@ -9,6 +9,7 @@ mod handover;
 mod idle;
 mod mixed;
 mod order;
+mod queue;
 mod slow;
 mod stopped;
 mod threads;
@@ -35,6 +36,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("handover", "4 processes, one key, hold 1 ms, no pause", handover::run),
     row("foreign", "4 processes and a program of another library, one key, hold 2 ms, pause 2 ms", foreign::run),
     row("twohang", "two of three nodes hang while a waiter arrives", twohang::run),
+    row("queue", "tasks: push, claim + ack, push to claimed, a million waiting, a thousand idle threads", queue::run),
     row("connections", "the most connections of one client to a node in each of the rows above", connections::run),
 ];
 
