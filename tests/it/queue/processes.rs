@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use redlock_tests::bench::stats::{float, jain};
 use redlock_tests::{Server, eventually};
 
 use super::rig::{assert_empty, key, ms, queue, task};
@@ -86,10 +87,9 @@ fn queue_fault_21_many_tasks_are_shared_out_fairly() {
     assert_empty(&server);
     let of_processes: Vec<Vec<_>> = told.into_iter().map(|told| told.into_inner().unwrap()).collect();
     check(&of_processes.concat());
-    let acked = |told: &Vec<(String, String, u64)>| told.iter().filter(|(what, ..)| what == "acked").count() as f64;
-    let shares: Vec<f64> = of_processes.iter().map(acked).collect();
-    let (sum, squares) = (shares.iter().sum::<f64>(), shares.iter().map(|share| share * share).sum::<f64>());
-    let jain = sum * sum / (squares * PROCESSES as f64);
+    let acked = |told: &Vec<(String, String, u64)>| told.iter().filter(|(what, ..)| what == "acked").count();
+    let shares: Vec<f64> = of_processes.iter().map(|told| float(acked(told) as u64)).collect();
+    let jain = jain(&shares);
     assert!(jain > 0.9, "{jain}: {shares:?}");
 }
 

@@ -65,7 +65,7 @@ fn pairs(plan: Plan, server: &Server, what: &str) -> Outcome<Vec<Line>> {
     let done = packed(cmd("LREM").arg("working").arg(1).arg(&BODY));
     let count = plan.count(BLOCK);
     let mut pushes = |samples: &mut Vec<u64>| timed(count, samples, || wire.call(&push).map(drop));
-    let pushed = p50_in_turns(plan.rounds(), plan.blocks(), &mut pushes, &mut |samples| {
+    let of_pushes = p50_in_turns(plan.rounds(), plan.blocks(), &mut pushes, &mut |samples| {
         timed(count, samples, || Ok(mails.push(Task::new(BODY)).map(drop)?))
     })?;
     let mut pair = |samples: &mut Vec<u64>| {
@@ -79,7 +79,7 @@ fn pairs(plan: Plan, server: &Server, what: &str) -> Outcome<Vec<Line>> {
         timed(count, samples, || Ok(mails.try_claim()?.ok_or("no task is left")?.ack()?))
     })?;
     Ok(vec![
-        Line::new(format!("{what}push (raw: LPUSH), p50"), "us", pushed, Bar::RatioAtMost(2.0)),
+        Line::new(format!("{what}push (raw: LPUSH), p50"), "us", of_pushes, Bar::RatioAtMost(2.0)),
         Line::new(format!("{what}claim + ack (raw: LMOVE + LREM), p50"), "us", claimed, Bar::RatioAtMost(2.0)),
     ])
 }

@@ -39,7 +39,7 @@ fn semaphore(server: &Server, locks: &Redlock) -> Result<(), Error> {
     guard.extend(LONG)?;
     let other = open(server, "").semaphore("order:42", 1);
     thread::scope(|scope| {
-        let waiter = scope.spawn(move || other.acquire().and_then(|guard| guard.release()));
+        let waiter = scope.spawn(move || other.acquire().and_then(redlock_sync::SemaphorePermit::release));
         until_waiting(server, ":permit_queue", || waiter.is_finished());
         guard.release()?;
         waiter.join().unwrap()

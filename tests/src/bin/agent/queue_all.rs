@@ -12,7 +12,7 @@ const IDS: usize = 6;
 /// `WHAT ID FROM TO FENCE`.
 pub(crate) fn main(args: &[String]) {
     let [url, seed, operations] = args else { panic!("a URL and two numbers are wanted, not {args:?}") };
-    let locks = Redlock::builder().node(url).node_timeout(Duration::from_millis(2000)).build().unwrap();
+    let locks = Redlock::builder().node(url).node_timeout(Duration::from_secs(2)).build().unwrap();
     let retry = Retry::every(Duration::from_millis(1)).jitter(0.0).max_attempts(1_000_000);
     let mails = locks.queue("q").lease(Duration::from_secs(30)).retry(retry);
     let random = fastrand::Rng::with_seed(seed.parse().unwrap());
@@ -52,7 +52,9 @@ impl Run {
             }
             10 => {
                 let popped = self.mails.pop_due(1).unwrap();
-                popped.iter().for_each(|entry| self.tell("popped", entry.id(), from, 0));
+                for entry in popped {
+                    self.tell("popped", entry.id(), from, 0);
+                }
             }
             _ => {
                 let id = self.any_id();

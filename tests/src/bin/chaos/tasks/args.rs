@@ -45,7 +45,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
         clients: 8,
         threads: 4,
         seconds: 60,
-        lease: Duration::from_millis(1000),
+        lease: Duration::from_secs(1),
         burst: 100,
         gap: 1000,
         kinds: Kind::ALL.to_vec(),

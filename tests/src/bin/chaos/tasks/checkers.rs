@@ -24,8 +24,9 @@ pub(crate) struct Violation {
 
 pub(crate) type Verdicts = Vec<Verdict>;
 type Found = (String, Vec<Violation>);
+type Checker = fn(&History) -> Found;
 
-const ALL: [(&str, fn(&History) -> Found); 8] = [
+const ALL: [(&str, Checker); 8] = [
     ("stale", stale),
     ("overlap", overlap),
     ("fences", fences),
@@ -44,7 +45,7 @@ const MOST_IDLE: u64 = 1500 * MS;
 const UNREST: u64 = 4 * SEC;
 
 pub(crate) fn judge(history: &History) -> Verdicts {
-    let verdict = |(name, check): (&'static str, fn(&History) -> Found)| {
+    let verdict = |(name, check): (&'static str, Checker)| {
         let (judged, violations) = check(history);
         Verdict { name, judged, violations }
     };
@@ -61,8 +62,12 @@ pub(crate) fn find_any(history: &History, named: &[&str]) -> bool {
 /// The claims of each task, in the order of their fences.
 fn by_task(history: &History) -> BTreeMap<u64, Vec<&Claim>> {
     let mut tasks: BTreeMap<u64, Vec<&Claim>> = BTreeMap::new();
-    history.claims.iter().for_each(|claim| tasks.entry(claim.task).or_default().push(claim));
-    tasks.values_mut().for_each(|claims| claims.sort_unstable_by_key(|claim| claim.fence));
+    for claim in &history.claims {
+        tasks.entry(claim.task).or_default().push(claim);
+    }
+    for claims in tasks.values_mut() {
+        claims.sort_unstable_by_key(|claim| claim.fence);
+    }
     tasks
 }
 

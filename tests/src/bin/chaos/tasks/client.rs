@@ -43,7 +43,9 @@ pub(crate) fn main(args: &[String]) {
         .collect();
     stdin().read_to_end(&mut Vec::new()).expect("stdin can be read");
     is_over.store(true, Ordering::SeqCst);
-    threads.into_iter().for_each(|thread| thread.join().expect("a thread of the worker has panicked"));
+    for thread in threads {
+        thread.join().expect("a thread of the worker has panicked");
+    }
 }
 
 struct Worker {

@@ -58,10 +58,12 @@ impl Feeder<'_> {
     fn push_all(&self, first: u64, count: u64) {
         let ids: Vec<String> = (first..first + count).map(|n| n.to_string()).collect();
         let tasks: Vec<Task> = ids.iter().map(|id| Task::new(id.as_str()).id(id.as_str())).collect();
-        self.until_ok(|from| {
+        until_ok(|from| {
             let said = self.queue.push_all(tasks.clone()).ok()?;
             // As one moment for all: the first may be claimed before the last is pushed.
-            ids.iter().zip(said).for_each(|(id, said)| self.tell(id, from, "due", said));
+            for (id, said) in ids.iter().zip(said) {
+                self.tell(id, from, "due", said);
+            }
             Some(())
         });
     }
@@ -83,20 +85,11 @@ impl Feeder<'_> {
     }
 
     fn push(&self, id: &str, task: &Task, when: &str) {
-        self.until_ok(|from| {
+        until_ok(|from| {
             let said = self.queue.push(task.clone()).ok()?;
             self.tell(id, from, when, said);
             Some(())
         });
-    }
-
-    /// An answer is waited for: what was not confirmed is pushed again.
-    fn until_ok(&self, mut push: impl FnMut(u64) -> Option<()>) {
-        let from = now();
-        while push(now()).is_none() {
-            assert!(now() < from + PATIENCE, "the server takes no task");
-            thread::sleep(Duration::from_millis(20));
-        }
     }
 
     fn tell(&self, id: &str, from: u64, when: &str, said: Pushed) {
@@ -106,4 +99,13 @@ impl Feeder<'_> {
 
 fn sleep_until(at: u64) {
     thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
+}
+
+/// An answer is waited for: what was not confirmed is pushed again.
+fn until_ok(mut push: impl FnMut(u64) -> Option<()>) {
+    let from = now();
+    while push(now()).is_none() {
+        assert!(now() < from + PATIENCE, "the server takes no task");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

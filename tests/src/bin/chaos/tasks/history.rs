@@ -204,7 +204,9 @@ impl History {
     /// For people.
     pub(crate) fn told(&self) -> String {
         let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
-        self.faults.iter().for_each(|(.., what)| *faults.entry(what.split(' ').next().unwrap_or("")).or_default() += 1);
+        for (.., what) in &self.faults {
+            *faults.entry(what.split(' ').next().unwrap_or("")).or_default() += 1;
+        }
         let faults: Vec<String> = faults.into_iter().map(|(kind, n)| format!("{kind} {n}")).collect();
         let count = |outcome| self.ends.iter().filter(|end| end.outcome == outcome).count();
         format!(

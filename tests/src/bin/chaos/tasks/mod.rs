@@ -12,6 +12,7 @@ mod feeder;
 mod history;
 mod nemesis;
 
+use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -54,7 +55,9 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
     };
     println!("seed {}", options.seed);
     if options.is_schedule {
-        nemesis::schedule(&options).iter().for_each(|fault| println!("{fault}"));
+        for fault in nemesis::schedule(&options) {
+            println!("{fault}");
+        }
         return ExitCode::SUCCESS;
     }
     let dir = folder(&options);
@@ -135,13 +138,16 @@ fn summary(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path
     );
     for verdict in verdicts {
         let word = if verdict.violations.is_empty() { "ok" } else { "FAILED" };
-        out += &format!("  {:<9} {word:<7} {}\n", verdict.name, verdict.judged);
+        _ = writeln!(out, "  {:<9} {word:<7} {}", verdict.name, verdict.judged);
     }
     for verdict in verdicts {
         for violation in verdict.violations.iter().take(3) {
-            out += &format!("\n{}: at {:.3} s, {}\n", verdict.name, history.seconds(violation.at), violation.what);
+            let at = history.seconds(violation.at);
+            _ = writeln!(out, "\n{}: at {at:.3} s, {}", verdict.name, violation.what);
             let slice = violation.task.map(|task| history.slice(task)).unwrap_or_default();
-            slice.iter().for_each(|line| out += &format!("    {line}\n"));
+            for line in slice {
+                _ = writeln!(out, "    {line}");
+            }
         }
     }
     out + &format!("\nlogs: {}\n", dir.display())

@@ -223,7 +223,9 @@ impl Crew {
 
     /// Tells all to end, and waits for it.
     pub(crate) fn end(&self, log: &Log) {
-        self.members.iter().for_each(|member| drop(member.lock().unwrap().child.stdin.take()));
+        for member in &self.members {
+            drop(member.lock().unwrap().child.stdin.take());
+        }
         for (nth, member) in self.members.iter().enumerate() {
             let child = &mut member.lock().unwrap().child;
             match poll(LAST_WORDS, || child.try_wait().ok().flatten()) {
