@@ -3,12 +3,14 @@
 //! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
 //! 3. [`attempt`]: one round, what it brought, and what is taken back. [`adopt`]: the one for a lock that a holder has left held.
-//! 4. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 4. [`together`]: several locks in one round trip.
+//! 5. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod claim;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
+pub(crate) mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ use crate::node::Lane;
 use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
-use crate::quorum::{Ballot, Refusal};
+use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, random_part};
 
 /// How long an acquire may take.
@@ -375,6 +377,11 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     let mut start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
     start.protocol = lent.unwrap_or(start.protocol);
     Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
+}
+
+/// What a bare attempt does with a lock that is free.
+fn attempt_order(quorum: &Quorum) -> Order<'static> {
+    if quorum.len() == 1 { Order::Bare } else { Order::None }
 }
 
 /// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.

@@ -22,6 +22,16 @@ fn a_short_run_finds_nothing() {
     assert!(picture.contains("node 2") && picture.contains("held by"), "the picture shows nodes and holds");
 }
 
+/// Workers that are killed and stopped, and a server that comes and goes: no task is lost, none is left, and no stale end is accepted.
+#[test]
+fn a_short_run_with_workers_finds_nothing() {
+    let out = redlock_tests::find::target_dir().join("chaos/smoke-tasks");
+    let output = chaos(&format!("--tasks 400 --clients 3 --seconds 5 --seed 5 --out {}", out.display()));
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches(" ok ").count(), 8, "{said}");
+}
+
 #[test]
 fn a_seed_repeats_its_schedule() {
     let schedule = |seed| stdout(&chaos(&format!("--schedule --nodes 5 --seconds 60 --seed {seed}")));

@@ -195,6 +195,15 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
     eventually("the servers are old", SOON, || servers.iter().all(|server| uptime(server) > lifetime.as_secs()));
     let latch = open(&servers).count_down_latch(KEY, 1).lifetime(lifetime);
     assert!(!latch.is_open().unwrap());
+    // While all answer, no arrival is left that none of them tells.
+    servers[..2].iter().for_each(Server::restart);
+    eventually("all answer, two of them restarted", SOON, || match latch.is_open() {
+        Ok(is_open) => !is_open,
+        Err(error) => {
+            assert!(error.to_string().matches("casts no vote").count() < 2, "{error}");
+            false
+        }
+    });
     servers[0].restart();
     // The arrivals of which the other two know nothing could be on this one.
     servers[1].kill();
@@ -204,6 +213,26 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
         said.contains("casts no vote")
     });
     eventually("it is old enough", SOON, || latch.is_open().is_ok_and(|is_open| !is_open));
+}
+
+#[test]
+fn threads_that_wait_on_several_nodes_seldom_fetch_the_arrivals() {
+    let servers = servers(3);
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
+    locks.count_down_latch(KEY, 2).count_down_as("a").unwrap();
+    let looks = || -> Vec<bool> {
+        let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "wait for");
+        // Behind the digest, the number of keys, two keys and the count.
+        seen.map(|seen| seen.args[5] == "1").collect()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| locks.count_down_latch(KEY, 2).wait_for(SOON).unwrap());
+        eventually("it looks again and again", SOON, || looks().len() >= 5);
+        assert!(looks().iter().filter(|&&is_full| is_full).count() <= 2, "{:?}", looks());
+        // An arrival that only one node has makes the numbers differ.
+        store_on(&servers[1], "=b");
+    });
 }
 
 #[test]

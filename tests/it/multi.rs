@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::testing::Memory;
 use redlock_sync::{Builder, Error, LostReason, Redlock};
-use redlock_tests::{Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(60);
@@ -110,6 +110,44 @@ fn an_attempt_takes_all_or_nothing() {
         drop(guard);
         assert_eq!(locked(&there, ["a", "b", "c"]), [false; 3]);
     }
+}
+
+#[test]
+fn a_deadline_in_the_past_leaves_one_attempt() {
+    let server = Server::start();
+    let lock = open(std::slice::from_ref(&server)).multi_lock(["a", "b"]);
+    let past = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
+    lock.try_lock_until(past).unwrap().unlock().unwrap();
+}
+
+/// The calls end by their bounds, however many keys were locked by then.
+#[test]
+fn a_server_that_falls_silent_does_not_hold_up_an_attempt_that_failed() {
+    const TIMEOUT: Duration = Duration::from_millis(300);
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(TIMEOUT).build().unwrap();
+    let keys: Vec<String> = (0..8).map(|key| format!("account:{key}")).collect();
+    let once = || {
+        locks.multi_lock(&keys).try_lock().unwrap().unlock().unwrap();
+        // All commands, on every connection: the keys before are locked.
+        let fault = proxy.on_nth("acquire", 6, Act::Hold);
+        let began = thread::scope(|scope| {
+            scope.spawn(|| {
+                fault.wait_hit(SOON);
+                proxy.black_hole();
+            });
+            let began = Instant::now();
+            assert!(locks.multi_lock(&keys).try_lock().unwrap_err().is_unavailable());
+            began
+        });
+        let took = began.elapsed();
+        proxy.heal();
+        eventually("all are released", SOON, || keys.iter().all(|key| locks.mutex(key).is_locked() == Ok(false)));
+        took
+    };
+    let best = (0..3).map(|_| once()).min().unwrap();
+    assert!(best < TIMEOUT * 13 / 4, "{best:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::sync::AtomicUsize;
 
 /// After so long, or so many threads that joined, the next one that joins asks the servers whether another process is kept out.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const JOINS_PER_LOOK: u32 = 256;
+const JOINS_PER_LOOK: u32 = 1024;
 
 /// Twice the number of threads that hold it, and one if more may come.
 #[derive(Debug)]

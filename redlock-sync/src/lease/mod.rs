@@ -295,7 +295,7 @@ impl Lease {
         }
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Before this thread leaves: after that, the last one may end the lease at any time.
-        let held = if is_joint { self.core.check() } else { Ok(()) };
+        let held = if is_joint { self.core.check_at_leave() } else { Ok(()) };
         if !self.core.gate.leave() {
             self.core.forget_handlers(self.part);
             return held;

@@ -1,6 +1,6 @@
 //! Several mutexes at once: all of them, or none.
 //!
-//! They are taken one after the other in the order of their keys, each with a lease of its own. All multi-locks have the same order, so they never wait for
+//! Those that are free are taken in one round trip, the others one after the other in the order of their keys, each with a lease of its own. All multi-locks have the same order, so they never wait for
 //! each other in a circle; and what one of them has it keeps while it waits for the next, so each gets its turn in the queues of the mutexes.
 
 mod guard;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
+use crate::acquire::together::together;
 use crate::clock::{Tick, tick_at};
 use crate::error::{Error, NodeError};
 use crate::inner::ClientInner;
@@ -20,7 +21,7 @@ use crate::options::Retry;
 pub use self::guard::MultiLockGuard;
 use self::guard::Parts;
 
-/// Most keys of one multi-lock: each is a round trip and a renewal thread.
+/// Most keys of one multi-lock: each can be a round trip, and has a renewal thread.
 const MOST_KEYS: usize = 64;
 
 /// Several mutexes that are held together or not at all, such as the accounts of a transfer. Made by
@@ -29,8 +30,9 @@ const MOST_KEYS: usize = 64;
 /// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
 /// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
 ///
-/// It costs a round trip, a lease and a renewal thread for each key. With several nodes each key is on a majority of its own. It has the settings of a mutex
-/// but `min_hold`: a key that is given back, as others were busy, would stay taken.
+/// Keys that are free are taken in one round trip, all together, up to the first that is not; [`fenced`](MultiLock::fenced) ones, and those from there on,
+/// in one each. A release costs a round trip for each key. Each key has a lease and a renewal thread, and with several nodes a majority of its own. It has the
+/// settings of a mutex but `min_hold`: a key that is given back, as others were busy, would stay taken.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
 ///
@@ -198,8 +200,8 @@ impl MultiLock {
         self.take(Wait::Forever)
     }
 
-    /// One attempt for each key, in the order of the keys. If one of them is held, those before it are released again, so that for a moment others can
-    /// find them taken. Gives up two node timeouts after it began.
+    /// One attempt for each key. If one of them is held, the others are released again, so that for a moment others can find them taken. Gives up two node
+    /// timeouts after it began, and then gives back what it has: where the servers do not answer, that takes a node timeout and a quarter more.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
@@ -219,8 +221,8 @@ impl MultiLock {
         self.take(Wait::No)
     }
 
-    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and a quarter of one more if something has
-    /// to be taken back that came too late.
+    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it takes to give back what it
+    /// has, as [`try_lock`](MultiLock::try_lock) does.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that was held at the end; [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end; and
@@ -264,7 +266,8 @@ impl MultiLock {
         mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
         let until = match wait {
             Wait::No => self.client.quorum.now(),
-            Wait::Until(until) => until,
+            // One in the past leaves the time for one attempt, as for a mutex.
+            Wait::Until(until) => until.max(self.client.quorum.now()),
             Wait::Forever => Tick::NEVER,
         };
         loop {
@@ -284,7 +287,12 @@ impl MultiLock {
     fn take_each(&self, mutexes: &[Mutex], wait: Wait, until: Tick) -> Result<Parts, Error> {
         let quorum = &self.client.quorum;
         let mut parts = Parts::new(&self.client, mutexes.len());
-        for mutex in mutexes {
+        let requests = mutexes.iter().map(Mutex::request).collect::<Result<Vec<_>, _>>()?;
+        let at_once = together(&self.client, &requests)?;
+        for (mutex, lease) in mutexes.iter().zip(at_once) {
+            parts.push(mutex.guard(lease));
+        }
+        for mutex in mutexes.iter().skip(parts.len()) {
             // Each attempt is bounded, but there can be many of them.
             if quorum.now() >= until.after(quorum.limits.node_timeout) {
                 return self.late(mutex, parts.len());

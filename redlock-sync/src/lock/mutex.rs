@@ -12,6 +12,7 @@ use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
 use crate::lock::reentry::{self, Entry};
 use crate::options::LockOptions;
+use crate::protocol::Request;
 use crate::token::LockToken;
 
 /// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
@@ -173,12 +174,21 @@ impl Mutex {
         self.take_by(wait, || self.handle.acquire(wait))
     }
 
+    /// What is asked for when the lock is taken.
+    pub(super) fn request(&self) -> Result<Request, Error> {
+        self.handle.request()
+    }
+
+    /// The guard of a lease on this lock.
+    pub(super) fn guard(&self, lease: Lease) -> MutexGuard {
+        let entry = Entry::new(self.handle.client.id, lease.core());
+        MutexGuard { entry: Some(entry), lease, bound: PhantomData }
+    }
+
     fn take_by(&self, wait: Wait, acquire: impl FnOnce() -> Result<Lease, Error>) -> Result<MutexGuard, Error> {
         self.handle.client.ready()?;
         self.refuse_own(wait)?;
-        let lease = acquire()?;
-        let entry = Entry::new(self.handle.client.id, lease.core());
-        Ok(MutexGuard { entry: Some(entry), lease, bound: PhantomData })
+        Ok(self.guard(acquire()?))
     }
 }
 
@@ -270,7 +280,7 @@ impl<M> MutexGuard<M> {
 
     /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token that is returned. The lock stays taken
     /// for what is left of the lease ([`remaining`](Lease::remaining); [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it
-    /// by then, it is free.
+    /// by then, it is free. Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has one.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock was not held any more; [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two

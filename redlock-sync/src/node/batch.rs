@@ -12,8 +12,8 @@ use super::host::Host;
 use super::line::Line;
 use super::link::{Broken, Link};
 use super::round::RoundOp;
-use super::server::{Members, RedisNode};
-use super::{Executed, Failure, FailureKind, Node, Value, reply};
+use super::server::{Members, Node};
+use super::{Executed, Failure, FailureKind, Value, reply};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Note, Purpose};
 
@@ -116,7 +116,7 @@ impl<'a> Batch<'a> {
         self.riders.iter().enumerate().filter(|(_, rider)| asks(rider)).map(|(i, _)| i).collect()
     }
 
-    fn server(&self, node: usize) -> Option<&'a RedisNode> {
+    fn server(&self, node: usize) -> Option<&'a Node> {
         self.members.nodes.get(node)
     }
 

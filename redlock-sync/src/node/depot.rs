@@ -148,6 +148,18 @@ impl<L, R> Depot<L, R> {
         Some(self.led(line, op.is_urgent))
     }
 
+    /// A line for several rounds of one thread, if one is idle; without one they are in no queue.
+    pub(super) fn lead_now(&self, ops: &[Arc<Op<L, R>>], idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
+        let mut queues = self.queues.lock();
+        let line = if queues.may_lead(false, self.most_ordinary) { idle() } else { None }?;
+        for op in ops {
+            op.take();
+        }
+        queues.count_leader(false);
+        drop(queues);
+        Some(self.led(line, false))
+    }
+
     fn led(&self, line: L, is_urgent: bool) -> Led<'_, L, R> {
         Led { depot: self, line: Some(line), is_urgent }
     }

@@ -9,7 +9,7 @@ use super::batch::Batch;
 use super::depot::{Followed, Op};
 use super::line::{self, LinePool};
 use super::round::{Round, Rounds};
-use super::server::{Members, RedisNode};
+use super::server::{Members, Node};
 use super::{Answers, Background, Executed, Failure, Lane};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
@@ -72,12 +72,22 @@ impl Wire {
         answers
     }
 
+    /// Rounds of one thread that travel together, in one packet to each node: attempts to take locks. `None` if no line is idle.
+    pub(super) fn rounds(&self, calls: &[Arc<Call>], by: Tick, asks: &[bool], need: usize) -> Option<Vec<Answers>> {
+        let (lines, now) = (self.lines().ok()?, self.members.clock.now());
+        let op = |call: &Arc<Call>| Op::new(Round::new(Arc::clone(call), asks, now), false, by);
+        let ops: Vec<_> = calls.iter().map(op).collect();
+        let mut led = self.rounds.lead_now(&ops, || lines.try_get())?;
+        Batch::new(&self.members, led.line()?, ops.clone(), need).run();
+        Some(ops.iter().map(|op| op.read(Round::take_answers)).collect())
+    }
+
     /// Writes a release behind the late calls for its token; returns the nodes where there were any.
     fn send_behind(&self, call: &Call, asks: &[bool]) -> Vec<usize> {
         if call.purpose != Purpose::Release {
             return Vec::new();
         }
-        let is_behind = |&(_, (node, asks)): &(usize, (&RedisNode, &bool))| *asks && node.late.send_behind(call);
+        let is_behind = |&(_, (node, asks)): &(usize, (&Node, &bool))| *asks && node.late.send_behind(call);
         self.members.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
     }
 

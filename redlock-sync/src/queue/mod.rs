@@ -83,7 +83,8 @@ impl Queue {
         self
     }
 
-    /// Whether claims are renewed; default true. With `false` a task comes back one lease after it was claimed, also while its handler still works.
+    /// Whether claims are renewed; default true: a task stays with its handler for as long as that works, or hangs. With `false` it comes back one lease after
+    /// it was claimed, also while its handler still works, and no claim costs a renewal thread.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").renew(false);
@@ -96,7 +97,7 @@ impl Queue {
     }
 
     /// Longest time for which a claim is renewed; no default. Without it the task of a handler that hangs stays with it until its process ends; with it, one that
-    /// only takes long is run twice.
+    /// only takes long is run twice. Longer: slow handlers end in peace. Shorter: the task of one that hangs is claimed again sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -127,7 +128,7 @@ impl Queue {
     }
 
     /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full). A limit bounds the server's memory if claimants
-    /// stay away; without one no push is refused before the server itself is full.
+    /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for longer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -143,8 +144,8 @@ impl Queue {
         self
     }
 
-    /// Longest body in bytes; default 512 KiB. Bodies travel with each claim and stand in the server's memory: put what is large elsewhere, and where it is
-    /// into the body.
+    /// Longest body in bytes; default 512 KiB. A larger limit lets more into a task; a smaller one spares the server's memory and the way to it, as a body travels
+    /// with its push and with each claim. Put what is large elsewhere, and where it is into the body.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_body(1024);

@@ -48,8 +48,8 @@ impl Quorum {
         self.nodes.len()
     }
 
-    /// The nodes in their order; all that a round knows of them is the trait.
-    fn members(&self) -> impl Iterator<Item = &dyn Node> {
+    /// The nodes in their order.
+    fn members(&self) -> impl Iterator<Item = &Node> {
         self.nodes.members()
     }
 
@@ -76,7 +76,7 @@ impl Quorum {
 
     /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest run id, so that all
     /// clients wait at the same one, in whatever order they name the nodes. Those that never told one come last, in their order.
-    pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
+    pub(crate) fn wake_node(&self) -> Option<(usize, &Node)> {
         let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
         if self.len() == 1 {
             return { well }.next();
@@ -98,6 +98,17 @@ impl Quorum {
     pub(crate) fn round<R: Reply>(&self, call: &TypedCall<R>, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot<R> {
         let Answers { results, started, duplicate } = self.say(&call.call, lane, by, ask);
         Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, duplicate }
+    }
+
+    /// A round for each call, all in one packet to each node; `None` if that is not possible now.
+    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], by: Tick) -> Option<Vec<Ballot<R>>> {
+        let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
+        let ballot = |Answers { results, started, duplicate }| Ballot {
+            votes: results.into_iter().map(Vote::from_result).collect(),
+            started,
+            duplicate,
+        };
+        Some(self.nodes.rounds(&calls, by, self.need())?.into_iter().map(ballot).collect())
     }
 
     /// A round about so many locks: a ballot for each of them.
@@ -133,7 +144,7 @@ impl Quorum {
         if !self.limits.restart_guard || self.len() == 1 {
             return;
         }
-        let is_old = |node: &dyn Node| node.uptime().is_some_and(|up| up >= kept);
+        let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= kept);
         if !self.members().any(is_old) {
             return;
         }

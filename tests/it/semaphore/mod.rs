@@ -2,10 +2,12 @@
 //!
 //! 1. `counting`: never more holders than permits, on one node and on several, also while the number changes.
 //! 2. `waiting`: which thread gets a permit that comes free, and how soon.
-//! 3. `ending`: permits that end by themselves, are lost, or are given up together.
+//! 3. `many`: several permits at once.
+//! 4. `ending`: permits that end by themselves, are lost, or are given up together.
 
 mod counting;
 mod ending;
+mod many;
 mod waiting;
 
 use std::time::Duration;

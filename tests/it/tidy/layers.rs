@@ -35,10 +35,11 @@ const LAYERS: [(&str, u8); 24] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 6] = [
+const EDGES: [(&str, &str); 7] = [
     ("__private", "testing"),
     ("clock", "sync"),
     ("key", "error"),
+    ("sync", "simulation"),
     ("token", "error"),
     ("token", "fork"),
     ("token", "simulation"),

@@ -15,6 +15,17 @@ const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redi
 const EXTEND: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0";
 
+/// Holders in a sorted set, each with an end of its own. A reader looks for a writer; a writer needs that there is no holder.
+const READ: &str = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+if last[1] and tonumber(last[2]) >= now and string.sub(last[1], 1, 1) == 'w' then return 0 end
+redis.call('ZADD', KEYS[1], now + ARGV[2], 'r' .. ARGV[1]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1";
+const WRITE: &str = "local time = redis.call('TIME') local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+if last[1] and tonumber(last[2]) >= now then return 0 end
+redis.call('ZADD', KEYS[1], now + ARGV[2], 'w' .. ARGV[1]) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return 1";
+const LEAVE: &str = "return redis.call('ZREM', KEYS[1], 'r' .. ARGV[1], 'w' .. ARGV[1])";
+
 /// A token of the length that the library's tokens have.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef:some-host:12345:1";
 const LEASE_MS: u64 = 30_000;
@@ -69,19 +80,30 @@ pub struct RawLock {
     wires: Vec<Wire>,
     acquire: Vec<u8>,
     release: Vec<u8>,
+    taken: Value,
 }
 
 impl RawLock {
     /// Connects to each of these.
     pub fn open(urls: &[String], key: &str) -> Outcome<Self> {
+        Self::of(urls, key, TOKEN, (ACQUIRE, RELEASE), Value::Okay)
+    }
+
+    /// One side of a read-write lock. The readers of one key need a name each.
+    pub fn of_readers(urls: &[String], key: &str, name: &str, writes: bool) -> Outcome<Self> {
+        let scripts = (if writes { WRITE } else { READ }, LEAVE);
+        Self::of(urls, key, &format!("{TOKEN}{name}"), scripts, Value::Int(1))
+    }
+
+    fn of(urls: &[String], key: &str, token: &str, scripts: (&str, &str), taken: Value) -> Outcome<Self> {
         let mut wires = urls.iter().map(|url| Wire::open(url)).collect::<Outcome<Vec<_>>>()?;
         let lease = LEASE_MS.to_string();
         let (mut acquire, mut release) = (Vec::new(), Vec::new());
         for wire in &mut wires {
-            acquire = wire.script(ACQUIRE, key, &[TOKEN, &lease])?;
-            release = wire.script(RELEASE, key, &[TOKEN])?;
+            acquire = wire.script(scripts.0, key, &[token, &lease])?;
+            release = wire.script(scripts.1, key, &[token])?;
         }
-        Ok(Self { wires, acquire, release })
+        Ok(Self { wires, acquire, release, taken })
     }
 
     /// Acquire and release: writes to all, then reads from all.
@@ -92,7 +114,7 @@ impl RawLock {
 
     /// Takes it; that it is taken is an error.
     pub fn acquire(&mut self) -> Outcome<()> {
-        round(&mut self.wires, &self.acquire, &Value::Okay)
+        round(&mut self.wires, &self.acquire, &self.taken)
     }
 
     /// Gives it up.

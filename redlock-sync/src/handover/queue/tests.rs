@@ -270,7 +270,7 @@ fn a_look_is_due_after_some_joins_or_some_time() {
     let mut shared = shared(&Arc::new(Gate::new()), 7).open(Tick::ZERO);
     let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
     let plain = LockOptions::default();
-    for _ in 0..256 {
+    for _ in 0..1024 {
         assert_eq!(shared.join(JOINT, &plain), Some(7));
     }
     assert!(shared.is_look_due(at(1)) && !shared.is_look_due(at(20)));

@@ -16,6 +16,7 @@ impl Core {
     /// The handlers of a thread that does not hold it any more are not called.
     pub(crate) fn forget_handlers(&self, part: Part) {
         let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == part).collect();
+        // Not with the lock: what it has captured may use this lease.
         drop(forgotten);
     }
 

@@ -157,6 +157,10 @@ impl Core {
             return Err(self.lost(LostReason::Revoked));
         }
         self.leave_queue();
+        // A release would take it along.
+        if let Some(wait) = &self.origin.wait {
+            self.backlog.add(Leftover::of_wait(&self.protocol, wait, self.quorum.now()));
+        }
         Ok(true)
     }
 

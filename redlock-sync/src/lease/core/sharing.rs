@@ -12,8 +12,18 @@ use crate::protocol::reply::{Extended, Vote};
 impl Core {
     /// One more thread may have it: it is surely held, and for long enough to be renewed.
     pub(crate) fn is_fresh(&self) -> bool {
-        let left = self.options.lease / RENEW_DIVISOR;
-        self.check().is_ok() && self.state.lock().now == LeaseState::Held && self.remaining() >= left
+        self.is_held_for(self.options.lease / RENEW_DIVISOR)
+    }
+
+    /// As `check`, for a thread that leaves while others may stay.
+    pub(crate) fn check_at_leave(&self) -> Result<(), Error> {
+        if self.is_held_for(Duration::ZERO) { Ok(()) } else { self.check() }
+    }
+
+    fn is_held_for(&self, left: Duration) -> bool {
+        let now = self.quorum.now();
+        let state = *self.state.lock();
+        state.now == LeaseState::Held && now.after(left) < state.until
     }
 
     /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.

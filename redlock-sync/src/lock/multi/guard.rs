@@ -52,11 +52,9 @@ impl<M> Parts<M> {
         result
     }
 
-    /// Releases them in one call, where each of them would wait as long for servers that do not answer. What is not confirmed is repeated in the
-    /// background.
+    /// Has them released in the background, where each of them would wait as long for servers that do not answer.
     fn give_up(&mut self) {
-        let cores = self.guards.iter().map(|part| Arc::clone(part.core())).collect();
-        drop(self.backlog.revoke(cores, Vec::new()));
+        self.backlog.revoke_in_background(self.guards.iter().map(|part| Arc::clone(part.core())).collect());
         self.guards.clear();
     }
 }
@@ -76,7 +74,7 @@ impl<M> Drop for Parts<M> {
 ///
 /// **One key lost is all lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
 ///
-/// The drop waits for the servers five node timeouts at most, leaves the rest to a background thread, and logs what went wrong. Only where leases have run
+/// The drop waits for the servers three node timeouts at most, leaves the rest to a background thread, and logs what went wrong. Only where leases have run
 /// out and servers do not answer it takes longer: up to a node timeout for each such key. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went
 /// wrong. It cannot leave its thread, unless it is made [sendable](MultiLockGuard::into_send):
 ///

@@ -147,7 +147,7 @@ impl Store {
                 let is_gone = |key: &&&[u8]| self.item(key).is_some() && self.items.remove(**key).is_some();
                 count(keys.iter().filter(is_gone).count())
             }
-            [b"EXISTS", key] => Reply::Int(i64::from(self.item(key).is_some())),
+            [b"EXISTS", keys @ ..] => Reply::Int(keys.iter().map(|key| i64::from(self.item(key).is_some())).sum()),
             [b"PTTL", key] => {
                 let now = self.ms();
                 let left = |item: &mut Item| item.expires.map_or(-1, |at| signed(at.saturating_sub(now)));

@@ -52,7 +52,9 @@ if held == token then
 else
   local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
   for i = 10, #ARGV do
-    if held and (string.sub(held, 1, #ARGV[i]) == ARGV[i] or '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1) then free = true end
+    local whole = string.sub(ARGV[i], 1, 1) == '!'
+    if held and not whole and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
+    if held and whole and '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1 then free = true end
   end
   if not held and not is_bare then
     free, left = is_its_turn()

@@ -8,6 +8,7 @@ mod local;
 mod nodes;
 mod outage;
 mod pair;
+mod readers;
 mod takeover;
 mod threads;
 
@@ -37,6 +38,11 @@ pub(crate) const ROWS: &[Row] = &[
     row("nodes5delay", "lock + unlock, 5 nodes, each 1 ms away", nodes::delayed),
     row("stopped", "5 nodes, one of them stopped", outage::stopped),
     row("killed", "5 nodes, one of them killed", outage::killed),
+    row(
+        "readers",
+        "a read-write lock: read + unlock, write + unlock, and beside a reader of the same process",
+        readers::run,
+    ),
     row("takeover", "100 locks whose holder is killed, lease 1.5 s", takeover::one_node),
     row("takeover5", "the same on 5 nodes", takeover::five_nodes),
     row("contended5", "4 processes, one key, 5 nodes, hold 1 ms", nodes::contended),

@@ -9,6 +9,11 @@ mod handover;
 mod idle;
 mod mixed;
 mod order;
+<<<<<<< HEAD
+mod readers;
+=======
+mod queue;
+>>>>>>> w-queue
 mod slow;
 mod stopped;
 mod threads;
@@ -33,8 +38,10 @@ pub(crate) const ROWS: &[Row] = &[
     row("mixed", "one key, three processes, one of them with 16 other waits", mixed::run),
     row("order", "one key, 30 clients: the order of service", order::run),
     row("handover", "4 processes, one key, hold 1 ms, no pause", handover::run),
+    row("readers", "8 processes that read one key, and a writer beside 64 readers of one process", readers::run),
     row("foreign", "4 processes and a program of another library, one key, hold 2 ms, pause 2 ms", foreign::run),
     row("twohang", "two of three nodes hang while a waiter arrives", twohang::run),
+    row("queue", "tasks: push, claim + ack, push to claimed, a million waiting, a thousand idle threads", queue::run),
     row("connections", "the most connections of one client to a node in each of the rows above", connections::run),
 ];
 

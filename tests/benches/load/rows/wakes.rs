@@ -50,7 +50,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
 }
 
 /// Messages by a list, from the moment before it is sent to the moment at which the thread that waits for it has it.
-fn hops(server: &Server, count: usize) -> Outcome<Vec<u64>> {
+pub(super) fn hops(server: &Server, count: usize) -> Outcome<Vec<u64>> {
     let (mut from, mut to) = (RawRing::open(&server.url(), "hop")?, RawRing::open(&server.url(), "hop")?);
     let (tell, told) = channel();
     thread::scope(|scope| {

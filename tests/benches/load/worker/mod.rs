@@ -3,7 +3,9 @@
 //! 1. `ring`, shared with other benches: contends for one lock with other workers, with a hold and a pause.
 //! 2. `busy-ring`: the same, while other threads of it wait for other locks.
 //! 3. `waiters.rs`: threads that only wait.
+//! 4. `readers.rs`: threads that read one key.
 
+pub(crate) mod readers;
 pub(crate) mod waiters;
 
 use redlock_tests::bench::{Outcome, client, ring};
@@ -13,6 +15,7 @@ pub(crate) fn serve(kind: &str, args: &[String]) -> Outcome<()> {
     match kind {
         "ring" => ring::child(args),
         "busy-ring" => busy_ring(args),
+        "readers" => readers::child(args),
         "waiters" => waiters::child(args),
         other => Err(format!("no such worker: {other}").into()),
     }

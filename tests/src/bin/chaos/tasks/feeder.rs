@@ -8,7 +8,7 @@ use redlock_sync::{IfQueued, Pushed, Queue, Task};
 
 use super::args::Options;
 use super::history::Log;
-use crate::clock::{MS, SEC, now};
+use crate::clock::{SEC, now};
 
 /// From burst to burst.
 const BURSTS: u64 = 2 * SEC;
@@ -32,11 +32,16 @@ impl Feeder<'_> {
         let others = u64::from(self.options.tasks) - in_bursts;
         let (mut next, mut of_others) = (0, 0);
         for burst in 0..bursts {
+            let first = begin + burst * BURSTS;
+            sleep_until(first);
+            if self.is_over.load(Ordering::SeqCst) {
+                return;
+            }
             let some = in_bursts * (burst + 1) / bursts - in_bursts * burst / bursts;
             self.push_all(next, some);
             next += some;
             let until = others * (burst + 1) / bursts;
-            let (first, count) = (begin + burst * BURSTS, (until - of_others).max(1));
+            let count = (until - of_others).max(1);
             for nth in 0..until - of_others {
                 if self.is_over.load(Ordering::SeqCst) {
                     return;
@@ -100,5 +105,5 @@ impl Feeder<'_> {
 }
 
 fn sleep_until(at: u64) {
-    thread::sleep(Duration::from_nanos(at.saturating_sub(now()).min(10_000 * MS)));
+    thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
 }

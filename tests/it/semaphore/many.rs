@@ -1,0 +1,178 @@
+//! Several permits at once.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::{Error, Semaphore};
+use redlock_tests::{Server, eventually, servers};
+
+use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
+
+/// The slots that threads hold at a time.
+struct Room(Mutex<Vec<u32>>);
+
+impl Room {
+    fn visit(&self, semaphore: &Semaphore, many: u32) {
+        let permit = semaphore.acquire_many(many).unwrap();
+        assert_eq!(permit.slots().len(), usize::try_from(many).unwrap());
+        let mut held = self.0.lock().unwrap();
+        assert!(permit.slots().iter().all(|slot| *slot < 4 && !held.contains(slot)), "{permit:?} beside {held:?}");
+        held.extend(permit.slots());
+        drop(held);
+        thread::yield_now();
+        permit.check().unwrap();
+        self.0.lock().unwrap().retain(|slot| !permit.slots().contains(slot));
+        permit.release().unwrap();
+    }
+}
+
+#[test]
+fn never_more_permits_than_there_are() {
+    for (nodes, times) in [(1, 40), (3, 8)] {
+        let (servers, room) = (servers(nodes), Room(Mutex::default()));
+        thread::scope(|scope| {
+            for many in 1..=4 {
+                let semaphore = open(&servers).semaphore(KEY, 4);
+                for _ in 0..2 {
+                    let (semaphore, room) = (semaphore.clone(), &room);
+                    scope.spawn(move || (0..times).for_each(|_| room.visit(&semaphore, many)));
+                }
+            }
+        });
+        assert_eq!(open(&servers).semaphore(KEY, 4).available().unwrap(), 4);
+    }
+}
+
+/// Ends the other threads, also after a panic.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Threads of clients of their own that take so many permits again and again, while `f` runs.
+fn beside(servers: &[Server], threads: usize, many: u32, f: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            let (semaphore, is_over) = (open(servers).semaphore(KEY, 3), &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let permit = semaphore.acquire_many(many).unwrap();
+                    thread::sleep(ms(3));
+                    permit.release().unwrap();
+                }
+            });
+        }
+        let _ends = Ends(&is_over);
+        let semaphore = open(servers).semaphore(KEY, 3);
+        eventually("the permits are in use", SOON, || semaphore.available().unwrap() < many);
+        f();
+    });
+}
+
+#[test]
+fn neither_those_that_want_one_nor_those_that_want_many_starve() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        for (others, many, wanted) in [(5, 1, 3), (3, 3, 1), (3, 2, 3)] {
+            beside(&servers, others, many, || {
+                let semaphore = open(&servers).semaphore(KEY, 3);
+                for turn in 0..3 {
+                    let permit = semaphore.try_acquire_many_for(wanted, SOON);
+                    let permit = permit.unwrap_or_else(|error| {
+                        panic!("{wanted} beside {others} x {many} on {nodes} nodes, turn {turn}: {error}")
+                    });
+                    permit.release().unwrap();
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn on_one_node_those_who_come_later_wait_though_some_are_free() {
+    let servers = servers(1);
+    let [holder, many, late] = [(); 3].map(|()| open(&servers).semaphore(KEY, 2));
+    let held = holder.acquire().unwrap();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let permit = many.acquire_many(2).unwrap();
+            let at = Instant::now();
+            permit.release().unwrap();
+            at
+        });
+        until_queued(&servers[0], 1);
+        assert!(late.try_acquire().unwrap_err().is_busy());
+        assert_eq!(late.available().unwrap(), 1);
+        let second = scope.spawn(|| {
+            let permit = late.acquire().unwrap();
+            let at = Instant::now();
+            permit.release().unwrap();
+            at
+        });
+        until_queued(&servers[0], 2);
+        held.release().unwrap();
+        assert!(first.join().unwrap() < second.join().unwrap());
+    });
+    let given_up = holder.acquire().unwrap();
+    assert!(many.try_acquire_many_for(2, ms(50)).unwrap_err().is_busy());
+    late.try_acquire().expect("a wait that is over keeps no permit from others").release().unwrap();
+    given_up.release().unwrap();
+}
+
+/// A process that was killed while it waited for all permits.
+#[test]
+fn a_wait_of_a_client_that_is_gone_keeps_nothing() {
+    let servers = servers(1);
+    let semaphore = open(&servers).semaphore(KEY, 2);
+    let held = semaphore.acquire().unwrap();
+    let _: i64 = servers[0].ask(cmd("ZADD").arg(QUEUE).arg(1).arg("redlock-sync:0123456789abcdef/1 2"));
+    semaphore.try_acquire().unwrap().release().unwrap();
+    held.release().unwrap();
+    assert_eq!(servers[0].keys(), Vec::<String>::new());
+}
+
+#[test]
+fn they_are_renewed_filled_in_and_released_together() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let semaphore = brisk(&servers, ms(900)).semaphore(KEY, 3);
+        let permit = semaphore.clone().fenced(true).acquire_many(2).unwrap();
+        let lent = |node: usize| servers[node].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
+        let both = || permit.slots().iter().map(|slot| format!("{slot} {}", permit.id().as_str()));
+        let has_both = |node| lent(node).len() == 2 && both().all(|member| lent(node).contains(&member));
+        if nodes > 1 {
+            let lost: i64 = servers[1].ask(cmd("ZREM").arg(KEY).arg(both().next().unwrap()));
+            assert_eq!(lost, 1);
+        }
+        thread::sleep(ms(1200));
+        permit.check().unwrap();
+        eventually("every node has both slots", SOON, || (0..nodes).all(has_both));
+        assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap().len()), (1, 2));
+        assert!(permit.fencing_token().unwrap() > 0);
+        // With a smaller number there is no room beside them, and no slot beyond it is given.
+        let smaller = open(&servers).semaphore(KEY, 2);
+        assert!(smaller.try_acquire_many(2).unwrap_err().is_busy());
+        permit.release().unwrap();
+        let taken = smaller.try_acquire_many_for(2, Duration::from_secs(10)).unwrap();
+        assert_eq!(taken.slots(), [0, 1]);
+        taken.release().unwrap();
+    }
+}
+
+#[test]
+fn input_13_how_many_at_once_is_checked() {
+    let servers = servers(1);
+    let semaphore = open(&servers).semaphore(KEY, 3);
+    for wrong in [0, 4] {
+        let error = semaphore.try_acquire_many(wrong).unwrap_err();
+        assert!(matches!(error, Error::Config { .. }) && error.to_string().contains(KEY), "{error}");
+    }
+    semaphore.acquire_many(3).unwrap().release().unwrap();
+}
