@@ -221,15 +221,15 @@ fn threads_that_wait_on_several_nodes_seldom_fetch_the_arrivals() {
     let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
     let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
     locks.count_down_latch(KEY, 2).count_down_as("a").unwrap();
-    let looks = || -> Vec<bool> {
+    let told = || -> Vec<bool> {
         let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "wait for");
         // Behind the digest, the number of keys, two keys and the count.
         seen.map(|seen| seen.args[5] == "1").collect()
     };
     thread::scope(|scope| {
         scope.spawn(|| locks.count_down_latch(KEY, 2).wait_for(SOON).unwrap());
-        eventually("it looks again and again", SOON, || looks().len() >= 5);
-        assert!(looks().iter().filter(|&&is_full| is_full).count() <= 2, "{:?}", looks());
+        eventually("it looks again and again", SOON, || told().len() >= 5);
+        assert!(told().iter().filter(|&&is_full| is_full).count() <= 2, "{:?}", told());
         // An arrival that only one node has makes the numbers differ.
         store_on(&servers[1], "=b");
     });

@@ -90,10 +90,6 @@ impl Nodes {
     /// One round for each call, to every node, all in one packet; `None` if that is not possible now.
     pub(crate) fn rounds(&self, calls: &[Arc<Call>], by: Tick, need: usize) -> Option<Vec<Answers>> {
         let asks = vec![true; self.len()];
-        #[cfg(test)]
-        if !self.simulated.is_empty() {
-            return Some(calls.iter().map(|call| self.round(call, Lane::Ordinary, by, &asks, need)).collect());
-        }
         self.wire.rounds(calls, by, &asks, need)
     }
 

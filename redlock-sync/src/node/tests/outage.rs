@@ -11,7 +11,7 @@ fn a_refused_port_fails_fast_with_the_reason() {
     let refused = failure(ask(first(&nodes), &acquire("k", "a")));
     assert_eq!((refused.kind, refused.executed), (FailureKind::Unreachable, Executed::No));
     assert_eq!(refused.message, "connection refused");
-    assert!(now().since(start) < SOON / 10);
+    assert!(now().since(start) < SOON / 2, "it did not wait for the node timeout");
 }
 
 #[test]

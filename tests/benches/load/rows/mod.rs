@@ -9,11 +9,8 @@ mod handover;
 mod idle;
 mod mixed;
 mod order;
-<<<<<<< HEAD
-mod readers;
-=======
 mod queue;
->>>>>>> w-queue
+mod readers;
 mod slow;
 mod stopped;
 mod threads;
