@@ -135,6 +135,10 @@ pub(crate) enum What {
     Held {
         token: String,
     },
+    /// The slots that it has of a semaphore, a bit for each.
+    Slots {
+        slots: u64,
+    },
     /// Nothing renews this lease; if it is extended, then before the first look.
     Fixed,
     /// `check()` was called at this moment: until when the lock is ours by its own account, or that it is lost.
@@ -215,6 +219,7 @@ impl fmt::Display for Event {
             What::Number { fence } => write!(f, "number {fence}"),
             What::Wrote { version, parent, begin, end } => write!(f, "wrote {version} {parent} {begin} {end}"),
             What::Stored { fence, accepted, end } => write!(f, "stored {fence} {accepted} {end}"),
+            What::Slots { slots } => write!(f, "slots {slots}"),
             What::Fixed => write!(f, "fixed"),
             What::Arrives { latch, worker } => write!(f, "arrives {latch} {worker}"),
             What::Saw { latch, from, is_open } => write!(f, "saw {latch} {from} {is_open}"),
@@ -255,6 +260,7 @@ impl FromStr for Event {
             "stored" => What::Stored { fence: next(words)?, accepted: next(words)?, end: next(words)? },
             "arrives" => What::Arrives { latch: next(words)?, worker: next(words)? },
             "saw" => What::Saw { latch: next(words)?, from: next(words)?, is_open: next(words)? },
+            "slots" => What::Slots { slots: next(words)? },
             "fixed" => What::Fixed,
             "told" => What::Told,
             "over" => What::Over,
@@ -297,6 +303,7 @@ mod tests {
             What::Stored { fence: 7, accepted: false, end: 8 },
             What::Arrives { latch: 7, worker: 2 },
             What::Saw { latch: 7, from: 6, is_open: false },
+            What::Slots { slots: 5 },
             What::Fixed,
             What::Told,
             What::Over,

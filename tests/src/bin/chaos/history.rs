@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     pub(crate) begin: u64,
     /// None if the holder could not ask.
     pub(crate) token: Option<String>,
+    /// The slots of a semaphore, a bit for each.
+    pub(crate) slots: u64,
     /// Nothing renews it.
     pub(crate) is_fixed: bool,
     pub(crate) looks: Vec<Look>,
@@ -60,6 +62,7 @@ impl Hold {
             wants,
             begin,
             token,
+            slots: 0,
             is_fixed: false,
             looks: Vec::new(),
             fence: None,
@@ -289,6 +292,7 @@ impl History {
                     let wanted = wants.get(&session).copied().unwrap_or(Wants::plain(0));
                     holds.insert(session, Hold::new(session, key, wanted, at, token));
                 }
+                (&What::Slots { slots }, Some(hold)) => hold.slots = slots,
                 (What::Fixed, Some(hold)) => hold.is_fixed = true,
                 (What::Check { until }, Some(hold)) => hold.looks.push(Look { at, until: *until }),
                 (What::Number { fence }, Some(hold)) => hold.fence = Some(*fence),

@@ -53,7 +53,7 @@ type Checker = fn(&History) -> Verdict;
 pub(crate) const ALL: [(&str, &str, Checker); 18] = [
     ("overlap", "two hold one lock at once", overlap::check),
     ("readers", "a reader or a writer is beside a writer", shared::readers),
-    ("permits", "more permits are held than there are", shared::permits),
+    ("permits", "more permits are held than there are, or one is held twice", shared::permits),
     ("latch", "a latch opens early or closes again", latch::check),
     ("several", "a multi-lock is half held", several::check),
     ("counter", "an update of the unprotected counter is lost", counter::check),

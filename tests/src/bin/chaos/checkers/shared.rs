@@ -1,4 +1,4 @@
-//! Locks with more holders than one: readers are never beside a writer, and there are never more permits out than the semaphore has.
+//! Locks with more holders than one: readers are never beside a writer, and there are never more permits out than the semaphore has, nor one twice.
 //!
 //! Holds count as `overlap` counts them: from the return of the acquire to the end of what their looks promised, at most to their unlock.
 
@@ -44,8 +44,11 @@ pub(super) fn permits(history: &History) -> Verdict {
         for span in spans(history, PERMIT + nth) {
             judged += 1;
             out.retain(|other| other.1 > span.0);
+            let is_twice = out.iter().any(|other| other.2.slots & span.2.slots != 0);
             out.push(span);
-            if out.len() > most as usize {
+            // A holder that was killed may not have told its slots.
+            let held: u32 = out.iter().map(|span| span.2.slots.count_ones().max(1)).sum();
+            if held > most || is_twice {
                 verdict.violations.push(too_many(history, &out, most));
             }
         }
@@ -80,9 +83,11 @@ fn beside(history: &History, writer: &Span<'_>, other: &Span<'_>) -> Violation {
 fn too_many(history: &History, out: &[Span<'_>], most: u32) -> Violation {
     let at = out.iter().map(|span| span.0).max().unwrap_or(0);
     let sessions: Vec<_> = out.iter().map(|span| span.2.session).collect();
-    let holders = sessions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let slots = |span: &Span<'_>| format!("those of {} (slots {:#b})", span.2.session, span.2.slots);
+    let holders = out.iter().map(slots).collect::<Vec<_>>().join(", ");
     let name = out.first().map_or_else(String::new, |span| names::of(span.2.key));
-    let what = format!("{name} has {most} permits, and at {} they were held by {holders}", history.seconds(at).trim());
+    let what =
+        format!("{name} has {most} permits, each for one, and at {} held are {holders}", history.seconds(at).trim());
     Violation { at, what, slice: history.slice(&sessions, at.saturating_sub(500 * MS), at + 100 * MS) }
 }
 
@@ -90,6 +95,7 @@ fn too_many(history: &History, out: &[Span<'_>], most: u32) -> Violation {
 mod tests {
     use super::{permits, readers};
     use crate::checkers::story::Story;
+    use crate::event::What;
     use crate::names::{PERMIT, READ, WRITE};
 
     fn lock(holds: &[(usize, u64, u64)]) -> usize {
@@ -122,5 +128,15 @@ mod tests {
     fn a_permit_too_many_is_found() {
         assert_eq!((semaphore(PERMIT, 2), semaphore(PERMIT, 3), semaphore(PERMIT, 4)), (0, 1, 2));
         assert_eq!((semaphore(PERMIT + 1, 3), semaphore(PERMIT + 1, 4)), (0, 1));
+    }
+
+    #[test]
+    fn a_permit_that_two_have_is_found_and_two_of_one_holder_count_twice() {
+        for (slots, found) in [([0b1, 0b110], 0), ([0b1, 0b11], 1), ([0b11, 0b1100], 1)] {
+            let story = (1..).zip(slots).fold(Story::new().of(PERMIT + 1), |story, (n, slots)| {
+                story.hold(n, 10, &[(20 + u64::from(n), 90)]).event(15, n, What::Slots { slots })
+            });
+            assert_eq!(permits(&story.history()).violations.len(), found, "{slots:?}");
+        }
     }
 }

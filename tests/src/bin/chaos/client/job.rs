@@ -29,7 +29,8 @@ pub(super) enum Lock {
     Reentrant(ReentrantMutex),
     Reader(RwLock),
     Writer(RwLock),
-    Semaphore(Semaphore),
+    /// So many permits of it at once.
+    Semaphore(Semaphore, u32),
 }
 
 pub(super) enum Guard {
@@ -55,9 +56,9 @@ impl Lock {
             (Lock::Writer(lock), Wait::Forever) => Guard::Writer(lock.write()?),
             (Lock::Writer(lock), Wait::No) => Guard::Writer(lock.try_write()?),
             (Lock::Writer(lock), Wait::For(time)) => Guard::Writer(lock.try_write_for(time)?),
-            (Lock::Semaphore(lock), Wait::Forever) => Guard::Permit(lock.acquire()?),
-            (Lock::Semaphore(lock), Wait::No) => Guard::Permit(lock.try_acquire()?),
-            (Lock::Semaphore(lock), Wait::For(time)) => Guard::Permit(lock.try_acquire_for(time)?),
+            (Lock::Semaphore(lock, many), Wait::Forever) => Guard::Permit(lock.acquire_many(*many)?),
+            (Lock::Semaphore(lock, many), Wait::No) => Guard::Permit(lock.try_acquire_many(*many)?),
+            (Lock::Semaphore(lock, many), Wait::For(time)) => Guard::Permit(lock.try_acquire_many_for(*many, time)?),
         })
     }
 }

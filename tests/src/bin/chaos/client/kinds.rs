@@ -36,7 +36,8 @@ impl Play<'_> {
                 let most = PERMITS[key - PERMIT];
                 // While a number changes the larger one is the bound.
                 let permits = if key > PERMIT && self.random.bool() { most - 1 } else { most };
-                Lock::Semaphore(terms.semaphore(self.locks.semaphore(name, permits)))
+                let many = if self.random.u8(..4) == 0 { 2 } else { 1 };
+                Lock::Semaphore(terms.semaphore(self.locks.semaphore(name, permits)), many)
             }
             WRITE.. => Lock::Writer(terms.rw_lock(self.locks.rw_lock(name))),
             _ => Lock::Reader(terms.rw_lock(self.locks.rw_lock(name))),
@@ -47,6 +48,9 @@ impl Play<'_> {
             _ => Wait::For(self.millis(20, 1500)),
         };
         let Ok(guard) = self.job.take(&lock, terms.wants(), wait) else { return };
+        if let Guard::Permit(permit) = &guard {
+            self.job.note(What::Slots { slots: permit.slots().iter().fold(0, |slots, slot| slots | 1 << slot) });
+        }
         // Some for longer than the lease.
         let length = if self.random.u8(..8) == 0 { terms.lease.mul_f64(1.6) } else { self.millis(0, 40) };
         let end = now() + nanos(length);
