@@ -167,7 +167,7 @@ fn they_are_renewed_filled_in_and_released_together() {
 }
 
 #[test]
-fn input_13_how_many_at_once_is_checked() {
+fn input_12_how_many_at_once_is_checked() {
     let servers = servers(1);
     let semaphore = open(&servers).semaphore(KEY, 3);
     for wrong in [0, 4] {
