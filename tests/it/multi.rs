@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Builder, Error, LostReason, Redlock};
+use redlock_tests::bench::delay::Delay;
 use redlock_tests::{Server, eventually, servers};
 
 /// More than a busy machine needs for anything here.
@@ -266,5 +267,34 @@ fn what_cannot_be_is_refused() {
     let many: Vec<String> = (0..65).map(|i| format!("key:{i}")).collect();
     for keys in [Vec::new(), many, vec!["a".to_owned(), String::new()]] {
         assert!(matches!(locks.multi_lock(&keys).try_lock(), Err(Error::Config { .. })), "{keys:?}");
+    }
+}
+
+/// The best of a few, since the machine is busy. One round trip takes the delay; one for each key would take eight times as long.
+#[test]
+fn keys_that_are_free_are_taken_in_one_round_trip() {
+    const DELAY: Duration = Duration::from_millis(60);
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
+        let delay = Delay::start(&addrs, DELAY).unwrap();
+        let locks = Redlock::builder().nodes(delay.urls()).restart_guard(false).build().unwrap();
+        let keys = locks.multi_lock((0..8).map(|key| format!("key:{key}")));
+        keys.lock().unwrap().unlock().unwrap(); // connects
+        let take = |_| {
+            let began = Instant::now();
+            let guard = keys.lock().unwrap();
+            let took = began.elapsed();
+            guard.unlock().unwrap();
+            took
+        };
+        let best = (0..5).map(take).min().unwrap();
+        assert!(best >= DELAY && best < 4 * DELAY, "{nodes} nodes: {best:?}");
+        // The keys before one that is held are kept, those behind it are given back at once.
+        let held = open(&servers);
+        let held = held.mutex("key:4").lock().unwrap();
+        assert!(keys.try_lock().unwrap_err().is_busy());
+        assert_eq!(locked(&open(&servers), ["key:3", "key:4", "key:5"]), [false, true, false]);
+        drop(held);
     }
 }

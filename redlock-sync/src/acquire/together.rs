@@ -20,7 +20,12 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     if !requests.iter().all(is_bare) {
         return Ok(Vec::new());
     }
-    let enter = |request: &Request| queues.try_enter(request.key.name(), request.protocol.kind().mode);
+    let now = quorum.now();
+    // None that is left to other programs for the moment.
+    let enter = |request: &Request| {
+        let head = queues.try_enter(request.key.name(), request.protocol.kind().mode);
+        head.filter(|head| head.rest().until <= now)
+    };
     let heads: Vec<_> = requests.iter().map_while(enter).collect();
     let requests = requests.get(..heads.len()).unwrap_or_default();
     let by = quorum.round_deadline();
@@ -39,6 +44,9 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
         judge(client, request, "acquire", ballot, Core::first_lease(&request.options)).is_ok()
     };
     let won = requests.iter().zip(&ballots).take_while(|each| is_won(*each)).count();
+    if won > 0 {
+        client.outages.end();
+    }
     for ((request, (id, _)), ballot) in requests.iter().zip(&drawn).zip(&ballots).skip(won) {
         take_back(client, request, ballot, id, Core::first_lease(&request.options), by);
     }

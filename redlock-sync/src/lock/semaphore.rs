@@ -39,7 +39,7 @@ use crate::token::LockId;
 ///
 /// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are
 /// never more holders than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a
-/// permit while it holds others can wait for ever, and no error tells it.
+/// permit while it holds others can wait for ever, and no error tells it. [`acquire_many`](Semaphore::acquire_many) takes several at once.
 ///
 /// # Order
 ///
