@@ -95,6 +95,11 @@ fn mailer_loses_no_mail() {
 }
 
 #[test]
+fn cache_is_never_read_by_halves() {
+    shows(&mut example("cache"), &["processes that found a half: 0", "OK"]);
+}
+
+#[test]
 fn limiter_lets_no_more_in_than_it_should() {
     shows(&mut example("limiter"), &["is killed", "at most 10 at a time of 20 threads", "OK"]);
 }

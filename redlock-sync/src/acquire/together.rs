@@ -39,7 +39,9 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     };
     let calls: Vec<_> = requests.iter().zip(&drawn).map(call).collect();
     let Some(mut ballots) = quorum.rounds(&calls, by) else { return Ok(Vec::new()) };
-    ballots.iter_mut().for_each(|ballot| quorum.disqualify_restarted(&mut ballot.votes));
+    for ballot in &mut ballots {
+        quorum.disqualify_restarted(&mut ballot.votes);
+    }
     let is_won = |(request, ballot): (&Request, &Ballot<_>)| {
         judge(client, request, "acquire", ballot, Core::first_lease(&request.options)).is_ok()
     };

@@ -107,7 +107,7 @@ impl Semaphore {
     /// Blocks until this thread has so many permits: all at once, or none. Nothing is held while it waits.
     ///
     /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn, permits are kept for it until there
-    /// are enough: those who come later wait, though some are free. On several servers attempts that began to wait later stand back for it.
+    /// are enough: threads that come later wait, though some are free. On several servers attempts that began to wait later stand back for it.
     ///
     /// The permits are one lease: they are renewed, released and lost together.
     ///
