@@ -60,10 +60,10 @@ pub(super) fn permits(plan: Plan) -> Outcome<Vec<Line>> {
             Ok(())
         };
         let free = p50_in_turns(plan.rounds(), plan.count(50), &mut raw, &mut ours)?;
-        lines.push(Line::new(&format!("a permit of {k}, all free, p50"), "us", free, Bar::RatioAtMost(1.3)));
+        lines.push(Line::new(format!("a permit of {k}, all free, p50"), "us", free, Bar::RatioAtMost(1.3)));
         let held = semaphore.acquire_many(k - 1)?;
         let last = p50_in_turns(plan.rounds(), plan.count(50), &mut raw, &mut ours)?;
-        lines.push(Line::new(&format!("the last permit of {k}, p50"), "us", last, Bar::None));
+        lines.push(Line::new(format!("the last permit of {k}, p50"), "us", last, Bar::None));
         held.release()?;
     }
     Ok(lines)
