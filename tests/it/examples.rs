@@ -95,6 +95,21 @@ fn mailer_loses_no_mail() {
 }
 
 #[test]
+fn cache_is_never_read_by_halves() {
+    shows(&mut example("cache"), &["processes that found a half: 0", "OK"]);
+}
+
+#[test]
+fn limiter_lets_no_more_in_than_it_should() {
+    shows(&mut example("limiter"), &["is killed", "at a time of 20 threads", "OK"]);
+}
+
+#[test]
+fn transfer_keeps_the_money_together() {
+    shows(&mut example("transfer"), &["160 transfers", "in all 4000 of 4000", "OK"]);
+}
+
+#[test]
 fn http_sells_no_ticket_twice() {
     shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::testing::Memory;
 use redlock_sync::{Builder, Error, LostReason, Redlock};
+use redlock_tests::bench::delay::Delay;
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 /// More than a busy machine needs for anything here.
@@ -350,5 +351,34 @@ fn kind_07_in_memory_too_one_key_lost_is_all_lost() {
         }
         memory.advance(Duration::from_secs(11));
         assert_eq!(ends.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
+    }
+}
+
+/// The best of a few, since the machine is busy. One round trip takes the delay; one for each key would take eight times as long.
+#[test]
+fn keys_that_are_free_are_taken_in_one_round_trip() {
+    const DELAY: Duration = Duration::from_millis(60);
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
+        let delay = Delay::start(&addrs, DELAY).unwrap();
+        let locks = Redlock::builder().nodes(delay.urls()).restart_guard(false).build().unwrap();
+        let keys = locks.multi_lock((0..8).map(|key| format!("key:{key}")));
+        keys.lock().unwrap().unlock().unwrap(); // connects
+        let take = |_| {
+            let began = Instant::now();
+            let guard = keys.lock().unwrap();
+            let took = began.elapsed();
+            guard.unlock().unwrap();
+            took
+        };
+        let best = (0..5).map(take).min().unwrap();
+        assert!(best >= DELAY && best < 4 * DELAY, "{nodes} nodes: {best:?}");
+        // The keys before one that is held are kept, those behind it are given back at once.
+        let held = open(&servers);
+        let held = held.mutex("key:4").lock().unwrap();
+        assert!(keys.try_lock().unwrap_err().is_busy());
+        assert_eq!(locked(&open(&servers), ["key:3", "key:4", "key:5"]), [false, true, false]);
+        drop(held);
     }
 }

@@ -21,9 +21,11 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     if !requests.iter().all(is_bare) {
         return Ok(Vec::new());
     }
+    let now = quorum.now();
+    // None that is left to other programs for the moment.
     let enter =
         |request: &Request| match queues.try_enter(request.key.name(), request.protocol.kind(), &request.options) {
-            Some(Entered::Head(head)) => Some(head),
+            Some(Entered::Head(head)) if head.rest().until <= now => Some(head),
             _ => None,
         };
     let heads: Vec<_> = requests.iter().map_while(enter).collect();
@@ -39,11 +41,16 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     };
     let calls: Vec<_> = requests.iter().zip(&drawn).map(call).collect();
     let Some(mut ballots) = quorum.rounds(&calls, by) else { return Ok(Vec::new()) };
-    ballots.iter_mut().for_each(|ballot| quorum.disqualify_restarted(&mut ballot.votes));
+    for ballot in &mut ballots {
+        quorum.disqualify_restarted(&mut ballot.votes);
+    }
     let is_won = |(request, ballot): (&Request, &Ballot<_>)| {
         judge(client, request, "acquire", ballot, Core::first_lease(&request.options)).is_ok()
     };
     let won = requests.iter().zip(&ballots).take_while(|each| is_won(*each)).count();
+    if won > 0 {
+        client.outages.end();
+    }
     for ((request, (id, _)), ballot) in requests.iter().zip(&drawn).zip(&ballots).skip(won) {
         take_back(client, request, ballot, id, Core::first_lease(&request.options), by);
     }

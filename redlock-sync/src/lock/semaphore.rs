@@ -39,7 +39,7 @@ use crate::token::LockId;
 ///
 /// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are
 /// never more holders than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a
-/// permit while it holds others can wait for ever, and no error tells it.
+/// permit while it holds others can wait for ever, and no error tells it. [`acquire_many`](Semaphore::acquire_many) takes several at once.
 ///
 /// # Order
 ///
@@ -107,7 +107,7 @@ impl Semaphore {
     /// Blocks until this thread has so many permits: all at once, or none. Nothing is held while it waits.
     ///
     /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn, permits are kept for it until there
-    /// are enough: those who come later wait, though some are free. On several servers attempts that began to wait later stand back for it.
+    /// are enough: threads that come later wait, though some are free. On several servers attempts that began to wait later stand back for it.
     ///
     /// The permits are one lease: they are renewed, released and lost together.
     ///

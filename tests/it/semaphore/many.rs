@@ -96,7 +96,7 @@ fn neither_those_that_want_one_nor_those_that_want_many_starve() {
 }
 
 #[test]
-fn on_one_node_those_who_come_later_wait_though_some_are_free() {
+fn on_one_node_threads_that_come_later_wait_though_some_are_free() {
     let servers = servers(1);
     let [holder, many, late] = [(); 3].map(|()| open(&servers).semaphore(KEY, 2));
     let held = holder.acquire().unwrap();
@@ -167,7 +167,7 @@ fn they_are_renewed_filled_in_and_released_together() {
 }
 
 #[test]
-fn input_13_how_many_at_once_is_checked() {
+fn input_12_how_many_at_once_is_checked() {
     let servers = servers(1);
     let semaphore = open(&servers).semaphore(KEY, 3);
     for wrong in [0, 4] {

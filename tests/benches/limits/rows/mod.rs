@@ -8,6 +8,7 @@ mod local;
 mod nodes;
 mod outage;
 mod pair;
+mod permit;
 mod readers;
 mod takeover;
 mod threads;
@@ -36,6 +37,8 @@ pub(crate) const ROWS: &[Row] = &[
     row("local8x2", "the same beside a second such process", local::beside),
     row("nodes5", "lock + unlock, 5 nodes", nodes::loopback),
     row("nodes5delay", "lock + unlock, 5 nodes, each 1 ms away", nodes::delayed),
+    row("permits", "acquire + release of a permit, one node", permit::permits),
+    row("keys8", "lock of 8 free keys", permit::several_keys),
     row("stopped", "5 nodes, one of them stopped", outage::stopped),
     row("killed", "5 nodes, one of them killed", outage::killed),
     row(
