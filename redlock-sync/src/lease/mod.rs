@@ -304,11 +304,11 @@ impl Lease {
         if self.pass_on() {
             return Ok(());
         }
-        self.renewer.retire(&self.worker);
         let afterlife = self.afterlife.upgrade();
         if is_joint && let Some(afterlife) = &afterlife {
             afterlife.unshared(&self.core);
         }
+        self.renewer.retire(&self.worker);
         let release = self.core.release(began, grace);
         if let Some(afterlife) = afterlife {
             afterlife.ended(&self.core, release.may_linger);

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, LostReason, Redlock, RwLock, RwLockReadGuard};
+use redlock_sync::{LostReason, Redlock, RwLock, RwLockReadGuard};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
 use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
@@ -65,8 +65,8 @@ fn who_joins_sends_nothing() {
     assert_eq!((proxy.count("acquire"), proxy.count("release")), (0, 0));
     // One looks every 20 ms or 1024 joins; and the lease may have been renewed.
     let most = 4000 / 1024 + usize::try_from(began.elapsed().as_millis() / 20).unwrap() + 3;
-    let looks = proxy.count("extend");
-    assert!((4000 / 1024..=most).contains(&looks), "{looks} looks, and at most {most} were due");
+    let seen = proxy.count("extend");
+    assert!((4000 / 1024..=most).contains(&seen), "{seen} looks, and at most {most} were due");
     first.unlock().unwrap();
     assert_eq!(proxy.count("release"), 1);
 }
@@ -259,14 +259,14 @@ fn an_old_lease_drains_beside_a_new_one() {
 fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
     let servers = servers(1);
     let others = open(&servers);
-    let ends: [fn(&Redlock) -> Result<usize, Error>; 2] = [Redlock::unlock_all, Redlock::close];
-    for end in ends {
+    for closes in [false, true] {
         let locks = open(&servers);
         let lock = locks.rw_lock(KEY);
         let is_ended = AtomicUsize::new(0);
         together(&lock, 4, |guard| {
             if is_ended.fetch_add(1, Ordering::SeqCst) == 0 {
-                assert_eq!(end(&locks).unwrap(), 1, "it is one lock");
+                let ended = if closes { locks.close() } else { locks.unlock_all() };
+                assert_eq!(ended.unwrap(), 1, "it is one lock");
             }
             eventually("all are told", SOON, || guard.check().is_err());
             assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));

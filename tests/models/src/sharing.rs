@@ -92,7 +92,7 @@ impl Drop for Part {
 }
 
 /// A thread that reads: it joins, or competes and lets others join.
-fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, hold: impl Fn(&Part)) -> bool {
+fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, during: impl Fn(&Part)) -> bool {
     let plain = LockOptions::default();
     loop {
         let joined = rig.queues.join(&rig.key, READER, &plain).map(|(part, _)| part);
@@ -101,8 +101,8 @@ fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, hold: impl Fn(&Par
             None => match rig.enter_as(until, READER) {
                 Entered::Head(head) => {
                     let part = take(rig, servers);
-                    let (held, of) = (Arc::clone(&part.held), rig.clone());
-                    let another = Box::new(move || Part { held: Arc::clone(&held), rig: of.clone() });
+                    let (lease, of) = (Arc::clone(&part.held), rig.clone());
+                    let another = Box::new(move || Part { held: Arc::clone(&lease), rig: of.clone() });
                     head.share(Shared::new(READER, plain.clone(), Arc::clone(&part.held.gate), another));
                     part
                 }
@@ -112,7 +112,7 @@ fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, hold: impl Fn(&Par
             },
         };
         if part.is_good() {
-            hold(&part);
+            during(&part);
             part.read();
             return true;
         }

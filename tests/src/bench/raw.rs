@@ -95,13 +95,13 @@ impl RawLock {
         Self::of(urls, key, &format!("{TOKEN}{name}"), scripts, Value::Int(1))
     }
 
-    fn of(urls: &[String], key: &str, token: &str, scripts: (&str, &str), taken: Value) -> Outcome<Self> {
+    fn of(urls: &[String], key: &str, name: &str, scripts: (&str, &str), taken: Value) -> Outcome<Self> {
         let mut wires = urls.iter().map(|url| Wire::open(url)).collect::<Outcome<Vec<_>>>()?;
         let lease = LEASE_MS.to_string();
         let (mut acquire, mut release) = (Vec::new(), Vec::new());
         for wire in &mut wires {
-            acquire = wire.script(scripts.0, key, &[token, &lease])?;
-            release = wire.script(scripts.1, key, &[token])?;
+            acquire = wire.script(scripts.0, key, &[name, &lease])?;
+            release = wire.script(scripts.1, key, &[name])?;
         }
         Ok(Self { wires, acquire, release, taken })
     }

@@ -7,6 +7,7 @@ use super::Core;
 use crate::error::Error;
 use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
+use crate::protocol::Sharing;
 use crate::protocol::reply::{Extended, Vote};
 
 impl Core {
@@ -53,7 +54,7 @@ impl Core {
 
     fn step_down(&self, grace: Duration) -> Result<(), Error> {
         self.still_ours()?;
-        let Some(shared) = self.protocol().sharing().map(|lock| lock.shared()) else { return Ok(()) };
+        let Some(shared) = self.protocol().sharing().map(Sharing::shared) else { return Ok(()) };
         let io = self.io.try_lock_for(grace);
         // Before the call: rounds after it must not ask for the lock alone.
         let shared = Arc::clone(self.downgraded.get_or_init(|| shared));
