@@ -288,7 +288,7 @@ impl MultiLock {
         let quorum = &self.client.quorum;
         let mut parts = Parts::new(&self.client, mutexes.len());
         let requests = mutexes.iter().map(Mutex::request).collect::<Result<Vec<_>, _>>()?;
-        let at_once = together(&self.client, &requests)?;
+        let at_once = if let [_] = mutexes { Vec::new() } else { together(&self.client, &requests)? };
         for (mutex, lease) in mutexes.iter().zip(at_once) {
             parts.push(mutex.guard(lease));
         }
