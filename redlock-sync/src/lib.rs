@@ -76,7 +76,8 @@
 //!
 //! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them talks to the servers, and they hand
 //! the lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
-//! longest and wakes it, in one step on the server. Only a lock that a program of another library holds is polled. [`Redlock::close`] ends all waits.
+//! longest and wakes it, in one step on the server. Only a lock that a program of another library holds is polled. [`Redlock::shutdown`] ends all waits, and
+//! lets holders finish.
 //!
 //! # What is promised
 //!
@@ -112,11 +113,13 @@
 //! [`Error`] has a variant for each situation, and says what may still be held after it. What to do about each is in one table:
 //! [errors, and how to react][errors].
 //!
+//! [`Redlock::health`] says what is wrong with the servers, and [`Redlock::is_ready`] answers a readiness probe.
+//!
 //! # Settings
 //!
 //! [`Builder`] has those of a client and [`Mutex`] those of a lock, each with its default and what a larger or smaller value costs. All of them
-//! [in two tables][settings]. The default client reads some from [environment variables](Redlock::default_client); a client that is
-//! [opened](Redlock::open) or [built](Redlock::builder) reads none.
+//! [in two tables][settings]. The default client and [`Builder::from_env`] read them from environment variables; a client that
+//! is [opened](Redlock::open) or built by [`Redlock::builder`] reads none.
 //!
 //! # Permissions
 //!
@@ -173,6 +176,7 @@ mod default_client;
 mod error;
 mod fork;
 mod handover;
+mod health;
 mod inner;
 mod key;
 mod latch;
@@ -211,6 +215,7 @@ pub mod __private;
 
 pub use client::{Builder, Redlock};
 pub use error::{Error, LostReason, NodeError};
+pub use health::{Health, NodeHealth};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;

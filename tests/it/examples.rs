@@ -101,7 +101,14 @@ fn http_sells_no_ticket_twice() {
 
 #[test]
 fn quickstart_sells_no_unit_twice() {
-    let texts = ["is killed", "is paused", "the fence refuses a late write", "OK: no unit was sold twice"];
+    let texts = [
+        "is killed",
+        "is paused",
+        "the fence refuses a late write",
+        "dee: stopped: all locks are released",
+        "whose worker was told to stop at it, was settled by dee",
+        "OK: no unit was sold twice",
+    ];
     shows(&mut example("quickstart"), &texts);
 }
 

@@ -11,7 +11,7 @@
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: random input, and what must hold for all of it.
 //! 11. `regressions`: what reviews found.
-//! 12. `tls`: servers behind TLS, with certificates of every sort.
+//! 12. `health`: what is wrong with servers. `tls`: servers behind TLS, with certificates of every sort.
 //! 13. `tidy`: rules of the repository.
 //! 14. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
@@ -31,6 +31,7 @@ mod examples;
 mod faults;
 mod fixture;
 mod handover;
+mod health;
 mod in_memory;
 mod inputs;
 #[cfg(feature = "interop")]

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, Leftover};
+pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
 #[cfg(test)]
 pub(crate) use self::core::Next;
 pub(crate) use self::core::{Core, Origin, Start};

@@ -23,7 +23,7 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn enter(handle: &Handle<ReadWrite>, wait: Wait, serves: impl Fn(Kind) -> bool) -> Result<Hold, Error> {
         let (client, key) = (handle.client.id, handle.key()?);
-        handle.client.ready()?;
+        handle.client.serves()?;
         let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), serves) {
             nested?
         } else {

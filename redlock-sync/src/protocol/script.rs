@@ -41,6 +41,8 @@ scripts! {
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
+    HEALTH = "health" for "ask for the health of",
+    PROBE = "probe" behind "permissions" for "write to",
     SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "permissions" "push" "slots" for "acquire",
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 24] = [
+const LAYERS: [(&str, u8); 25] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -14,6 +14,7 @@ const LAYERS: [(&str, u8); 24] = [
     ("lock", 10),
     ("latch", 9),
     ("acquire", 8),
+    ("health", 8),
     ("inner", 7),
     ("lease", 6),
     ("handover", 5),

@@ -38,7 +38,7 @@ fn sent() -> Vec<String> {
             _ => {}
         }
     }
-    for name in ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "q_claim"] {
+    for name in ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "q_claim", "probe"] {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
     scripts.into_values().collect()
@@ -67,7 +67,7 @@ fn each_script_says_what_it_takes_and_gives() {
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
             "push" | "slots" | "rw" | "q_task" | "q_wake" => &[],
-            "publish" => &["replies "],
+            "publish" | "health" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };
         for word in words {
@@ -114,6 +114,8 @@ fn each_command_of_a_script_is_checked_and_documented() {
     used.insert("EVALSHA");
     // Without it waits poll.
     used.remove("PUBLISH");
+    // Without it health knows less.
+    used.remove("INFO");
     assert_eq!(quoted_behind(&checked, "need('"), used, "in permissions.lua");
     let docs = read(Path::new("docs/operations.md")).unwrap();
     let line = docs.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();

@@ -31,6 +31,8 @@ mod queue;
 mod readers;
 #[path = "agent/starved.rs"]
 mod starved;
+#[path = "agent/stopping.rs"]
+mod stopping;
 #[path = "agent/tls.rs"]
 mod tls;
 #[path = "agent/waiters.rs"]
@@ -50,6 +52,7 @@ fn main() {
         Some("wait") => waiters::main(&args[1..]),
         Some("journal") => journal::main(&args[1..]),
         Some("starved") => starved::main(&args[1..]),
+        Some("stopping") => stopping::main(&args[1..]),
         Some("tls") => tls::main(&args[1..]),
         Some("workers") => workers::main(&args[1..]),
         Some("rw") => readers::main(&args[1..]),

@@ -13,6 +13,12 @@ impl Core {
         self.state();
     }
 
+    /// It is over, and not by its guard.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.settle();
+        matches!(self.state.lock().now, LeaseState::Lost(_))
+    }
+
     /// True if this call made it lost.
     pub(super) fn lose(&self, reason: LostReason) -> bool {
         let made_lost = self.state.lock().lose(reason);
