@@ -45,7 +45,7 @@ fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Re
     let failed = check::failed(&args).function(&output, &krate);
     let body = Body::of(&function, expressions(&args, &template), &krate);
     let arguments = Arguments::take_from(&mut function);
-    let lock = lock(&args, &krate);
+    let lock = lock(&args, &template, &krate);
     let keep = keep(&args, &output, &arguments, &krate);
     let locked = &function.body;
     let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
@@ -164,13 +164,15 @@ fn output(function: &Function) -> Type {
 }
 
 /// From the client to `Result<Guard, Error>`.
-fn lock(args: &Args, krate: &Path) -> TokenStream {
+fn lock(args: &Args, template: &Template, krate: &Path) -> TokenStream {
     let (bind, client) = client(args.client.as_ref(), krate);
     let kind = match args.kind.unwrap_or(Kind::Reentrant) {
         Kind::Reentrant => quote!(reentrant_mutex),
         Kind::Mutex => quote!(mutex),
     };
     let settings = settings(args);
+    // What observers call it.
+    let name = &template.lit;
     let take = match &args.wait {
         None => quote!(lock()),
         Some(wait) if wait.value.is_zero() => quote!(try_lock()),
@@ -179,7 +181,7 @@ fn lock(args: &Args, krate: &Path) -> TokenStream {
             quote!(try_lock_for(#wait))
         }
     };
-    let lock = quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key) #settings .#take));
+    let lock = quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key).named(#name) #settings .#take));
     // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
     if bind.is_empty() {
         quote_spanned!(at()=> let lock = #lock;)

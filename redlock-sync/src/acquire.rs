@@ -24,6 +24,7 @@ use crate::handover::wait::{ServerWait, Slept, note_strangers, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
+use crate::observer::Event;
 use crate::options::{Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
@@ -42,6 +43,33 @@ pub(crate) enum Wait {
 
 /// Takes the lock.
 pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+    observed(client, request, || take(client, request, wait))
+}
+
+/// Tells the observers how a call begins and ends.
+fn observed(
+    client: &ClientInner,
+    request: &Request,
+    call: impl FnOnce() -> Result<Lease, Error>,
+) -> Result<Lease, Error> {
+    let (observers, wanted) = (&client.quorum.limits.observers, client.quorum.now());
+    let lock = || request.options.observed(request.key.as_str(), request.protocol.kind());
+    if observers.are_there() {
+        observers.tell(&Event::Wanted { lock: lock() });
+    }
+    let outcome = call();
+    match &outcome {
+        Ok(lease) => lease.core().acquired(wanted),
+        Err(error) if observers.are_there() => {
+            let waited = client.quorum.now().since(wanted);
+            observers.tell(&Event::NotAcquired { lock: lock(), waited, error });
+        }
+        Err(_) => {}
+    }
+    outcome
+}
+
+fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
     request.options.check(&client.quorum.limits)?;
@@ -343,6 +371,10 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
 
 /// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.
 pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
+    observed(client, request, || take_over(client, request, former))
+}
+
+fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
     request.options.check(&client.quorum.limits)?;

@@ -113,6 +113,7 @@
 //! [`Error`] has a variant for each situation, and says what may still be held after it. What to do about each is in one table:
 //! [errors, and how to react][errors].
 //!
+//! An [`Observer`] is told of waits, holds, renewals and losses, for metrics; [`waited`](Lease::waited) and [`held_for`](Lease::held_for) ask a guard.
 //! [`Redlock::health`] says what is wrong with the servers, and [`Redlock::is_ready`] answers a readiness probe.
 //!
 //! # Settings
@@ -131,6 +132,8 @@
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
 //! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//! - `metrics`: the observer `Metrics`, which counts and measures by the crate `metrics`, for Prometheus and others.
+//! - `tracing`: the observer `Tracing`, which writes events of the crate `tracing`.
 //! - `testing`: locks in memory, for the unit tests of programs that use this library: `Redlock::in_memory()` and the module `testing`.
 //!
 //! # TLS
@@ -174,6 +177,7 @@ mod client;
 mod clock;
 mod default_client;
 mod error;
+mod facades;
 mod fork;
 mod handover;
 mod health;
@@ -183,6 +187,7 @@ mod latch;
 mod lease;
 mod lock;
 mod node;
+mod observer;
 mod options;
 mod protocol;
 mod queue;
@@ -215,6 +220,10 @@ pub mod __private;
 
 pub use client::{Builder, Redlock};
 pub use error::{Error, LostReason, NodeError};
+#[cfg(feature = "metrics")]
+pub use facades::Metrics;
+#[cfg(feature = "tracing")]
+pub use facades::Tracing;
 pub use health::{Health, NodeHealth};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
@@ -226,6 +235,7 @@ pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::{RwHolders, RwLock};
 pub use lock::semaphore::{Semaphore, SemaphorePermit};
+pub use observer::{Event, ObservedLock, Observer};
 pub use options::Retry;
 pub use queue::Queue;
 pub use queue::job::Job;

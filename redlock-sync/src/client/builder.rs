@@ -13,6 +13,7 @@ use crate::inner::ClientInner;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
 use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::quorum::Quorum;
 
@@ -214,6 +215,25 @@ impl Builder {
     /// ```
     pub fn restart_guard(mut self, on: bool) -> Builder {
         self.limits.restart_guard = on;
+        self
+    }
+
+    /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none, which costs
+    /// nothing; with one, a lock costs three calls of it more.
+    ///
+    /// ```
+    /// use redlock_sync::{Event, Observer, Redlock};
+    /// struct Log;
+    /// impl Observer for Log {
+    ///     fn event(&self, event: &Event<'_>) {
+    ///         println!("{event:?}");
+    ///     }
+    /// }
+    /// let locks = Redlock::builder().node("redis://127.0.0.1/").observer(Log).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
+        self.limits.observers.add(Arc::new(observer));
         self
     }
 

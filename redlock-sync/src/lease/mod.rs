@@ -30,6 +30,7 @@ pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 
 use self::renewal::Worker;
+use crate::clock::Tick;
 use crate::error::Error;
 use crate::token::LockId;
 
@@ -237,6 +238,39 @@ impl Lease {
         &self.core.id
     }
 
+    /// How long the call waited that took the lock: from its beginning until it had the lock. Zero for a [job](crate::Job).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert!(guard.waited() < Duration::from_secs(5)); // it was free
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.core.waited()
+    }
+
+    /// How long ago the lock was acquired, on the clock of the lease, whether it is still held or not.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// std::thread::sleep(Duration::from_millis(10));
+    /// assert!(guard.held_for() >= Duration::from_millis(10));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.core.held_for()
+    }
+
     /// It was ended by its user.
     pub(crate) fn is_over(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
@@ -259,6 +293,12 @@ impl Lease {
             return Err(Error::Closed);
         }
         let began = self.core.quorum.now();
+        let result = self.give_up(began, grace);
+        self.core.tell_end(began, &result);
+        result
+    }
+
+    fn give_up(&self, began: Tick, grace: Duration) -> Result<(), Error> {
         if self.pass_on() {
             return Ok(());
         }
@@ -282,6 +322,7 @@ impl Lease {
         }
         self.is_finished.store(true, Ordering::Release);
         self.renewer.retire(&self.worker);
+        self.core.tell_end(self.core.quorum.now(), &Ok(()));
         Ok(())
     }
 

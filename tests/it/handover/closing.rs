@@ -35,8 +35,7 @@ fn closes_all(rig: &Rig, connections: u32) {
         rig.until_blocked(0, 1);
         all.extend((0..3).map(|_| wait(locks.mutex(KEY))));
         all.push(wait(locks.mutex("foreign").retry(long)));
-        let all_blocked = if connections == 1 { 1 } else { 2 };
-        rig.until_blocked(0, all_blocked);
+        rig.until_blocked(0, 2);
         // In the queue, or between two looks: neither shows from outside. A thread that is not in the queue yet is told so as well.
         eventually("the last one has been refused", SOON, || {
             rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))

@@ -60,8 +60,8 @@ fn each_setting_of_the_builder_has_a_variable() {
     };
     let mut settings = methods(include_str!("../builder.rs"));
     assert!(settings.contains("KEY_PREFIX"));
-    // `node` is one of `nodes`; `build` is no setting.
-    for other in ["NODE", "BUILD"] {
+    // `node` is one of `nodes`, an observer is code, and `build` is no setting.
+    for other in ["NODE", "OBSERVER", "BUILD"] {
         assert!(settings.remove(other), "{other}");
     }
     for setting in settings {

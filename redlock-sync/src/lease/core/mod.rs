@@ -9,6 +9,7 @@
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`passing`]: the hand-over to the next thread of this process.
+//! 6. [`watched`]: what observers are told.
 
 mod fence;
 mod loss;
@@ -23,10 +24,11 @@ mod release;
     reason = "a test fails by a panic"
 )]
 mod tests;
+mod watched;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -59,6 +61,9 @@ pub(crate) struct Core {
     /// The process that acquired it; a forked child's copy is inert.
     pub(crate) home: ForkGuard,
     born: Tick,
+    /// When its holder got it, and when the call for it began.
+    taken: Tick,
+    wanted: OnceLock<Tick>,
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
@@ -155,6 +160,8 @@ impl Core {
         // One node has no other to be ahead of: its fence is final.
         let fence = offered_fence.filter(|_| quorum.len() == 1);
         Core {
+            taken: quorum.now(),
+            wanted: OnceLock::new(),
             quorum,
             protocol,
             key,
@@ -349,22 +356,26 @@ impl Core {
 
     /// Called by the renewal thread when it is due.
     pub(crate) fn tick(&self) -> Next {
-        let next = self.renew();
+        let (next, confirmed) = self.renew();
+        if let Some(confirmed) = confirmed {
+            self.tell_renewal(confirmed);
+        }
         self.tell_loss();
         next
     }
 
-    fn renew(&self) -> Next {
+    /// What comes next, and whether a majority confirmed the renewal, if there was one.
+    fn renew(&self) -> (Next, Option<bool>) {
         self.settle();
         let mut io = self.io.lock();
         let now = self.quorum.now();
         let state = *self.state.lock();
         if !state.is_live() || self.is_forked_copy() {
-            return Next::Done;
+            return (Next::Done, None);
         }
         let lease = self.next_lease(now);
         if !self.may_renew() || lease < MIN_LEASE {
-            return Next::At(state.until);
+            return (Next::At(state.until), None);
         }
         let before = state.until;
         let ballot = self.extend_round(&mut io, lease);
@@ -375,14 +386,14 @@ impl Core {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
         if !state.is_live() {
-            return Next::Done;
+            return (Next::Done, Some(confirmed));
         }
         if confirmed {
             self.refill(&mut io, &ballot, lease);
         }
         let pause =
             if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
-        Next::At(ballot.started.after(pause).min(state.until))
+        (Next::At(ballot.started.after(pause).min(state.until)), Some(confirmed))
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.

@@ -1,7 +1,7 @@
 //! Handing a lock that is held to the next thread of this process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,6 +44,8 @@ impl Core {
             options: self.options.clone(),
             home: self.home.clone(),
             born: self.quorum.now(),
+            taken: self.quorum.now(),
+            wanted: OnceLock::new(),
             hold_end: Tick::NEVER,
             origin,
             local,
