@@ -52,16 +52,16 @@ fn observed(
     request: &Request,
     call: impl FnOnce() -> Result<Lease, Error>,
 ) -> Result<Lease, Error> {
-    let (observers, wanted) = (&client.quorum.limits.observers, client.quorum.now());
+    let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
     let lock = || request.options.observed(request.key.as_str(), request.protocol.kind());
     if observers.are_there() {
         observers.tell(&Event::Wanted { lock: lock() });
     }
     let outcome = call();
     match &outcome {
-        Ok(lease) => lease.core().acquired(wanted),
+        Ok(lease) => lease.core().acquired(began),
         Err(error) if observers.are_there() => {
-            let waited = client.quorum.now().since(wanted);
+            let waited = client.quorum.now().since(began);
             observers.tell(&Event::NotAcquired { lock: lock(), waited, error });
         }
         Err(_) => {}

@@ -42,6 +42,19 @@ use crate::error::{Error, LostReason};
 /// ```
 pub trait Observer: Send + Sync {
     /// Something happened.
+    ///
+    /// ```
+    /// use redlock_sync::{Event, Observer};
+    /// struct Slow;
+    /// impl Observer for Slow {
+    ///     fn event(&self, event: &Event<'_>) {
+    ///         match event {
+    ///             Event::Acquired { lock, waited, .. } if waited.as_secs() > 5 => println!("{}: waited {waited:?}", lock.key),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// ```
     fn event(&self, event: &Event<'_>);
 }
 
@@ -52,6 +65,12 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 }
 
 /// Which lock it happened to.
+///
+/// ```
+/// fn label(lock: redlock_sync::ObservedLock<'_>) -> String {
+///     format!("{} {}", lock.kind, lock.name) // such as `mutex order:{id}`
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
@@ -68,6 +87,13 @@ pub struct ObservedLock<'a> {
 ///
 /// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not. Guards that nest in a lock that their
 /// thread holds already are nothing new.
+///
+/// ```
+/// use redlock_sync::Event;
+/// fn is_worth_a_line(event: &Event<'_>) -> bool {
+///     matches!(event, Event::Lost { .. } | Event::RenewalFailed { .. } | Event::Released { confirmed: false, .. })
+/// }
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Event<'a> {

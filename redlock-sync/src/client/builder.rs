@@ -334,6 +334,7 @@ impl fmt::Debug for Builder {
             .field("limits", &self.limits)
             .field("options", &self.options)
             .field("connections", &self.connections)
+            .field("variables", &self.variables)
             .finish()
     }
 }

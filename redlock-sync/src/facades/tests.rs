@@ -1,6 +1,6 @@
 //! What the observer for `tracing` writes.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Write};
 use std::sync::Mutex;
 
 use tracing::field::{Field, Visit};
@@ -20,7 +20,7 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0 += &format!(" {}={value:?}", field.name());
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
     }
 }
 

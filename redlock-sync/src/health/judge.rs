@@ -93,7 +93,7 @@ impl Facts {
         let mut all: Vec<Option<String>> = vec![node.problem.as_ref().map(|why| format!("cannot be used: {why}"))];
         if self.failure.is_none() {
             all.extend([self.hides(), self.keeps_clients_waiting(), of_keys(written)]);
-            all.extend([self.may_evict(), self.has_evicted(node), self.is_nearly_full(node)]);
+            all.extend([self.may_evict(), has_evicted(node), self.is_nearly_full(node)]);
             all.extend([self.forgets(nodes), self.failed_to_save(), self.may_fail_over(nodes)]);
         }
         all.into_iter().flatten().map(|what| format!("{} {what}", node.address)).collect()
@@ -119,11 +119,6 @@ impl Facts {
         Some(format!(
             "may evict locks that are held: maxmemory-policy is {policy} at {max} bytes; set it to noeviction"
         ))
-    }
-
-    fn has_evicted(&self, node: &NodeHealth) -> Option<String> {
-        let evicted = node.evicted_keys.filter(|evicted| *evicted > 0)?;
-        Some(format!("has evicted {evicted} keys since it started, which may have been locks; set noeviction"))
     }
 
     fn is_nearly_full(&self, node: &NodeHealth) -> Option<String> {
@@ -157,6 +152,11 @@ impl Facts {
             )
         })
     }
+}
+
+fn has_evicted(node: &NodeHealth) -> Option<String> {
+    let evicted = node.evicted_keys.filter(|evicted| *evicted > 0)?;
+    Some(format!("has evicted {evicted} keys since it started, which may have been locks; set noeviction"))
 }
 
 /// The user may use other keys than the one that was asked with.
