@@ -235,6 +235,7 @@ pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::{RwHolders, RwLock};
 pub use lock::semaphore::{Semaphore, SemaphorePermit};
+pub use node::Credentials;
 pub use observer::{Event, ObservedLock, Observer};
 pub use options::Retry;
 pub use queue::Queue;

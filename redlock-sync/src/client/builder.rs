@@ -1,6 +1,7 @@
 //! The settings of a client.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 #[cfg(any(test, feature = "testing"))]
 use std::sync::Weak;
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 #[cfg(any(test, feature = "testing"))]
 use crate::node::Dial;
-use crate::node::{NodeSettings, NodeUrl, Nodes};
+use crate::node::{Asked, Credentials, NodeSettings, NodeUrl, Nodes};
 use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::quorum::Quorum;
@@ -40,6 +41,7 @@ pub struct Builder {
     limits: ClientOptions,
     pub(super) options: LockOptions,
     connections: u32,
+    credentials: Option<Asked>,
     /// Which environment variables it has settings from.
     pub(super) variables: Vec<&'static str>,
 }
@@ -52,6 +54,7 @@ impl Default for Builder {
             limits: ClientOptions::default(),
             options: LockOptions::default(),
             connections: NodeSettings::default().connections,
+            credentials: None,
             variables: Vec::new(),
         }
     }
@@ -218,6 +221,47 @@ impl Builder {
         self
     }
 
+    /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for secrets that change. It is given the
+    /// server's address. Connections that exist stay logged in, as the server has it.
+    ///
+    /// It is called by threads that make connections, and a call for a lock may wait for it: keep what takes long in a variable. An error, or a panic, is a failure
+    /// of that server, [`Unavailable`](Error::Unavailable) if there are too many; the next connection asks again.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::builder().password("secret").start();
+    /// # let url = format!("redis://{}/", server.addr());
+    /// use redlock_sync::{Credentials, Redlock};
+    /// let locks = Redlock::builder()
+    ///     .node(&url)
+    ///     .credentials(|_node| Ok::<_, std::io::Error>(Credentials::password("secret")))
+    ///     .build()?;
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn credentials<E: fmt::Display>(
+        mut self,
+        ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Builder {
+        self.credentials = Some(Asked::of(ask));
+        self
+    }
+
+    /// Reads the password of all servers from the first line of this file, at each new connection: a secret that is mounted into a container can change
+    /// without a restart. The user is that of the URL. As [`credentials`](Builder::credentials), of which it takes the place.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::builder().password("secret").start();
+    /// # let (url, file) = (format!("redis://{}/", server.addr()), server.dir().join("password"));
+    /// # std::fs::write(&file, "secret\n").unwrap();
+    /// let locks = redlock_sync::Redlock::builder().node(&url).password_file(&file).build()?;
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn password_file(mut self, path: impl AsRef<Path>) -> Builder {
+        self.credentials = Some(Asked::file(path.as_ref()));
+        self
+    }
+
     /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none, which costs
     /// nothing; with one, a lock costs three calls of it more.
     ///
@@ -259,7 +303,8 @@ impl Builder {
             return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
         }
         self.check().map_err(|error| self.blame(error))?;
-        let urls = self.urls.iter().map(|url| NodeUrl::parse(url)).collect::<Result<Vec<_>, _>>()?;
+        let url = |url: &String| Ok(NodeUrl::parse(url)?.with_credentials(self.credentials.clone()));
+        let urls = self.urls.iter().map(url).collect::<Result<Vec<_>, Error>>()?;
         if urls.len().is_multiple_of(2) {
             log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
         }
@@ -334,6 +379,7 @@ impl fmt::Debug for Builder {
             .field("limits", &self.limits)
             .field("options", &self.options)
             .field("connections", &self.connections)
+            .field("credentials", &self.credentials.is_some())
             .field("variables", &self.variables)
             .finish()
     }

@@ -32,8 +32,9 @@ struct Setting {
 }
 
 /// Those of `retry` stand in the order in which they are set.
-const SETTINGS: [Setting; 11] = [
+const SETTINGS: [Setting; 12] = [
     Setting { variable: "REDLOCK_KEY_PREFIX", form: "text", set: |to, value| Some(to.key_prefix(value)) },
+    Setting { variable: "REDLOCK_PASSWORD_FILE", form: "path", set: |to, value| Some(to.password_file(value)) },
     Setting { variable: "REDLOCK_LEASE", form: TIME, set: |to, value| Some(to.lease(duration(value)?)) },
     Setting {
         variable: "REDLOCK_RETRY",
@@ -84,6 +85,7 @@ impl Builder {
     /// |---|---|---|
     /// | `REDLOCK_NODES` | [`nodes`](Builder::nodes) | URLs, separated by commas |
     /// | `REDIS_URL` | [`node`](Builder::node), if there is no `REDLOCK_NODES` | one URL |
+    /// | `REDLOCK_PASSWORD_FILE` | [`password_file`](Builder::password_file) | a path |
     /// | `REDLOCK_KEY_PREFIX` | [`key_prefix`](Builder::key_prefix) | text |
     /// | `REDLOCK_LEASE` | [`lease`](Builder::lease) | `30s`, `500ms`, `1m30s` |
     /// | `REDLOCK_NODE_TIMEOUT` | [`node_timeout`](Builder::node_timeout) | likewise |

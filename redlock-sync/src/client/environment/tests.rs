@@ -20,6 +20,7 @@ fn settings_are_read() {
     let vars = [
         (NODES, "redis://a/, redis://b/ ,redis://c/,"),
         (URL, "redis://unused/"),
+        ("REDLOCK_PASSWORD_FILE", "/run/secrets/redis"),
         ("REDLOCK_LEASE", "1m30s"),
         ("REDLOCK_NODE_TIMEOUT", " 100ms"),
         ("REDLOCK_KEY_PREFIX", "shop: "),
@@ -39,7 +40,7 @@ fn settings_are_read() {
     {
         assert!(shown.contains(part), "{part} in {shown}");
     }
-    for part in ["max_key_len: 1000", "connections: 5", "restart_guard: false"] {
+    for part in ["max_key_len: 1000", "connections: 5", "restart_guard: false", "credentials: true"] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     assert!(!shown.contains("unused"));
@@ -60,8 +61,8 @@ fn each_setting_of_the_builder_has_a_variable() {
     };
     let mut settings = methods(include_str!("../builder.rs"));
     assert!(settings.contains("KEY_PREFIX"));
-    // `node` is one of `nodes`, an observer is code, and `build` is no setting.
-    for other in ["NODE", "OBSERVER", "BUILD"] {
+    // `node` is one of `nodes`, observers and credentials are code, and `build` is no setting.
+    for other in ["NODE", "OBSERVER", "CREDENTIALS", "BUILD"] {
         assert!(settings.remove(other), "{other}");
     }
     for setting in settings {
