@@ -1,21 +1,25 @@
 //! The arguments of `#[distributed_lock(…)]`, as they are written. What they mean together: [`check`](crate::check).
 
+use std::time::Duration;
+
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Expr, ExprPath, Ident, LitBool, LitStr, Path, Result, Token};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, ExprPath, Ident, LitStr, Path, Result, Token, bracketed, token};
 
-use crate::duration::Length;
+use crate::given::Given;
+use crate::kind::Kind;
 
 /// All arguments; `None` for those that are not given.
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) wait: Option<Length>,
-    pub(crate) lease: Option<Length>,
-    pub(crate) renew: Option<LitBool>,
-    pub(crate) min_hold: Option<Length>,
-    pub(crate) max_hold: Option<Length>,
-    pub(crate) fenced: Option<LitBool>,
+    pub(crate) wait: Option<Given<Duration>>,
+    pub(crate) lease: Option<Given<Duration>>,
+    pub(crate) renew: Option<Given<bool>>,
+    pub(crate) min_hold: Option<Given<Duration>>,
+    pub(crate) max_hold: Option<Given<Duration>>,
+    pub(crate) fenced: Option<Given<bool>>,
     pub(crate) kind: Option<Kind>,
     pub(crate) client: Option<Expr>,
     pub(crate) prefix: Option<Expr>,
@@ -25,17 +29,17 @@ pub(crate) struct Args {
     pub(crate) failed: Option<Policy>,
 }
 
-/// The arguments of the attribute: the template first.
+/// The arguments of the attribute: the keys first.
 pub(crate) struct Attribute {
-    pub(crate) template: LitStr,
+    pub(crate) keys: Keys,
     pub(crate) args: Args,
 }
 
-/// Which lock is taken. `read`, `write` and `semaphore(n)` will find their place here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Reentrant,
-    Mutex,
+/// The templates of the keys.
+pub(crate) enum Keys {
+    One(LitStr),
+    /// All of them, or none.
+    Several(Vec<LitStr>),
 }
 
 /// What a call does that did not get the lock.
@@ -63,7 +67,7 @@ const NAMES: &str = "`wait`, `lease`, `renew`, `min_hold`, `max_hold`, `fenced`,
 
 impl Parse for Attribute {
     fn parse(input: ParseStream) -> Result<Attribute> {
-        let template = template(input, "#[distributed_lock(\"order:{id}\")]")?;
+        let keys = input.parse()?;
         let mut args = Args::default();
         while !input.is_empty() {
             input.parse::<Token![,]>()?;
@@ -71,7 +75,34 @@ impl Parse for Attribute {
                 args.parse_one(input)?;
             }
         }
-        Ok(Attribute { template, args })
+        Ok(Attribute { keys, args })
+    }
+}
+
+/// Most keys of one multi-lock, as in the library.
+const MOST_KEYS: usize = 64;
+
+impl Parse for Keys {
+    fn parse(input: ParseStream) -> Result<Keys> {
+        if !input.peek(token::Bracket) {
+            return template(input, "#[distributed_lock(\"order:{id}\")]").map(Keys::One);
+        }
+        let inside;
+        let at = bracketed!(inside in input).span.join();
+        let all = Punctuated::<LitStr, Token![,]>::parse_terminated_with(&inside, |one| {
+            one.parse().map_err(|error: Error| Error::new(error.span(), "a list of keys has templates in quotes"))
+        })?;
+        let all: Vec<LitStr> = all.into_iter().collect();
+        if all.is_empty() || all.len() > MOST_KEYS {
+            let message = format!(
+                "a list of keys has 1 to {MOST_KEYS} templates, such as `[\"account:<from>\", \"account:<to>\"]`"
+            );
+            return Err(Error::new(at, message));
+        }
+        match all.iter().enumerate().find(|(i, key)| all.iter().take(*i).any(|other| other == *key)) {
+            Some((_, twice)) => Err(Error::new(twice.span(), "this key is in the list twice")),
+            None => Ok(Keys::Several(all)),
+        }
     }
 }
 
@@ -132,19 +163,6 @@ pub(crate) fn set<T>(place: &mut Option<T>, name: &Ident, value: Result<T>) -> R
     Ok(())
 }
 
-impl Parse for Kind {
-    fn parse(input: ParseStream) -> Result<Kind> {
-        let kind = Ident::parse_any(input)?;
-        match kind.to_string().as_str() {
-            "reentrant" => Ok(Kind::Reentrant),
-            "mutex" => Ok(Kind::Mutex),
-            other => {
-                Err(Error::new(kind.span(), format!("unknown kind `{other}`; the kinds are `reentrant` and `mutex`")))
-            }
-        }
-    }
-}
-
 impl Policy {
     fn named(path: &Path) -> Option<Policy> {
         match path.get_ident()?.to_string().as_str() {
@@ -181,6 +199,7 @@ impl Parse for Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::Lock;
 
     fn parse(text: &str) -> Result<Attribute> {
         syn::parse_str(text)
@@ -196,18 +215,25 @@ mod tests {
             r#""k:{id}", wait = "5s", lease = "30s", renew = false, min_hold = "1s", max_hold = "1h", kind = mutex,
             fenced = true, client = self.locks, prefix = "x:", guard = lock, busy = skip, failed = panic, crate = ::other,"#,
         );
-        let Attribute { template, args } = parsed.unwrap();
-        assert_eq!(template.value(), "k:{id}");
-        assert_eq!(args.wait.unwrap().value.as_secs(), 5);
-        assert_eq!(args.lease.unwrap().value.as_secs(), 30);
-        assert_eq!(args.min_hold.unwrap().value.as_secs(), 1);
-        assert_eq!(args.max_hold.unwrap().value.as_secs(), 3600);
-        assert!(!args.renew.unwrap().value && args.fenced.unwrap().value);
-        assert_eq!(args.kind, Some(Kind::Mutex));
+        let Attribute { keys, args } = parsed.unwrap();
+        assert!(matches!(keys, Keys::One(template) if template.value() == "k:{id}"));
+        let literal = |given: Option<Given<Duration>>| given.unwrap().literal.unwrap().as_secs();
+        assert_eq!(literal(args.wait), 5);
+        assert_eq!(literal(args.lease), 30);
+        assert_eq!(literal(args.min_hold), 1);
+        assert_eq!(literal(args.max_hold), 3600);
+        assert_eq!((args.renew.unwrap().literal, args.fenced.unwrap().literal), (Some(false), Some(true)));
+        assert!(matches!(args.kind.unwrap().lock, Lock::Mutex));
         assert_eq!(args.guard.unwrap(), "lock");
         assert!(matches!(args.busy.unwrap().answer, Answer::Policy(Policy::Skip)));
         assert_eq!(args.failed, Some(Policy::Panic));
         assert!(args.client.is_some() && args.prefix.is_some() && args.krate.is_some());
+    }
+
+    #[test]
+    fn several_keys() {
+        let keys = parse("[\"a:<x>\", \"b\",], wait = limits().wait").unwrap().keys;
+        assert!(matches!(keys, Keys::Several(all) if all.len() == 2));
     }
 
     #[test]
@@ -226,11 +252,15 @@ mod tests {
         assert!(message("\"k\", wait = \"1s\", wait = \"1s\"").contains("given twice"));
         assert!(message("\"k\", wait = 5").contains("in quotes"));
         assert!(message("\"k\", wait = \"5\"").contains("no length of time"));
-        assert!(message("\"k\", fenced = yes").contains("boolean"));
+        assert!(message("\"k\", fenced = 1").contains("`bool`"));
         assert!(message("\"k\", kind = rwlock").contains("the kinds are"));
         assert!(message("\"k\", failed = a::b").contains("`failed` takes"));
         assert!(message("\"k\", busy = 5").contains("`busy` takes"));
         assert!(message("\"k\", wait").contains("`wait` needs a value"));
         assert!(message("\"k\" \"l\"").contains("expected `,`"));
+        assert!(message("[]").contains("has 1 to 64 templates"));
+        assert!(message(&format!("[{}]", "\"k\",".repeat(65))).contains("has 1 to 64 templates"));
+        assert!(message("[5]").contains("templates in quotes"));
+        assert!(message("[\"a\", \"b\", \"a\"]").contains("twice"));
     }
 }

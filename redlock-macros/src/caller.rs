@@ -29,13 +29,14 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// If the function has `#[track_caller]`. `expressions` are those that the attribute's arguments put before the body.
-    pub(crate) fn of(function: &Function, expressions: TokenStream, krate: &Path) -> Option<Body> {
+    /// If the function has `#[track_caller]`. `expressions` are those that the attribute's arguments put before the body, `guard` is the type of what
+    /// is held.
+    pub(crate) fn of(function: &Function, expressions: TokenStream, guard: &Ident, krate: &Path) -> Option<Body> {
         let place = only(&function.outer, is_track_caller).first()?.path().span();
         let is_beside = needs_self(function, expressions);
         let wanted = if is_beside { goes_beside } else { goes_inside };
         let attrs = only(&function.outer, wanted);
-        let mut sig = signature(&function.sig, krate);
+        let mut sig = signature(&function.sig, guard, krate);
         if is_beside {
             // In an `impl` of a trait rustc refuses this function, with a message at this place.
             let place = at().located_at(place);
@@ -104,7 +105,7 @@ fn goes_beside(name: &str) -> bool {
 }
 
 /// The same head with another name.
-fn signature(sig: &Signature, krate: &Path) -> Signature {
+fn signature(sig: &Signature, guard: &Ident, krate: &Path) -> Signature {
     let mut sig = sig.clone();
     let name = format!("__body_of_{}_for_track_caller", sig.ident.unraw());
     sig.ident = Ident::new(&name, at().located_at(sig.ident.span()));
@@ -116,7 +117,7 @@ fn signature(sig: &Signature, krate: &Path) -> Signature {
         };
         *attrs = only(attrs, |name| is_cfg(name) || is_lint(name));
     }
-    sig.inputs.push(parse_quote_spanned!(at()=> hold: #krate::__private::SharedHold));
+    sig.inputs.push(parse_quote_spanned!(at()=> hold: #krate::__private::SharedHold<#krate::#guard>));
     sig
 }
 
@@ -178,7 +179,7 @@ mod tests {
     use quote::quote;
 
     fn body(function: &str) -> Option<Body> {
-        Body::of(&syn::parse_str(function).unwrap(), TokenStream::new(), &parse_quote!(::c))
+        Body::of(&syn::parse_str(function).unwrap(), TokenStream::new(), &parse_quote!(G), &parse_quote!(::c))
     }
 
     fn is_beside(function: &str) -> bool {
@@ -217,7 +218,7 @@ mod tests {
             assert!(is_beside(beside), "{beside}");
         }
         let function = syn::parse_str("#[track_caller] fn f() {}").unwrap();
-        assert!(Body::of(&function, quote!(Self::LOCKS), &parse_quote!(::c)).unwrap().is_beside);
+        assert!(Body::of(&function, quote!(Self::LOCKS), &parse_quote!(G), &parse_quote!(::c)).unwrap().is_beside);
     }
 
     #[test]
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(
             text(&inside),
             "#[cfg_attr(x,track_caller)]#[allow(clippy::too_many_arguments)]unsafefn__body_of_f_for_track_caller<'a,T:X,constN:usize>\
-            (#[cfg(y)]muta:u8,(b,_):&'aB,hold:::c::__private::SharedHold)->RwhereT:Y{go()}"
+            (#[cfg(y)]muta:u8,(b,_):&'aB,hold:::c::__private::SharedHold<::c::G>)->RwhereT:Y{go()}"
         );
         assert!(beside.is_empty());
         let call = text(&body.call(&[quote!(a), quote!(arg1)]));
@@ -241,13 +242,13 @@ mod tests {
         let mut function: Function =
             syn::parse_str("#[track_caller] #[cfg(x)] #[expect(l)] #[must_use] fn r#type(mut self: Box<Self>) {}")
                 .unwrap();
-        let body = Body::of(&function, TokenStream::new(), &parse_quote!(::c)).unwrap();
+        let body = Body::of(&function, TokenStream::new(), &parse_quote!(G), &parse_quote!(::c)).unwrap();
         let [inside, beside] = body.place(&[], &quote!(go()));
         assert!(inside.is_empty());
         assert_eq!(
             text(&beside),
             "#[track_caller]#[cfg(x)]#[expect(l)]#[allow(clippy::too_many_arguments)]#[allow(dead_code)]#[doc(hidden)]\
-            fn__body_of_type_for_track_caller(mutself:Box<Self>,hold:::c::__private::SharedHold){go()}"
+            fn__body_of_type_for_track_caller(mutself:Box<Self>,hold:::c::__private::SharedHold<::c::G>){go()}"
         );
         assert_eq!(
             text(&body.call(&[quote!(self)])),

@@ -2,22 +2,25 @@
 
 use std::time::Duration;
 
+use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, GenericParam, Result, Type, TypeParamBound};
 
-use crate::args::{Answer, Args, Policy};
+use crate::args::{Answer, Args, Attribute, Keys, Policy};
 use crate::attrs::has_cfg;
 use crate::caller::is_tracked;
-use crate::duration::Length;
 use crate::function::{Function, plain};
+use crate::given::Given;
+use crate::kind::{Kind, Lock};
 
 /// The limits of a lease, as in the library's `options.rs`.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything but the key and the types, which rustc checks.
-pub(crate) fn check(args: &Args, function: &Function) -> Result<()> {
+pub(crate) fn check(Attribute { keys, args }: &Attribute, function: &Function) -> Result<()> {
     signature(function)?;
+    several(keys, args)?;
     lengths(args)?;
     policies(args, function)?;
     never(args, function)?;
@@ -75,29 +78,56 @@ fn names_future(bound: &TypeParamBound) -> bool {
     matches!(bound, TypeParamBound::Trait(bound) if bound.path.segments.last().is_some_and(|last| last.ident == "Future"))
 }
 
-fn lengths(args: &Args) -> Result<()> {
-    if let Some(lease) = args.lease
-        && !(SHORTEST..=LONGEST).contains(&lease.value)
-    {
-        return Err(Error::new(lease.span, "a lease lasts from 10 ms to 24 h"));
+/// What fits a list of keys.
+fn several(keys: &Keys, args: &Args) -> Result<()> {
+    if let Keys::One(_) = keys {
+        return Ok(());
     }
-    if let Some(max) = args.max_hold
-        && max.value < SHORTEST
+    if let Some(Kind { lock, span }) = &args.kind
+        && !matches!(lock, Lock::Mutex)
     {
-        return Err(Error::new(max.span, "`max_hold` must be 10 ms or more"));
+        return Err(Error::new(
+            *span,
+            "a list of keys is locked as mutexes, all or none: leave out `kind`, or take `kind = mutex`",
+        ));
     }
-    within(args.min_hold, args.lease, "lease")?;
-    within(args.min_hold, args.max_hold, "max_hold")
+    let lengths = [("min_hold", &args.min_hold), ("max_hold", &args.max_hold)];
+    let lengths = lengths.into_iter().filter_map(|(name, given)| Some((name, given.as_ref()?.span())));
+    let renew = args.renew.as_ref().map(|renew| ("renew", renew.span()));
+    match lengths.chain(renew).next() {
+        Some((name, span)) => Err(Error::new(
+            span,
+            format!("a list of keys has no `{name}`; of the settings of a lock it has `wait`, `lease` and `fenced`"),
+        )),
+        None => Ok(()),
+    }
 }
 
-fn within(min_hold: Option<Length>, limit: Option<Length>, name: &str) -> Result<()> {
-    match (min_hold, limit) {
-        (Some(least), Some(limit)) if least.value > limit.value => Err(Error::new(
-            least.span,
-            format!(
-                "`min_hold` ({:?}) is longer than `{name}` ({:?}): a minimum hold must fit into it",
-                least.value, limit.value
-            ),
+/// Of the lengths that are known by now.
+fn lengths(args: &Args) -> Result<()> {
+    if let Some((lease, span)) = known(args.lease.as_ref())
+        && !(SHORTEST..=LONGEST).contains(&lease)
+    {
+        return Err(Error::new(span, "a lease lasts from 10 ms to 24 h"));
+    }
+    if let Some((max, span)) = known(args.max_hold.as_ref())
+        && max < SHORTEST
+    {
+        return Err(Error::new(span, "`max_hold` must be 10 ms or more"));
+    }
+    within(args, args.lease.as_ref(), "lease")?;
+    within(args, args.max_hold.as_ref(), "max_hold")
+}
+
+fn known(length: Option<&Given<Duration>>) -> Option<(Duration, Span)> {
+    length.and_then(|given| Some((given.literal?, given.span())))
+}
+
+fn within(args: &Args, limit: Option<&Given<Duration>>, name: &str) -> Result<()> {
+    match (known(args.min_hold.as_ref()), known(limit)) {
+        (Some((least, span)), Some((limit, _))) if least > limit => Err(Error::new(
+            span,
+            format!("`min_hold` ({least:?}) is longer than `{name}` ({limit:?}): a minimum hold must fit into it"),
         )),
         _ => Ok(()),
     }
@@ -186,12 +216,10 @@ pub(crate) fn failed(args: &Args) -> Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Attribute;
 
     fn message(attribute: &str, function: &str) -> String {
         let attribute: Attribute = syn::parse_str(attribute).unwrap();
-        check(&attribute.args, &syn::parse_str(function).unwrap())
-            .map_or_else(|error| error.to_string(), |()| "fine".into())
+        check(&attribute, &syn::parse_str(function).unwrap()).map_or_else(|error| error.to_string(), |()| "fine".into())
     }
 
     #[test]
@@ -219,6 +247,21 @@ mod tests {
         assert!(of("lease = \"9ms\"").contains("10 ms to 24 h"));
         assert!(of("lease = \"25h\"").contains("10 ms to 24 h"));
         assert!(of("max_hold = \"0s\"").contains("10 ms or more"));
+        assert_eq!(of("lease = LEASE, min_hold = \"11s\", max_hold = config().max_hold"), "fine");
+    }
+
+    #[test]
+    fn what_fits_a_list_of_keys() {
+        let of = |args: &str| message(&format!("[\"a\", \"b\"]{args}"), "fn f() {}");
+        for good in ["", ", kind = mutex", ", wait = \"1s\", lease = LEASE, fenced = true, guard = lock"] {
+            assert_eq!(of(good), "fine");
+        }
+        for bad in ["reentrant", "read", "write", "semaphore(2)"] {
+            assert!(of(&format!(", kind = {bad}")).contains("as mutexes"), "{bad}");
+        }
+        for bad in ["renew = false", "min_hold = \"1s\"", "max_hold = LONG"] {
+            assert!(of(&format!(", {bad}")).contains("a list of keys has no"), "{bad}");
+        }
     }
 
     #[test]

@@ -4,29 +4,30 @@
 
 use std::time::Duration;
 
-use proc_macro2::Span;
-use syn::parse::{Parse, ParseStream};
-use syn::{Error, LitStr, Result};
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Error, Lit, Result};
 
-/// A length of time and where it was written.
-#[derive(Clone, Copy)]
-pub(crate) struct Length {
-    pub(crate) value: Duration,
-    pub(crate) span: Span,
-}
+use crate::given::Literal;
 
-impl Parse for Length {
-    fn parse(input: ParseStream) -> Result<Length> {
-        const EXPECTED: &str = "expected a length of time in quotes, such as \"30s\" or \"250ms\"";
-        let lit: LitStr = input.parse().map_err(|error| Error::new(error.span(), EXPECTED))?;
-        let value = parse(&lit.value()).ok_or_else(|| {
-            let text = lit.value();
+impl Literal for Duration {
+    const EXPECTED: &'static str =
+        "expected a length of time in quotes, such as \"30s\" or \"250ms\", or an expression that is a `Duration`";
+
+    fn read(lit: &Lit) -> Result<Duration> {
+        let Lit::Str(lit) = lit else { return Err(Error::new(lit.span(), Duration::EXPECTED)) };
+        let text = lit.value();
+        parse(&text).ok_or_else(|| {
             Error::new(
                 lit.span(),
                 format!("`{text}` is no length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h)"),
             )
-        })?;
-        Ok(Length { value, span: lit.span() })
+        })
+    }
+
+    fn tokens(&self) -> TokenStream {
+        let millis = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
+        quote!(::core::time::Duration::from_millis(#millis))
     }
 }
 

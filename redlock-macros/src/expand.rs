@@ -6,18 +6,21 @@
 //!
 //! Names in here have mixed-site hygiene: no code of the user can see or hide them.
 
+use std::time::Duration;
+
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
-use syn::{Expr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
+use syn::{Expr, LitStr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
-use crate::args::{Answer, Args, Attribute, Busy, Kind, Policy};
+use crate::args::{Answer, Args, Attribute, Busy, Keys, Policy};
 use crate::arguments::Arguments;
 use crate::caller::Body;
 use crate::check::{self, check};
-use crate::duration::Length;
 use crate::function::Function;
+use crate::given::{Given, Literal};
+use crate::kind::{Kind, Lock};
 use crate::template::Template;
 use crate::{hole, key};
 
@@ -34,18 +37,19 @@ pub(crate) fn default_path() -> Path {
     parse_quote!(::redlock_sync)
 }
 
-fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Result<TokenStream> {
-    check(&args, &function)?;
-    let template = Template::parse(template)?;
-    hole::check(&template, &function.scope())?;
+fn expand(attribute: Attribute, mut function: Function) -> Result<TokenStream> {
+    check(&attribute, &function)?;
+    let Attribute { keys, mut args } = attribute;
     let krate = args.krate.clone().unwrap_or_else(default_path);
-    let key = key::build(&template, args.prefix.as_ref(), &krate)?.into_name();
+    let templates = templates(&keys, &function)?;
+    let key = name(&keys, &templates, &args, &krate)?;
+    let which = which(&keys, args.kind.take());
 
     let output = output(&function);
     let failed = check::failed(&args).function(&output, &krate);
-    let body = Body::of(&function, expressions(&args, &template), &krate);
+    let body = Body::of(&function, expressions(&args, &which, &templates), &which.guard(), &krate);
     let arguments = Arguments::take_from(&mut function);
-    let lock = lock(&args, &template, &krate);
+    let lock = lock(&args, &which, &templates, &krate);
     let keep = keep(&args, &output, &arguments, &krate);
     let locked = &function.body;
     let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
@@ -54,6 +58,38 @@ fn expand(Attribute { template, args }: Attribute, mut function: Function) -> Re
         None => outside.around_closure(function, &arguments, &inside),
         Some(body) => outside.around_function(function, &arguments, &body, &inside),
     })
+}
+
+fn templates(keys: &Keys, function: &Function) -> Result<Vec<Template>> {
+    let scope = function.scope();
+    let read = |lit: &LitStr| {
+        let template = Template::parse(lit.clone())?;
+        hole::check(&template, &scope).map(|()| template)
+    };
+    match keys {
+        Keys::One(lit) => Ok(vec![read(lit)?]),
+        Keys::Several(all) => all.iter().map(read).collect(),
+    }
+}
+
+/// What the handle is made of: a key, or an array of keys.
+fn name(keys: &Keys, templates: &[Template], args: &Args, krate: &Path) -> Result<TokenStream> {
+    let built = templates.iter().map(|template| key::build(template, args.prefix.as_ref(), krate));
+    let built = built.collect::<Result<Vec<_>>>()?.into_iter();
+    match keys {
+        Keys::One(_) => Ok(built.map(key::Key::into_name).collect()),
+        Keys::Several(_) => {
+            let all = built.map(key::Key::into_string);
+            Ok(quote!([#(#all),*]))
+        }
+    }
+}
+
+fn which(keys: &Keys, kind: Option<Kind>) -> Lock {
+    match keys {
+        Keys::One(_) => kind.map_or(Lock::Reentrant, |kind| kind.lock),
+        Keys::Several(_) => Lock::Several,
+    }
 }
 
 /// What surrounds the body, after which the lock is released.
@@ -131,10 +167,13 @@ fn of_the_user(inside: TokenStream, braces: Span) -> Group {
 }
 
 /// What the arguments and the holes put before the body.
-fn expressions(args: &Args, template: &Template) -> TokenStream {
-    let mut all: TokenStream = template.holes().map(|hole| hole.expr.to_token_stream()).collect();
+fn expressions(args: &Args, which: &Lock, templates: &[Template]) -> TokenStream {
+    let mut all: TokenStream =
+        templates.iter().flat_map(Template::holes).map(|hole| hole.expr.to_token_stream()).collect();
     args.client.to_tokens(&mut all);
     args.prefix.to_tokens(&mut all);
+    all.extend([settings(args), which.handle()]);
+    all.extend(args.wait.as_ref().map(Given::tokens));
     if let Some(Busy { answer: Answer::Fallback(path), .. }) = &args.busy {
         path.to_tokens(&mut all);
     }
@@ -164,24 +203,36 @@ fn output(function: &Function) -> Type {
 }
 
 /// From the client to `Result<Guard, Error>`.
-fn lock(args: &Args, template: &Template, krate: &Path) -> TokenStream {
+fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> TokenStream {
     let (bind, client) = client(args.client.as_ref(), krate);
-    let kind = match args.kind.unwrap_or(Kind::Reentrant) {
-        Kind::Reentrant => quote!(reentrant_mutex),
-        Kind::Mutex => quote!(mutex),
-    };
-    let settings = settings(args);
+    let (handle, settings) = (which.handle(), settings(args));
     // What observers call it.
-    let name = &template.lit;
+    let label = templates.iter().map(|template| template.lit.value()).collect::<Vec<_>>().join(" ");
+    let handle = quote_spanned!(at()=> #handle.named(#label));
+    let method = |text: String| Ident::new(&text, at());
+    let name = which.method();
+    let try_for = method(format!("try_{name}_for"));
     let take = match &args.wait {
-        None => quote!(lock()),
-        Some(wait) if wait.value.is_zero() => quote!(try_lock()),
+        None => {
+            let take = method(name.to_owned());
+            quote_spanned! {at()=> {
+                let lock = locks.#handle #settings;
+                match #krate::__private::default_wait(&locks) {
+                    ::core::option::Option::None => lock.#take(),
+                    ::core::option::Option::Some(wait) => lock.#try_for(wait),
+                }
+            }}
+        }
+        Some(Given { literal: Some(Duration::ZERO), .. }) => {
+            let try_once = method(format!("try_{name}"));
+            quote_spanned!(at()=> locks.#handle #settings .#try_once())
+        }
         Some(wait) => {
-            let wait = duration(wait);
-            quote!(try_lock_for(#wait))
+            let wait = wait.tokens();
+            quote_spanned!(at()=> locks.#handle #settings .#try_for(#wait))
         }
     };
-    let lock = quote_spanned!(at()=> #client.and_then(|locks| locks.#kind(key).named(#name) #settings .#take));
+    let lock = quote_spanned!(at()=> #client.and_then(|locks| #take));
     // In braces: what the expression makes, such as a `MutexGuard`, is gone before the body.
     if bind.is_empty() {
         quote_spanned!(at()=> let lock = #lock;)
@@ -192,12 +243,21 @@ fn lock(args: &Args, template: &Template, krate: &Path) -> TokenStream {
 
 /// The arguments that are settings of the handle.
 fn settings(args: &Args) -> TokenStream {
-    let lease = args.lease.as_ref().map(duration).map(|lease| quote!(.lease(#lease)));
-    let renew = args.renew.as_ref().map(|renew| quote!(.renew(#renew)));
-    let min_hold = args.min_hold.as_ref().map(duration).map(|hold| quote!(.min_hold(#hold)));
-    let max_hold = args.max_hold.as_ref().map(duration).map(|hold| quote!(.max_hold(#hold)));
-    let fenced = args.fenced.as_ref().map(|fenced| quote!(.fenced(#fenced)));
-    quote!(#lease #renew #min_hold #max_hold #fenced)
+    [
+        setting("lease", args.lease.as_ref()),
+        setting("renew", args.renew.as_ref()),
+        setting("min_hold", args.min_hold.as_ref()),
+        setting("max_hold", args.max_hold.as_ref()),
+        setting("fenced", args.fenced.as_ref()),
+    ]
+    .into_iter()
+    .collect()
+}
+
+fn setting<T: Literal>(name: &str, given: Option<&Given<T>>) -> TokenStream {
+    let Some(given) = given else { return TokenStream::new() };
+    let (name, value) = (Ident::new(name, at()), given.tokens());
+    quote!(.#name(#value))
 }
 
 /// A statement that is needed before, and the client as `Result<Redlock, Error>`.
@@ -208,11 +268,6 @@ pub(crate) fn client(given: Option<&Expr>, krate: &Path) -> (TokenStream, TokenS
     // A variable of its own: so `&Arc<Redlock>` and the like are found before they have to be `&Redlock`.
     let client = Ident::new("client", at().located_at(given.span()));
     (quote!(let #client = &#given;), quote_spanned!(at()=> #krate::__private::client(#client)))
-}
-
-fn duration(length: &Length) -> TokenStream {
-    let millis = u64::try_from(length.value.as_millis()).unwrap_or(u64::MAX);
-    quote!(::core::time::Duration::from_millis(#millis))
 }
 
 impl Policy {
@@ -324,7 +379,7 @@ mod tests {
         );
         let settings = "locks.mutex(key).lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
             .min_hold(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
-            .fenced(true).lock()";
+            .fenced(true);";
         assert!(text.contains(settings), "{text}");
         assert!(
             text.contains("letlock={letclient=&self.locks;::redlock_sync::__private::client(client).and_then("),
@@ -334,14 +389,39 @@ mod tests {
 
     #[test]
     fn a_fence_is_asked_for_by_fenced_alone() {
-        assert!(expanded("\"k\", fenced = false", "fn f() -> R {}").contains("mutex(key).fenced(false).lock()"));
-        assert!(expanded("\"k\", guard = lock", "fn f() -> R {}").contains("mutex(key).lock()"));
+        assert!(expanded("\"k\", fenced = false", "fn f() -> R {}").contains("mutex(key).fenced(false);"));
+        assert!(expanded("\"k\", guard = lock", "fn f() -> R {}").contains("mutex(key);"));
     }
 
     #[test]
     fn zero_tries_once() {
         assert!(expanded("\"k\", wait = \"0s\"", "fn f() -> R {}").contains("reentrant_mutex(key).try_lock())"));
-        assert!(expanded("\"k\"", "fn f() -> R {}").contains("reentrant_mutex(key).lock())"));
+        let forever = expanded("\"k\"", "fn f() -> R {}");
+        assert!(
+            forever
+                .contains("::redlock_sync::__private::default_wait(&locks){::core::option::Option::None=>lock.lock(),"),
+            "{forever}"
+        );
+    }
+
+    #[test]
+    fn each_kind_has_its_methods() {
+        let of = |args: &str| expanded(&format!("\"k\", {args}"), "fn f() -> R {}");
+        assert!(of("kind = read, wait = \"0s\"").contains("locks.rw_lock(key).try_read()"));
+        assert!(of("kind = write, wait = WAIT").contains("locks.rw_lock(key).try_write_for(WAIT)"));
+        assert!(of("kind = semaphore(N), wait = \"1ms\"").contains("locks.semaphore(key,N).try_acquire_for("));
+        assert!(of("kind = mutex, lease = c().lease").contains("letlock=locks.mutex(key).lease(c().lease);"));
+    }
+
+    #[test]
+    fn several_keys_are_strings() {
+        let text = expanded("[\"a:<x>\", \"b\"], wait = \"0s\"", "#[track_caller] fn f(x: u8) -> R {}");
+        assert!(text.contains("letkey=[::std::format!(\"a:{}\",x),::std::string::String::from(\"b\")];"), "{text}");
+        assert!(
+            text.contains("locks.multi_lock(key).try_lock()")
+                && text.contains("SharedHold<::redlock_sync::MultiLockGuard>"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The steps of `#[distributed_lock]`, one file each; the other macros share those from the template on:
 //!
-//! 1. `args`: reads the arguments, `duration` the lengths of time among them.
+//! 1. `args`: reads the arguments; `kind`: which lock is taken; `given`: values that are literals or expressions, `duration` the lengths of time.
 //! 2. `function`: reads the head of the function.
 //! 3. `check`: what must fit together.
 //! 4. `template`: reads the key template; `hole`: what may stand in its holes.
@@ -37,8 +37,10 @@ mod derive;
 mod duration;
 mod expand;
 mod function;
+mod given;
 mod hole;
 mod key;
+mod kind;
 mod template;
 #[cfg(test)]
 mod tests;

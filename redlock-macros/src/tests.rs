@@ -3,6 +3,7 @@
 //! A plain run tries a fixed sequence of inputs. `PROPTEST_CASES=100000 cargo test -p redlock-macros tests::` tries so many new ones.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use proptest::prelude::{Strategy, any};
@@ -11,8 +12,8 @@ use proptest::{collection, prop_oneof, sample};
 use quote::quote;
 use syn::LitStr;
 
-use crate::duration::Length;
 use crate::expand;
+use crate::given::Given;
 use crate::template::{Part, Template};
 
 fn run<T: Debug>(cases: u32, input: &impl Strategy<Value = T>, test: impl Fn(T)) {
@@ -127,6 +128,11 @@ fn the_attribute_makes_code_of_any_arguments() {
         "panic",
         "error",
         "fallback",
+        "kind",
+        "mutex",
+        "read",
+        "semaphore",
+        "[\"a:{id}\", \"b:{name}\"]",
         "id",
         "-",
         "[",
@@ -150,7 +156,7 @@ fn a_length_of_time_is_read_or_refused() {
         prop_oneof![collection::vec(sample::select(units.to_vec()), 0..6).prop_map(|all| all.concat()), "\\PC{0,8}"];
     run(500, &text, |text| {
         let lit = LitStr::new(&text, Span::call_site());
-        if let Err(error) = syn::parse2::<Length>(quote!(#lit)) {
+        if let Err(error) = syn::parse2::<Given<Duration>>(quote!(#lit)) {
             message(error);
         }
     });

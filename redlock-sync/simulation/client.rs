@@ -1,12 +1,13 @@
 //! What the clients do: threads that take locks, work, renew, and let go, or fail to.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::invariants::{self, Claim, Holder};
 use super::plan::{Plan, Time, chance, nanos};
+use super::scripts::{FOREIGN_DELETE, FOREIGN_SET};
 use super::settings;
-use super::wire::SimulatedNode;
+use super::wire::SimulatedServer;
 use super::world::{Event, VirtualClock, sleep, with};
 use crate::acquire::{Wait, acquire};
 use crate::clock::Tick;
@@ -14,10 +15,10 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Lease, Next};
-use crate::node::{Background, Lane, NodeSettings, Nodes, Simulated};
+use crate::node::{Background, Dial, Lane, NodeSettings, Nodes};
 use crate::options::{ClientOptions, LockOptions, drift};
 use crate::protocol::reply::{Acquired, Released};
-use crate::protocol::script::{self, Arg, Purpose, Script};
+use crate::protocol::script::{self, Arg, Purpose};
 use crate::protocol::{Exclusive, Request, TypedCall};
 use crate::quorum::Quorum;
 
@@ -28,7 +29,7 @@ pub(super) struct Thread {
 }
 
 pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quorum {
-    let node = |node| Box::new(SimulatedNode { client, node }) as Box<dyn Simulated>;
+    let server = |node| Arc::new(SimulatedServer::new(client, node)) as Arc<dyn Dial>;
     let settings = NodeSettings { node_timeout: limits.node_timeout, ..NodeSettings::default() };
     let background = Background::given_to(Box::new(move |delay, job| {
         with(|world| {
@@ -36,11 +37,9 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quor
             world.plan_at(at, Event::Job { client, job });
         });
     }));
-    Quorum::new(
-        Nodes::simulated((0..nodes).map(node).collect(), settings, VirtualClock::shared(client), background),
-        VirtualClock::shared(client),
-        limits,
-    )
+    let clock = VirtualClock::shared(client);
+    let nodes = Nodes::with((0..nodes).map(server).collect(), settings, &clock, background.clone(), background);
+    Quorum::new(nodes, clock, limits)
 }
 
 /// Runs what may make rounds. The end of the client and a round of another of its threads must not wait for each other: they are one thread to
@@ -268,23 +267,6 @@ impl Thread {
 
 // --- programs in other languages --------------------------------------------------------------------------------------
 
-fn foreign_script(operation: &'static str, source: &'static str) -> Script {
-    Script { operation, source, sha: operation.to_owned() }
-}
-
-static SET: LazyLock<Script> = LazyLock::new(|| {
-    foreign_script(
-        "foreign_set",
-        "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return {0, redis.call('PTTL', KEYS[1]), 'x', 0}",
-    )
-});
-static DELETE: LazyLock<Script> = LazyLock::new(|| {
-    foreign_script(
-        "foreign_delete",
-        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
-    )
-});
-
 /// A client as the Redis documentation has it: it polls, and knows nothing of grants.
 pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
     let plan = with(|world| world.plan.clone());
@@ -300,7 +282,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         let call = |script, args: &[Arg<'_>]| script::Call::new(script, Purpose::Other, None, plan.lease, &keys, args);
         let by = || now().after(plan.limits.node_timeout);
         let started = now();
-        let set = TypedCall::<Acquired>::from(call(&SET, &[token_arg, ms]));
+        let set = TypedCall::<Acquired>::from(call(&FOREIGN_SET, &[token_arg, ms]));
         let mut ballot = quorum.round(&set, Lane::Ordinary, by(), &|_| true);
         quorum.disqualify_restarted(&mut ballot.votes);
         let until = started.after(plan.lease).before(drift(plan.lease));
@@ -318,7 +300,7 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
             invariants::end(key, Duration::ZERO);
             got += 1;
         }
-        let delete = TypedCall::<Released>::from(call(&DELETE, &[token_arg]));
+        let delete = TypedCall::<Released>::from(call(&FOREIGN_DELETE, &[token_arg]));
         quorum.round(&delete, Lane::Reserved, by(), &|_| true);
         if is_dead() || got >= plan.turns {
             return;

@@ -173,11 +173,11 @@ fn acquire<'a>(token: &str, wait: impl Into<Option<Entry<'a>>>) -> Arc<Call> {
 }
 
 fn entry(id: &str) -> Entry<'_> {
-    Entry { id, stays: 6 * SECOND }
+    Entry { id, stays: 6 * SECOND, waited: Duration::ZERO }
 }
 
 fn leaves(id: &str) -> Entry<'_> {
-    Entry { id, stays: Duration::ZERO }
+    Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }
 }
 
 fn give_up(token: Option<&str>, keep: Duration, wait: Option<&str>, next: Next<'_>) -> Arc<Call> {
@@ -210,7 +210,7 @@ fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
 /// A script of the test's own, on all keys of the lock.
 fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
     let sha = sha1_smol::Sha1::from(source).hexdigest();
-    let script = Box::leak(Box::new(Script { operation, source, sha }));
+    let script = Box::leak(Box::new(Script { operation, source, sha, needs: None }));
     let key = exclusive().key;
     let keys = [key.as_str(), key.queue(), key.fence()];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])

@@ -1,6 +1,8 @@
 //! Which process a client is, and where its tokens and ids come from. The library asks here in place of the system.
 
-use super::world::try_with;
+use uuid::Builder;
+
+use super::world::{World, try_with};
 
 /// What the system's random generator is to one client. Its values are its own.
 #[derive(Debug, Default)]
@@ -35,9 +37,20 @@ fn scrambled(n: u64) -> u64 {
 /// Random bytes for the client whose code runs now; none outside of a schedule.
 pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
     try_with(|world| {
-        let client = world.client;
-        [(); 2].map(|()| world.clients[client].generator.draw())
+        let (client, task) = (world.client, world.current);
+        [(); 2].map(|()| {
+            let drawn = world.clients[client].generator.draw();
+            world.drawn.insert(Builder::from_random_bytes(drawn).into_uuid().as_u128(), task);
+            drawn
+        })
     })
+}
+
+impl World {
+    /// The task that has drawn the random part of a token.
+    pub(super) fn drawer(&self, token: &str) -> Option<usize> {
+        self.drawn.get(&u128::from_str_radix(token.get(..32)?, 16).ok()?).copied()
+    }
 }
 
 /// The process id of the client whose code runs now; none outside of a schedule.

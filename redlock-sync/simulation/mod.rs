@@ -1,5 +1,5 @@
-//! A simulation: the library's own code for rounds, leases, attempts and grants, against in-memory nodes that run its own scripts, in virtual
-//! time. Compiled for tests only.
+//! A simulation: the library's own code from the seam between rounds and servers (`node/link.rs`) upwards, against in-memory nodes that run its own
+//! scripts, in virtual time. Compiled for tests only.
 //!
 //! One schedule is made from a seed: so many nodes and clients, locks whose names look alike, what their threads do, with which settings, and
 //! what goes wrong. Messages are slow, stalled or lost before or after they were executed, connections are reset, and what they carried is
@@ -43,7 +43,7 @@
 //! From the bottom up:
 //!
 //! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
-//!   connections. [`wire`]: a node as a client sees it.
+//!   connections. [`wire`]: a node as a client dials it.
 //! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
 //! - [`client`]: what the threads do. [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13.
 //!   [`rules`]: leaving some out.
@@ -68,3 +68,4 @@ mod wire;
 mod world;
 
 pub(crate) use identity::{process_id, random};
+pub(crate) use world::Condvar;

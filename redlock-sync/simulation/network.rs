@@ -1,61 +1,69 @@
-//! What is between clients and nodes: messages on their way, and what a client knows of its connections to a node.
+//! What is between clients and nodes: connections, and the packets that are on their way.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::plan::{MS, Time, US, chance, nanos};
-use super::server::{Body, Connection, Message};
+use super::server::Command;
 use super::world::{Event, Waiter, World};
-use crate::clock::Tick;
-use crate::node::{Failure, Value};
 
-/// What happens to a message that arrives.
+/// What happens to a packet that arrives.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fate {
-    Good { back: Time },
+    Good,
     LostReply,
-    CutAfter { back: Time },
+    CutAfter,
 }
 
-/// How a call ends.
+/// What one client writes at once.
 #[derive(Debug, Clone)]
-pub(super) enum End {
-    Reply(Result<Value, Failure>),
-    Cut,
+pub(super) struct Packet {
+    pub(super) connection: usize,
+    pub(super) commands: Vec<Command>,
+    pub(super) fate: Fate,
 }
 
-/// A call on its way.
+/// What comes back.
 #[derive(Debug)]
-pub(super) struct Call {
-    pub(super) client: usize,
-    pub(super) node: usize,
-    pub(super) end: Option<End>,
-    pub(super) waiter: Option<Waiter>,
+pub(super) enum Incoming {
+    Replies(Vec<redis::Value>),
+    Push(Vec<u8>),
 }
 
-/// What one client knows of one node.
+/// The way from one client to one node.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct Path {
     pub(super) partitioned_until: Time,
     /// What is sent meanwhile is lost.
     pub(super) loses: bool,
-    /// Has a good connection, made in this epoch of the node.
-    pub(super) warm: Option<u32>,
-    /// When the connection that is being made is there.
-    pub(super) connecting: Option<Time>,
-    /// What the node said of its uptime, and when.
-    pub(super) uptime: Option<(Duration, Tick)>,
-    /// Left out, until a probe at that time finds it well; with the pause between probes.
-    pub(super) outage: Option<(Time, Time)>,
-    pub(super) late: VecDeque<Late>,
 }
 
+/// A connection: what is on its way arrives in order, in both directions.
 #[derive(Debug)]
-pub(super) struct Late {
-    pub(super) token: String,
-    pub(super) connection: usize,
-    pub(super) keep_until: Tick,
-    pub(super) has_release: bool,
+#[allow(clippy::struct_excessive_bools, reason = "each can be so without the others")]
+pub(super) struct Connection {
+    pub(super) client: usize,
+    pub(super) node: usize,
+    /// Of the node, when it was made.
+    pub(super) epoch: u32,
+    pub(super) queue: VecDeque<Packet>,
+    /// When the last packet arrives.
+    last: Time,
+    /// When what the node sent last arrives.
+    back: Time,
+    /// Nothing that is written from now on arrives.
+    pub(super) is_lost: bool,
+    /// Nothing that the node sends arrives any more, and perhaps neither side has noticed.
+    pub(super) is_mute: bool,
+    /// Closed by a reset; the client will hear of it.
+    pub(super) is_cut: bool,
+    /// The client knows that it is broken.
+    pub(super) is_broken: bool,
+    pub(super) is_closed: bool,
+    /// The channel to which the node has subscribed it.
+    pub(super) channel: Option<String>,
+    pub(super) replies: VecDeque<redis::Value>,
+    pub(super) pushes: VecDeque<Vec<u8>>,
+    pub(super) waiter: Option<Waiter>,
 }
 
 impl World {
@@ -73,108 +81,205 @@ impl World {
         }
     }
 
-    pub(super) fn draw_fate(&mut self) -> Fate {
-        let back = self.one_way();
+    fn draw_fate(&mut self) -> Fate {
         if self.is_healed() {
-            Fate::Good { back }
+            Fate::Good
         } else if chance(self.plan.lost) {
             self.counts.lost += 1;
             Fate::LostReply
         } else if chance(self.plan.reset) {
             self.counts.resets += 1;
-            Fate::CutAfter { back }
+            Fate::CutAfter
         } else {
-            Fate::Good { back }
-        }
-    }
-
-    fn new_call(&mut self, client: usize, node: usize) -> usize {
-        self.calls.push(Call { client, node, end: None, waiter: None });
-        self.calls.len() - 1
-    }
-
-    /// Writes a message on a connection: a new one if none is given.
-    pub(super) fn write(
-        &mut self,
-        client: usize,
-        node: usize,
-        body: Body,
-        connection: Option<usize>,
-    ) -> (usize, usize) {
-        let call = self.new_call(client, node);
-        let epoch = self.clients[client].links[node].warm.unwrap_or(self.servers[node].epoch);
-        let connection = connection.unwrap_or_else(|| {
-            let new =
-                Connection { client, node, epoch, queue: VecDeque::new(), last: 0, is_lost: false, is_cut: false };
-            self.connections.push(new);
-            self.connections.len() - 1
-        });
-        let fate = self.draw_fate();
-        let at = (self.now + self.one_way()).max(self.connections[connection].last + 1);
-        let message = Message { client, node, call, body, fate };
-        if !self.is_healed() && chance(self.plan.lost) {
-            self.counts.lost += 1;
-            self.connections[connection].is_lost = true;
-        } else if !self.is_healed() && chance(self.plan.reset) {
-            self.counts.resets += 1;
-            self.connections[connection].is_cut = true;
-            self.plan_at(at, Event::End { call, how: End::Cut });
-            // The server may have it in its buffers, and come to it in its own time.
-            if fastrand::bool() {
-                let later = at + fastrand::u64(0..2 * nanos(self.plan.pace));
-                self.plan_at(later, Event::Duplicate { message, epoch });
-            }
-            return (call, connection);
-        }
-        self.connections[connection].last = at;
-        self.connections[connection].queue.push_back(message);
-        self.plan_at(at, Event::Arrival { connection });
-        (call, connection)
-    }
-
-    /// The end of a call reaches its client.
-    pub(super) fn end(&mut self, call: usize, how: End) {
-        let Call { client, node, .. } = self.calls[call];
-        let Link { partitioned_until: heals, loses, .. } = self.clients[client].links[node];
-        if heals > self.now {
-            if !loses {
-                self.plan_at(heals + 50 * US, Event::End { call, how });
-            }
-            return;
-        }
-        self.calls[call].end.get_or_insert(how);
-        if let Some(waiter) = self.calls[call].waiter.take() {
-            self.plan_at(self.now, Event::Wake(waiter));
+            Fate::Good
         }
     }
 
     pub(super) fn reaches(&self, client: usize, node: usize) -> bool {
-        self.servers[node].is_up && self.clients[client].links[node].partitioned_until <= self.now
+        self.servers[node].is_up && self.clients[client].paths[node].partitioned_until <= self.now
     }
 
-    /// A connection was made: the node tells its identity.
-    pub(super) fn greet(&mut self, client: usize, node: usize) {
-        let seconds = self.servers[node].uptime_in_seconds(self.now);
-        let at = self.tick(client);
-        let epoch = self.servers[node].epoch;
-        let link = &mut self.clients[client].links[node];
-        link.uptime = Some((Duration::from_secs(seconds.saturating_sub(1)), at));
-        link.warm = Some(epoch);
-        link.connecting = None;
+    /// A connection was made.
+    pub(super) fn open(&mut self, client: usize, node: usize) -> usize {
+        self.connections.push(Connection {
+            client,
+            node,
+            epoch: self.servers[node].epoch,
+            queue: VecDeque::new(),
+            last: 0,
+            back: 0,
+            is_lost: false,
+            is_mute: false,
+            is_cut: false,
+            is_broken: false,
+            is_closed: false,
+            channel: None,
+            replies: VecDeque::new(),
+            pushes: VecDeque::new(),
+            waiter: None,
+        });
+        self.connections.len() - 1
     }
 
-    pub(super) fn is_out(&mut self, client: usize, node: usize) -> bool {
-        while let Some((probe, pause)) = self.clients[client].links[node].outage {
-            if self.now < probe {
-                return true;
+    /// Writes a packet. False if the connection is found broken.
+    pub(super) fn write(&mut self, id: usize, commands: Vec<Command>) -> bool {
+        if !self.is_healed() && self.connections[id].queue.is_empty() && chance(self.plan.cold) {
+            // The server has closed it, for it was idle.
+            self.connections[id].is_broken = true;
+        }
+        let Connection { epoch, last, is_broken, .. } = self.connections[id];
+        if is_broken {
+            return false;
+        }
+        let packet = Packet { connection: id, commands, fate: self.draw_fate() };
+        let at = (self.now + self.one_way()).max(last + 1);
+        if !self.is_healed() && chance(self.plan.lost) {
+            self.counts.lost += 1;
+            self.connections[id].is_lost = true;
+        } else if !self.is_healed() && chance(self.plan.reset) {
+            self.counts.resets += 1;
+            self.connections[id].is_cut = true;
+            self.plan_at(at, Event::Broken { connection: id, for_client: true });
+            // The server may have it in its buffers, or the first commands of it, and come to them in its own time.
+            if fastrand::bool() {
+                let later = at + fastrand::u64(0..2 * nanos(self.plan.pace));
+                let many = fastrand::usize(1..=packet.commands.len());
+                let commands = packet.commands[..many].to_vec();
+                self.plan_at(later, Event::Duplicate { packet: Packet { commands, ..packet }, epoch });
             }
-            let is_well = self.reaches(client, node);
-            self.clients[client].links[node].outage =
-                (!is_well).then_some((probe + pause * 2, (pause * 2).min(1000 * MS)));
-            if is_well {
-                self.greet(client, node);
+        } else if !self.connections[id].is_cut {
+            self.connections[id].last = at;
+            self.connections[id].queue.push_back(packet);
+            self.plan_at(at, Event::Arrival { connection: id });
+        }
+        true
+    }
+
+    /// The first packet on a connection arrives.
+    pub(super) fn arrive(&mut self, id: usize) {
+        let now = self.now;
+        let Connection { client, node, epoch, is_lost, is_cut, .. } = self.connections[id];
+        let server = &self.servers[node];
+        let is_broken = !server.is_up || server.epoch != epoch;
+        let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];
+        if heals > now && loses {
+            self.connections[id].is_lost = true;
+            self.connections[id].queue.pop_front();
+            return;
+        }
+        if heals > now || !is_broken && server.busy_until > now {
+            let later = heals.max(server.busy_until) + US;
+            self.plan_at(later, Event::Arrival { connection: id });
+            return;
+        }
+        let packet = self.connections[id].queue.pop_front();
+        if is_broken {
+            self.connections[id].is_cut = true;
+            self.connections[id].queue.clear();
+            self.plan_at(now + 50 * US, Event::Broken { connection: id, for_client: true });
+            return;
+        }
+        let Some(packet) = packet.filter(|_| !is_lost) else { return };
+        if is_cut {
+            self.note_duplicate(&packet);
+        }
+        let replies = self.execute(&packet);
+        match packet.fate {
+            Fate::Good => self.send_back(id, Incoming::Replies(replies)),
+            Fate::LostReply => self.connections[id].is_mute = true,
+            Fate::CutAfter => {
+                self.connections[id].is_cut = true;
+                let at = now + self.one_way();
+                self.plan_at(at, Event::Broken { connection: id, for_client: true });
             }
         }
-        false
+    }
+
+    /// Something for the client, which the node sends when it is no longer busy.
+    pub(super) fn send_back(&mut self, id: usize, what: Incoming) {
+        let Connection { node, back, .. } = self.connections[id];
+        let sent = self.now.max(self.servers[node].busy_until);
+        let at = (sent + self.one_way()).max(back + 1);
+        self.connections[id].back = at;
+        self.plan_at(at, Event::Incoming { connection: id, what });
+    }
+
+    /// It reaches the client.
+    pub(super) fn come_in(&mut self, id: usize, what: Incoming) {
+        let Connection { client, node, is_mute, is_broken, back, .. } = self.connections[id];
+        let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];
+        if is_mute || is_broken {
+            return;
+        }
+        if heals > self.now && loses {
+            self.connections[id].is_mute = true;
+        } else if heals > self.now {
+            // In the order in which they were sent.
+            let at = (heals + 50 * US).max(back + 1);
+            self.connections[id].back = at;
+            self.plan_at(at, Event::Incoming { connection: id, what });
+        } else {
+            match what {
+                Incoming::Replies(replies) => self.connections[id].replies.extend(replies),
+                Incoming::Push(text) => self.connections[id].pushes.push_back(text),
+            }
+            self.wake_reader(id);
+        }
+    }
+
+    fn wake_reader(&mut self, id: usize) {
+        if let Some(waiter) = self.connections[id].waiter.take() {
+            self.plan_at(self.now, Event::Wake(waiter));
+        }
+    }
+
+    /// One side finds that a connection is gone.
+    pub(super) fn broken(&mut self, id: usize, for_client: bool) {
+        if for_client {
+            let Connection { client, node, .. } = self.connections[id];
+            let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];
+            if heals <= self.now {
+                self.connections[id].is_broken = true;
+                self.wake_reader(id);
+            } else if !loses {
+                self.plan_at(heals + 50 * US, Event::Broken { connection: id, for_client });
+            }
+        } else if self.connections[id].channel.take().is_some() {
+            self.count_listeners(self.connections[id].node);
+        }
+    }
+
+    pub(super) fn connections_that(&self, is_meant: impl Fn(&Connection) -> bool) -> Vec<usize> {
+        (0..self.connections.len()).filter(|&id| is_meant(&self.connections[id])).collect()
+    }
+
+    /// The client closes a connection; the node finds it closed a moment later. That makes a difference for push connections only: a thread of r2d2,
+    /// which is in no world, can be the last to have a line.
+    pub(super) fn close(&mut self, id: usize) {
+        self.connections[id].is_closed = true;
+        if self.connections[id].channel.is_some() {
+            let at = self.now + fastrand::u64(0..2 * MS);
+            self.plan_at(at, Event::Broken { connection: id, for_client: false });
+        }
+    }
+
+    /// The node goes down. Where nothing waits for it, that is perhaps noticed with the next packet only.
+    pub(super) fn cut_lines(&mut self, node: usize) {
+        for id in self.connections_that(|connection| connection.node == node && !connection.is_broken) {
+            let is_push = self.connections[id].channel.is_some();
+            self.broken(id, false);
+            if is_push || fastrand::bool() {
+                self.plan_at(self.now + 50 * US, Event::Broken { connection: id, for_client: true });
+            }
+        }
+    }
+
+    /// The servers find that a client is gone. What it wrote may arrive all the same.
+    pub(super) fn hang_up(&mut self, client: usize) {
+        let arrives = fastrand::bool();
+        for id in self.connections_that(|connection| connection.client == client) {
+            self.broken(id, false);
+            self.connections[id].is_lost |= !arrives;
+        }
     }
 }

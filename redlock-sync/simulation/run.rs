@@ -8,9 +8,8 @@ use generator::{Generator, Gn};
 
 use super::client::{Thread, in_round, live_as_foreigner, quorum};
 use super::invariants::Counts;
-use super::network::Link;
+use super::network::Path;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
-use super::server::Body;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
 use crate::inner::ClientInner;
@@ -136,9 +135,6 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
     match event {
         Event::Wake(waiter) => {
             let is_due = with(|world| {
-                if !world.waits(waiter) {
-                    return false;
-                }
                 let client = &world.clients[world.tasks[waiter.0].client];
                 let paused = if client.is_dead { 0 } else { client.paused_until };
                 if paused > world.now {
@@ -171,16 +167,15 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         }
         Event::Fault(fault) => with(|world| world.strike(fault, plan)),
         Event::Arrival { connection } => with(|world| world.arrive(connection)),
-        Event::Duplicate { message, epoch } => with(|world| {
-            let server = &world.servers[message.node];
-            if server.is_up && server.epoch == epoch && matches!(message.body, Body::Script(_)) {
-                world.note_duplicate(&message);
-                world.execute(&message, false);
+        Event::Duplicate { packet, epoch } => with(|world| {
+            let server = &world.servers[world.connections[packet.connection].node];
+            if server.is_up && server.epoch == epoch {
+                world.note_duplicate(&packet);
+                world.execute(&packet);
             }
         }),
-        Event::End { call, how } => with(|world| world.end(call, how)),
-        Event::Pushed { subscription, text } => with(|world| world.pushed(subscription, text)),
-        Event::Broken { subscription, for_client } => with(|world| world.broken(subscription, for_client)),
+        Event::Incoming { connection, what } => with(|world| world.come_in(connection, what)),
+        Event::Broken { connection, for_client } => with(|world| world.broken(connection, for_client)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),
         Event::Look => with(World::look),
@@ -230,26 +225,14 @@ impl World {
             }
             Fault::Partition { client, node, long, loses } => {
                 self.counts.partitions += 1;
-                let is_cut = |(i, _): &(usize, &mut Link)| node.is_none_or(|node| node == *i);
-                for (_, link) in self.clients[client].links.iter_mut().enumerate().filter(is_cut) {
-                    link.partitioned_until = (now + long).min(plan.healed.max(now));
-                    link.loses = loses;
+                let is_cut = |(i, _): &(usize, &mut Path)| node.is_none_or(|node| node == *i);
+                for (_, path) in self.clients[client].paths.iter_mut().enumerate().filter(is_cut) {
+                    *path = Path { partitioned_until: (now + long).min(plan.healed.max(now)), loses };
                 }
             }
             Fault::Restart { node, long } => self.go_down(node, long),
             Fault::Jump { node, by } => self.jump(node, by),
             Fault::Unplug { client } => self.unplug(client),
-        }
-    }
-
-    /// The servers find that a client is gone.
-    fn hang_up(&mut self, client: usize) {
-        self.drop_lines(client);
-        let arrives = fastrand::bool();
-        for connection in self.connections.iter_mut().filter(|connection| connection.client == client) {
-            if !arrives {
-                connection.is_lost = true;
-            }
         }
     }
 }

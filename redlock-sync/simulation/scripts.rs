@@ -1,9 +1,41 @@
 //! The library's scripts on the store of a simulated node.
 
-use crate::node::memory::{self, Source, Store};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::node::memory::{self, Reply, Source, Store};
 use crate::node::{Failure, Value};
+use crate::protocol::script;
 use crate::protocol::script::{ACQUIRE, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE};
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
+
+/// The scripts of programs in other languages.
+pub(super) static FOREIGN_SET: LazyLock<Script> = LazyLock::new(|| {
+    foreign(
+        "foreign_set",
+        "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return {0, redis.call('PTTL', KEYS[1]), 'x', 0}",
+    )
+});
+pub(super) static FOREIGN_DELETE: LazyLock<Script> = LazyLock::new(|| {
+    foreign(
+        "foreign_delete",
+        "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
+    )
+});
+
+fn foreign(operation: &'static str, source: &'static str) -> Script {
+    Script { operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None }
+}
+
+static KNOWN: LazyLock<HashMap<&'static str, &'static Script>> = LazyLock::new(|| {
+    let all = script::all().into_iter().chain([&*FOREIGN_SET, &*FOREIGN_DELETE]);
+    all.map(|script| (&*script.sha, script)).collect()
+});
+
+/// The script with that digest.
+pub(super) fn find(digest: &str) -> &'static Script {
+    KNOWN.get(digest).unwrap_or_else(|| panic!("no script has the digest {digest}"))
+}
 
 /// The file of a script; of one that is not the library's what it does.
 pub(super) fn name(script: &Script) -> &'static str {
@@ -27,9 +59,14 @@ pub(super) fn name(script: &Script) -> &'static str {
 
 /// Runs a script as EVAL does.
 pub(super) fn run(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Result<Value, Failure> {
+    memory::outcome(reply(store, script, keys, args))
+}
+
+/// The same, with the reply as it is.
+pub(super) fn reply(store: &mut Store, script: &Script, keys: &[String], args: &[String]) -> Reply {
     fn words(texts: &[String]) -> Vec<&[u8]> {
         texts.iter().map(String::as_bytes).collect()
     }
     let source = Source { digest: &script.sha, text: script.source };
-    memory::outcome(memory::run(store, source, &words(keys), &words(args)))
+    memory::run(store, source, &words(keys), &words(args))
 }

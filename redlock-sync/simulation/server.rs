@@ -1,15 +1,15 @@
 //! An in-memory node: its store, its clock, and the connections to it.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::network::{End, Fate, Link};
+use super::network::{Connection, Packet};
 use super::plan::{MS, Plan, Time, US};
 use super::scripts;
 use super::settings::ROUNDING;
 use super::world::{Event, World};
-use crate::node::memory::{Data, Item, State, Store};
+use crate::node::memory::{self, Data, Item, State, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script::Script;
 
@@ -24,6 +24,9 @@ pub(super) struct Server {
     pub(super) is_up: bool,
     /// Raised by each restart; connections belong to one.
     pub(super) epoch: u32,
+    run_id: String,
+    /// The scripts that it knows, by digest.
+    scripts: BTreeSet<&'static str>,
     /// The wall clock at the start, in seconds.
     started: u64,
     rate: i64,
@@ -36,35 +39,17 @@ pub(super) struct Server {
     pub(super) set_back: u64,
 }
 
-/// A connection, as the network knows it: what is on its way arrives in order.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) client: usize,
-    pub(super) node: usize,
-    pub(super) epoch: u32,
-    pub(super) queue: VecDeque<Message>,
-    /// When the last message arrives.
-    pub(super) last: Time,
-    /// Nothing that is written from now on arrives.
-    pub(super) is_lost: bool,
-    /// Closed by a reset.
-    pub(super) is_cut: bool,
-}
-
+/// What a client asks of a node.
 #[derive(Debug, Clone)]
-pub(super) struct Message {
-    pub(super) client: usize,
-    pub(super) node: usize,
-    pub(super) call: usize,
-    pub(super) body: Body,
-    pub(super) fate: Fate,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum Body {
-    Script(Rc<Execution>),
-    /// By a push connection.
-    Subscribe(usize),
+pub(super) enum Command {
+    Script {
+        execution: Rc<Execution>,
+        /// With its source, and not by its digest.
+        has_source: bool,
+    },
+    Subscribe(String),
+    Info,
+    Ping,
 }
 
 #[derive(Debug)]
@@ -74,12 +59,36 @@ pub(super) struct Execution {
     pub(super) args: Vec<String>,
 }
 
+impl Command {
+    /// From the words in which it was written.
+    pub(super) fn read(words: &[&[u8]]) -> Command {
+        let text = |word: &&[u8]| String::from_utf8_lossy(word).into_owned();
+        let script = |digest: &str, rest: &[&[u8]], has_source| {
+            let many: usize = text(&rest[0]).parse().unwrap();
+            let (keys, args) = rest[1..].split_at(many);
+            let (keys, args) = (keys.iter().map(text).collect(), args.iter().map(text).collect());
+            let execution = Rc::new(Execution { script: scripts::find(digest), keys, args });
+            Command::Script { execution, has_source }
+        };
+        match words {
+            [b"EVALSHA", digest, rest @ ..] => script(&text(digest), rest, false),
+            [b"EVAL", source, rest @ ..] => script(&sha1_smol::Sha1::from(source).hexdigest(), rest, true),
+            [b"SUBSCRIBE", channel] => Command::Subscribe(text(channel)),
+            [b"INFO", _] => Command::Info,
+            [b"PING"] => Command::Ping,
+            _ => panic!("no node knows {words:?}"),
+        }
+    }
+}
+
 impl Server {
     pub(super) fn new(plan: &Plan) -> Server {
         let offset = fastrand::i64(-plan.offsets..=plan.offsets) * 1000;
         Server {
             is_up: true,
             epoch: 0,
+            run_id: new_run_id(),
+            scripts: BTreeSet::new(),
             started: EPOCH / 1_000_000 - 3600,
             rate: fastrand::i64(-plan.rates..=plan.rates),
             offset,
@@ -103,6 +112,19 @@ impl Server {
         &mut self.store
     }
 
+    /// Whether it can run the script; from now on it can if it was given the source.
+    fn knows(&mut self, script: &'static Script, has_source: bool) -> bool {
+        if has_source {
+            self.scripts.insert(&script.sha);
+        }
+        self.scripts.contains(&*script.sha)
+    }
+
+    fn info(&self, now: Time) -> String {
+        let (run_id, seconds) = (&self.run_id, self.uptime_in_seconds(now));
+        format!("run_id:{run_id}\r\nuptime_in_seconds:{seconds}\r\nrole:master\r\n")
+    }
+
     /// What INFO tells.
     pub(super) fn uptime_in_seconds(&self, now: Time) -> u64 {
         (self.clock(now) / 1_000_000).saturating_sub(self.started)
@@ -110,87 +132,44 @@ impl Server {
 }
 
 impl World {
-    /// The first message on a connection arrives.
-    pub(super) fn arrive(&mut self, connection: usize) {
-        let now = self.now;
-        let Connection { client, node, epoch, .. } = self.connections[connection];
-        let server = &self.servers[node];
-        let is_broken = !server.is_up || server.epoch != epoch;
-        let Link { partitioned_until: heals, loses, .. } = self.clients[client].links[node];
-        if heals > now && loses {
-            self.connections[connection].is_lost = true;
-            self.connections[connection].queue.pop_front();
-            return;
-        }
-        if heals > now || !is_broken && server.busy_until > now {
-            let later = heals.max(server.busy_until) + US;
-            self.plan_at(later, Event::Arrival { connection });
-            return;
-        }
-        let connection = &mut self.connections[connection];
-        if is_broken {
-            connection.is_cut = true;
-            for message in std::mem::take(&mut connection.queue) {
-                self.plan_at(now + 50 * US, Event::End { call: message.call, how: End::Cut });
-            }
-            return;
-        }
-        let (is_lost, is_cut) = (connection.is_lost, connection.is_cut);
-        let Some(message) = connection.queue.pop_front().filter(|_| !is_lost) else { return };
-        if is_cut {
-            self.note_duplicate(&message);
-        }
-        self.execute(&message, true);
-    }
-
-    /// Runs what a message asks for.
-    pub(super) fn execute(&mut self, message: &Message, replies: bool) {
-        let Message { client, node, call, ref body, fate } = *message;
-        match body {
-            Body::Script(execution) => {
-                let reply = self.run(node, client, execution);
-                if replies {
-                    self.reply(call, fate, End::Reply(reply));
+    /// Does what a packet asks for.
+    pub(super) fn execute(&mut self, packet: &Packet) -> Vec<redis::Value> {
+        let Packet { connection, ref commands, .. } = *packet;
+        let Connection { client, node, .. } = self.connections[connection];
+        let execute = |command: &Command| match command {
+            Command::Script { execution, has_source } => {
+                if !self.servers[node].knows(execution.script, *has_source) {
+                    return redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n").unwrap();
                 }
+                self.run(node, client, execution)
             }
-            Body::Subscribe(subscription) => {
-                let reply = self.subscribe(*subscription);
-                if replies {
-                    self.reply(call, fate, End::Reply(reply));
-                }
-            }
-        }
+            Command::Subscribe(channel) => self.subscribe(connection, channel),
+            Command::Info => redis::Value::BulkString(self.servers[node].info(self.now).into_bytes()),
+            Command::Ping => redis::Value::SimpleString("PONG".into()),
+        };
+        commands.iter().map(execute).collect()
     }
 
-    /// Sends a reply, unless fate has it otherwise.
-    fn reply(&mut self, call: usize, fate: Fate, reply: End) {
-        let sent = self.now.max(self.servers[self.calls[call].node].busy_until);
-        match fate {
-            Fate::Good { back } => self.plan_at(sent + back, Event::End { call, how: reply }),
-            Fate::LostReply => {}
-            Fate::CutAfter { back } => self.plan_at(sent + back, Event::End { call, how: End::Cut }),
-        }
-    }
-
-    fn run(&mut self, node: usize, client: usize, execution: &Execution) -> Result<Value, Failure> {
-        let (now, creep) = (self.now, self.plan.creep);
+    fn run(&mut self, node: usize, client: usize, execution: &Execution) -> redis::Value {
+        let creep = self.plan.creep;
         self.counts.scripts += 1;
         let Execution { script, keys, args } = execution;
-        let (is_refused, listeners) = (self.clients[client].is_refused, self.listeners(node));
+        let is_refused = self.clients[client].is_refused;
         let names = &self.plan.names;
         let server = &mut self.servers[node];
+        let now = self.now.max(server.busy_until);
         let started = server.clock(now);
         let store = server.store(now);
         store.creep = creep;
         store.refuses = is_refused;
-        store.listeners = listeners;
         let locks: Vec<&String> = keys.iter().filter(|key| names.contains(&key.as_str())).collect();
         let before: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
-        let reply = scripts::run(store, script, keys, args);
+        let said = scripts::reply(store, script, keys, args);
         let after: Vec<Option<State>> = locks.iter().map(|lock| store.state(lock)).collect();
         let published = std::mem::take(&mut store.published);
         let took = store.clock - started;
         server.busy_until = now + took * US;
+        let reply = memory::outcome(said.clone());
         self.log(|_| {
             let args: Vec<String> = args.iter().map(|arg| short(arg)).collect();
             let (name, key) = (scripts::name(script), keys.first().map_or("", String::as_str));
@@ -214,7 +193,7 @@ impl World {
             self.publish(node, &channel, &text);
         }
         self.note_place(execution, &reply);
-        reply
+        memory::on_the_wire(said)
     }
 
     /// What a script may make of a lock.
@@ -267,6 +246,8 @@ impl World {
         let server = &mut self.servers[node];
         server.is_up = true;
         server.epoch += 1;
+        server.run_id = new_run_id();
+        server.scripts.clear();
         server.started = server.clock(self.now) / 1_000_000;
         self.log(|_| format!("node {node} is up again"));
     }
@@ -317,6 +298,10 @@ impl Server {
     pub(super) fn forgot_since(&self, now: Time, window: Time) -> bool {
         self.epoch > 0 && self.uptime_in_seconds(now) * 1000 * MS < window
     }
+}
+
+fn new_run_id() -> String {
+    format!("{:040x}", fastrand::u128(..))
 }
 
 /// A token without most of its digits.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::plan::Time;
+use super::plan::{Time, nanos};
 use super::rules::Rule;
 use super::server::short;
 use super::world::{World, with};
@@ -158,17 +158,21 @@ impl World {
     }
 
     /// The library is about to ask for a lease of so many milliseconds.
-    pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str, is_first: bool) {
-        let (asked, now) = (milliseconds(ms), self.tick(self.client));
-        let allowed = match (self.invariants.allowances.get(token), &self.tasks[self.current].options) {
-            (Some(allowance), _) if script == "extend" => allowance.at(now),
+    pub(super) fn note_length(&mut self, script: &str, token: &str, ms: &str) {
+        // It may have been reckoned so long ago, when its round began.
+        let old = self.plan.limits.node_timeout + SLACK;
+        let began = self.tick(self.client).before(old);
+        let is_timely = self.clients[self.client].paused_until + nanos(old) < self.now;
+        let task = self.drawer(token).unwrap_or(self.current);
+        let (asked, options) = (milliseconds(ms), &self.tasks[task].options);
+        let allowed = match (self.invariants.allowances.get(token), options) {
+            (Some(allowance), _) if script == "extend" => allowance.at(began),
             // A node that lost the token is given it again, for as long as the renewal before asked for.
             (Some(allowance), _) => allowance.longest,
             (None, Some(options)) => Core::first_lease(options),
             (None, None) => return,
         };
-        // What is sent to a further node later was reckoned when the first was asked.
-        if is_first && asked > allowed + ROUNDING {
+        if is_timely && asked > allowed + ROUNDING {
             let what = format!(
                 "settings not kept: {script}.lua for {asked:?} by {}, where {allowed:?} is allowed",
                 short(token)

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::network::Packet;
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::scripts;
-use super::server::{Body, Execution, Message, Server, short};
+use super::server::{Command, Execution, Server, short};
 use super::world::World;
 
 /// How long after all is well again, or after it was given up, a token may stand on a majority of the nodes; and some node timeouts.
@@ -53,20 +54,21 @@ impl Tokens {
 }
 
 impl World {
-    /// Notes a call that is about to be written, perhaps on a further node or once more.
-    pub(super) fn note_call(&mut self, call: &Execution, is_first: bool) {
-        let Execution { script, keys, args } = call;
+    /// Notes a command that is about to be written, perhaps to a further node or once more.
+    pub(super) fn note_command(&mut self, command: &Command) {
+        let Command::Script { execution, .. } = command else { return };
+        let Execution { script, keys, args } = &**execution;
         let script = scripts::name(script);
         match (script, &args[..]) {
             ("acquire", [token, ms, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
-                self.note_length(script, token, ms, is_first);
+                self.note_length(script, token, ms);
                 if let [wait, _, _, _, random, ..] = rest {
-                    self.note_wait(wait);
+                    self.note_wait(wait, token);
                     self.note_grant(random, token);
                 }
             }
-            ("extend", [token, ms]) => self.note_length(script, token, ms, is_first),
+            ("extend", [token, ms]) => self.note_length(script, token, ms),
             ("release_all", args) => args.iter().step_by(3).for_each(|token| self.note_release(token)),
             ("release", [token, wait, random, ..]) => {
                 self.note_release(token);
@@ -116,11 +118,9 @@ impl World {
         }
     }
 
-    fn note_wait(&mut self, id: &str) {
-        if id.is_empty() {
-            return;
-        }
-        let new = Wait { client: self.client, task: self.current, turn: self.tasks[self.current].turn };
+    fn note_wait(&mut self, id: &str, token: &str) {
+        let Some(task) = self.drawer(token).filter(|_| !id.is_empty()) else { return };
+        let new = Wait { client: self.client, task, turn: self.tasks[task].turn };
         let known = *self.invariants.tokens.waits.entry(id.to_owned()).or_insert(new);
         if known != new {
             self.breaks(Rule::Ids, format!("an id for two waits: {id} is of {known:?} and of {new:?}"));
@@ -136,13 +136,15 @@ impl World {
         }
     }
 
-    /// An acquire is executed although its connection is broken.
-    pub(super) fn note_duplicate(&mut self, message: &Message) {
-        if let Body::Script(execution) = &message.body
-            && let Some(token) = execution.args.first()
-            && let Some(trace) = self.invariants.tokens.traces.get_mut(token)
-        {
-            trace.is_late |= scripts::name(execution.script) == "acquire";
+    /// What is executed although its connection is broken.
+    pub(super) fn note_duplicate(&mut self, packet: &Packet) {
+        for command in &packet.commands {
+            if let Command::Script { execution, .. } = command
+                && let Some(token) = execution.args.first()
+                && let Some(trace) = self.invariants.tokens.traces.get_mut(token)
+            {
+                trace.is_late |= scripts::name(execution.script) == "acquire";
+            }
         }
     }
 

@@ -3,20 +3,18 @@
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity::Generator;
 use super::invariants::{Counts, InvariantChecker};
-use super::network::{Call, End, Link};
+use super::network::{Connection, Incoming, Packet, Path};
 use super::plan::{Fault, Plan, Time, chance, nanos};
-use super::pushes::Subscription;
-use super::server::{Connection, Message, Server};
+use super::server::Server;
 use crate::clock::{Clock, Tick, Waiting};
 use crate::options::LockOptions;
-use crate::sync::Condvar;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
 
@@ -27,7 +25,7 @@ pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
 
 /// Does something with the world, if this thread of the system is in one.
 pub(super) fn try_with<R>(f: impl FnOnce(&mut World) -> R) -> Option<R> {
-    WORLD.with_borrow_mut(|world| world.as_mut().map(|world| f(world)))
+    WORLD.try_with(|world| world.borrow_mut().as_mut().map(|world| f(world))).ok().flatten()
 }
 
 pub(super) fn enter(world: World) {
@@ -45,28 +43,23 @@ pub(super) type Waiter = (usize, u64);
 
 pub(super) enum Event {
     Wake(Waiter),
-    /// The first message on a connection arrives at its node.
+    /// The first packet on a connection arrives at its node.
     Arrival {
         connection: usize,
     },
-    /// A message of a broken connection is executed all the same.
+    /// A packet of a broken connection is executed all the same.
     Duplicate {
-        message: Message,
+        packet: Packet,
         epoch: u32,
     },
-    /// The end of a call, as its client sees it.
-    End {
-        call: usize,
-        how: End,
+    /// What a node has sent arrives at its client.
+    Incoming {
+        connection: usize,
+        what: Incoming,
     },
-    /// A published message arrives at a push connection.
-    Pushed {
-        subscription: usize,
-        text: Vec<u8>,
-    },
-    /// The client finds a push connection broken, or the server does.
+    /// The client finds a connection broken, or the server does.
     Broken {
-        subscription: usize,
+        connection: usize,
         for_client: bool,
     },
     Fault(Fault),
@@ -141,7 +134,7 @@ pub(super) struct Client {
     rate: i64,
     /// Time that passed for it after its end.
     afterlife: Time,
-    pub(super) links: Vec<Link>,
+    pub(super) paths: Vec<Path>,
     /// When its leases are due for renewal, by token.
     pub(super) due: BTreeMap<String, Tick>,
     /// How many of its threads are in a round of a lease.
@@ -163,8 +156,10 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
-    pub(super) calls: Vec<Call>,
-    pub(super) subscriptions: Vec<Subscription>,
+    /// Threads that wait for a notification of the condition variable at that address.
+    sleepers: Vec<(usize, Waiter)>,
+    /// Which task has drawn which random part.
+    pub(super) drawn: HashMap<u128, usize>,
     pub(super) invariants: InvariantChecker,
     pub(super) counts: Counts,
     pub(super) violation: Option<String>,
@@ -178,7 +173,7 @@ impl World {
         let client = |client| Client {
             offset: fastrand::u64(1..1_000_000_000_000),
             rate: fastrand::i64(-plan.rates..=plan.rates),
-            links: (0..plan.nodes).map(|_| Link::default()).collect(),
+            paths: (0..plan.nodes).map(|_| Path::default()).collect(),
             generator: Generator::new(client),
             is_refused: chance(plan.refused),
             ..Client::default()
@@ -193,8 +188,8 @@ impl World {
             clients: (0..plan.clients).map(client).collect(),
             servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
-            calls: Vec::new(),
-            subscriptions: Vec::new(),
+            sleepers: Vec::new(),
+            drawn: HashMap::new(),
             invariants: InvariantChecker::new(plan.names.len()),
             counts: Counts { schedules: 1, ..Counts::default() },
             violation: None,
@@ -216,9 +211,14 @@ impl World {
         self.planned.push(Planned { at: at.max(self.now), order: self.order, event });
     }
 
-    /// The next event, and sets the time to it.
+    /// The next event, and sets the time to it. What would wake a thread that was woken before is none.
     pub(super) fn next(&mut self) -> Option<Event> {
-        let planned = self.planned.pop()?;
+        let planned = loop {
+            let planned = self.planned.pop()?;
+            if !matches!(planned.event, Event::Wake(waiter) if !self.waits(waiter)) {
+                break planned;
+            }
+        };
         self.now = self.now.max(planned.at);
         self.digest = self.digest.wrapping_mul(0x0100_0000_01B3) ^ self.now ^ planned.order;
         Some(planned.event)
@@ -278,6 +278,53 @@ impl World {
     }
 }
 
+/// Notifications of condition variables reach the coroutines that wait there.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Condvar {
+        Condvar::default()
+    }
+
+    pub(crate) fn notify_one(&self) -> bool {
+        self.notify(1);
+        self.0.notify_one()
+    }
+
+    pub(crate) fn notify_all(&self) -> usize {
+        self.notify(usize::MAX);
+        self.0.notify_all()
+    }
+
+    fn notify(&self, most: usize) {
+        try_with(|world| world.notify(std::ptr::from_ref(self).addr(), most));
+    }
+}
+
+impl std::ops::Deref for Condvar {
+    type Target = parking_lot::Condvar;
+
+    fn deref(&self) -> &parking_lot::Condvar {
+        &self.0
+    }
+}
+
+impl World {
+    fn notify(&mut self, condvar: usize, most: usize) {
+        let mut left = most;
+        let sleepers = std::mem::take(&mut self.sleepers);
+        for (address, waiter) in sleepers {
+            if address == condvar && left > 0 {
+                left -= 1;
+                self.plan_at(self.now, Event::Wake(waiter));
+            } else {
+                self.sleepers.push((address, waiter));
+            }
+        }
+    }
+}
+
 /// Gives way until something wakes the current task, at the given time at the latest. A dead client's time passes at once.
 pub(super) fn wait(until: impl FnOnce(&mut World, Waiter) -> Time) {
     with(|world| {
@@ -298,7 +345,13 @@ fn give_way() {
 }
 
 pub(super) fn sleep(client: usize, d: Duration) {
-    wait(|world, _| {
+    sleep_on(client, d, None);
+}
+
+/// As that, until a notification of the condition variable at this address.
+fn sleep_on(client: usize, d: Duration, condvar: Option<usize>) {
+    wait(|world, waiter| {
+        world.sleepers.extend(condvar.map(|condvar| (condvar, waiter)));
         if world.clients[client].is_dead {
             world.clients[client].afterlife += nanos(d).clamp(1000, 1 << 40);
         }
@@ -327,10 +380,13 @@ impl Clock for VirtualClock {
         sleep(self.client, d);
     }
 
-    /// Threads that give way to each other cannot notify: a thread that waits looks again and again.
-    fn wait(&self, _: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        let time = until.since(self.now()).min(Duration::from_millis(fastrand::u64(1..20)));
-        waiting.unlocked(&mut || sleep(self.client, time));
+    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        let time = until.since(self.now());
+        waiting.unlocked(&mut || sleep_on(self.client, time, Some(Arc::as_ptr(condvar).addr())));
+        with(|world| {
+            let task = world.current;
+            world.sleepers.retain(|(_, waiter)| waiter.0 != task);
+        });
     }
 
     /// What such a thread would do is the clients' part: they have the turns in their hands (`client.rs`).

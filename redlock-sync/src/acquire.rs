@@ -25,7 +25,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::observer::Event;
-use crate::options::{Mode, RENEW_DIVISOR, drift};
+use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Refusal};
@@ -53,16 +53,14 @@ fn observed(
     call: impl FnOnce() -> Result<Lease, Error>,
 ) -> Result<Lease, Error> {
     let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
-    let lock = || request.options.observed(request.key.as_str(), request.protocol.kind());
-    if observers.are_there() {
-        observers.tell(&Event::Wanted { lock: lock() });
-    }
+    let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
+    observers.tell(&Event::Wanted { lock });
     let outcome = call();
     match &outcome {
-        Ok(lease) => lease.core().acquired(began),
+        Ok(lease) => lease.acquired(began),
         Err(error) if observers.are_there() => {
             let waited = client.quorum.now().since(began);
-            observers.tell(&Event::NotAcquired { lock: lock(), waited, error });
+            observers.tell(&Event::NotAcquired { lock, waited, error });
         }
         Err(_) => {}
     }
@@ -76,10 +74,14 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     let until = match wait {
         Wait::No => {
-            let head = queues.try_enter(key, kind.mode);
+            let head = match queues.try_enter(key, kind, &request.options) {
+                Some(Entered::Handed(lease)) if is_good(&lease) => return Ok(lease),
+                Some(Entered::Head(head)) => Some(head),
+                _ => None,
+            };
             let lease = only_attempt(client, request)?;
             if let Some(head) = head {
-                keep(&lease, head, kind.mode);
+                keep(&lease, head);
             }
             return Ok(lease);
         }
@@ -95,12 +97,12 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
                 let pause = head.rest();
                 rest(&client.quorum, queues, request, pause.until.min(until));
                 let lease = AcquireLoop::new(client, request, wait, until, pause.pauses).run()?;
-                keep(&lease, head, kind.mode);
+                keep(&lease, head);
                 return Ok(lease);
             }
             Entered::Handed(lease) => {
                 // It can have run out on the way, if this process did not run.
-                if lease.check().is_ok() {
+                if is_good(&lease) {
                     return Ok(lease);
                 }
             }
@@ -111,10 +113,42 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     }
 }
 
-/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets the next thread try at once.
-fn keep(lease: &Lease, head: QueueHead<Lease>, mode: Mode) {
-    if mode == Mode::Exclusive {
+/// A part of the lease that threads of this process have together, if there is one for these settings. Without I/O, but for a look from time to time whether
+/// another process is kept out: then, and if the lease may end soon, no more threads join it.
+pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
+    if kind.mode != Mode::Joint || !options.is_plain() || client.ready().is_err() {
+        return None;
+    }
+    let (lease, is_look_due) = client.queues.join(key, kind, options)?;
+    let is_joined = is_good(&lease) && (!is_look_due || lease.core().keeps_none_out());
+    if !is_joined {
+        lease.core().gate.close();
+        return None;
+    }
+    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, kind) });
+    lease.acquired(client.quorum.now());
+    Some(lease)
+}
+
+/// What was handed to this thread can be used. If it is shared and cannot, no other thread joins it.
+fn is_good(lease: &Lease) -> bool {
+    let core = lease.core();
+    if core.protocol().kind().mode != Mode::Joint {
+        return lease.check().is_ok();
+    }
+    let is_fresh = core.is_fresh();
+    if !is_fresh {
+        core.gate.close();
+    }
+    is_fresh
+}
+
+/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets the next thread in at once.
+fn keep(lease: &Lease, head: QueueHead<Lease>) {
+    if lease.core().protocol().kind().mode == Mode::Exclusive {
         lease.core().keep_head(head);
+    } else {
+        lease.share(head);
     }
 }
 
@@ -124,6 +158,7 @@ struct AcquireLoop<'a> {
     request: &'a Request,
     limit: Wait,
     until: Tick,
+    began: Tick,
     made: u32,
     wait: ServerWait<'a, Lease>,
     /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with it may not get through.
@@ -146,6 +181,7 @@ impl<'a> AcquireLoop<'a> {
             request,
             limit,
             until,
+            began: client.quorum.now(),
             made: 0,
             wait,
             pending_grant: None,
@@ -209,10 +245,11 @@ impl<'a> AcquireLoop<'a> {
         let by = self.client.quorum.round_deadline();
         let id = self.wait.entry(self.made == 0, is_last)?;
         let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
-        let orphans = self.more_orphans(self.client.quorum.now());
+        let now = self.client.quorum.now();
+        let orphans = self.more_orphans(now);
         let what = Try {
             is_bare,
-            entry: id.as_deref().map(|id| Queued::entry(id, is_last)),
+            entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
             keeps_wait: self.wait.standing.may_linger,
             orphans: &orphans,
             chain: self.wait.chain,
@@ -382,7 +419,10 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let Some(adopting) = request.protocol.adopting() else {
         return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
     };
-    let head = client.queues.try_enter(request.key.name(), kind.mode);
+    let head = match client.queues.try_enter(request.key.name(), kind, &request.options) {
+        Some(Entered::Head(head)) => Some(head),
+        _ => None,
+    };
     let by = quorum.round_deadline();
     let length = Core::first_lease(&request.options);
     quorum.note_lease(length);
@@ -403,7 +443,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
     let lease = client.lease(&Arc::new(Core::won(start, &ballot)))?;
     if let Some(head) = head {
-        keep(&lease, head, kind.mode);
+        keep(&lease, head);
     }
     Ok(lease)
 }

@@ -240,7 +240,12 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Busy { key, expires_in, by_this_thread } => {
-                let holder = if *by_this_thread { "this thread itself, by another guard" } else { "another holder" };
+                let holder = match (by_this_thread, expires_in) {
+                    (true, _) => "this thread itself, by another guard",
+                    (false, Some(_)) => "another holder",
+                    // A latch has no holder, and nothing that expires.
+                    (false, None) => "another holder, or is a latch that is still closed",
+                };
                 write!(f, "lock `{}` is held by {holder}", key.escape_debug())?;
                 expires_in.map_or(Ok(()), |d| write!(f, "; it ends in {} ms unless it is renewed", d.as_millis()))
             }

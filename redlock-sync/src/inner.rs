@@ -8,7 +8,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::Listener;
 use crate::handover::queue::WaitQueues;
-use crate::handover::rules::{Chain, LONGEST_GRANT};
+use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
 use crate::lease::{Afterlife, Backlog, Core, GivenUp, Lease, Leftover, Origin, Registry, Renewer, Start};
 use crate::node::Lane;
@@ -135,16 +135,7 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered (`Standing`), and does not linger.
     pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
-        self.backlog.add(Leftover {
-            protocol: Arc::clone(&request.protocol),
-            // No token: that of the grant is not known.
-            id: LockId::from_server(&format!("left:{wait}")),
-            wait: Some(Arc::clone(wait)),
-            keep_until: Tick::ZERO,
-            // No grant lasts longer.
-            ends: self.quorum.now().after(LONGEST_GRANT),
-            core: None,
-        });
+        self.backlog.add(Leftover::of_wait(&request.protocol, wait, self.quorum.now()));
         if queued.polls() {
             return;
         }
@@ -234,6 +225,10 @@ impl Afterlife for ClientInner {
         if may_linger {
             self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
         }
+    }
+
+    fn unshared(&self, core: &Core) {
+        self.queues.unshare(core.key.name());
     }
 }
 

@@ -134,6 +134,11 @@ impl Key {
         &self.helpers.permit_queue
     }
 
+    /// That of the waits for several permits of it, where there are several nodes.
+    pub(crate) fn many_permits(&self) -> String {
+        helper(&self.name, "many_permits")
+    }
+
     /// The sorted sets of the waits for a read-write lock: those that want to read, and those that want to write.
     pub(crate) fn rw_queues(&self) -> [String; 2] {
         ["readers", "writers"].map(|suffix| helper(&self.name, suffix))
@@ -185,7 +190,7 @@ impl QueueKeys {
 }
 
 /// What keys beside a lock's own end in.
-const HELPERS: [&str; 6] = ["fence", "queue", "permit_queue", "readers", "writers", "latch_waits"];
+const HELPERS: [&str; 7] = ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits"];
 /// What the keys of a queue of tasks end in.
 const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:fence", "q:waits"];
 
@@ -241,6 +246,7 @@ mod tests {
             "{a}:readers",
             "{a}::writers",
             "{a}:latch_waits",
+            "{a}:many_permits",
         ] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
@@ -287,7 +293,8 @@ mod tests {
             accepted += 1;
             let [readers, writers] = key.rw_queues();
             let latch = key.latch_waits();
-            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue(), &readers, &writers, &latch] {
+            let many = key.many_permits();
+            for own in [key.as_str(), key.fence(), key.queue(), key.permit_queue(), &many, &readers, &writers, &latch] {
                 assert_eq!(hashed(own), hashed(&name), "{own:?} of {name:?} is in another slot");
                 let owner = owners.entry(own.to_owned()).or_insert_with(|| name.clone());
                 assert_eq!(*owner, name, "{own:?} belongs to both");

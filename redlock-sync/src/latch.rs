@@ -6,8 +6,10 @@
 //! 1. An arrival is stored on a majority. Each look takes the union of all replies, so it sees every arrival that was confirmed, unless nodes lost it.
 //! 2. If the union opens the latch, a mark is stored on a majority before a thread goes through. Otherwise the node that had the last arrival could be
 //!    missing from the next look, and the latch would be closed again. A majority of nodes that have enough arrivals each needs no mark.
-//! 3. Each look gives the nodes the arrivals that they lack, or the mark, for as long as the others keep them: a node that lost its data gets
-//!    it back. Until then it does not count among those that call the latch closed (`disqualify_restarted_within`).
+//! 3. A look gives the nodes the arrivals that they lack, or the mark, for as long as the others keep them: a node that lost its data gets
+//!    it back. While another node does not answer, which may have more, it does not count among those that call the latch closed
+//!    (`disqualify_restarted_within`).
+//! 4. Many threads that wait would fetch many arrivals each second: most of their looks are brief, and ask for the numbers alone.
 //!
 //! Lost data can close a latch, never open it.
 
@@ -35,6 +37,8 @@ use crate::quorum::Ballot;
 /// where the node that tells it can lack arrivals.
 const NAP: Duration = Duration::from_secs(5);
 const NAP_SEVERAL: Duration = Duration::from_secs(1);
+/// Of so many looks of a wait one asks for the arrivals, although all nodes have as many.
+const LOOKS: u32 = 10;
 /// For how long a node remembers a wait that does not look again.
 const STAYS: Duration = Duration::from_secs(30);
 
@@ -53,6 +57,15 @@ pub(crate) struct Latch {
 pub(crate) struct Progress {
     pub(crate) is_open: bool,
     pub(crate) arrived: usize,
+}
+
+/// What a look at several nodes asks for, besides whether the latch is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// How many arrivals each node has, as long as all have as many.
+    Brief,
+    /// The arrivals.
+    Full,
 }
 
 /// What the nodes know together.
@@ -82,6 +95,11 @@ impl<'a> Union<'a> {
 
     fn arrived(&self) -> usize {
         self.arrivals.len().max(self.count)
+    }
+
+    /// Whether some node that answered has fewer arrivals than another one.
+    fn is_uneven(&self, votes: &[Vote<Looked>]) -> bool {
+        votes.iter().filter_map(said).any(|looked| looked.count != self.count)
     }
 
     /// The arrivals that some nodes lack, and these nodes.
@@ -146,7 +164,7 @@ impl Latch {
     pub(crate) fn progress(&self) -> Result<Progress, Error> {
         let _competing = self.client.competes();
         self.client.serves()?;
-        self.look(None)
+        self.look(None, Depth::Full)
     }
 
     /// Blocks until it is open.
@@ -163,8 +181,8 @@ impl Latch {
             let is_last = tried_at >= patience.until;
             let id = patience.id();
             let stays = if is_last { Duration::ZERO } else { STAYS };
-            let entry = id.as_deref().map(|id| Entry { id, stays });
-            match self.look(entry) {
+            let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
+            match self.look(entry, patience.depth(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
                     self.client.outages.end();
                     return Ok(());
@@ -185,10 +203,10 @@ impl Latch {
     }
 
     /// One round, and what follows from it on several nodes.
-    fn look(&self, entry: Option<Entry<'_>>) -> Result<Progress, Error> {
+    fn look(&self, entry: Option<Entry<'_>>, depth: Depth) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
-        let several = quorum.len() > 1;
-        let call = self.calls.look(entry, several);
+        let is_full = quorum.len() > 1 && depth == Depth::Full;
+        let call = self.calls.look(entry, is_full);
         let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
         self.no_conflict()?;
         let union = Union::of(&ballot.votes);
@@ -197,10 +215,15 @@ impl Latch {
         if is_open {
             return self.mark_open(&ballot.votes, &union).map(|()| progress);
         }
-        if several {
+        if is_full {
             self.repair(&ballot.votes, &union);
+        } else if union.is_uneven(&ballot.votes) {
+            return self.look(entry, Depth::Full);
         }
-        quorum.disqualify_restarted_within(self.lifetime, "the lifetime", &mut ballot.votes);
+        // If all have answered, no arrival is left that is not in the union.
+        if !ballot.votes.iter().all(Vote::is_yes) {
+            quorum.disqualify_restarted_within(self.lifetime, "the lifetime", &mut ballot.votes);
+        }
         self.won("wait for", &ballot)?;
         Ok(progress)
     }
@@ -256,6 +279,8 @@ struct Patience<'a> {
     since: Option<Tick>,
     /// Pauses in which the wait was told nothing.
     polls: u32,
+    /// Brief looks until the next full one.
+    brief_looks: u32,
     wait: Option<listener::Wait>,
 }
 
@@ -266,7 +291,7 @@ impl<'a> Patience<'a> {
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
-        Patience { latch, limit, until, since: None, polls: 0, wait: None }
+        Patience { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None }
     }
 
     /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was confirmed, so either it finds the
@@ -274,6 +299,13 @@ impl<'a> Patience<'a> {
     fn id(&self) -> Option<String> {
         let wait = self.wait.as_ref()?;
         wait.subscription().map(|at| format!("{}/{}", at.channel, wait.number()))
+    }
+
+    /// The first look and the last one are full.
+    fn depth(&mut self, is_last: bool) -> Depth {
+        let is_due = self.brief_looks == 0;
+        self.brief_looks = self.brief_looks.checked_sub(1).unwrap_or(LOOKS - 1);
+        if is_due || is_last { Depth::Full } else { Depth::Brief }
     }
 
     fn wait(&mut self) -> &listener::Wait {

@@ -49,6 +49,8 @@ pub(crate) struct ClientOptions {
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
     pub(crate) observers: Observers,
+    /// How long annotated functions wait that do not say it; without a limit if there is none.
+    pub(crate) default_wait: Option<Duration>,
 }
 
 impl Default for ClientOptions {
@@ -60,6 +62,7 @@ impl Default for ClientOptions {
             max_key_len: 1024,
             restart_guard: true,
             observers: Observers::default(),
+            default_wait: None,
         }
     }
 }
@@ -69,6 +72,8 @@ impl Default for ClientOptions {
 pub(crate) enum Mode {
     Exclusive,
     Shared,
+    /// As that, and threads of a process that want it with the same plain settings hold it by one lease.
+    Joint,
 }
 
 /// What a kind of lock is to the threads of this process: only threads that want the same kind hand a lock to each other.
@@ -119,6 +124,11 @@ impl LockOptions {
     /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
     pub(crate) fn can_change_hands(&self) -> bool {
         self.renew && self.min_hold.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()
+    }
+
+    /// One lease can serve threads that came at different times, and that the servers need not tell apart.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.can_change_hands() && self.owner.is_none()
     }
 
     /// The rules between the settings of a lock and those of its client.

@@ -3,4 +3,9 @@
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 pub(crate) use std::thread;
 
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+#[cfg(not(test))]
+pub(crate) use parking_lot::Condvar;
+pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(test)]
+pub(crate) use crate::simulation::Condvar;

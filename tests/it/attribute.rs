@@ -3,11 +3,13 @@
 //! 1. `policies`: every policy with every return type.
 //! 2. `shapes`: every shape of function, in both editions.
 //! 3. `callers`: what a function with `#[track_caller]` knows of its caller.
-//! 4. `from_environment`: the default client in a process of its own.
-//! 5. Here: when the body runs, and when the lock is released.
+//! 4. `kinds`: locks of every kind, several keys, and values that are expressions.
+//! 5. `from_environment`: the default client in a process of its own.
+//! 6. Here: when the body runs, and when the lock is released.
 
 mod callers;
 mod from_environment;
+mod kinds;
 mod policies;
 #[path = "../ui/pass/shapes.rs"]
 mod shapes;

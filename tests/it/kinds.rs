@@ -1,12 +1,20 @@
 //! The guard contract: what every kind of lock must do, so that one test runs for all of them.
 //!
-//! A test is a function `fn name<K: Kind>()`; `each_kind!(name, …)` makes one `#[test]` of it per kind. A new kind joins all of them by an
-//! `impl Kind` and one line in the macro.
+//! A test is a function `fn name<K: Kind>()`. `each_kind!(name, …)` makes one `#[test]` of it for each kind of mutex, for what needs a server of its own;
+//! `every_kind!(GROUP: name, …)` makes one for all kinds of a group at once. A new kind joins by an `impl Kind` and a line in `kinds_of!`.
+//!
+//! What is a lock of one holder at a time is a mutex: so a semaphore of one permit, the writer's side of a read-write lock, and a multi-lock of one key.
 
 use std::ops::Deref;
+use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Holder, Lease, Mutex, MutexGuard, Redlock, ReentrantMutex, ReentrantMutexGuard};
+use redlock_sync::{
+    Error, Holder, Lease, MultiLock, MultiLockGuard, Mutex, MutexGuard, Redlock, ReentrantMutex, ReentrantMutexGuard,
+    RwLock, RwLockWriteGuard, Semaphore, SemaphorePermit,
+};
+
+use crate::place::Place;
 
 /// A kind of lock, as far as all kinds are alike.
 pub(crate) trait Kind: Clone + Send + Sync + 'static {
@@ -30,9 +38,70 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     fn is_locked(&self) -> Result<bool, Error>;
     fn inspect(&self) -> Result<Option<Holder>, Error>;
     fn unlock(guard: Self::Guard) -> Result<(), Error>;
+
+    /// The token that stands under the key on a node.
+    fn token(node: &impl Place, key: &str) -> Option<String>;
+    /// Has a node give the lock to another token, without an end.
+    fn give(node: &impl Place, key: &str, token: &str);
 }
 
-macro_rules! kind {
+/// The methods of a handle that are named as in the trait.
+macro_rules! settings {
+    ($handle:ty) => {
+        fn lease(self, lease: Duration) -> Self {
+            <$handle>::lease(self, lease)
+        }
+        fn renew(self, renew: bool) -> Self {
+            <$handle>::renew(self, renew)
+        }
+        fn min_hold(self, hold: Duration) -> Self {
+            <$handle>::min_hold(self, hold)
+        }
+        fn max_hold(self, hold: Duration) -> Self {
+            <$handle>::max_hold(self, hold)
+        }
+        fn max_renewals(self, times: u32) -> Self {
+            <$handle>::max_renewals(self, times)
+        }
+        fn fenced(self, fenced: bool) -> Self {
+            <$handle>::fenced(self, fenced)
+        }
+        fn retry(self, retry: redlock_sync::Retry) -> Self {
+            <$handle>::retry(self, retry)
+        }
+        fn owner(self, owner: &str) -> Self {
+            <$handle>::owner(self, owner)
+        }
+    };
+}
+
+/// The lock is a string.
+macro_rules! string {
+    () => {
+        fn token(node: &impl Place, key: &str) -> Option<String> {
+            node.get(key)
+        }
+        fn give(node: &impl Place, key: &str, token: &str) {
+            node.set(key, token);
+        }
+    };
+}
+
+/// The lock is a sorted set, with a member of these letters and the token for each holder.
+macro_rules! member {
+    ($before:literal) => {
+        fn token(node: &impl Place, key: &str) -> Option<String> {
+            let [member] = &node.members(key)[..] else { return None };
+            Some(member.strip_prefix($before).expect("a member of that kind").to_owned())
+        }
+        fn give(node: &impl Place, key: &str, token: &str) {
+            node.del(key);
+            node.ask(&["ZADD", key, "9000000000000000", &format!("{}{token}", $before)]);
+        }
+    };
+}
+
+macro_rules! mutex {
     ($handle:ty, $guard:ty, $open:ident) => {
         impl Kind for $handle {
             type Guard = $guard;
@@ -40,30 +109,7 @@ macro_rules! kind {
             fn new(locks: &Redlock, key: &str) -> Self {
                 locks.$open(key)
             }
-            fn lease(self, lease: Duration) -> Self {
-                <$handle>::lease(self, lease)
-            }
-            fn renew(self, renew: bool) -> Self {
-                <$handle>::renew(self, renew)
-            }
-            fn min_hold(self, hold: Duration) -> Self {
-                <$handle>::min_hold(self, hold)
-            }
-            fn max_hold(self, hold: Duration) -> Self {
-                <$handle>::max_hold(self, hold)
-            }
-            fn max_renewals(self, times: u32) -> Self {
-                <$handle>::max_renewals(self, times)
-            }
-            fn fenced(self, fenced: bool) -> Self {
-                <$handle>::fenced(self, fenced)
-            }
-            fn retry(self, retry: redlock_sync::Retry) -> Self {
-                <$handle>::retry(self, retry)
-            }
-            fn owner(self, owner: &str) -> Self {
-                <$handle>::owner(self, owner)
-            }
+            settings!($handle);
             fn lock(&self) -> Result<$guard, Error> {
                 <$handle>::lock(self)
             }
@@ -82,14 +128,198 @@ macro_rules! kind {
             fn unlock(guard: $guard) -> Result<(), Error> {
                 guard.unlock().map(drop)
             }
+            string!();
         }
     };
 }
 
-kind!(Mutex, MutexGuard, mutex);
-kind!(ReentrantMutex, ReentrantMutexGuard, reentrant_mutex);
+mutex!(Mutex, MutexGuard, mutex);
+mutex!(ReentrantMutex, ReentrantMutexGuard, reentrant_mutex);
 
-/// One `#[test]` per kind for each generic test named.
+/// A semaphore of one permit.
+impl Kind for Semaphore {
+    type Guard = SemaphorePermit;
+
+    fn new(locks: &Redlock, key: &str) -> Self {
+        locks.semaphore(key, 1)
+    }
+    settings!(Semaphore);
+    fn lock(&self) -> Result<SemaphorePermit, Error> {
+        self.acquire()
+    }
+    fn try_lock(&self) -> Result<SemaphorePermit, Error> {
+        self.try_acquire()
+    }
+    fn try_lock_for(&self, wait: Duration) -> Result<SemaphorePermit, Error> {
+        self.try_acquire_for(wait)
+    }
+    fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.available()? == 0)
+    }
+    fn inspect(&self) -> Result<Option<Holder>, Error> {
+        Ok(Semaphore::inspect(self)?.pop())
+    }
+    fn unlock(permit: SemaphorePermit) -> Result<(), Error> {
+        permit.release()
+    }
+    member!("0 ");
+}
+
+/// The writer's side.
+impl Kind for RwLock {
+    type Guard = RwLockWriteGuard;
+
+    fn new(locks: &Redlock, key: &str) -> Self {
+        locks.rw_lock(key)
+    }
+    settings!(RwLock);
+    fn lock(&self) -> Result<RwLockWriteGuard, Error> {
+        self.write()
+    }
+    fn try_lock(&self) -> Result<RwLockWriteGuard, Error> {
+        self.try_write()
+    }
+    fn try_lock_for(&self, wait: Duration) -> Result<RwLockWriteGuard, Error> {
+        self.try_write_for(wait)
+    }
+    fn is_locked(&self) -> Result<bool, Error> {
+        self.is_locked_exclusive()
+    }
+    fn inspect(&self) -> Result<Option<Holder>, Error> {
+        Ok(RwLock::inspect(self)?.writer)
+    }
+    fn unlock(guard: RwLockWriteGuard) -> Result<(), Error> {
+        guard.unlock().map(drop)
+    }
+    member!("w");
+}
+
+/// A multi-lock of one key.
+#[derive(Clone)]
+pub(crate) struct OfOneKey {
+    lock: MultiLock,
+    /// By which the key is looked at.
+    mutex: Mutex,
+}
+
+pub(crate) struct OfOneKeyGuard(MultiLockGuard);
+
+impl Deref for OfOneKeyGuard {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        self.0.leases().next().expect("it has a key")
+    }
+}
+
+impl OfOneKey {
+    fn set(mut self, set: impl FnOnce(MultiLock) -> MultiLock) -> Self {
+        self.lock = set(self.lock);
+        self
+    }
+}
+
+impl Kind for OfOneKey {
+    type Guard = OfOneKeyGuard;
+
+    fn new(locks: &Redlock, key: &str) -> Self {
+        OfOneKey { lock: locks.multi_lock([key]), mutex: locks.mutex(key) }
+    }
+    fn lease(self, lease: Duration) -> Self {
+        self.set(|lock| lock.lease(lease))
+    }
+    fn renew(self, renew: bool) -> Self {
+        self.set(|lock| lock.renew(renew))
+    }
+    fn min_hold(self, _: Duration) -> Self {
+        panic!("a multi-lock has none: what it gives back before it has all keys would stay taken")
+    }
+    fn max_hold(self, hold: Duration) -> Self {
+        self.set(|lock| lock.max_hold(hold))
+    }
+    fn max_renewals(self, times: u32) -> Self {
+        self.set(|lock| lock.max_renewals(times))
+    }
+    fn fenced(self, fenced: bool) -> Self {
+        self.set(|lock| lock.fenced(fenced))
+    }
+    fn retry(self, retry: redlock_sync::Retry) -> Self {
+        self.set(|lock| lock.retry(retry))
+    }
+    fn owner(self, owner: &str) -> Self {
+        self.set(|lock| lock.owner(owner))
+    }
+    fn lock(&self) -> Result<OfOneKeyGuard, Error> {
+        self.lock.lock().map(OfOneKeyGuard)
+    }
+    fn try_lock(&self) -> Result<OfOneKeyGuard, Error> {
+        self.lock.try_lock().map(OfOneKeyGuard)
+    }
+    fn try_lock_for(&self, wait: Duration) -> Result<OfOneKeyGuard, Error> {
+        self.lock.try_lock_for(wait).map(OfOneKeyGuard)
+    }
+    fn is_locked(&self) -> Result<bool, Error> {
+        self.mutex.is_locked()
+    }
+    fn inspect(&self) -> Result<Option<Holder>, Error> {
+        self.mutex.inspect()
+    }
+    fn unlock(guard: OfOneKeyGuard) -> Result<(), Error> {
+        guard.0.unlock()
+    }
+    string!();
+}
+
+/// Runs a test for some kinds at the same time, each on a thread of its name: most of them wait most of the time.
+pub(crate) fn at_once(tests: &[(&'static str, fn())]) {
+    let start = |&(name, test): &(&str, fn())| thread::Builder::new().name(name.to_owned()).spawn(test).unwrap();
+    let running: Vec<_> = tests.iter().map(start).collect();
+    let ended = tests.iter().zip(running).map(|((name, _), thread)| (name, thread.join()));
+    let failed: Vec<_> = ended.filter(|(_, end)| end.is_err()).map(|(name, _)| name).collect();
+    assert!(failed.is_empty(), "it failed for {failed:?}");
+}
+
+/// The tests `$test` of the kinds of a group: `every` kind; those of one `single` lock, which have a minimum hold; those whose lock is a `string`.
+macro_rules! kinds_of {
+    (every, $test:ident $(, $place:ty)?) => {
+        [
+            ("mutex", $test::<redlock_sync::Mutex $(, $place)?> as fn()),
+            ("reentrant mutex", $test::<redlock_sync::ReentrantMutex $(, $place)?>),
+            ("semaphore of one", $test::<redlock_sync::Semaphore $(, $place)?>),
+            ("write lock", $test::<redlock_sync::RwLock $(, $place)?>),
+            ("multi-lock of one", $test::<crate::kinds::OfOneKey $(, $place)?>),
+        ]
+    };
+    (single, $test:ident $(, $place:ty)?) => {
+        [
+            ("mutex", $test::<redlock_sync::Mutex $(, $place)?> as fn()),
+            ("reentrant mutex", $test::<redlock_sync::ReentrantMutex $(, $place)?>),
+            ("semaphore of one", $test::<redlock_sync::Semaphore $(, $place)?>),
+            ("write lock", $test::<redlock_sync::RwLock $(, $place)?>),
+        ]
+    };
+    (string, $test:ident $(, $place:ty)?) => {
+        [
+            ("mutex", $test::<redlock_sync::Mutex $(, $place)?> as fn()),
+            ("reentrant mutex", $test::<redlock_sync::ReentrantMutex $(, $place)?>),
+            ("multi-lock of one", $test::<crate::kinds::OfOneKey $(, $place)?>),
+        ]
+    };
+}
+
+/// One `#[test]` for each generic test named, for all kinds of the group at once.
+macro_rules! every_kind {
+    ($group:ident: $($test:ident),+ $(,)?) => {
+        mod $group {
+            $(#[test] fn $test() {
+                use super::$test;
+                crate::kinds::at_once(&crate::kinds::kinds_of!($group, $test));
+            })+
+        }
+    };
+}
+
+/// One `#[test]` for each kind of mutex for each generic test named.
 macro_rules! each_kind {
     ($($test:ident),+ $(,)?) => {
         mod mutex {
@@ -101,4 +331,4 @@ macro_rules! each_kind {
     };
 }
 
-pub(crate) use each_kind;
+pub(crate) use {each_kind, every_kind, kinds_of};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{CountDownLatch, Error, Redlock};
-use redlock_tests::{Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(30);
@@ -83,7 +83,7 @@ fn it_opens_on_several_nodes_when_the_last_worker_has_arrived() {
 }
 
 #[test]
-fn a_worker_that_is_started_again_counts_once() {
+fn kind_05_a_worker_that_is_started_again_counts_once() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let latch = open(&servers).count_down_latch(KEY, 3);
@@ -98,6 +98,21 @@ fn a_worker_that_is_started_again_counts_once() {
 }
 
 #[test]
+fn kind_05_an_arrival_whose_reply_is_lost_counts_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(1)).build().unwrap();
+    let latch = locks.count_down_latch(KEY, 3);
+    latch.count_down().unwrap();
+    for act in [Act::ResetAfter, Act::CutReply(2), Act::ResetBefore] {
+        let struck = proxy.on("count down", act);
+        let before = latch.arrived().unwrap();
+        latch.count_down().unwrap();
+        assert_eq!((struck.hits(), latch.arrived().unwrap()), (1, before + 1));
+    }
+}
+
+#[test]
 fn a_wait_in_vain_is_busy_and_leaves_nothing() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
@@ -106,6 +121,7 @@ fn a_wait_in_vain_is_busy_and_leaves_nothing() {
         let error = latch.wait_for(Duration::from_millis(300)).unwrap_err();
         let took = began.elapsed();
         assert!(matches!(&error, Error::Busy { key, by_this_thread: false, .. } if key == KEY), "{error}");
+        assert!(error.to_string().ends_with("a latch that is still closed"), "{error}");
         assert!(took >= Duration::from_millis(300) && took < Duration::from_secs(5), "{took:?}");
         assert!(latch.wait_until(Instant::now()).unwrap_err().is_busy());
         assert!(servers.iter().all(|server| server.keys().is_empty()));
@@ -142,7 +158,7 @@ fn the_last_arrival_wakes_the_waits() {
 }
 
 #[test]
-fn a_node_of_three_that_loses_its_data_gets_it_back() {
+fn kind_02_a_node_of_three_that_loses_its_data_gets_the_arrivals_back() {
     let servers = servers(3);
     let latch = open(&servers).count_down_latch(KEY, 3);
     latch.count_down_as("a").unwrap();
@@ -160,7 +176,7 @@ fn a_node_of_three_that_loses_its_data_gets_it_back() {
 }
 
 #[test]
-fn a_latch_that_was_open_for_one_thread_stays_open() {
+fn kind_06_a_latch_that_was_open_for_one_thread_stays_open() {
     let servers = servers(3);
     let latch = open(&servers).count_down_latch(KEY, 2);
     latch.count_down_as("a").unwrap();
@@ -179,6 +195,15 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
     eventually("the servers are old", SOON, || servers.iter().all(|server| uptime(server) > lifetime.as_secs()));
     let latch = open(&servers).count_down_latch(KEY, 1).lifetime(lifetime);
     assert!(!latch.is_open().unwrap());
+    // While all answer, no arrival is left that none of them tells.
+    servers[..2].iter().for_each(Server::restart);
+    eventually("all answer, two of them restarted", SOON, || match latch.is_open() {
+        Ok(is_open) => !is_open,
+        Err(error) => {
+            assert!(error.to_string().matches("casts no vote").count() < 2, "{error}");
+            false
+        }
+    });
     servers[0].restart();
     // The arrivals of which the other two know nothing could be on this one.
     servers[1].kill();
@@ -188,6 +213,26 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
         said.contains("casts no vote")
     });
     eventually("it is old enough", SOON, || latch.is_open().is_ok_and(|is_open| !is_open));
+}
+
+#[test]
+fn threads_that_wait_on_several_nodes_seldom_fetch_the_arrivals() {
+    let servers = servers(3);
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
+    locks.count_down_latch(KEY, 2).count_down_as("a").unwrap();
+    let looks = || -> Vec<bool> {
+        let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "wait for");
+        // Behind the digest, the number of keys, two keys and the count.
+        seen.map(|seen| seen.args[5] == "1").collect()
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| locks.count_down_latch(KEY, 2).wait_for(SOON).unwrap());
+        eventually("it looks again and again", SOON, || looks().len() >= 5);
+        assert!(looks().iter().filter(|&&is_full| is_full).count() <= 2, "{:?}", looks());
+        // An arrival that only one node has makes the numbers differ.
+        store_on(&servers[1], "=b");
+    });
 }
 
 #[test]
@@ -237,7 +282,7 @@ fn a_reset_closes_it_on_all_nodes_or_fails() {
 }
 
 #[test]
-fn closing_the_client_ends_its_waits() {
+fn kind_10_closing_the_client_ends_its_waits_for_a_latch() {
     let server = Server::start();
     let servers = std::slice::from_ref(&server);
     let locks = open(servers);
@@ -268,7 +313,7 @@ fn a_latch_is_no_lock_and_a_lock_no_latch() {
 }
 
 #[test]
-fn a_full_server_takes_no_arrival_and_lets_open_latches_open() {
+fn kind_08_a_full_server_takes_no_arrival_and_lets_open_latches_open() {
     let servers = servers(3);
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
     let locks = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO).build().unwrap();
@@ -284,7 +329,7 @@ fn a_full_server_takes_no_arrival_and_lets_open_latches_open() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn input_12_the_number_of_arrivals_is_checked() {
     let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
     let latch = |name: &str, count| locks.count_down_latch(name, count);
     let long = latch(KEY, 1).lifetime(Duration::from_secs(366 * 86_400));
@@ -300,6 +345,7 @@ fn what_cannot_be_is_refused() {
     for (what, outcome) in all {
         assert!(matches!(outcome, Err(Error::Config { .. })), "{what}: {outcome:?}");
     }
+    assert!(latch("many", 10_001).wait().unwrap_err().to_string().contains("10001"));
 }
 
 #[test]
@@ -312,7 +358,7 @@ fn a_latch_of_none_is_open() {
 
 /// Servers are restarted without their data, one after the other, while workers arrive. The waiters count what was sent.
 #[test]
-fn it_never_opens_early_though_servers_crash() {
+fn kind_06_a_latch_never_opens_early_though_servers_crash() {
     let servers = servers(3);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

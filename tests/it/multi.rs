@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redlock_sync::testing::Memory;
 use redlock_sync::{Builder, Error, LostReason, Redlock};
-use redlock_tests::{Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(60);
@@ -112,6 +113,44 @@ fn an_attempt_takes_all_or_nothing() {
 }
 
 #[test]
+fn a_deadline_in_the_past_leaves_one_attempt() {
+    let server = Server::start();
+    let lock = open(std::slice::from_ref(&server)).multi_lock(["a", "b"]);
+    let past = Instant::now().checked_sub(Duration::from_secs(5)).unwrap();
+    lock.try_lock_until(past).unwrap().unlock().unwrap();
+}
+
+/// The calls end by their bounds, however many keys were locked by then.
+#[test]
+fn a_server_that_falls_silent_does_not_hold_up_an_attempt_that_failed() {
+    const TIMEOUT: Duration = Duration::from_millis(300);
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(TIMEOUT).build().unwrap();
+    let keys: Vec<String> = (0..8).map(|key| format!("account:{key}")).collect();
+    let once = || {
+        locks.multi_lock(&keys).try_lock().unwrap().unlock().unwrap();
+        // All commands, on every connection: the keys before are locked.
+        let fault = proxy.on_nth("acquire", 6, Act::Hold);
+        let began = thread::scope(|scope| {
+            scope.spawn(|| {
+                fault.wait_hit(SOON);
+                proxy.black_hole();
+            });
+            let began = Instant::now();
+            assert!(locks.multi_lock(&keys).try_lock().unwrap_err().is_unavailable());
+            began
+        });
+        let took = began.elapsed();
+        proxy.heal();
+        eventually("all are released", SOON, || keys.iter().all(|key| locks.mutex(key).is_locked() == Ok(false)));
+        took
+    };
+    let best = (0..3).map(|_| once()).min().unwrap();
+    assert!(best < TIMEOUT * 13 / 4, "{best:?}");
+}
+
+#[test]
 fn mutexes_of_its_keys_and_it_exclude_each_other() {
     let server = Server::start();
     let servers = std::slice::from_ref(&server);
@@ -131,7 +170,7 @@ fn mutexes_of_its_keys_and_it_exclude_each_other() {
 }
 
 #[test]
-fn one_key_lost_is_all_lost() {
+fn kind_07_one_key_lost_is_all_lost() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let locks = builder(&servers).lease(Duration::from_secs(3)).build().unwrap();
@@ -166,6 +205,25 @@ fn a_normal_release_is_no_loss() {
     guard.unlock().unwrap();
     assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler is gone, uncalled");
     assert!(server.keys().is_empty());
+}
+
+#[test]
+fn a_guard_may_change_threads() {
+    let locks = Redlock::in_memory();
+    let guard = locks.multi_lock(["a", "b"]).lock().unwrap().into_send();
+    let (tell, told) = mpsc::channel();
+    guard.on_lost(move |error| tell.send(error).unwrap());
+    assert!(locks.multi_lock(["b", "c"]).try_lock_for(Duration::from_millis(20)).unwrap_err().is_busy());
+    let other = locks.clone();
+    thread::spawn(move || {
+        guard.check().unwrap();
+        guard.unlock().unwrap();
+        other.multi_lock(["a", "b"]).lock().unwrap().unlock().unwrap();
+    })
+    .join()
+    .unwrap();
+    assert_eq!(told.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the handler is gone, uncalled");
+    locks.multi_lock(["b", "c"]).try_lock().unwrap().unlock().unwrap();
 }
 
 #[test]
@@ -261,10 +319,36 @@ fn a_server_that_hangs_does_not_hold_a_call_for_long() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn input_12_the_number_of_keys_is_checked() {
     let locks = Redlock::open("redis://127.0.0.1:1/").unwrap();
     let many: Vec<String> = (0..65).map(|i| format!("key:{i}")).collect();
     for keys in [Vec::new(), many, vec!["a".to_owned(), String::new()]] {
         assert!(matches!(locks.multi_lock(&keys).try_lock(), Err(Error::Config { .. })), "{keys:?}");
+    }
+}
+
+#[test]
+fn kind_07_in_memory_too_one_key_lost_is_all_lost() {
+    for nodes in [1, 3] {
+        let memory = Memory::new(nodes);
+        let (locks, others) = (memory.client(), memory.client());
+        let guard = locks.multi_lock(["a", "b", "c"]).lock().unwrap();
+        assert!(others.multi_lock(["c", "d"]).try_lock().unwrap_err().is_busy());
+        assert!(!others.mutex("d").is_locked().unwrap());
+        memory.lose("b");
+        memory.advance(Duration::from_secs(15));
+        let error = guard.check().unwrap_err();
+        assert!(matches!(&error, Error::Lost { key, reason: LostReason::Deleted } if key == "b"), "{error}");
+        eventually("the others are released", SOON, || locked(&others, ["a", "b", "c"]) == [false; 3]);
+        let other = others.multi_lock(["c", "b", "a"]).lock().unwrap();
+        assert_eq!(guard.unlock().unwrap_err(), error);
+        other.unlock().unwrap();
+        let ends = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(60)).lock().unwrap();
+        for _ in 0..5 {
+            memory.advance(Duration::from_secs(11));
+            ends.check().unwrap();
+        }
+        memory.advance(Duration::from_secs(11));
+        assert_eq!(ends.check().unwrap_err().lost_reason(), Some(LostReason::MaxHold));
     }
 }

@@ -8,8 +8,7 @@ use redlock_sync::{Error, Event, ObservedLock, Observer, Redlock, distributed_lo
 
 use redlock_tests::eventually;
 
-use crate::kinds::Kind;
-use crate::place::{Place, each_kind_and_place, each_place};
+use crate::place::{Place, each_place};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -62,15 +61,15 @@ fn watched<P: Place>(nodes: &[P]) -> (Redlock, Arc<Journal>) {
     (P::client(nodes, settings.observer(Arc::clone(&journal))), journal)
 }
 
-fn each_call_is_told<K: Kind, P: Place>() {
+fn each_call_is_told<P: Place>() {
     let nodes = P::start(1);
     let (locks, journal) = watched(&nodes);
     let other = P::client(&nodes, Redlock::builder().restart_guard(false).key_prefix("shop:"));
-    K::unlock(K::new(&locks, "a").lock().unwrap()).unwrap();
-    let theirs = K::new(&other, "a").lock().unwrap();
-    assert!(K::new(&locks, "a").try_lock().err().unwrap().is_busy());
-    K::unlock(theirs).unwrap();
-    drop(K::new(&locks, "a").lock().unwrap());
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    let theirs = other.mutex("a").lock().unwrap();
+    assert!(locks.mutex("a").try_lock().err().unwrap().is_busy());
+    theirs.unlock().unwrap();
+    drop(locks.mutex("a").lock().unwrap());
     let a = " shop:a mutex";
     let told = ["wanted", "acquired", "released", "wanted", "not acquired", "wanted", "acquired", "released"];
     let ends = ["", "", ": true", "", ": true", "", "", ": true"];
@@ -78,23 +77,21 @@ fn each_call_is_told<K: Kind, P: Place>() {
     assert_eq!(journal.told(), told);
 }
 
-fn a_loss_is_told_once_and_is_no_release<K: Kind, P: Place>() {
+fn a_loss_is_told_once_and_is_no_release<P: Place>() {
     let nodes = P::start(1);
     let (locks, journal) = watched(&nodes);
-    let guard = K::new(&locks, "a").lock().unwrap();
+    let guard = locks.mutex("a").lock().unwrap();
     nodes[0].until("it was renewed", || journal.count("renewed") > 0);
     nodes[0].del("shop:a");
     nodes[0].until("the loss is told", || journal.count("lost") > 0);
-    assert!(K::unlock(guard).unwrap_err().is_lost());
-    let revoked = K::new(&locks, "b").lock().unwrap();
+    assert!(guard.unlock().unwrap_err().is_lost());
+    let revoked = locks.mutex("b").lock().unwrap();
     locks.unlock_all().unwrap();
     drop(revoked);
     let told = journal.told_of_calls();
     let [_, _, lost, _, _, given_up] = &told[..] else { panic!("{told:?}") };
     assert_eq!((lost.as_str(), given_up.as_str()), ("lost  shop:a mutex: Deleted", "lost  shop:b mutex: Revoked"));
 }
-
-each_kind_and_place!(each_call_is_told, a_loss_is_told_once_and_is_no_release);
 
 /// However a lock goes from thread to thread, each that was acquired is released, once.
 fn acquisitions_and_releases_are_as_many<P: Place>() {
@@ -144,7 +141,12 @@ fn guards_know_how_long_it_took<P: Place>() {
     });
 }
 
-each_place!(acquisitions_and_releases_are_as_many, guards_know_how_long_it_took);
+each_place!(
+    each_call_is_told,
+    a_loss_is_told_once_and_is_no_release,
+    acquisitions_and_releases_are_as_many,
+    guards_know_how_long_it_took,
+);
 
 /// Several observers; one that panics takes nothing with it.
 #[test]

@@ -1,5 +1,7 @@
 //! Where locks are kept: on a server, or in memory. What is written for any place shows that both are alike.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -19,26 +21,52 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     fn start(nodes: usize) -> Vec<Self>;
     /// A client of these nodes.
     fn client(nodes: &[Self], settings: Builder) -> Redlock;
+    /// What the node replies to a command, one after the other; nothing for nil.
+    fn ask(&self, words: &[&str]) -> Vec<String>;
 
     /// All keys, sorted.
-    fn keys(&self) -> Vec<String>;
-    fn get(&self, key: &str) -> Option<String>;
+    fn keys(&self) -> Vec<String> {
+        let mut keys = self.ask(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        self.ask(&["GET", key]).pop()
+    }
+
     /// Without a time to live.
-    fn set(&self, key: &str, value: &str);
+    fn set(&self, key: &str, value: &str) {
+        self.ask(&["SET", key, value]);
+    }
+
     /// Whether it was there.
-    fn del(&self, key: &str) -> bool;
+    fn del(&self, key: &str) -> bool {
+        self.ask(&["DEL", key]) == ["1"]
+    }
+
     /// None when there is no such key, or it never expires.
-    fn pttl(&self, key: &str) -> Option<Duration>;
-    fn expire(&self, key: &str, after: Duration);
+    fn pttl(&self, key: &str) -> Option<Duration> {
+        let ms: i64 = self.ask(&["PTTL", key])[0].parse().unwrap();
+        u64::try_from(ms).ok().map(Duration::from_millis)
+    }
+
+    fn expire(&self, key: &str, after: Duration) {
+        self.ask(&["PEXPIRE", key, &after.as_millis().to_string()]);
+    }
+
     /// The members of a sorted set.
-    fn members(&self, key: &str) -> Vec<String>;
+    fn members(&self, key: &str) -> Vec<String> {
+        self.ask(&["ZRANGE", key, "0", "-1"])
+    }
 
     /// Lets this time pass; locks are renewed meanwhile.
     fn pass(&self, time: Duration);
 
     /// How many waits are in the queues.
     fn waits(&self) -> usize {
-        let queues = self.keys().into_iter().filter(|key| key.ends_with(":queue"));
+        let is_queue = |key: &String| QUEUES.iter().any(|name| key.ends_with(name));
+        let queues = self.keys().into_iter().filter(is_queue);
         queues.flat_map(|queue| self.members(&queue)).filter(|wait| !wait.starts_with('*')).count()
     }
 
@@ -58,6 +86,9 @@ pub(crate) trait Place: Send + Sync + Sized + 'static {
     }
 }
 
+/// What the keys of queues end in.
+const QUEUES: [&str; 4] = [":queue", ":permit_queue", ":readers", ":writers"];
+
 impl Place for Server {
     const LEASE: Duration = Duration::from_secs(3);
 
@@ -69,32 +100,65 @@ impl Place for Server {
         settings.nodes(nodes.iter().map(Server::url)).build().unwrap()
     }
 
-    fn keys(&self) -> Vec<String> {
-        Server::keys(self)
+    fn ask(&self, words: &[&str]) -> Vec<String> {
+        replies(Server::ask(self, &command(words)))
     }
 
-    fn get(&self, key: &str) -> Option<String> {
-        Server::get(self, key)
+    fn pass(&self, time: Duration) {
+        thread::sleep(time);
+    }
+}
+
+fn command(words: &[&str]) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    command
+}
+
+fn replies(value: redis::Value) -> Vec<String> {
+    match value {
+        redis::Value::Nil => Vec::new(),
+        redis::Value::Array(values) => values.into_iter().flat_map(replies).collect(),
+        value => vec![redis::from_redis_value(value).unwrap()],
+    }
+}
+
+/// A database of its own on a server that is shared by all tests of this process: most tests injure no server, and need none to themselves.
+pub(crate) struct Database {
+    url: String,
+    connection: Mutex<redis::Connection>,
+}
+
+impl Place for Database {
+    const LEASE: Duration = Server::LEASE;
+
+    fn start(nodes: usize) -> Vec<Database> {
+        const MOST: usize = 5;
+        static SERVERS: LazyLock<Vec<Server>> = LazyLock::new(|| {
+            let settings = Server::builder().arg("--databases").arg("10000");
+            thread::scope(|scope| {
+                let starting: Vec<_> = (0..MOST).map(|_| scope.spawn(|| settings.start())).collect();
+                starting.into_iter().map(|server| server.join().unwrap()).collect()
+            })
+        });
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let open = |server: &Server| {
+            let url = format!("{}{number}", server.url());
+            let connection = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+            Database { url, connection: Mutex::new(connection) }
+        };
+        assert!(nodes <= MOST);
+        SERVERS.iter().take(nodes).map(open).collect()
     }
 
-    fn set(&self, key: &str, value: &str) {
-        Server::set(self, key, value);
+    fn client(nodes: &[Database], settings: Builder) -> Redlock {
+        settings.nodes(nodes.iter().map(|node| &node.url)).build().unwrap()
     }
 
-    fn del(&self, key: &str) -> bool {
-        Server::del(self, key)
-    }
-
-    fn pttl(&self, key: &str) -> Option<Duration> {
-        Server::pttl(self, key)
-    }
-
-    fn expire(&self, key: &str, after: Duration) {
-        self.ask::<()>(redis::cmd("PEXPIRE").arg(key).arg(after.as_millis()));
-    }
-
-    fn members(&self, key: &str) -> Vec<String> {
-        self.ask(redis::cmd("ZRANGE").arg(key).arg(0).arg(-1))
+    fn ask(&self, words: &[&str]) -> Vec<String> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        replies(command(words).query(&mut connection).unwrap())
     }
 
     fn pass(&self, time: Duration) {
@@ -109,12 +173,6 @@ pub(crate) struct InMemory {
     pub(crate) number: usize,
 }
 
-impl InMemory {
-    fn ask(&self, words: &[&str]) -> Vec<String> {
-        __private::command(&self.memory, self.number, words)
-    }
-}
-
 impl Place for InMemory {
     const LEASE: Duration = Duration::from_secs(60);
 
@@ -127,33 +185,8 @@ impl Place for InMemory {
         nodes[0].memory.build(settings).unwrap()
     }
 
-    fn keys(&self) -> Vec<String> {
-        self.ask(&["KEYS", "*"])
-    }
-
-    fn get(&self, key: &str) -> Option<String> {
-        self.ask(&["GET", key]).pop()
-    }
-
-    fn set(&self, key: &str, value: &str) {
-        self.ask(&["SET", key, value]);
-    }
-
-    fn del(&self, key: &str) -> bool {
-        self.ask(&["DEL", key]) == ["1"]
-    }
-
-    fn pttl(&self, key: &str) -> Option<Duration> {
-        let ms: i64 = self.ask(&["PTTL", key])[0].parse().unwrap();
-        u64::try_from(ms).ok().map(Duration::from_millis)
-    }
-
-    fn expire(&self, key: &str, after: Duration) {
-        self.ask(&["PEXPIRE", key, &after.as_millis().to_string()]);
-    }
-
-    fn members(&self, key: &str) -> Vec<String> {
-        self.ask(&["ZRANGE", key, "0", "-1"])
+    fn ask(&self, words: &[&str]) -> Vec<String> {
+        __private::command(&self.memory, self.number, words)
     }
 
     /// In steps that are shorter than what leaves a thread time for a renewal: none runs within one.
@@ -167,32 +200,77 @@ impl Place for InMemory {
     }
 }
 
-/// As `each_kind!`, for tests `fn name<K: Kind, P: Place>()`: on servers and in memory.
-macro_rules! each_kind_and_place {
-    ($($test:ident),+ $(,)?) => {
-        mod on_servers {
-            $(fn $test<K: crate::kinds::Kind>() { super::$test::<K, redlock_tests::Server>() })+
-            crate::kinds::each_kind!($($test),+);
+/// Three nodes in memory in place of one, so that what is written for one node shows that three are alike. A command goes to all of them, and the
+/// reply of the first is told. Where a test wants several nodes, each is one.
+pub(crate) struct ThreeInMemory(Vec<InMemory>);
+
+impl Place for ThreeInMemory {
+    const LEASE: Duration = InMemory::LEASE;
+
+    fn start(nodes: usize) -> Vec<ThreeInMemory> {
+        if nodes == 1 {
+            return vec![ThreeInMemory(InMemory::start(3))];
         }
-        mod in_memory {
-            $(fn $test<K: crate::kinds::Kind>() { super::$test::<K, crate::place::InMemory>() })+
-            crate::kinds::each_kind!($($test),+);
+        InMemory::start(nodes).into_iter().map(|node| ThreeInMemory(vec![node])).collect()
+    }
+
+    fn client(nodes: &[ThreeInMemory], settings: Builder) -> Redlock {
+        InMemory::client(&nodes[0].0, settings)
+    }
+
+    fn ask(&self, words: &[&str]) -> Vec<String> {
+        let mut said: Vec<_> = self.0.iter().map(|node| node.ask(words)).collect();
+        said.swap_remove(0)
+    }
+
+    fn pass(&self, time: Duration) {
+        self.0[0].pass(time);
+    }
+}
+
+/// For tests `fn name<K: Kind, P: Place>()`: one `#[test]` on servers, one in memory, and one on three nodes in memory, each for all kinds of a group
+/// (`kinds_of!`) at once.
+macro_rules! each_kind_and_place {
+    ($group:ident: $($test:ident),+ $(,)?) => {
+        mod $group {
+            mod on_servers {
+                crate::place::each_kind_at!($group, crate::place::Database, $($test),+);
+            }
+            mod in_memory {
+                crate::place::each_kind_at!($group, crate::place::InMemory, $($test),+);
+            }
+            mod on_three_in_memory {
+                crate::place::each_kind_at!($group, crate::place::ThreeInMemory, $($test),+);
+            }
         }
     };
 }
 
-/// One `#[test]` on servers and one in memory for each test `fn name<P: Place>()`.
+/// As `each_kind_and_place!`, at one place.
+macro_rules! each_kind_at {
+    ($group:ident, $place:ty, $($test:ident),+ $(,)?) => {
+        $(#[test] fn $test() {
+            use super::super::$test;
+            crate::kinds::at_once(&crate::kinds::kinds_of!($group, $test, $place));
+        })+
+    };
+}
+
+/// One `#[test]` on servers, one in memory, and one on three nodes in memory for each test `fn name<P: Place>()`.
 macro_rules! each_place {
     ($($test:ident),+ $(,)?) => {
         mod any_kind {
             mod on_servers {
-                $(#[test] fn $test() { super::super::$test::<redlock_tests::Server>() })+
+                $(#[test] fn $test() { super::super::$test::<crate::place::Database>() })+
             }
             mod in_memory {
                 $(#[test] fn $test() { super::super::$test::<crate::place::InMemory>() })+
+            }
+            mod on_three_in_memory {
+                $(#[test] fn $test() { super::super::$test::<crate::place::ThreeInMemory>() })+
             }
         }
     };
 }
 
-pub(crate) use {each_kind_and_place, each_place};
+pub(crate) use {each_kind_and_place, each_kind_at, each_place};

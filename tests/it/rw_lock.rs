@@ -1,10 +1,13 @@
 //! The read-write lock: readers at a time, writers alone, and neither starves.
 
+mod downgrade;
 mod exclusion;
 mod faults;
+mod followed;
 mod nesting;
 mod order;
 mod settings;
+mod sharing;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -98,6 +98,24 @@ fn an_adopted_lock_is_renewed_and_goes_to_those_that_wait() {
     assert!(!open(one).mutex(KEY).is_locked().unwrap());
 }
 
+/// A node that another token keeps when the lock is won has the wait in its queue still.
+#[test]
+fn a_lock_that_is_left_held_leaves_no_wait_behind() {
+    let servers = servers(3);
+    let (here, there) = (open(&servers), open(&servers));
+    let has_queue = |server: &Server| server.keys().contains(&format!("{{{KEY}}}:queue"));
+    let guard = there.mutex(KEY).lock().unwrap();
+    let waiter = thread::spawn(move || {
+        here.mutex(KEY).lock().and_then(redlock_sync::MutexGuard::into_token).map(|token| (here, token))
+    });
+    eventually("it waits", SOON, || servers.iter().all(has_queue));
+    servers[2].ask::<()>(redis::cmd("SET").arg(KEY).arg("another program's").arg("PX").arg(60_000));
+    guard.unlock().unwrap();
+    let (_here, token) = waiter.join().unwrap().unwrap();
+    eventually("no wait is left", SOON, || !servers.iter().any(has_queue));
+    there.mutex(KEY).adopt(&token).unwrap().unlock().unwrap();
+}
+
 #[test]
 fn a_lock_that_was_lost_leaves_no_token() {
     let server = Server::start();
@@ -229,6 +247,27 @@ fn a_key_that_changes_or_ends_or_is_no_lock_is_not_taken_over() {
     server.ask::<()>(redis::cmd("DEL").arg(KEY));
     server.ask::<()>(redis::cmd("LPUSH").arg(KEY).arg("x"));
     assert!(matches!(waiter(order).join().unwrap().unwrap_err(), Error::WrongType { .. }));
+}
+
+/// The script is asked by itself: the key would have to change between two attempts of a wait.
+#[test]
+fn a_key_that_never_ended_stands_for_no_other_one_that_begins_like_it() {
+    let server = Server::start();
+    open(std::slice::from_ref(&server)).mutex("other").lock().unwrap().unlock().unwrap();
+    let scripts = redlock_sync::__private::scripts();
+    let digest = &scripts.iter().find(|(name, _)| *name == "acquire").unwrap().1;
+    let mut acquire = redis::cmd("EVALSHA");
+    acquire.arg(digest).arg(3).arg(KEY).arg("{order:42}:queue").arg("{order:42}:fence");
+    acquire.arg("token").arg(30_000).arg(0).arg("").arg(0).arg(-1).arg(0).arg("").arg(1000).arg("!left");
+    for (value, ends, stays) in [("!left behind", true, true), ("left", true, true), ("left", false, false)] {
+        server.ask::<()>(redis::cmd("DEL").arg(KEY));
+        server.set(KEY, value);
+        if ends {
+            server.ask::<()>(redis::cmd("PEXPIRE").arg(KEY).arg(60_000));
+        }
+        server.ask::<redis::Value>(&acquire);
+        assert_eq!(server.get(KEY).unwrap() == value, stays, "{value} {ends}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Semaphores: random calls on a node in memory and on a server, beside a reference model of what is lent and which waits there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::protocol::semaphore::Semaphore;
@@ -8,8 +8,9 @@ use crate::protocol::semaphore::Semaphore;
 const TOKENS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const WAITS: [&str; 4] = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
 
-fn semaphore(permits: u32, several: bool, slot: Option<u32>) -> Semaphore {
-    Semaphore { key: exclusive().key, permits, several, reservation: LEASE, slot }
+fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Semaphore {
+    let many = u32::try_from(slots.len()).unwrap().max(1);
+    Semaphore { key: exclusive().key, permits, many, several, reservation: LEASE, slots: slots.to_vec() }
 }
 
 fn reserved(wait: &str) -> String {
@@ -20,8 +21,26 @@ fn polls(wait: &str) -> bool {
     wait.starts_with('-')
 }
 
+/// What a queue names of a wait for so many permits.
+fn queued(wait: &str, many: usize) -> String {
+    if many > 1 { format!("{wait} {many}") } else { wait.to_owned() }
+}
+
+fn client(wait: &str) -> &str {
+    wait.split(' ').next().unwrap()
+}
+
+fn wants(wait: &str) -> usize {
+    wait.split_once(' ').map_or(1, |(_, many)| many.parse().unwrap())
+}
+
 fn listens(wait: &str) -> bool {
-    wait == ALIVE || wait == SECOND_ALIVE
+    client(wait) == ALIVE || client(wait) == SECOND_ALIVE
+}
+
+/// Hours, so that no two waits are as old as each other.
+fn age(wait: &str) -> usize {
+    WAITS.iter().position(|other| *other == client(wait)).unwrap() * 5 + wants(wait)
 }
 
 /// What one node is to have, and what it is to have published.
@@ -29,6 +48,8 @@ fn listens(wait: &str) -> bool {
 struct Model {
     slots: BTreeMap<u32, String>,
     queue: Vec<String>,
+    /// Several nodes: the waits for more than one permit.
+    marks: BTreeSet<String>,
     told: Vec<String>,
     several: bool,
 }
@@ -39,29 +60,40 @@ struct Attempt<'a> {
     token: &'a str,
     permits: u32,
     first: u32,
-    /// The slot of a lease that is set again.
-    slot: Option<u32>,
-    wait: Option<Entry<'a>>,
+    many: usize,
+    /// The slots of a lease that are set again.
+    fixed: &'a [u32],
+    /// As the queue names it.
+    wait: &'a str,
+    stays: bool,
     orphan: Option<&'a str>,
 }
 
 impl Model {
-    fn free(&self, permits: u32, first: u32, tries: u32) -> Option<u32> {
-        (0..tries).map(|at| (first + at) % permits).find(|slot| !self.slots.contains_key(slot))
+    fn free(&self, permits: u32, first: u32, many: usize) -> Option<Vec<u32>> {
+        let all = (0..permits).map(|at| (first + at) % permits).filter(|slot| !self.slots.contains_key(slot));
+        let found: Vec<u32> = all.take(many).collect();
+        (found.len() == many).then_some(found)
     }
 
-    /// Reserves free slots for the first waits up to `own`; on several nodes only tells them.
-    fn serve(&mut self, own: &str, permits: u32, first: u32) {
-        let (before, mut kept) = (self.slots.clone(), Vec::new());
-        while let Some(slot) = self.free(permits, first, permits)
+    /// Reserves free slots for the first waits up to `own`; on several nodes only tells them. True if the rest is kept for one that wants more.
+    fn serve(&mut self, own: &str, permits: u32, first: u32) -> bool {
+        let (before, mut kept, mut is_kept) = (self.slots.clone(), Vec::new(), false);
+        while self.free(permits, first, 1).is_some()
             && let Some(wait) = self.queue.first().filter(|wait| *wait != own).cloned()
         {
-            self.queue.remove(0);
+            let slots = self.free(permits, first, wants(&wait));
             if listens(&wait) {
-                self.told.push(wait.clone());
+                self.told.push(client(&wait).to_owned());
             }
-            if listens(&wait) || polls(&wait) && !self.several {
-                self.slots.insert(slot, reserved(&wait));
+            let is_there = listens(&wait) || polls(&wait) && !self.several;
+            if is_there && slots.is_none() {
+                is_kept = true;
+                break;
+            }
+            self.queue.remove(0);
+            if is_there {
+                self.slots.extend(slots.unwrap_or_default().into_iter().map(|slot| (slot, reserved(&wait))));
             }
             if listens(&wait) && self.several {
                 kept.push(wait);
@@ -72,60 +104,92 @@ impl Model {
         }
         kept.append(&mut self.queue);
         self.queue = kept;
+        is_kept
+    }
+
+    /// The slots that an attempt is lent, if it is.
+    fn lend(&mut self, attempt: &Attempt<'_>, own: &[u32]) -> Option<Vec<u32>> {
+        let Attempt { token, permits, first, many, fixed, wait, .. } = *attempt;
+        let of_wait = |(_, held): &(&u32, &String)| !wait.is_empty() && **held == reserved(wait);
+        let place: Vec<u32> = self.slots.iter().filter(of_wait).map(|(slot, _)| *slot).collect();
+        if own.len() == many {
+            return Some(own.to_vec());
+        }
+        if !fixed.is_empty() {
+            let is_free = |slot: &u32| self.slots.get(slot).is_none_or(|held| held == token);
+            return fixed.iter().all(is_free).then(|| fixed.to_vec());
+        }
+        if place.len() == many {
+            return Some(place);
+        }
+        let is_older = |mark: &String| mark != wait && (wait.is_empty() || age(mark) > age(wait));
+        if self.several && self.marks.iter().any(is_older) || !self.several && self.serve(wait, permits, first) {
+            return None;
+        }
+        self.free(permits, first, many)
     }
 
     fn acquire(&mut self, attempt: &Attempt<'_>) -> String {
-        let Attempt { token, permits, first, slot: fixed, .. } = *attempt;
-        let wait = attempt.wait.map_or("", |wait| wait.id);
-        let is_own = |(slot, held): (&u32, &String)| held == token && fixed.is_none_or(|fixed| fixed == *slot);
-        let own = self.slots.iter().find(|entry| is_own(*entry)).map(|(slot, _)| *slot);
+        let Attempt { token, many, fixed, wait, .. } = *attempt;
+        let is_own = |slot: u32, held: &str| held == token && (fixed.is_empty() || fixed.contains(&slot));
         let is_left = |held: &str| held == token || attempt.orphan.is_some_and(|orphan| held.starts_with(orphan));
-        self.slots.retain(|slot, held| Some(*slot) == own || !is_left(held));
-        let place = self.slots.iter().find(|(_, held)| !wait.is_empty() && **held == reserved(wait));
-        let lent = own.or(place.map(|(slot, _)| *slot)).or_else(|| {
-            if !self.several {
-                self.serve(wait, permits, first);
-            }
-            self.free(permits, first, if fixed.is_some() { 1 } else { permits })
-        });
+        self.slots.retain(|slot, held| is_own(*slot, held) || !is_left(held));
+        let own: Vec<u32> =
+            self.slots.iter().filter(|(slot, held)| is_own(**slot, held)).map(|(slot, _)| *slot).collect();
+        let lent = self.lend(attempt, &own);
+        if fixed.is_empty() && own.len() != many {
+            self.slots.retain(|slot, _| !own.contains(slot));
+        }
         let was_there = self.queue.iter().any(|queued| queued == wait);
-        let stays = lent.is_none() && attempt.wait.is_some_and(|wait| !wait.stays.is_zero());
+        let stays = lent.is_none() && attempt.stays;
+        self.marks.remove(wait);
+        if stays && self.several && many > 1 {
+            self.marks.insert(wait.to_owned());
+        }
         if !stays {
             self.queue.retain(|queued| queued != wait);
         } else if !was_there {
             self.queue.push(wait.to_owned());
         }
         match lent {
-            Some(slot) => {
-                self.slots.insert(slot, token.to_owned());
-                format!("slot {slot}")
+            Some(mut slots) => {
+                self.slots.retain(|_, held| wait.is_empty() || *held != reserved(wait));
+                self.slots.extend(slots.iter().map(|slot| (*slot, token.to_owned())));
+                slots.sort_unstable();
+                format!("slots {slots:?}")
             }
             None if stays => format!("no {}", 1 + i32::from(was_there)),
             None => "no 0".to_owned(),
         }
     }
 
-    fn extend(&mut self, token: &str, slot: u32) -> i64 {
-        if self.slots.get(&slot).is_some_and(|held| held == token) {
+    fn extend(&mut self, token: &str, slots: &[u32]) -> i64 {
+        let is_ours = |slot: &u32| self.slots.get(slot).is_some_and(|held| held == token);
+        if slots.iter().all(is_ours) {
             return 1;
         }
-        self.slots.retain(|_, held| held != token);
-        if self.slots.contains_key(&slot) { 0 } else { -1 }
+        self.slots.retain(|slot, held| held != token || slots.contains(slot));
+        let is_others = |slot: &u32| self.slots.get(slot).is_some_and(|held| held != token);
+        if slots.iter().any(is_others) { 0 } else { -1 }
     }
 
-    fn release(&mut self, token: &str, slot: Option<u32>, permits: u32, wait: Option<&str>) -> i64 {
+    fn release(&mut self, token: &str, slots: &[u32], permits: u32, wait: Option<&str>) -> i64 {
         let had = self.slots.values().any(|held| held == token);
+        // A lease of one slot has no other.
+        if let ([slot], None, true) = (slots, wait, self.queue.is_empty())
+            && self.slots.get(slot).is_some_and(|held| held == token)
+        {
+            self.slots.remove(slot);
+            return 1;
+        }
         if let Some(wait) = wait {
             self.queue.retain(|queued| queued != wait);
+            self.marks.remove(wait);
         }
         self.slots.retain(|_, held| held != token && wait.is_none_or(|wait| *held != reserved(wait)));
-        let said = match slot {
-            _ if had => 1,
-            Some(slot) if self.slots.contains_key(&slot) => 0,
-            _ => -1,
-        };
+        let is_lent = slots.iter().any(|slot| self.slots.contains_key(slot));
         self.serve("", permits, 0);
-        said
+        if had { 1 } else { i64::from(is_lent) - 1 }
     }
 }
 
@@ -134,7 +198,12 @@ fn short(reply: &Value) -> String {
     match reply {
         Value::Int(n) => n.to_string(),
         Value::List(items) => match items.as_slice() {
-            [Value::Int(1), Value::Text(_), Value::Text(slot)] => format!("slot {}", String::from_utf8_lossy(slot)),
+            [Value::Int(1), Value::Text(_), Value::Text(slots)] => {
+                let text = String::from_utf8_lossy(slots);
+                let mut slots: Vec<u32> = text.split(' ').map(|slot| slot.parse().unwrap()).collect();
+                slots.sort_unstable();
+                format!("slots {slots:?}")
+            }
             [Value::Int(0), Value::Int(_), Value::Text(_), Value::Int(place)] => format!("no {place}"),
             other => panic!("{other:?}"),
         },
@@ -145,14 +214,23 @@ fn short(reply: &Value) -> String {
 fn stored() -> Arc<Call> {
     let source = "local all = redis.call('ZRANGE', KEYS[1], 0, -1)\n\
                   table.sort(all)\n\
-                  return table.concat(all, '|') .. ' / ' .. table.concat(redis.call('ZRANGE', KEYS[2], 0, -1), '|')";
+                  local marks = redis.call('ZRANGE', KEYS[4], 0, -1)\n\
+                  for i, mark in ipairs(marks) do marks[i] = string.match(mark, '^%S+ (.*)$') end\n\
+                  table.sort(marks)\n\
+                  return table.concat(all, '|') .. ' / ' .. table.concat(redis.call('ZRANGE', KEYS[2], 0, -1), '|') \
+                  .. ' / ' .. table.concat(marks, '|')";
     with_queue("stored", source)
+}
+
+fn clear() -> Arc<Call> {
+    with_queue("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])")
 }
 
 fn with_queue(operation: &'static str, source: &'static str) -> Arc<Call> {
     let call = own(operation, source);
     let key = exclusive().key;
-    Call::new(call.script, Purpose::Other, None, Duration::ZERO, &[key.as_str(), key.permit_queue(), key.fence()], &[])
+    let keys = [key.as_str(), key.permit_queue(), key.fence(), &key.many_permits()];
+    Call::new(call.script, Purpose::Other, None, Duration::ZERO, &keys, &[])
 }
 
 fn any<T: Copy>(all: &[T]) -> T {
@@ -161,40 +239,45 @@ fn any<T: Copy>(all: &[T]) -> T {
 
 /// One call, with what the model says to it.
 fn random_step(model: &mut Model) -> (Arc<Call>, String) {
-    let (token, permits) = (any(&TOKENS), any(&[1, 2, 2, 3]));
-    let slot = fastrand::u32(0..permits);
-    let known = fastrand::bool().then_some(slot);
+    let (token, permits) = (any(&TOKENS), any(&[1, 2, 3, 4]));
+    let many = any(&[1, 1, 1, 2, 3]).min(permits);
+    let mut slots: Vec<u32> = (0..permits).collect();
+    fastrand::shuffle(&mut slots);
+    slots.truncate(usize::try_from(many).unwrap());
+    slots.sort_unstable();
+    let known: &[u32] = if fastrand::bool() { &slots } else { &[] };
+    let lock = |slots: &[u32]| Semaphore { many, ..semaphore(permits, model.several, slots) };
+    let named = |wait| queued(wait, slots.len());
+    let wait = any(&WAITS);
     match fastrand::u32(0..20) {
         0..10 => {
-            let fixed = if model.several { known.filter(|_| fastrand::u32(0..4) == 0) } else { None };
-            let lock = semaphore(permits, model.several, fixed);
-            let wait = any(&WAITS);
-            let wait = any(&[None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))]);
+            let fixed = if model.several && fastrand::u32(0..4) == 0 { known } else { &[] };
+            let waited = SECOND * 3600 * u32::try_from(age(&named(wait))).unwrap();
+            let entry = any(&[None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))]);
+            let wait = entry.map(|entry| Entry { waited, ..entry });
             let orphan = (fastrand::u32(0..6) == 0).then(|| any(&TOKENS));
             let orphans: Vec<LockId> = orphan.map(id).into_iter().collect();
             let id = id(token);
             let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait, order: Order::None, orphans: &orphans };
-            let call = lock.acquire(&args).call;
-            let first = call.args()[3].parse().unwrap();
-            let said = model.acquire(&Attempt { token, permits, first, slot: fixed, wait, orphan });
-            (call, said)
+            let call = lock(fixed).acquire(&args).call;
+            let first = if fixed.is_empty() { call.args()[3].parse().unwrap() } else { 0 };
+            let stays = wait.is_some_and(|wait| !wait.stays.is_zero());
+            let wait = wait.map_or_else(String::new, |wait| named(wait.id));
+            let attempt = Attempt { token, permits, first, many: slots.len(), fixed, wait: &wait, stays, orphan };
+            (call, model.acquire(&attempt))
         }
-        10..12 => {
-            let call = semaphore(permits, model.several, Some(slot)).extend(&id(token), 2 * LEASE).call;
-            (call, model.extend(token, slot).to_string())
-        }
+        10..12 => (lock(&slots).extend(&id(token), 2 * LEASE).call, model.extend(token, &slots).to_string()),
         12..18 => {
-            let wait = any(&[None, None, Some(any(&WAITS))]);
+            let wait = any(&[None, None, Some(wait)]);
             let id = id(token);
             let args = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait, next: Next::Anybody };
-            let call = semaphore(permits, model.several, known).release(&args).call;
-            (call, model.release(token, known, permits, wait).to_string())
+            let call = lock(known).release(&args).call;
+            (call, model.release(token, known, permits, wait.map(named).as_deref()).to_string())
         }
         18 => {
-            let wait = Some(any(&WAITS));
-            let args = ReleaseArgs { id: None, keep: Duration::ZERO, wait, next: Next::Anybody };
-            let call = semaphore(permits, model.several, None).release(&args).call;
-            (call, model.release("no token", None, permits, wait).to_string())
+            let args = ReleaseArgs { id: None, keep: Duration::ZERO, wait: Some(wait), next: Next::Anybody };
+            let call = lock(&[]).release(&args).call;
+            (call, model.release("no token", &[], permits, Some(&named(wait))).to_string())
         }
         _ => {
             model.slots.clear();
@@ -207,7 +290,7 @@ fn compare(side: &mut dyn Side, seeds: u64) {
     side.listen(CHANNEL);
     for seed in 0..seeds {
         fastrand::seed(seed);
-        side.call(&with_queue("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")).unwrap();
+        side.call(&clear()).unwrap();
         let mut model = Model { several: seed % 2 == 0, ..Model::default() };
         let mut done = String::new();
         for _ in 0..50 {
@@ -219,7 +302,8 @@ fn compare(side: &mut dyn Side, seeds: u64) {
             assert_eq!(told, std::mem::take(&mut model.told), "seed {seed}: published after\n{done}");
             let mut lent: Vec<String> = model.slots.iter().map(|(slot, token)| format!("{slot} {token}")).collect();
             lent.sort_unstable();
-            let expected = format!("{} / {}", lent.join("|"), model.queue.join("|"));
+            let marks: Vec<&str> = model.marks.iter().map(String::as_str).collect();
+            let expected = format!("{} / {} / {}", lent.join("|"), model.queue.join("|"), marks.join("|"));
             let Ok(Value::Text(stored)) = side.call(&stored()) else { panic!("nothing is stored") };
             assert_eq!(String::from_utf8(stored).unwrap(), expected, "seed {seed}: stored after\n{done}");
         }
@@ -238,23 +322,23 @@ fn semaphores_on_a_server_do_what_the_model_says() {
 
 /// A permit whose time has passed is as free as one that was released, and its token cannot have it back.
 fn ends(side: &mut dyn Side) {
-    side.call(&with_queue("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")).unwrap();
+    side.call(&clear()).unwrap();
     side.listen(CHANNEL);
-    let (lock, moment) = (semaphore(1, false, None), Duration::from_millis(40));
+    let (lock, moment) = (semaphore(1, false, &[]), Duration::from_millis(40));
     let take = |token: &str, lease| {
         let id = id(token);
         let args = AcquireArgs { id: &id, lease, fence: Some(0), wait: None, order: Order::None, orphans: &[] };
         lock.acquire(&args).call
     };
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
-    assert_eq!(short(&say(&take("a", moment))), "slot 0");
+    assert_eq!(short(&say(&take("a", moment))), "slots [0]");
     assert_eq!(short(&say(&take("b", LEASE))), "no 0");
     side.pass(moment + Duration::from_millis(2));
-    let lease = semaphore(1, false, Some(0));
+    let lease = semaphore(1, false, &[0]);
     let mut say = |call: &Arc<Call>| side.call(call).unwrap();
     assert_eq!(say(&lease.extend(&id("a"), LEASE).call), Value::Int(-1));
     assert_eq!(say(&lease.fence(&id("a"), None).call), Value::Int(-1));
-    assert_eq!(short(&say(&take("b", LEASE))), "slot 0");
+    assert_eq!(short(&say(&take("b", LEASE))), "slots [0]");
     assert_eq!(say(&lease.extend(&id("a"), LEASE).call), Value::Int(0));
     assert_eq!(say(&lease.fence(&id("a"), None).call), Value::Int(0));
     let release = |token: &str, keep| {
@@ -266,7 +350,7 @@ fn ends(side: &mut dyn Side) {
     assert_eq!(say(&release("b", moment)), Value::Int(1));
     assert_eq!(short(&say(&take("c", LEASE))), "no 0");
     side.pass(moment + Duration::from_millis(2));
-    assert_eq!(short(&side.call(&take("c", LEASE)).unwrap()), "slot 0");
+    assert_eq!(short(&side.call(&take("c", LEASE)).unwrap()), "slots [0]");
 }
 
 #[test]
@@ -283,9 +367,9 @@ fn permits_end_on_a_server() {
 fn refuses(side: &mut dyn Side) {
     let spoils = ["redis.call('SET', KEYS[1], 'x') return 1", "redis.call('ZADD', KEYS[1], 9e15, 'rtoken') return 1"];
     for source in spoils {
-        side.call(&with_queue("clear", "return redis.call('DEL', KEYS[1], KEYS[2], KEYS[3])")).unwrap();
+        side.call(&clear()).unwrap();
         side.call(&with_queue("spoil", source)).unwrap();
-        let (lock, id) = (semaphore(2, false, Some(0)), id("a"));
+        let (lock, id) = (semaphore(2, false, &[0]), id("a"));
         let args = AcquireArgs { id: &id, lease: LEASE, fence: None, wait: None, order: Order::None, orphans: &[] };
         let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
         let calls = [

@@ -2,39 +2,44 @@
 
 use std::cell::OnceCell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use crate::{Error, Lease, MutexGuard, Redlock, ReentrantMutexGuard, Unlocked};
+use crate::{
+    Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RwLockReadGuard, RwLockWriteGuard,
+    SemaphorePermit,
+};
 
 /// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is released.
-#[derive(Debug, Default)]
-pub struct Hold(Option<Held>);
+#[derive(Debug)]
+pub struct Hold<G>(Option<G>);
 
 /// A guard of any kind.
-#[derive(Debug)]
-pub enum Held {
-    Mutex(MutexGuard),
-    Reentrant(ReentrantMutexGuard),
+pub trait Guard {
+    /// What the body knows by the name that it gives the guard.
+    type Seen;
+    fn seen(&self) -> &Self::Seen;
+    fn end(self) -> Result<(), Error>;
 }
 
-impl Hold {
+impl<G: Guard> Hold<G> {
     #[must_use]
-    pub fn new() -> Hold {
+    pub fn new() -> Hold<G> {
         Hold::default()
     }
 
     /// Calls `body`. Through a bound on `FnOnce`, so that it may return a borrow from its captures.
-    pub fn run<R>(&mut self, body: impl FnOnce(&mut Hold) -> R) -> R {
+    pub fn run<R>(&mut self, body: impl FnOnce(&mut Hold<G>) -> R) -> R {
         body(self)
     }
 
     /// Keeps the guard for as long as the call lasts.
-    pub fn keep(&mut self, guard: Result<impl Into<Held>, Error>) -> Result<&Lease, Error> {
-        Ok(self.0.insert(guard?.into()).lease())
+    pub fn keep(&mut self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
+        Ok(self.0.insert(guard?).seen())
     }
 
     /// Releases the lock. An error says that the lock was lost under the body; one that the body's own error hides is logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
-        match self.0.take().map_or(Ok(()), Held::unlock) {
+        match self.0.take().map_or(Ok(()), Guard::end) {
             Ok(()) => Ok(()),
             Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) => {
                 log::warn!("{error}");
@@ -45,22 +50,28 @@ impl Hold {
     }
 }
 
+impl<G> Default for Hold<G> {
+    fn default() -> Hold<G> {
+        Hold(None)
+    }
+}
+
 /// As [`Hold`], for a body that is a function of its own.
 ///
 /// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output could not be left out.
-#[derive(Debug, Clone, Default)]
-pub struct SharedHold(Rc<OnceCell<Held>>);
+#[derive(Debug)]
+pub struct SharedHold<G>(Rc<OnceCell<G>>);
 
-impl SharedHold {
+impl<G: Guard> SharedHold<G> {
     #[must_use]
-    pub fn new() -> SharedHold {
+    pub fn new() -> SharedHold<G> {
         SharedHold::default()
     }
 
     /// As [`Hold::keep`]; once.
-    pub fn keep(&self, guard: Result<impl Into<Held>, Error>) -> Result<&Lease, Error> {
+    pub fn keep(&self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
         let guard = guard?;
-        Ok(self.0.get_or_init(|| guard.into()).lease())
+        Ok(self.0.get_or_init(|| guard).seen())
     }
 
     /// As [`Hold::release`], when the body's clone is gone.
@@ -69,31 +80,52 @@ impl SharedHold {
     }
 }
 
-impl Held {
-    fn lease(&self) -> &Lease {
-        match self {
-            Held::Mutex(guard) => guard,
-            Held::Reentrant(guard) => guard,
-        }
-    }
-
-    fn unlock(self) -> Result<(), Error> {
-        match self {
-            Held::Mutex(guard) => guard.unlock(),
-            Held::Reentrant(guard) => guard.unlock().map(|_: Unlocked| ()),
-        }
+impl<G> Default for SharedHold<G> {
+    fn default() -> SharedHold<G> {
+        SharedHold(Rc::default())
     }
 }
 
-impl From<MutexGuard> for Held {
-    fn from(guard: MutexGuard) -> Held {
-        Held::Mutex(guard)
+impl<G> Clone for SharedHold<G> {
+    fn clone(&self) -> SharedHold<G> {
+        SharedHold(Rc::clone(&self.0))
     }
 }
 
-impl From<ReentrantMutexGuard> for Held {
-    fn from(guard: ReentrantMutexGuard) -> Held {
-        Held::Reentrant(guard)
+/// Guards of one lease each: of a type, and the method that gives it up.
+macro_rules! of_one_lease {
+    ($($guard:ident $end:ident),*) => {$(
+        impl Guard for $guard {
+            type Seen = Lease;
+
+            fn seen(&self) -> &Lease {
+                self
+            }
+
+            fn end(self) -> Result<(), Error> {
+                self.$end().map(drop)
+            }
+        }
+    )*};
+}
+
+of_one_lease!(
+    MutexGuard unlock,
+    ReentrantMutexGuard unlock,
+    RwLockReadGuard unlock,
+    RwLockWriteGuard unlock,
+    SemaphorePermit release
+);
+
+impl Guard for MultiLockGuard {
+    type Seen = MultiLockGuard;
+
+    fn seen(&self) -> &MultiLockGuard {
+        self
+    }
+
+    fn end(self) -> Result<(), Error> {
+        self.unlock()
     }
 }
 
@@ -124,4 +156,10 @@ impl<R> AnyValue for Value<'_, R> {
 /// The client of `client = expr`: whatever coerces to a reference to one. A `Result`, as the default client is.
 pub fn client(client: &Redlock) -> Result<Redlock, Error> {
     Ok(client.clone())
+}
+
+/// How long a function waits whose attribute has no `wait`.
+#[must_use]
+pub fn default_wait(client: &Redlock) -> Option<Duration> {
+    client.default_wait()
 }

@@ -15,7 +15,7 @@ mod policy;
 
 pub use self::assert::assert_locked;
 pub use self::escape::{Escaped, escape};
-pub use self::hold::{AnyValue, Held, Hold, SharedHold, Value, client};
+pub use self::hold::{AnyValue, Guard, Hold, SharedHold, Value, client, default_wait};
 #[cfg(feature = "testing")]
 pub use self::memory::command;
 pub use self::policy::{OrError, OrSkip, panic};

@@ -247,7 +247,7 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Err
     match vote {
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.keys.clone(), task.id.clone(), limits.keep_dead));
-            let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), slot: None })];
+            let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), slots: Vec::new() })];
             let request = Request { key: tasks.keys.due.clone(), protocol: claim.clone(), options: options.clone() };
             let core = Core::won(client.start(&request, id, Origin::default()), &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;

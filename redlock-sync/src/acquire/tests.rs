@@ -225,7 +225,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     let queue = plain_request().key.queue().to_owned();
     for (keeps_wait, left) in [(false, 1), (true, 0)] {
         mail.servers[0].ask::<()>(&redis::cmd("FLUSHALL"));
-        let entry = Some(Entry { id: "redlock-sync:0/1", stays: SPAN });
+        let entry = Some(Entry { id: "redlock-sync:0/1", stays: SPAN, waited: Duration::ZERO });
         let what = Try { entry, keeps_wait, ..Try::default() };
         let lease = attempt(&mail.client, &plain_request(), &what, mail.client.quorum.round_deadline())
             .unwrap_or_else(|refusal| panic!("{}", refusal.error));

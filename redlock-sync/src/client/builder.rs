@@ -221,6 +221,21 @@ impl Builder {
         self
     }
 
+    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
+    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). Locks that are taken by hand have their own.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder().node(&url).default_wait(Duration::from_secs(5)).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn default_wait(mut self, wait: Duration) -> Builder {
+        self.limits.default_wait = Some(wait);
+        self
+    }
+
     /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for secrets that change. It is given the
     /// server's address. Connections that exist stay logged in, as the server has it.
     ///

@@ -32,7 +32,7 @@ struct Setting {
 }
 
 /// Those of `retry` stand in the order in which they are set.
-const SETTINGS: [Setting; 12] = [
+const SETTINGS: [Setting; 13] = [
     Setting { variable: "REDLOCK_KEY_PREFIX", form: "text", set: |to, value| Some(to.key_prefix(value)) },
     Setting { variable: "REDLOCK_PASSWORD_FILE", form: "path", set: |to, value| Some(to.password_file(value)) },
     Setting { variable: "REDLOCK_LEASE", form: TIME, set: |to, value| Some(to.lease(duration(value)?)) },
@@ -61,6 +61,7 @@ const SETTINGS: [Setting; 12] = [
         form: TIME,
         set: |to, value| Some(to.unavailable_after(duration(value)?)),
     },
+    Setting { variable: "REDLOCK_DEFAULT_WAIT", form: TIME, set: |to, value| Some(to.default_wait(duration(value)?)) },
     Setting {
         variable: "REDLOCK_MAX_KEY_LEN",
         form: NUMBER,
@@ -91,6 +92,7 @@ impl Builder {
     /// | `REDLOCK_NODE_TIMEOUT` | [`node_timeout`](Builder::node_timeout) | likewise |
     /// | `REDLOCK_MIN_VALIDITY` | [`min_validity`](Builder::min_validity) | likewise |
     /// | `REDLOCK_UNAVAILABLE_AFTER` | [`unavailable_after`](Builder::unavailable_after) | likewise |
+    /// | `REDLOCK_DEFAULT_WAIT` | [`default_wait`](Builder::default_wait) | likewise |
     /// | `REDLOCK_RETRY` | [`retry`](Builder::retry) | `20ms`, or `2ms..100ms` for pauses that grow |
     /// | `REDLOCK_RETRY_JITTER` | its [`jitter`](Retry::jitter) | `0.0` to `1.0` |
     /// | `REDLOCK_RETRY_MAX_ATTEMPTS` | its [`max_attempts`](Retry::max_attempts) | a number |

@@ -9,6 +9,7 @@ mod others;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::builder::Builder;
 pub(crate) use self::environment::{NODES, URL};
@@ -83,6 +84,11 @@ impl Redlock {
     #[cfg(test)]
     pub(crate) fn inner(&self) -> &Arc<ClientInner> {
         &self.inner
+    }
+
+    /// How long an annotated function waits that does not say it.
+    pub(crate) fn default_wait(&self) -> Option<Duration> {
+        self.inner.quorum.limits.default_wait
     }
 
     /// Whether this thread holds the lock of that name, through this client or a clone. No I/O.

@@ -50,8 +50,8 @@ impl Queued {
     }
 
     /// What an attempt says of the wait.
-    pub(crate) fn entry(id: &str, is_last: bool) -> Entry<'_> {
-        Entry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME } }
+    pub(crate) fn entry(id: &str, is_last: bool, waited: Duration) -> Entry<'_> {
+        Entry { id, stays: if is_last { Duration::ZERO } else { QUEUE_LIFETIME }, waited }
     }
 
     /// The node where its client listens.

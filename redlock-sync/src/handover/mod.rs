@@ -24,10 +24,11 @@
 //!
 //! 1. [`rules`]: chains, the pauses between them, and how long a grant stands: all the spans of time. Pure.
 //! 2. [`queue`]: between the threads of one process.
-//! 3. [`listener`]: how a client is told: the push connection, which the waiting threads read in turn.
-//! 4. [`grant`]: what a client knows of a wait in the queues on the servers, and when a grant to it is the lock.
-//! 5. [`wait`]: how a head waits: when it enters the queues, how long it sleeps, how its wait ends.
-//! 6. [`endless`]: keys without a time-to-live, which a waiter may take over if its settings say so. Pure.
+//! 3. [`sharing`]: a lease that several threads hold: which join it, and which gives it up.
+//! 4. [`listener`]: how a client is told: the push connection, which the waiting threads read in turn.
+//! 5. [`grant`]: what a client knows of a wait in the queues on the servers, and when a grant to it is the lock.
+//! 6. [`wait`]: how a head waits: when it enters the queues, how long it sleeps, how its wait ends.
+//! 7. [`endless`]: keys without a time-to-live, which a waiter may take over if its settings say so. Pure.
 //!
 //! `acquire.rs` is above this: it makes the attempts, and waits here in between. `lease/core/passing.rs` and `lease/core/release.rs` are the holder's side.
 
@@ -36,4 +37,5 @@ pub(crate) mod grant;
 pub(crate) mod listener;
 pub(crate) mod queue;
 pub(crate) mod rules;
+pub(crate) mod sharing;
 pub(crate) mod wait;

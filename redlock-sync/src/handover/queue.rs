@@ -2,7 +2,8 @@
 //!
 //! Only the thread at the head of a queue talks to the servers, and it stays the head while it holds the lock. So a hundred waiting threads are one waiter
 //! to Redis, and a holder can hand the lock itself to the next in the queue without a call. Threads that share the lock ([`Mode::Shared`]) leave the head
-//! as soon as they hold it, and those that stand together at the front are heads at the same time.
+//! as soon as they hold it, and those that stand together at the front are heads at the same time. Of threads that can have one lease together
+//! ([`Mode::Joint`], with plain settings) one is the head, and lets the others join what it got ([`Shared`]).
 //!
 //! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is handed to no thread. So a thread is
 //! taken out of its queue and told what it got, or is promised, in one step under the lock of `by_key` ([`QueuedThread`] has the steps), and a thread
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
 use crate::handover::rules::{Pauses, STRANGERS_REMEMBERED};
+use crate::handover::sharing::Shared;
 use crate::options::{Kind, LockOptions, Mode, Retry};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
@@ -50,6 +52,8 @@ struct WaitQueue<T> {
     /// Of the heads.
     mode: Mode,
     waiting: VecDeque<Arc<QueuedThread<T>>>,
+    /// What threads of this process share.
+    shared: Option<Shared<T>>,
     rest: Rest,
     /// Until then it is remembered that a program of another library had the lock.
     strangers_until: Tick,
@@ -62,6 +66,7 @@ impl<T> Default for WaitQueue<T> {
             heads: 0,
             mode: Mode::Exclusive,
             waiting: VecDeque::new(),
+            shared: None,
             rest: Rest::default(),
             strangers_until: Tick::ZERO,
             orphans: Vec::new(),
@@ -72,32 +77,46 @@ impl<T> Default for WaitQueue<T> {
 impl<T> WaitQueue<T> {
     /// Nothing has to be remembered of it.
     fn is_idle(&self, clock: &dyn Clock) -> bool {
-        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.orphans.is_empty();
+        let is_shared = self.shared.as_ref().is_some_and(Shared::is_open);
+        let is_empty = self.heads == 0 && self.waiting.is_empty() && self.orphans.is_empty() && !is_shared;
         let until = self.rest.until.max(self.strangers_until);
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
-    /// Makes a thread a head, if it can be one beside those that are there.
-    fn admit(&mut self, mode: Mode) -> bool {
-        let is_admitted = self.heads == 0 || self.mode == Mode::Shared && mode == Mode::Shared;
-        if is_admitted {
-            self.heads += 1;
-            self.mode = mode;
+    /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads that are there.
+    fn admit(&mut self, kind: Kind, options: &LockOptions) -> Option<Place<T>> {
+        let is_alone = self.heads > 0 && self.mode == Mode::Exclusive;
+        if !is_alone && let Some(part) = self.shared.as_mut().and_then(|shared| shared.join(kind, options)) {
+            return Some(Place::Handed(part));
         }
-        is_admitted
+        let mode = as_head(kind, options);
+        if is_alone || self.heads > 0 && mode == Mode::Exclusive {
+            return None;
+        }
+        self.heads += 1;
+        self.mode = mode;
+        Some(Place::Head(self.rest))
     }
 
     /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how many did.
     fn advance(&mut self) -> usize {
         let before = self.waiting.len();
-        while let Some(mode) = self.waiting.front().map(|first| first.kind.mode)
-            && self.admit(mode)
+        while let Some(first) = self.waiting.front().map(Arc::clone)
+            && let Some(place) = self.admit(first.kind, &first.options)
         {
-            if let Some(next) = self.waiting.pop_front() {
-                next.put(Place::Head(self.rest));
-            }
+            self.waiting.pop_front();
+            first.put(place);
         }
         before - self.waiting.len()
+    }
+}
+
+/// Which heads a thread can be beside. One whose lease others join is alone: it competes for all of them.
+fn as_head(kind: Kind, options: &LockOptions) -> Mode {
+    if kind.mode == Mode::Joint && !options.is_plain() || kind.mode == Mode::Shared {
+        Mode::Shared
+    } else {
+        Mode::Exclusive
     }
 }
 
@@ -118,10 +137,10 @@ impl Default for Rest {
 ///
 /// | place | set by | leaves to |
 /// |---|---|---|
-/// | Waiting | the thread itself | Head, Promised, Closed; or the thread leaves when its time is up |
+/// | Waiting | the thread itself | Head, Promised, Handed, Closed; or the thread leaves when its time is up |
 /// | Head | the thread that leaves the head | the thread goes on |
 /// | Promised | a holder that is about to hand over | Handed |
-/// | Handed | that holder | the thread goes on |
+/// | Handed | that holder; for a part of what is shared, as Head | the thread goes on |
 /// | Closed | the end of the client | the thread goes on |
 ///
 /// It leaves Waiting under the lock of `by_key` only, together with its removal from the queue: so a thread whose time is up either takes
@@ -194,10 +213,46 @@ impl<T> WaitQueues<T> {
     }
 
     /// The head of the key's queue, if no thread is there.
-    pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>, mode: Mode) -> Option<QueueHead<T>> {
+    pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>, kind: Kind, options: &LockOptions) -> Option<Entered<T>> {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(Arc::clone(key)).or_default();
-        (queue.waiting.is_empty() && queue.admit(mode)).then(|| self.head(key, queue.rest))
+        if !queue.waiting.is_empty() {
+            return None;
+        }
+        self.entered(key, queue.admit(kind, options)?)
+    }
+
+    fn entered(self: &Arc<Self>, key: &Arc<str>, place: Place<T>) -> Option<Entered<T>> {
+        match place {
+            Place::Head(rest) => Some(Entered::Head(self.head(key, rest))),
+            Place::Handed(gift) => Some(Entered::Handed(gift)),
+            Place::Closed => Some(Entered::Closed),
+            Place::Waiting | Place::Promised => None,
+        }
+    }
+
+    /// A part of what threads of this process share, unless others wait for their turn. Also whether its holder has to ask whether another process is kept out.
+    pub(crate) fn join(&self, key: &str, kind: Kind, options: &LockOptions) -> Option<(T, bool)> {
+        let mut by_key = self.by_key.lock();
+        let queue = by_key.get_mut(key)?;
+        if !queue.waiting.is_empty() || queue.heads > 0 && queue.mode == Mode::Exclusive {
+            return None;
+        }
+        let shared = queue.shared.as_mut()?;
+        let part = shared.join(kind, options)?;
+        Some((part, shared.is_look_due(self.clock.now())))
+    }
+
+    /// Forgets what was shared, once it is closed.
+    pub(crate) fn unshare(&self, key: &Arc<str>) {
+        let mut by_key = self.by_key.lock();
+        let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
+        let closed = entry.get_mut().shared.take_if(|shared| !shared.is_open());
+        if entry.get().is_idle(&*self.clock) {
+            entry.remove();
+        }
+        drop(by_key);
+        drop(closed);
     }
 
     /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock itself.
@@ -215,8 +270,10 @@ impl<T> WaitQueues<T> {
                 return Entered::Closed;
             }
             let queue = by_key.entry(Arc::clone(key)).or_default();
-            if queue.waiting.is_empty() && queue.admit(kind.mode) {
-                return Entered::Head(self.head(key, queue.rest));
+            if queue.waiting.is_empty()
+                && let Some(entered) = queue.admit(kind, options).and_then(|place| self.entered(key, place))
+            {
+                return entered;
             }
             let place = Mutex::new(Place::Waiting);
             let thread =
@@ -231,11 +288,10 @@ impl<T> WaitQueues<T> {
     fn stand(self: &Arc<Self>, key: &Arc<str>, thread: &Arc<QueuedThread<T>>, until: Tick) -> Entered<T> {
         let mut place = thread.place.lock();
         loop {
-            match std::mem::replace(&mut *place, Place::Waiting) {
-                Place::Head(rest) => return Entered::Head(self.head(key, rest)),
-                Place::Handed(gift) => return Entered::Handed(gift),
-                Place::Closed => return Entered::Closed,
-                same @ (Place::Waiting | Place::Promised) => *place = same,
+            if !matches!(*place, Place::Waiting | Place::Promised)
+                && let Some(entered) = self.entered(key, std::mem::replace(&mut *place, Place::Waiting))
+            {
+                return entered;
             }
             let now = self.clock.now();
             let left = until.since(now);
@@ -380,6 +436,18 @@ impl<T> QueueHead<T> {
         if let Some(queue) = by_key.get_mut(&self.key) {
             queue.rest = Rest { until, pauses };
         }
+    }
+
+    /// Lets the threads of this process share what this thread holds, unless they share something already.
+    pub(crate) fn share(&self, shared: Shared<T>) {
+        let mut by_key = self.queues.by_key.lock();
+        let Some(queue) = by_key.get_mut(&self.key) else { return };
+        if queue.shared.as_ref().is_some_and(Shared::is_open) {
+            return;
+        }
+        let former = queue.shared.replace(shared.open(self.queues.clock.now()));
+        drop(by_key);
+        drop(former);
     }
 
     /// The pause that this thread has to leave to other programs, and those before it.

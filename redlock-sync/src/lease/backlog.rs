@@ -13,6 +13,7 @@ use super::Core;
 use super::giving_up::is_confirmed;
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::handover::rules::LONGEST_GRANT;
 use crate::node::Lane;
 use crate::protocol::reply::Released;
 use crate::protocol::{HandOver, Next, Protocol, ReleaseArgs, release_all};
@@ -43,6 +44,19 @@ pub(crate) struct Leftover {
 }
 
 impl Leftover {
+    /// A wait that is over. It has no token: that of a grant is not known.
+    pub(crate) fn of_wait(protocol: &Arc<dyn Protocol>, wait: &Arc<str>, now: Tick) -> Leftover {
+        Leftover {
+            protocol: Arc::clone(protocol),
+            id: LockId::from_server(&format!("left:{wait}")),
+            wait: Some(Arc::clone(wait)),
+            keep_until: Tick::ZERO,
+            // No grant lasts longer.
+            ends: now.after(LONGEST_GRANT),
+            core: None,
+        }
+    }
+
     fn give_up(&self, now: Tick) -> ReleaseArgs<'_> {
         let keep = self.keep_until.since(now);
         ReleaseArgs { id: Some(&self.id), keep, wait: self.wait.as_deref(), next: Next::Anybody }
@@ -144,6 +158,13 @@ impl Backlog {
             core.tell_loss();
         }
         GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }
+    }
+
+    /// Gives up all these locks without waiting for the servers, for guards that are being released: no handler is called.
+    pub(crate) fn revoke_in_background(self: &Arc<Self>, held: Vec<Arc<Core>>) {
+        for core in held.into_iter().filter(|core| core.revoke()) {
+            self.add(core.leftover());
+        }
     }
 
     fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {

@@ -6,7 +6,8 @@
 //! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to the next thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
-//! 7. [`Lease`], here: what users see, and the one way in which it ends.
+//! 7. [`watched`]: what observers are told.
+//! 8. [`Lease`], here: what users see, and the one way in which it ends.
 
 mod backlog;
 mod core;
@@ -14,10 +15,11 @@ pub(crate) mod expiry;
 mod giving_up;
 mod renewal;
 mod state;
+mod watched;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,13 +27,16 @@ use parking_lot::Mutex;
 pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
 #[cfg(test)]
 pub(crate) use self::core::Next;
-pub(crate) use self::core::{Core, Origin, Start};
+pub(crate) use self::core::{Core, Origin, Part, Start};
 pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 
 use self::renewal::Worker;
 use crate::clock::Tick;
 use crate::error::Error;
+use crate::handover::queue::QueueHead;
+use crate::handover::sharing::Shared;
+use crate::options::Mode;
 use crate::token::LockId;
 
 /// Is told how leases end, and what a release left in doubt, so that this process is not locked out by its own token.
@@ -39,12 +44,15 @@ pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
     /// The lock is on its way to another thread.
     fn passed_on(&self, successor: &Arc<Core>);
     fn ended(&self, core: &Core, may_linger: bool);
+    /// No thread joins it any more.
+    fn unshared(&self, core: &Core);
 }
 
 /// A lock that is held for a time and renewed: what every guard derefs to.
 ///
 /// A renewal thread of the guard's own lengthens the lease at a third of its length. The methods here tell whether the lock is still held
-/// and what to give to the protected resource. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
+/// and what to give to the protected resource. Threads that read by a [`RwLock`](crate::RwLock) can have one lease together, each with a `Lease` of its
+/// own. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
 /// `&Lease`; it is never `Clone`.
 ///
 /// ```
@@ -68,6 +76,10 @@ pub struct Lease {
     worker: Arc<Worker>,
     renewer: Arc<Renewer>,
     afterlife: Weak<dyn Afterlife>,
+    part: Part,
+    /// When this thread got it, and when its call for it began.
+    taken: Tick,
+    wanted: OnceLock<Tick>,
     is_finished: AtomicBool,
 }
 
@@ -78,7 +90,36 @@ impl Lease {
         afterlife: Weak<dyn Afterlife>,
     ) -> std::io::Result<Lease> {
         let worker = renewer.assign(Arc::clone(&core))?;
-        Ok(Lease { core, worker, renewer, afterlife, is_finished: AtomicBool::new(false) })
+        Ok(Lease::of(core, worker, renewer, afterlife))
+    }
+
+    fn of(core: Arc<Core>, worker: Arc<Worker>, renewer: Arc<Renewer>, afterlife: Weak<dyn Afterlife>) -> Lease {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let part = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (taken, wanted) = (core.quorum.now(), OnceLock::new());
+        Lease { core, worker, renewer, afterlife, part, taken, wanted, is_finished: AtomicBool::new(false) }
+    }
+
+    /// Lets threads of this process join, and the next in the queue move up.
+    pub(crate) fn share(&self, head: QueueHead<Lease>) {
+        let (core, worker, renewer) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.renewer));
+        let (kind, options, gate) = (core.protocol().kind(), core.options.clone(), Arc::clone(&core.gate));
+        let afterlife = Weak::clone(&self.afterlife);
+        let another =
+            move || Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&renewer), Weak::clone(&afterlife));
+        if options.is_plain() && kind.mode == Mode::Joint {
+            head.share(Shared::new(kind, options, gate, Box::new(another)));
+        }
+        drop(head);
+    }
+
+    /// Shares the lock from now on, that this thread had alone.
+    pub(crate) fn downgrade(&self, grace: Duration) -> Result<(), Error> {
+        self.core.downgrade(grace)?;
+        if let Some(head) = self.core.take_head() {
+            self.share(head);
+        }
+        Ok(())
     }
 
     /// Ok while the lock is surely held. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
@@ -205,7 +246,7 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
-        self.core.on_lost(Box::new(handler));
+        self.core.on_lost(self.part, Box::new(handler));
     }
 
     /// The lock's key on the server, with the client's prefix.
@@ -238,39 +279,6 @@ impl Lease {
         &self.core.id
     }
 
-    /// How long the call waited that took the lock: from its beginning until it had the lock. Zero for a [job](crate::Job).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.mutex("order:42").lock()?;
-    /// assert!(guard.waited() < Duration::from_secs(5)); // it was free
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn waited(&self) -> Duration {
-        self.core.waited()
-    }
-
-    /// How long ago the lock was acquired, on the clock of the lease, whether it is still held or not.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.mutex("order:42").lock()?;
-    /// std::thread::sleep(Duration::from_millis(10));
-    /// assert!(guard.held_for() >= Duration::from_millis(10));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn held_for(&self) -> Duration {
-        self.core.held_for()
-    }
-
     /// It was ended by its user.
     pub(crate) fn is_over(&self) -> bool {
         self.is_finished.load(Ordering::Acquire)
@@ -294,17 +302,28 @@ impl Lease {
         }
         let began = self.core.quorum.now();
         let result = self.give_up(began, grace);
-        self.core.tell_end(began, &result);
+        self.tell_end(began, &result);
         result
     }
 
     fn give_up(&self, began: Tick, grace: Duration) -> Result<(), Error> {
+        let is_joint = self.core.protocol().kind().mode == Mode::Joint;
+        // Before this thread leaves: after that, the last one may end the lease at any time.
+        let held = if is_joint { self.core.check() } else { Ok(()) };
+        if !self.core.gate.leave() {
+            self.core.forget_handlers(self.part);
+            return held;
+        }
         if self.pass_on() {
             return Ok(());
         }
         self.renewer.retire(&self.worker);
+        let afterlife = self.afterlife.upgrade();
+        if is_joint && let Some(afterlife) = &afterlife {
+            afterlife.unshared(&self.core);
+        }
         let release = self.core.release(began, grace);
-        if let Some(afterlife) = self.afterlife.upgrade() {
+        if let Some(afterlife) = afterlife {
             afterlife.ended(&self.core, release.may_linger);
         }
         if !release.is_confirmed {
@@ -322,7 +341,7 @@ impl Lease {
         }
         self.is_finished.store(true, Ordering::Release);
         self.renewer.retire(&self.worker);
-        self.core.tell_end(self.core.quorum.now(), &Ok(()));
+        self.tell_end(self.core.quorum.now(), &Ok(()));
         Ok(())
     }
 
@@ -335,13 +354,8 @@ impl Lease {
         if let Some(afterlife) = self.afterlife.upgrade() {
             afterlife.passed_on(&core);
         }
-        thread.hand(Lease {
-            core,
-            worker: Arc::clone(&self.worker),
-            renewer: Arc::clone(&self.renewer),
-            afterlife: Weak::clone(&self.afterlife),
-            is_finished: AtomicBool::new(false),
-        });
+        let (worker, renewer) = (Arc::clone(&self.worker), Arc::clone(&self.renewer));
+        thread.hand(Lease::of(core, worker, renewer, Weak::clone(&self.afterlife)));
         true
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::{Wait, acquire, adopt};
+use crate::acquire::{Wait, acquire, adopt, join};
 use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -44,7 +44,11 @@ impl<P: Protocol + 'static> Handle<P> {
     }
 
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {
-        let (key, protocol) = self.lock.clone()?;
+        let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
+        if let Some(lease) = join(&self.client, key.as_str(), protocol.kind(), &self.options) {
+            return Ok(lease);
+        }
+        let (key, protocol) = (key.clone(), Arc::clone(protocol));
         acquire(&self.client, &Request { key, protocol, options: self.options.clone() }, wait)
     }
 
@@ -281,9 +285,10 @@ macro_rules! exclusive {
     ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, as an older program leaves it that stopped between `SETNX` and
         /// `EXPIRE`; default false. With `true` the key is taken over once its value has not changed for one lease of this handle while the thread waited,
-        /// if it has no time-to-live then either. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
-        /// `false` such a key keeps the lock taken until it is deleted by hand. Values of more than 80 bytes, or that are no UTF-8, stay; so does a key
-        /// of another type.
+        /// if it has no time-to-live then either. All handles of a process need the setting: a thread without it that waits for the lock keeps
+        /// the others behind it from looking. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
+        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, of more than 80 bytes, or no UTF-8, stay; so does a
+        /// key of another type.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -345,6 +350,9 @@ macro_rules! exclusive {
         /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows the holder to be gone or stuck.
         /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. Threads that wait are told; those of the holder's
         /// own client go on once it has learned of the loss.
+        ///
+        /// Threads of one client that hand a lock to each other have the same token one after the other: what `inspect` showed of one of them, names the next
+        /// one too.
         ///
         /// **The holder may still be at work.** It learns of the loss at its next renewal, up to a third of its lease later, or not before the end of its
         /// lease if it does not renew; until then another holder can be beside it. Only [fencing tokens](crate::Lease::fencing_token) protect the

@@ -44,8 +44,9 @@ const LONGEST_ID: usize = 200;
 ///
 /// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: where it is not stored it is closed. On one
 /// server it stays open as long as the server keeps its data. On several, each arrival is stored on a majority, and so is that the latch is open, before
-/// the first thread goes through. A server that loses its data gets it back from the others while threads wait, and until then does not say that the latch is
-/// closed ([`restart_guard`](crate::Builder::restart_guard)).
+/// the first thread goes through. A server that loses its data gets it back from the others while threads wait. As long as one of the others, which could
+/// have more, does not answer, a server that restarted within the [`lifetime`](CountDownLatch::lifetime) does not say that the latch is closed
+/// ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others that is `Unavailable`.
 ///
 /// If too many servers lose their data, arrivals are gone and the latch stays closed: bound the wait by [`wait_for`](CountDownLatch::wait_for), and let
 /// workers repeat [`count_down_as`](CountDownLatch::count_down_as).

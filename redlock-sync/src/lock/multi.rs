@@ -30,7 +30,8 @@ const MOST_KEYS: usize = 64;
 /// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
 /// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
 ///
-/// It costs a round trip, a lease and a renewal thread for each key. With several nodes each key is on a majority of its own.
+/// It costs a round trip, a lease and a renewal thread for each key. With several nodes each key is on a majority of its own. It has the settings of a mutex
+/// but `min_hold`: a key that is given back, as others were busy, would stay taken.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
 ///
@@ -89,6 +90,53 @@ impl MultiLock {
     pub fn named(self, name: impl Into<Cow<'static, str>>) -> MultiLock {
         let name = name.into();
         self.each(|mutex| mutex.named(name.clone()))
+    }
+
+    /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).renew(false).lock()?;
+    /// guard.check()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn renew(self, renew: bool) -> MultiLock {
+        self.each(|mutex| mutex.renew(renew))
+    }
+
+    /// Ends renewal so that each key is lost this long after it was locked at the latest, and with the first of them all; see
+    /// [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones counts.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(3600)).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_hold(self, hold: Duration) -> MultiLock {
+        self.each(|mutex| mutex.max_hold(hold))
+    }
+
+    /// Ends the renewal of each key after that many times; see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).max_renewals(10).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_renewals(self, times: u32) -> MultiLock {
+        self.each(|mutex| mutex.max_renewals(times))
     }
 
     /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key has one of its own:
@@ -165,7 +213,8 @@ impl MultiLock {
     }
 
     /// One attempt for each key, in the order of the keys. If one of them is held, those before it are released again, so that for a moment others can
-    /// find them taken. Gives up two node timeouts after it began.
+    /// find them taken. Gives up two node timeouts after it began, and then gives back what it has: where the servers do not answer, that takes a node
+    /// timeout and a quarter more.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
@@ -185,8 +234,8 @@ impl MultiLock {
         self.take(Wait::No)
     }
 
-    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and a quarter of one more if something has
-    /// to be taken back that came too late.
+    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it takes to give back what it
+    /// has, as [`try_lock`](MultiLock::try_lock) does.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that was held at the end; [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end; and
@@ -230,7 +279,8 @@ impl MultiLock {
         mutexes.iter().try_for_each(|mutex| mutex.refuse_own(wait))?;
         let until = match wait {
             Wait::No => self.client.quorum.now(),
-            Wait::Until(until) => until,
+            // One in the past leaves the time for one attempt, as for a mutex.
+            Wait::Until(until) => until.max(self.client.quorum.now()),
             Wait::Forever => Tick::NEVER,
         };
         loop {

@@ -270,7 +270,7 @@ impl<M> MutexGuard<M> {
 
     /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token that is returned. The lock stays taken
     /// for what is left of the lease ([`remaining`](Lease::remaining); [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it
-    /// by then, it is free.
+    /// by then, it is free. Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has one.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock was not held any more; [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::{Handle, settings};
-use crate::lock::reentry;
+use crate::lock::reentry::{self, Left};
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
@@ -134,7 +134,7 @@ impl ReentrantMutex {
         let client = self.handle.client.id;
         let key = self.handle.key()?;
         self.handle.client.serves()?;
-        let lease = match reentry::enter_again(client, key.as_str(), |held| held == MUTEX) {
+        let lease = match reentry::enter_again(client, key.as_str(), true, |held| held == MUTEX) {
             Some(lease) => lease?,
             None => self.enter_first(wait, client, key)?,
         };
@@ -144,7 +144,7 @@ impl ReentrantMutex {
     fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
         self.handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
         let lease = Arc::new(self.handle.acquire(wait)?);
-        reentry::enter_first(client, key.name(), &lease);
+        reentry::enter_first(client, key.name(), &lease, true);
         Ok(lease)
     }
 }
@@ -170,7 +170,7 @@ impl fmt::Debug for ReentrantMutex {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unlocked {
-    /// It was this thread's last guard: the lock is free.
+    /// It was this thread's last guard: this thread does not hold the lock any more.
     Released,
     /// Other guards of this thread still hold it.
     StillHeld,
@@ -216,7 +216,7 @@ impl ReentrantMutexGuard {
     /// True if this was the last hold.
     fn leave(&mut self) -> bool {
         let was_entered = std::mem::take(&mut self.is_entered);
-        was_entered && reentry::leave(&self.lease)
+        was_entered && reentry::leave(&self.lease, true) == Left::All
     }
 }
 

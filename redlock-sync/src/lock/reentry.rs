@@ -25,8 +25,8 @@ struct Place {
 enum Held {
     /// By a guard that does not nest.
     Once(Weak<Core>),
-    /// By `count` guards that share a lease.
-    Nested { lease: Arc<Lease>, count: usize },
+    /// By `count` guards that share a lease, `alone` of which need the lock alone.
+    Nested { lease: Arc<Lease>, count: usize, alone: usize },
 }
 
 /// What a thread that wants a key has already.
@@ -92,20 +92,36 @@ impl Drop for Entry {
     }
 }
 
-/// The first of the guards that share this lease.
-pub(crate) fn enter_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>) {
-    put(client, key, Held::Nested { lease: Arc::clone(lease), count: 1 });
+/// What becomes of a lease when one of the guards that share it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It was the last: the lease has to be released.
+    All,
+    /// It was the last that needs the lock alone: others can share it now.
+    Alone,
+    Nothing,
+}
+
+/// The first of the guards that share this lease, and whether it needs the lock alone.
+pub(crate) fn enter_first(client: u64, key: &Arc<str>, lease: &Arc<Lease>, is_alone: bool) {
+    put(client, key, Held::Nested { lease: Arc::clone(lease), count: 1, alone: is_alone.into() });
 }
 
 /// One guard more on a lease that this thread holds, if it holds one that nests, of a kind that serves, and that is still good.
-pub(crate) fn enter_again(client: u64, key: &str, serves: impl Fn(Kind) -> bool) -> Option<Result<Arc<Lease>, Error>> {
+pub(crate) fn enter_again(
+    client: u64,
+    key: &str,
+    is_alone: bool,
+    serves: impl Fn(Kind) -> bool,
+) -> Option<Result<Arc<Lease>, Error>> {
     let nest = |places: &mut Vec<Place>| {
         let i = find(places, client, key)?;
-        let Held::Nested { lease, count } = &mut places.get_mut(i)?.held else { return None };
-        if !serves(lease.core().protocol.kind()) {
+        let Held::Nested { lease, count, alone } = &mut places.get_mut(i)?.held else { return None };
+        if !serves(lease.core().protocol().kind()) {
             return None;
         }
         *count += 1;
+        *alone += usize::from(is_alone);
         Some(Arc::clone(lease))
     };
     let lease = with(nest).flatten()?;
@@ -113,26 +129,42 @@ pub(crate) fn enter_again(client: u64, key: &str, serves: impl Fn(Kind) -> bool)
     Some(match lease.check() {
         Ok(()) => Ok(lease),
         Err(lost) => {
-            leave(&lease);
+            leave(&lease, is_alone);
             Err(lost)
         }
     })
 }
 
-/// One guard less; true if it was the last, and the lease has to be released.
-pub(crate) fn leave(lease: &Arc<Lease>) -> bool {
-    let is_mine = |place: &Place| matches!(&place.held, Held::Nested { lease: mine, .. } if Arc::ptr_eq(mine, lease));
-    let is_last = with(|places| {
-        let Some(i) = places.iter().rposition(is_mine) else { return true };
-        if let Some(Place { held: Held::Nested { count, .. }, .. }) = places.get_mut(i) {
+/// One guard less.
+pub(crate) fn leave(lease: &Arc<Lease>, was_alone: bool) -> Left {
+    let left = with(|places| {
+        let Some(i) = places.iter().rposition(|place| is_of(place, lease)) else { return Left::All };
+        if let Some(Place { held: Held::Nested { count, alone, .. }, .. }) = places.get_mut(i) {
             *count -= 1;
+            *alone -= usize::from(was_alone);
             if *count > 0 {
-                return false;
+                return if was_alone && *alone == 0 { Left::Alone } else { Left::Nothing };
             }
         }
         // The caller has the lease still: nothing is released in here.
         places.swap_remove(i);
-        true
+        Left::All
+    });
+    left.unwrap_or(Left::All)
+}
+
+/// A guard that needed the lock alone shares it from now on; true if it was the last of them.
+pub(crate) fn step_down(lease: &Arc<Lease>) -> bool {
+    let is_last = with(|places| match places.iter_mut().rfind(|place| is_of(place, lease)) {
+        Some(Place { held: Held::Nested { alone, .. }, .. }) => {
+            *alone -= 1;
+            *alone == 0
+        }
+        _ => true,
     });
     is_last.unwrap_or(true)
+}
+
+fn is_of(place: &Place, lease: &Arc<Lease>) -> bool {
+    matches!(&place.held, Held::Nested { lease: mine, .. } if Arc::ptr_eq(mine, lease))
 }

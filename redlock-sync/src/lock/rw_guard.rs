@@ -4,13 +4,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::acquire::Wait;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::lock::reentrant::Unlocked;
-use crate::lock::reentry;
+use crate::lock::reentry::{self, Left};
 use crate::options::Kind;
 use crate::protocol::ReadWrite;
 
@@ -18,42 +19,67 @@ use crate::protocol::ReadWrite;
 pub(crate) struct Hold {
     lease: Arc<Lease>,
     is_entered: bool,
+    /// It was taken to write.
+    writes: bool,
+    /// What a drop waits for a round under way.
+    patience: Duration,
 }
 
 impl Hold {
-    pub(crate) fn enter(handle: &Handle<ReadWrite>, wait: Wait, serves: impl Fn(Kind) -> bool) -> Result<Hold, Error> {
+    pub(crate) fn enter(
+        handle: &Handle<ReadWrite>,
+        wait: Wait,
+        writes: bool,
+        serves: impl Fn(Kind) -> bool,
+    ) -> Result<Hold, Error> {
         let (client, key) = (handle.client.id, handle.key()?);
         handle.client.serves()?;
-        let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), serves) {
+        let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), writes, serves) {
             nested?
         } else {
             handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
             let lease = Arc::new(handle.acquire(wait)?);
-            reentry::enter_first(client, key.name(), &lease);
+            reentry::enter_first(client, key.name(), &lease, writes);
             lease
         };
-        Ok(Hold { lease, is_entered: true })
+        Ok(Hold { lease, is_entered: true, writes, patience: handle.client.quorum.limits.node_timeout / 2 })
     }
 
-    /// True if this was the last hold of its thread.
-    fn leave(&mut self) -> bool {
-        std::mem::take(&mut self.is_entered) && reentry::leave(&self.lease)
+    fn leave(&mut self) -> Left {
+        if std::mem::take(&mut self.is_entered) { reentry::leave(&self.lease, self.writes) } else { Left::Nothing }
     }
 
     fn unlock(mut self) -> Result<Unlocked, Error> {
-        if self.leave() {
-            self.lease.finish()?;
-            return Ok(Unlocked::Released);
+        match self.leave() {
+            Left::All => {
+                self.lease.finish()?;
+                return Ok(Unlocked::Released);
+            }
+            Left::Alone => self.lease.downgrade(self.patience)?,
+            Left::Nothing => self.lease.check()?,
         }
-        self.lease.check()?;
         Ok(Unlocked::StillHeld)
+    }
+
+    /// Reads from now on.
+    fn step_down(mut self) -> Result<Hold, Error> {
+        self.writes = false;
+        if reentry::step_down(&self.lease) {
+            self.lease.downgrade(self.patience)?;
+        } else {
+            self.lease.check()?;
+        }
+        Ok(self)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.leave() {
-            self.lease.finish_quietly();
+        match self.leave() {
+            Left::All => self.lease.finish_quietly(),
+            // A loss is reported by the guards that are left.
+            Left::Alone => _ = self.lease.downgrade(self.patience),
+            Left::Nothing => {}
         }
     }
 }
@@ -104,7 +130,8 @@ macro_rules! guard {
 
 /// The lock is held to read while this lives. Derefs to [`Lease`]. Never leaves its thread.
 ///
-/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later writer exceeds it.
+/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later writer exceeds it. Threads that have one
+/// lease together have one number, so a resource takes a reader's if it is not less than the largest it has seen.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -151,6 +178,34 @@ pub struct RwLockWriteGuard {
 }
 
 guard!(RwLockWriteGuard, "write");
+
+impl RwLockWriteGuard {
+    /// Keeps the lock to read, without letting another writer in between: what was written can be read on, beside others. Readers that wait are let in, also
+    /// before a writer that waits. One round trip to each node. The lease goes on with the settings of the writer, and has a new
+    /// [fencing token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive until that one goes.
+    ///
+    /// There is no way back: two readers that both wanted to write would wait for each other. Unlock, and take the lock to write.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a forked child. No error if the servers
+    /// do not answer: to those that did not learn of it the holder is a writer until the next renewal.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let prices = locks.rw_lock("prices");
+    /// let writer = prices.write()?; // fill a cache
+    /// let reader = writer.downgrade()?; // use it
+    /// let other = redlock_sync::Redlock::open(&url)?;
+    /// let beside = other.rw_lock("prices").try_read()?;
+    /// # drop((reader, beside));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn downgrade(self) -> Result<RwLockReadGuard, Error> {
+        Ok(RwLockReadGuard::new(self.hold.step_down()?))
+    }
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]

@@ -21,12 +21,19 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// together, before the next writer, so a stream of writers does not keep them waiting. On one node writers are served in the order in which they came.
 ///
 /// **Nesting.** Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a thread that writes can
-/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped: a lock that
-/// was taken to write stays exclusive until then. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
+/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped. When the
+/// last guard that writes goes before a nested one that reads, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside
+/// others. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
 /// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
 ///
-/// **Leases.** Each reader and each writer has a token, a lease and a renewal of its own, the threads of one process too. So the death of a reader
-/// takes nothing from the others. A [`Mutex`](crate::Mutex) of the same name is another kind of key: [`WrongType`](Error::WrongType).
+/// **Leases.** Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one takes nothing from the others.
+/// The threads of a process that read by the same client with equal settings have one lease together. The first takes it, and those that come while one of
+/// them reads join it without a round trip; the last gives it up. So many threads that read cost the servers what one costs. Every 20 ms, or 256 joins, one of
+/// those that join asks whether another process waits to write. If so, no more join, and those that come later wait for that writer. When
+/// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
+/// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
+///
+/// A [`Mutex`](crate::Mutex) of the same name is another kind of key: [`WrongType`](Error::WrongType).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -54,7 +61,7 @@ impl RwLock {
         let side = |mode| {
             Handle::new(Arc::clone(client), key.clone(), options.clone(), |key| ReadWrite::new(key, mode, several))
         };
-        RwLock { reader: side(Mode::Shared), writer: side(Mode::Exclusive) }
+        RwLock { reader: side(Mode::Joint), writer: side(Mode::Exclusive) }
     }
 
     settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
@@ -100,7 +107,8 @@ impl RwLock {
 
     // --- reading ------------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits.
+    /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits. Usually without a round trip if
+    /// another thread of this process reads, by the same client with equal settings.
     ///
     /// # Errors
     /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be
@@ -301,7 +309,8 @@ impl RwLock {
         Ok(self.inspect()?.writer.is_some())
     }
 
-    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. For a moment after a release these can be waits for
+    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of a process that read by one lease are
+    /// one holder. For a moment after a release these can be waits for
     /// which the lock is kept: the [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
     ///
     /// # Errors
@@ -337,12 +346,12 @@ impl RwLock {
 
     fn enter_to_read(&self, wait: Wait) -> Result<RwLockReadGuard, Error> {
         // A hold of either side serves a reader.
-        let hold = Hold::enter(&self.reader, wait, |held| held.name == RW_LOCK)?;
+        let hold = Hold::enter(&self.reader, wait, false, |held| held.name == RW_LOCK)?;
         Ok(RwLockReadGuard::new(hold))
     }
 
     fn enter_to_write(&self, wait: Wait) -> Result<RwLockWriteGuard, Error> {
-        let hold = Hold::enter(&self.writer, wait, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
+        let hold = Hold::enter(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
         Ok(RwLockWriteGuard::new(hold))
     }
 }

@@ -74,7 +74,7 @@ impl Semaphore {
         let key = key.and_then(|key| check_permits(&key, permits).map(|()| key));
         let several = client.quorum.len() > 1;
         let reservation = MIN_RESERVATION.max(client.quorum.limits.node_timeout * 2);
-        let lock = |key| protocol::Semaphore { key, permits, several, reservation, slot: None };
+        let lock = |key| protocol::Semaphore { key, permits, many: 1, several, reservation, slots: Vec::new() };
         Semaphore { handle: Handle::new(client, key, options, lock), permits }
     }
 
@@ -101,7 +101,31 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn acquire(&self) -> Result<SemaphorePermit, Error> {
-        self.take(Wait::Forever)
+        self.take(1, Wait::Forever)
+    }
+
+    /// Blocks until this thread has so many permits: all at once, or none. Nothing is held while it waits.
+    ///
+    /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn, permits are kept for it until there
+    /// are enough: those who come later wait, though some are free. On several servers attempts that began to wait later stand back for it.
+    ///
+    /// The permits are one lease: they are renewed, released and lost together.
+    ///
+    /// # Errors
+    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for none, or for more than the semaphore has.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let workers = locks.semaphore("cores", 8);
+    /// let job = workers.acquire_many(3)?; // a job on three cores
+    /// assert_eq!(job.slots().len(), 3);
+    /// assert_eq!(workers.available()?, 5);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
+        self.take(permits, Wait::Forever)
     }
 
     /// One attempt, one round trip to each node. Takes one node timeout at most.
@@ -120,7 +144,28 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire(&self) -> Result<SemaphorePermit, Error> {
-        self.take(Wait::No)
+        self.take(1, Wait::No)
+    }
+
+    /// One attempt to take so many permits at once: [`try_acquire`](Semaphore::try_acquire) as
+    /// [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them; and as for
+    /// [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let workers = locks.semaphore("cores", 8);
+    /// let job = workers.try_acquire_many(5)?;
+    /// assert!(workers.try_acquire_many(5).unwrap_err().is_busy());
+    /// # drop(job);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_acquire_many(&self, permits: u32) -> Result<SemaphorePermit, Error> {
+        self.take(permits, Wait::No)
     }
 
     /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
@@ -140,7 +185,25 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_for(&self, wait: Duration) -> Result<SemaphorePermit, Error> {
-        self.take(self.handle.for_at_most(wait))
+        self.take(1, self.handle.for_at_most(wait))
+    }
+
+    /// As [`acquire_many`](Semaphore::acquire_many), for at most `wait`.
+    ///
+    /// # Errors
+    /// As for [`try_acquire_for`](Semaphore::try_acquire_for) and [`acquire_many`](Semaphore::acquire_many).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let job = locks.semaphore("cores", 8).try_acquire_many_for(3, Duration::from_secs(2))?;
+    /// # drop(job);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_acquire_many_for(&self, permits: u32, wait: Duration) -> Result<SemaphorePermit, Error> {
+        self.take(permits, self.handle.for_at_most(wait))
     }
 
     /// As [`try_acquire_for`](Semaphore::try_acquire_for), until a moment, which is converted once on entry.
@@ -158,7 +221,25 @@ impl Semaphore {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<SemaphorePermit, Error> {
-        self.take(self.handle.until(deadline))
+        self.take(1, self.handle.until(deadline))
+    }
+
+    /// As [`try_acquire_many_for`](Semaphore::try_acquire_many_for), until a moment, which is converted once on entry.
+    ///
+    /// # Errors
+    /// As for [`try_acquire_many_for`](Semaphore::try_acquire_many_for).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::{Duration, Instant};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let job = locks.semaphore("cores", 8).try_acquire_many_until(3, Instant::now() + Duration::from_secs(2))?;
+    /// # drop(job);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn try_acquire_many_until(&self, permits: u32, deadline: Instant) -> Result<SemaphorePermit, Error> {
+        self.take(permits, self.handle.until(deadline))
     }
 
     /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread that waited. It can have
@@ -184,7 +265,7 @@ impl Semaphore {
     }
 
     /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot); also those beyond the number of
-    /// this handle.
+    /// this handle. One that has several permits occurs once for each.
     ///
     /// # Errors
     /// As for [`available`](Semaphore::available).
@@ -217,8 +298,20 @@ impl Semaphore {
         Ok(lent)
     }
 
-    fn take(&self, wait: Wait) -> Result<SemaphorePermit, Error> {
-        Ok(SemaphorePermit { lease: self.handle.acquire(wait)?, bound: PhantomData })
+    fn take(&self, many: u32, wait: Wait) -> Result<SemaphorePermit, Error> {
+        let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
+        Ok(SemaphorePermit { lease: lease?, bound: PhantomData })
+    }
+
+    /// A handle by which so many permits are taken at once.
+    fn for_many(&self, many: u32) -> Result<Handle<protocol::Semaphore>, Error> {
+        let (key, lock) = self.handle.lock.clone()?;
+        if !(1..=self.permits).contains(&many) {
+            let permits = self.permits;
+            return Err(Error::config(format!("{many} permits at once of semaphore `{key}`, which has {permits}")));
+        }
+        let lock = Arc::new(protocol::Semaphore { many, ..(*lock).clone() });
+        Ok(Handle { lock: Ok((key, lock)), ..self.handle.clone() })
     }
 }
 
@@ -239,7 +332,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// One permit of a [`Semaphore`]; released when it is dropped.
+/// A permit of a [`Semaphore`], or several that were [acquired at once](Semaphore::acquire_many); released when it is dropped.
 ///
 /// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of the same
 /// [slot](SemaphorePermit::slot), and than each that was returned for this semaphore before this permit was acquired. Those of permits that are held
@@ -260,7 +353,7 @@ pub struct SemaphorePermit<M = ThreadBound> {
 }
 
 impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is: from 0, smaller than the number with which it was acquired, but for [a change of
+    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): from 0, smaller than the number with which it was acquired, but for [a change of
     /// that](Semaphore#changing-the-number). No two holders have the same slot at a time, so it can stand for one of so many things that are used
     /// alone: a device, a licence, a port.
     ///
@@ -276,7 +369,22 @@ impl<M> SemaphorePermit<M> {
     #[must_use]
     pub fn slot(&self) -> u32 {
         // A lease that was won has one.
-        self.lease.core().protocol.lending().and_then(Lending::slot).unwrap_or_default()
+        self.slots().first().copied().unwrap_or_default()
+    }
+
+    /// All of its slots, in ascending order: one, or as many as were [acquired at once](Semaphore::acquire_many).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let devices = locks.semaphore("devices", 4).acquire_many(2)?;
+    /// assert_eq!(devices.slots(), [0, 1]);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        self.lease.core().protocol().lending().map_or(&[], Lending::slots)
     }
 
     /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of nodes that could not be

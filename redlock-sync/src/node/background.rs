@@ -42,10 +42,12 @@ impl Background {
         }))
     }
 
-    /// Without threads: gives each job away.
+    /// Gives each job away. What has threads is the pool of lines, which all clients of a simulation share.
     #[cfg(test)]
     pub(crate) fn given_to(taker: Taker) -> Background {
-        let (threads, starting) = (OnceLock::new(), Mutex::new(()));
+        static LINES: OnceLock<Arc<ScheduledThreadPool>> = OnceLock::new();
+        let lines = LINES.get_or_init(|| Arc::new(ScheduledThreadPool::new(1)));
+        let (threads, starting) = (OnceLock::from(Arc::clone(lines)), Mutex::new(()));
         Background(Arc::new(Lazy { size: 0, threads, starting, taker: Some(taker) }))
     }
 

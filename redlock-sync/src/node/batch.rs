@@ -12,8 +12,8 @@ use super::host::Host;
 use super::line::Line;
 use super::link::{Broken, Link};
 use super::round::RoundOp;
-use super::server::{Members, RedisNode};
-use super::{Executed, Failure, FailureKind, Node, Value, reply};
+use super::server::{Members, Node};
+use super::{Executed, Failure, FailureKind, Value, reply};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Note, Purpose};
 
@@ -116,7 +116,7 @@ impl<'a> Batch<'a> {
         self.riders.iter().enumerate().filter(|(_, rider)| asks(rider)).map(|(i, _)| i).collect()
     }
 
-    fn server(&self, node: usize) -> Option<&'a RedisNode> {
+    fn server(&self, node: usize) -> Option<&'a Node> {
         self.members.nodes.get(node)
     }
 
@@ -236,7 +236,7 @@ impl<'a> Batch<'a> {
         for &i in &stop.riders {
             let Some(rider) = self.riders.get(i) else { continue };
             if rider.op.note(|round| (round.write_on(stop.node, link.id()), false)).is_some() {
-                let note = note(&rider.call, link.permitted == Some(permissions));
+                let note = note(&rider.call, link, permissions);
                 rider.call.write_to(&mut packet, note);
                 due.push(Due { rider: i, note, sent_at, permissions });
             }
@@ -435,7 +435,7 @@ impl<'a> Batch<'a> {
         let result = reply::value(reply);
         if let Some(Some(link)) = self.line.links.get_mut(node) {
             match &result {
-                Ok(_) if due.note == Note::Check => link.permitted = Some(due.permissions),
+                Ok(_) if due.note == Note::Check => link.permit(rider.call.script.needs, due.permissions),
                 Ok(_) => {}
                 Err(failure) => host.was_refused(link, failure),
             }
@@ -468,8 +468,9 @@ fn both(first: &str, second: &str) -> String {
     if first == second { first.to_owned() } else { format!("{first}, then {second}") }
 }
 
-/// What a transmission of a call tells the script. Acquires have the user's permissions checked until the check of one was passed, so that nothing
-/// is set before.
-fn note(call: &Call, is_permitted: bool) -> Note {
-    if call.purpose == Purpose::Acquire && !is_permitted { Note::Check } else { Note::Nothing }
+/// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until the check of one of their kind was
+/// passed, so that nothing is set before.
+fn note(call: &Call, link: &Link, permissions: u64) -> Note {
+    let is_unknown = call.script.needs.is_some_and(|needs| !link.is_permitted(needs, permissions));
+    if is_unknown { Note::Check } else { Note::Nothing }
 }

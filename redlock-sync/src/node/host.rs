@@ -106,7 +106,7 @@ impl Host {
 
     /// What the server's refusal of a call says of its link, and of all links.
     pub(super) fn was_refused(&self, link: &mut Link, failure: &Failure) {
-        link.permitted = None;
+        link.forget_permissions();
         if reply::lacks_permission(failure) {
             self.permissions.fetch_add(1, Ordering::AcqRel);
         }

@@ -8,6 +8,7 @@ use redis::RedisConnectionInfo;
 
 use super::{Failure, FailureKind};
 use crate::clock::{Clock, Tick};
+use crate::protocol::script::Needs;
 
 /// A server that can be connected to.
 pub(crate) trait Dial: Send + Sync + fmt::Display {
@@ -85,8 +86,8 @@ pub(super) struct Link {
     /// What the socket is set to now, so that it is told only of changes.
     read_timeout: Duration,
     poisoned: bool,
-    /// When the user's permissions were found to be enough, as the host counts (`Host::permissions`).
-    pub(super) permitted: Option<u64>,
+    /// For which kinds the user's permissions were found to be enough, and when, as the host counts (`Host::permissions`).
+    permitted: Vec<(Needs, u64)>,
     /// Replies to so many commands come first, and are skipped.
     pub(super) owed: usize,
 }
@@ -95,11 +96,24 @@ impl Link {
     /// The socket must have `longest` as its read timeout.
     pub(super) fn live(wire: Box<dyn Connection>, id: u64, generation: u64, longest: Duration) -> Link {
         let (wire, read_timeout) = (Some(wire), longest);
-        Link { wire, id, generation, longest, read_timeout, poisoned: false, permitted: None, owed: 0 }
+        Link { wire, id, generation, longest, read_timeout, poisoned: false, permitted: Vec::new(), owed: 0 }
     }
 
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    pub(super) fn is_permitted(&self, needs: Needs, permissions: u64) -> bool {
+        self.permitted.contains(&(needs, permissions))
+    }
+
+    pub(super) fn permit(&mut self, needs: Option<Needs>, permissions: u64) {
+        self.permitted.retain(|(other, _)| Some(*other) != needs);
+        self.permitted.extend(needs.map(|needs| (needs, permissions)));
+    }
+
+    pub(super) fn forget_permissions(&mut self) {
+        self.permitted.clear();
     }
 
     /// From now on no read waits for longer.

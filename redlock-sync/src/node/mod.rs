@@ -21,7 +21,7 @@
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is what is said on a new connection.
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
-//! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: [`Node`] for a Redis server.
+//! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: a [`Node`].
 //! 11. `line.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
 //! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line.
@@ -47,8 +47,6 @@ mod resolve;
 mod round;
 mod server;
 mod set;
-#[cfg(test)]
-mod simulated;
 mod socket;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -62,16 +60,16 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Tick;
-
 pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Value};
 pub(crate) use background::Background;
 pub(crate) use credentials::Asked;
 pub use credentials::Credentials;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use link::Dial;
-pub(crate) use set::{NodeSettings, Nodes};
 #[cfg(test)]
-pub(crate) use simulated::{Answer, Begun, ConnectWait, Pending, Simulated};
+pub(crate) use link::{Broken, Connection};
+pub(crate) use server::Node;
+pub(crate) use set::{NodeSettings, Nodes};
 pub(crate) use url::NodeUrl;
 
 /// Which connections a call may use.
@@ -107,23 +105,4 @@ pub(crate) enum Heard {
     Nothing,
     /// The connection is of no more use; with a message.
     Broken(String),
-}
-
-/// One server, or what acts as one.
-pub(crate) trait Node: Send + Sync + fmt::Debug {
-    /// Host and port, or the path of the socket; never a password.
-    fn address(&self) -> &str;
-
-    /// The failure for which the node is left out at the moment, if it is. Costs nothing.
-    fn outage(&self) -> Option<Failure>;
-
-    /// How long the server has been up at least; `None` if it never said.
-    fn uptime(&self) -> Option<Duration>;
-
-    /// The id that the server gave itself when it started; `None` if it never said.
-    fn run_id(&self) -> Option<String>;
-
-    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
-    /// subscribe is [`FailureKind::Refused`].
-    fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure>;
 }

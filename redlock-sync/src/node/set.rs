@@ -7,12 +7,10 @@ use std::time::Duration;
 use super::host::{Host, Returns};
 use super::identities::ServerIdentities;
 use super::link::Dial;
-use super::server::{Members, RedisNode};
-#[cfg(test)]
-use super::simulated::{self, Simulated};
+use super::server::{Members, Node};
 use super::socket::RedisServer;
 use super::wire::Wire;
-use super::{Answers, Background, Lane, Node, NodeUrl};
+use super::{Answers, Background, Lane, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::protocol::script::Call;
@@ -35,9 +33,6 @@ impl Default for NodeSettings {
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
     wire: Wire,
-    /// Nodes of a simulation, which has no others.
-    #[cfg(test)]
-    simulated: Vec<Box<dyn Simulated>>,
     identities: Arc<ServerIdentities>,
     background: Background,
     returns: Arc<Returns>,
@@ -55,19 +50,27 @@ impl Nodes {
     pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
         // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
+        Nodes::with(servers, settings, clock, connecting, background)
+    }
+
+    pub(crate) fn with(
+        servers: Vec<Arc<dyn Dial>>,
+        settings: NodeSettings,
+        clock: &Arc<dyn Clock>,
+        connecting: Background,
+        background: Background,
+    ) -> Nodes {
         let identities =
             Arc::new(ServerIdentities::new(servers.iter().map(|server| server.address().to_owned()).collect()));
         let returns = Arc::new(Returns::new());
         let node = |(member, server): (usize, Arc<dyn Dial>)| {
             let (clock, identities) = (Arc::clone(clock), Arc::clone(&identities));
             let returns = Arc::clone(&returns);
-            RedisNode::new(Host::new(member, server, settings, clock, identities, connecting.clone(), returns))
+            Node::new(Host::new(member, server, settings, clock, identities, connecting.clone(), returns))
         };
         let nodes = servers.into_iter().enumerate().map(node).collect();
         Nodes {
-            wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings }, connecting.clone()),
-            #[cfg(test)]
-            simulated: Vec::new(),
+            wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings }, connecting),
             identities,
             background,
             returns,
@@ -79,45 +82,17 @@ impl Nodes {
         drop(self.returns.set(tell));
     }
 
-    #[cfg(test)]
-    pub(crate) fn simulated(
-        nodes: Vec<Box<dyn Simulated>>,
-        settings: NodeSettings,
-        clock: Arc<dyn Clock>,
-        background: Background,
-    ) -> Nodes {
-        let wire = Wire::new(Members { nodes: Vec::new(), clock, settings }, background.clone());
-        Nodes {
-            wire,
-            simulated: nodes,
-            identities: Arc::new(ServerIdentities::new(Vec::new())),
-            background,
-            returns: Arc::default(),
-        }
-    }
-
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
     pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
-        #[cfg(test)]
-        if !self.simulated.is_empty() {
-            return simulated::round(&self.simulated, &*self.wire.members.clock, call, by, asks, need);
-        }
         self.wire.round(call, lane, by, asks, need)
     }
 
     pub(crate) fn len(&self) -> usize {
-        #[cfg(test)]
-        return self.wire.members.nodes.len() + self.simulated.len();
-        #[cfg(not(test))]
         self.wire.members.nodes.len()
     }
 
-    /// All that a round knows of them is the trait.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &dyn Node> {
-        let members = self.wire.members.nodes.iter().map(|node| node as &dyn Node);
-        #[cfg(test)]
-        let members = members.chain(self.simulated.iter().map(|node| node.as_node()));
-        members
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
+        self.wire.members.nodes.iter()
     }
 
     /// If that node is left out: whether it is back.
@@ -130,7 +105,7 @@ impl Nodes {
     }
 
     #[cfg(test)]
-    pub(super) fn get(&self, i: usize) -> Option<&RedisNode> {
+    pub(super) fn get(&self, i: usize) -> Option<&Node> {
         self.wire.members.nodes.get(i)
     }
 

@@ -9,7 +9,7 @@ use super::batch::Batch;
 use super::depot::{Followed, Op};
 use super::line::{self, LinePool};
 use super::round::{Round, Rounds};
-use super::server::{Members, RedisNode};
+use super::server::{Members, Node};
 use super::{Answers, Background, Executed, Failure, Lane};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
@@ -77,7 +77,7 @@ impl Wire {
         if call.purpose != Purpose::Release {
             return Vec::new();
         }
-        let is_behind = |&(_, (node, asks)): &(usize, (&RedisNode, &bool))| *asks && node.late.send_behind(call);
+        let is_behind = |&(_, (node, asks)): &(usize, (&Node, &bool))| *asks && node.late.send_behind(call);
         self.members.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
     }
 

@@ -19,5 +19,5 @@ pub(crate) fn facts() -> TypedCall<Facts> {
 /// Whether the server takes writes from this user. The key is never there.
 pub(crate) fn probe(key: &Key) -> TypedCall<Arrived> {
     let keys = [key.as_str(), key.queue(), key.fence()];
-    Call::new(&PROBE, Purpose::Other, None, Duration::ZERO, &keys, &[Text("check")]).into()
+    Call::new(&PROBE, Purpose::Other, None, Duration::ZERO, &keys, &[Text("check mutex")]).into()
 }

@@ -9,6 +9,7 @@
 //! | [`HandOver`] | extend and count the waits | those with a queue of waits on the node, whose threads hand the lock to each other |
 //! | [`Granting`] | unreserve, [`release_all`] | those whose release gives the lock itself to the first wait |
 //! | [`Lending`] | choose the votes that count together | those with numbered slots |
+//! | [`Sharing`] | extend and look for waits that are kept out, downgrade | those whose holders can share the lock, or have it alone |
 //! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
 //!
 //! A [`TypedCall`] carries the type of its reply to the round that sends it. What each node says becomes a [`Vote`](reply::Vote): yes with that type, a
@@ -83,6 +84,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) id: &'a str,
     /// How long the queue lives if it does not get the lock; zero if it leaves the queue.
     pub(crate) stays: Duration,
+    /// For how long its thread has waited.
+    pub(crate) waited: Duration,
 }
 
 /// The parameters of a release.
@@ -158,6 +161,10 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
         None
     }
 
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        None
+    }
+
     fn adopting(&self) -> Option<&dyn Adopt> {
         None
     }
@@ -183,13 +190,13 @@ pub(crate) trait Fencing {
     fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced>;
 }
 
-/// The lock has numbered slots, and each lease has one of them.
+/// The lock has numbered slots, and each lease has some of them.
 pub(crate) trait Lending {
-    /// Yes votes count together if they lent the same slot: voids all but those of the slot that most nodes lent. Returns the protocol of a lease that
-    /// has that slot.
+    /// Yes votes count together if they lent the same slots: voids all but those of the slots that most nodes lent. Returns the protocol of a lease that
+    /// has those slots.
     fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol>;
-    /// The slot of this lease.
-    fn slot(&self) -> Option<u32>;
+    /// The slots of this lease, in ascending order.
+    fn slots(&self) -> &[u32];
 }
 
 /// Waits stand in a queue on the node, and are told there when it is their turn. Waits for a lock of a kind without it poll.
@@ -209,6 +216,16 @@ pub(crate) trait Granting {
     fn unreserve(&self, random: &str) -> TypedCall<Released>;
     /// The keys that [`release_all`] needs: the lock and its queue.
     fn release_keys(&self) -> [&str; 2];
+}
+
+/// Holders can share the lock, or have it alone.
+pub(crate) trait Sharing {
+    /// The shared side of the lock.
+    fn shared(&self) -> Arc<dyn Protocol>;
+    /// As `extend`; the number of waits is 1 if one is kept out that wants the lock alone, else 0.
+    fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
+    /// As `extend`; a token that has the lock alone shares it then.
+    fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended>;
 }
 
 /// A lock that a holder has left held can be taken over by its token.

@@ -86,7 +86,8 @@ impl Tasks {
             .collect();
         let mut args = vec![Text(policy), Number(most)];
         for (task, time) in all.iter().zip(&times) {
-            args.extend([Text(task.id), Text(time), Bytes(task.body)]);
+            // A body never comes last: it could be the word that asks for a check of permissions.
+            args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
         let QueueKeys { due, body, meta, dead, waits, .. } = &self.keys;
         other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits], &args).into()
@@ -134,7 +135,7 @@ impl Tasks {
     /// The task with that id, or the oldest.
     pub(crate) fn revive(&self, most: u64, id: Option<&str>) -> TypedCall<Count> {
         let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
-        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Number(most), Text(id.unwrap_or(""))]).into()
+        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id.unwrap_or("")), Number(most)]).into()
     }
 
     pub(crate) fn purge(&self, most: u64) -> TypedCall<Count> {

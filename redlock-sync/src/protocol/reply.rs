@@ -108,11 +108,12 @@ pub(crate) trait Reply: Sized {
     fn read(value: &Value) -> Option<Self>;
 }
 
-/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slot}` of a lock that has slots.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slots}` of a lock that has slots.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Acquired {
     pub(crate) fence: Option<u64>,
-    pub(crate) slot: Option<u32>,
+    /// In ascending order; empty for a lock without any.
+    pub(crate) slots: Vec<u32>,
 }
 
 /// `1`, or `{1, number of waits}` if that was asked for.
@@ -170,12 +171,14 @@ impl Reply for Facts {
 impl Reply for Acquired {
     fn read(value: &Value) -> Option<Acquired> {
         if let Value::List(items) = value
-            && let [Value::Int(1), fence, slot] = items.as_slice()
+            && let [Value::Int(1), fence, slots] = items.as_slice()
         {
             let fence = Some(text(fence)?.parse().ok()?).filter(|fence| *fence > 0);
-            return Some(Acquired { fence, slot: Some(text(slot)?.parse().ok()?) });
+            let mut slots: Vec<u32> = text(slots)?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
+            slots.sort_unstable();
+            return Some(Acquired { fence, slots });
         }
-        Some(Acquired { fence: with_yes(value)?, slot: None })
+        Some(Acquired { fence: with_yes(value)?, slots: Vec::new() })
     }
 }
 
@@ -363,10 +366,10 @@ mod tests {
         let one = Value::Int(1);
         let with_number = list(&[Value::Int(1), text("17")]);
         assert_eq!(vote(&one), Vote::Yes(Acquired::default()));
-        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), slot: None }));
-        let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4")]);
-        assert_eq!(vote(&with_slot("17")), Vote::Yes(Acquired { fence: Some(17), slot: Some(4) }));
-        assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { fence: None, slot: Some(4) }));
+        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), slots: vec![] }));
+        let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4 10 7")]);
+        assert_eq!(vote(&with_slot("17")), Vote::Yes(Acquired { fence: Some(17), slots: vec![4, 7, 10] }));
+        assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { fence: None, slots: vec![4, 7, 10] }));
         assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
         assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));
         assert_eq!(vote(&with_number), Vote::Yes(Fenced(17)));

@@ -1,15 +1,18 @@
 //! The read-write lock: a sorted set of holders with their ends, which are one writer or any number of readers.
 //!
 //! Both sides are kinds of their own, on one key. Every holder has a token and a lease of its own, so exclusion is that of the mutex: a node that has a
-//! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other. Readers of one process could share a
-//! lease, which would save round trips; so far each has its own.
+//! live reader lets no writer in, and the other way round, and each of two majorities shares a node with the other. To the servers, the readers of a process
+//! that share a lease are one reader. A writer that has become a reader may still be a writer on nodes that did not learn of it; that excludes no less.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
-use super::{AcquireArgs, BEHIND, Fencing, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall, millis, text};
+use super::{
+    AcquireArgs, BEHIND, Fencing, HandOver, Next, Order, Protocol, ReleaseArgs, Sharing, TypedCall, millis, text,
+};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -25,7 +28,7 @@ pub(crate) struct ReadWrite {
     key: Key,
     /// Of the readers, and of the writers.
     queues: [String; 2],
-    /// Readers share it.
+    /// Exclusive for writers.
     mode: Mode,
     /// There are several nodes. Then their queues hold marks that end, since a client listens at one of them only.
     several: bool,
@@ -43,11 +46,12 @@ impl ReadWrite {
     }
 
     fn letter(&self) -> Arg<'static> {
-        Text(if self.mode == Mode::Shared { READER } else { WRITER })
+        Text(if self.mode == Mode::Exclusive { WRITER } else { READER })
     }
 
-    fn lengthen(&self, id: &LockId, lease: Duration, counts: bool) -> TypedCall<Extended> {
-        let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(counts.into())];
+    fn lengthen(&self, id: &LockId, lease: Duration, what: &str) -> TypedCall<Extended> {
+        let several = Number(self.several.into());
+        let args = [self.letter(), Text(id.as_str()), Number(millis(lease)), several, Text(what)];
         Call::new(&RW_EXTEND, Purpose::Other, Some(id), lease, &self.keys(), &args).into()
     }
 }
@@ -77,7 +81,7 @@ impl Protocol for ReadWrite {
     }
 
     fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease, false)
+        self.lengthen(id, lease, "")
     }
 
     /// The waits whose turn it is get seats: a seat is no lock, so it needs no terms.
@@ -110,6 +114,10 @@ impl Protocol for ReadWrite {
     fn handing_over(&self) -> Option<&dyn HandOver> {
         Some(self)
     }
+
+    fn sharing(&self) -> Option<&dyn Sharing> {
+        Some(self)
+    }
 }
 
 impl Fencing for ReadWrite {
@@ -121,6 +129,20 @@ impl Fencing for ReadWrite {
 
 impl HandOver for ReadWrite {
     fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        self.lengthen(id, lease, true)
+        self.lengthen(id, lease, "count")
+    }
+}
+
+impl Sharing for ReadWrite {
+    fn shared(&self) -> Arc<dyn Protocol> {
+        Arc::new(ReadWrite::new(self.key.clone(), Mode::Joint, self.several))
+    }
+
+    fn extend_and_look(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        self.lengthen(id, lease, "look")
+    }
+
+    fn downgrade(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
+        self.lengthen(id, lease, "seat")
     }
 }

@@ -15,13 +15,37 @@ pub(crate) struct Script {
     pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
+    /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
+    pub(crate) needs: Option<Needs>,
+}
+
+/// The commands of all scripts of one kind of lock, or of queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Mutex,
+    Semaphore,
+    Rw,
+    Queue,
+}
+
+impl Needs {
+    /// What asks a script for the check.
+    fn word(self) -> &'static str {
+        match self {
+            Needs::Mutex => "check mutex",
+            Needs::Semaphore => "check semaphore",
+            Needs::Rw => "check rw",
+            Needs::Queue => "check queue",
+        }
+    }
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)?),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
-            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest() }
+            let needs = None $(.or(Some(Needs::$needs)))?;
+            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs }
         });)+
 
         /// Every script of the crate.
@@ -32,8 +56,8 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire",
-    ADOPT = "adopt" behind "permissions" for "adopt",
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex,
+    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex,
     EXTEND = "extend" for "extend",
     FENCE = "fence" for "fence",
     RELEASE = "release" behind "push" for "release",
@@ -43,12 +67,12 @@ scripts! {
     PUBLISH = "publish" for "listen",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
-    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "permissions" "push" "slots" for "acquire",
+    SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "permissions" "push" "slots" for "acquire" needs Semaphore,
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
     SEMAPHORE_RELEASE = "semaphore_release" behind "push" "slots" for "release",
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
-    RW_ACQUIRE = "rw_acquire" behind "permissions" "push" "rw" for "acquire",
+    RW_ACQUIRE = "rw_acquire" behind "permissions" "push" "rw" for "acquire" needs Rw,
     RW_EXTEND = "rw_extend" behind "push" "rw" for "extend",
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
     RW_RELEASE = "rw_release" behind "push" "rw" for "release",
@@ -56,15 +80,15 @@ scripts! {
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
-    Q_PUSH = "q_push" behind "push" "q_wake" "q_task" for "push",
-    Q_CLAIM = "q_claim" behind "permissions" "push" "q_wake" "q_task" for "claim",
+    Q_PUSH = "q_push" behind "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
+    Q_CLAIM = "q_claim" behind "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
     Q_EXTEND = "q_extend" behind "q_task" for "extend",
     Q_FINISH = "q_finish" behind "push" "q_wake" "q_task" for "finish",
-    Q_POP = "q_pop" behind "q_task" for "pop",
+    Q_POP = "q_pop" behind "permissions" "q_task" for "pop" needs Queue,
     Q_PEEK = "q_peek" behind "q_task" for "peek",
-    Q_REMOVE = "q_remove" behind "q_task" for "remove",
-    Q_REVIVE = "q_revive" behind "push" "q_wake" "q_task" for "revive",
-    Q_PURGE = "q_purge" for "purge",
+    Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" needs Queue,
+    Q_REVIVE = "q_revive" behind "permissions" "push" "q_wake" "q_task" for "revive" needs Queue,
+    Q_PURGE = "q_purge" behind "permissions" for "purge" needs Queue,
     Q_COUNT = "q_count" for "count",
     Q_LEAVE = "q_leave" behind "push" "q_wake" for "leave",
 }
@@ -92,7 +116,7 @@ pub(crate) enum Arg<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
     Nothing,
-    /// An acquire: whether the user may run all scripts is not known yet.
+    /// Whether the user may run all scripts of this kind is not known yet.
     Check,
 }
 
@@ -116,7 +140,6 @@ pub(crate) struct Call {
 
 /// Most calls fit in.
 const USUAL: usize = 384;
-const CHECK: &str = "check";
 
 impl Call {
     pub(crate) fn new(
@@ -174,10 +197,7 @@ impl Call {
     }
 
     fn word(&self, note: Note) -> Option<&'static str> {
-        match note {
-            Note::Check if self.purpose == Purpose::Acquire => Some(CHECK),
-            _ => None,
-        }
+        self.script.needs.filter(|_| note == Note::Check).map(Needs::word)
     }
 }
 
@@ -275,14 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn only_an_acquire_asks_for_a_check() {
-        let call = |purpose| Call::new(&ACQUIRE, purpose, None, Duration::ZERO, &["k"], &[Arg::Text("t")]);
-        let checked = by_digest(&call(Purpose::Acquire), Note::Check);
-        assert_eq!(checked, packed_by_redis(&["EVALSHA", &ACQUIRE.sha, "1", "k", "t", "check"]));
-        let checked = with_source(&call(Purpose::Acquire), Note::Check);
-        assert_eq!(checked, packed_by_redis(&["EVAL", ACQUIRE.source, "1", "k", "t", "check"]));
-        for other in [Purpose::Release, Purpose::Other] {
+    fn a_script_that_sets_something_is_asked_for_a_check() {
+        let call = |script| Call::new(script, Purpose::Acquire, None, Duration::ZERO, &["k"], &[Arg::Text("t")]);
+        let checked = by_digest(&call(&ACQUIRE), Note::Check);
+        assert_eq!(checked, packed_by_redis(&["EVALSHA", &ACQUIRE.sha, "1", "k", "t", "check mutex"]));
+        let checked = with_source(&call(&Q_PUSH), Note::Check);
+        assert_eq!(checked, packed_by_redis(&["EVAL", Q_PUSH.source, "1", "k", "t", "check queue"]));
+        for other in [&RELEASE, &EXTEND, &Q_FINISH] {
             assert_eq!(by_digest(&call(other), Note::Check), by_digest(&call(other), Note::Nothing));
         }
+        let is_told = |script: &&Script| script.source.starts_with(include_str!("lua/permissions.lua"));
+        // A probe always asks, and its answer says nothing of other keys.
+        let probes = |script: &&Script| script.sha == PROBE.sha;
+        assert!(all().iter().all(|script| is_told(script) == (script.needs.is_some() || probes(script))));
     }
 }

@@ -20,74 +20,100 @@ use crate::token::LockId;
 /// Most permits of a semaphore: a script looks at all that are lent.
 pub(crate) const MAX_PERMITS: u32 = 1024;
 
+/// On several nodes, for how long a wait for several permits keeps later attempts off after each attempt of its own. It makes one a second.
+const KEEPS_OFF: Duration = Duration::from_secs(3);
+
 #[derive(Debug, Clone)]
 pub(crate) struct Semaphore {
     pub(crate) key: Key,
     pub(crate) permits: u32,
+    /// How many of them an attempt wants.
+    pub(crate) many: u32,
     /// There are several nodes.
     pub(crate) several: bool,
     /// For how long a slot is reserved for a wait that was told of it.
     pub(crate) reservation: Duration,
-    /// The slot of a lease; none before there is one.
-    pub(crate) slot: Option<u32>,
+    /// The slots of a lease; none before there is one.
+    pub(crate) slots: Vec<u32>,
 }
 
 impl Semaphore {
-    /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot everywhere; a lease has its slot.
-    fn first_slot(&self, id: &LockId) -> u32 {
+    /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot everywhere; a lease has its slots.
+    fn first_slots(&self, id: &LockId) -> String {
         let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
-        match self.slot {
-            Some(slot) => slot,
-            None if self.several => id.as_str().bytes().fold(0, hash) % self.permits,
-            None => 0,
+        match self.slots.is_empty() {
+            false => self.slots_text(),
+            true if self.several => (id.as_str().bytes().fold(0, hash) % self.permits).to_string(),
+            true => "0".to_owned(),
         }
     }
 
-    fn slot_text(&self) -> String {
-        self.slot.map_or_else(String::new, |slot| slot.to_string())
+    fn slots_text(&self) -> String {
+        let each: Vec<String> = self.slots.iter().map(u32::to_string).collect();
+        each.join(" ")
+    }
+
+    /// The wait in the queue, with what it wants.
+    fn entry(&self, wait: Option<&str>) -> String {
+        match wait {
+            Some(wait) if self.many > 1 => format!("{wait} {}", self.many),
+            other => other.unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn span(&self) -> Duration {
+        if self.several { KEEPS_OFF.max(self.reservation) } else { self.reservation }
     }
 }
 
 impl Protocol for Semaphore {
     fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
-        let keys = [self.key.as_str(), self.key.permit_queue(), self.key.fence()];
+        let marks = self.several.then(|| self.key.many_permits());
+        let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
+        keys.extend(marks.as_deref());
+        let (first, entry) = (self.first_slots(id), self.entry(wait.map(|wait| wait.id)));
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
         let mut args = vec![
             Text(id.as_str()),
             Number(millis(lease)),
             Number(self.permits.into()),
-            Number(self.first_slot(id).into()),
-            Number(self.slot.is_some().into()),
+            Text(&first),
+            Number((!self.slots.is_empty()).into()),
             Number(self.several.into()),
-            Number(millis(self.reservation)),
-            Text(wait.map_or("", |w| w.id)),
+            Number(millis(self.span())),
+            Text(&entry),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
+            Number(self.many.into()),
+            Number(wait.map_or(0, |w| millis(w.waited))),
         ];
         args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
         Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, &args).into()
     }
 
     fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        let args = [Text(id.as_str()), Text(&self.slot_text()), Number(millis(lease))];
+        let args = [Text(id.as_str()), Text(&self.slots_text()), Number(millis(lease))];
         Call::new(&SEMAPHORE_EXTEND, Purpose::Other, Some(id), lease, &[self.key.as_str()], &args).into()
     }
 
     /// Which wait is next is a matter of the script.
     fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
+        let (slots, entry) = (self.slots_text(), self.entry(wait));
         let args = [
             text(id),
-            Text(&self.slot_text()),
+            Text(&slots),
             Number(self.permits.into()),
             Number(self.several.into()),
             Number(millis(self.reservation)),
             Number(millis(keep)),
-            Text(wait.unwrap_or("")),
+            Text(&entry),
         ];
-        let keys = [self.key.as_str(), self.key.permit_queue()];
+        let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
+        let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
+        keys.extend(marks.as_deref());
         Call::new(&SEMAPHORE_RELEASE, Purpose::Release, id, keep.max(BEHIND), &keys, &args).into()
     }
 
@@ -114,8 +140,8 @@ impl Protocol for Semaphore {
 
 impl Fencing for Semaphore {
     fn fence(&self, id: &LockId, fence: Option<u64>) -> TypedCall<Fenced> {
-        let slot = self.slot_text();
-        let args = [Text(id.as_str()), Text(&slot), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
+        let slots = self.slots_text();
+        let args = [Text(id.as_str()), Text(&slots), Number(fence.unwrap_or(0)), Number(millis(FENCE_LIFETIME))];
         let keys = [self.key.as_str(), self.key.fence()];
         Call::new(&SEMAPHORE_FENCE, Purpose::Other, Some(id), FENCE_LIFETIME, &keys, &args).into()
     }
@@ -123,19 +149,22 @@ impl Fencing for Semaphore {
 
 impl Lending for Semaphore {
     fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol> {
-        let lent = |vote: &Vote<Acquired>| if let Vote::Yes(Acquired { slot, .. }) = vote { *slot } else { None };
-        let slots: Vec<u32> = votes.iter().filter_map(lent).collect();
-        let slot = slots.iter().copied().max_by_key(|slot| slots.iter().filter(|other| *other == slot).count());
+        let lent = |vote: &Vote<Acquired>| match vote {
+            Vote::Yes(Acquired { slots, .. }) if !slots.is_empty() => Some(slots.clone()),
+            _ => None,
+        };
+        let all: Vec<Vec<u32>> = votes.iter().filter_map(lent).collect();
+        let most = all.iter().max_by_key(|slots| all.iter().filter(|other| other == slots).count());
         for vote in votes.iter_mut().filter(|vote| vote.is_yes()) {
-            if slot.is_none() || lent(vote) != slot {
+            if most.is_none() || lent(vote).as_ref() != most {
                 *vote = Vote::Void;
             }
         }
-        Arc::new(Semaphore { slot, ..self.clone() })
+        Arc::new(Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() })
     }
 
-    fn slot(&self) -> Option<u32> {
-        self.slot
+    fn slots(&self) -> &[u32] {
+        &self.slots
     }
 }
 
@@ -145,33 +174,37 @@ mod tests {
 
     fn semaphore(several: bool) -> Semaphore {
         let key = Key::new("", "k", 100).unwrap();
-        Semaphore { key, permits: 3, several, reservation: Duration::from_secs(1), slot: None }
+        Semaphore { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), slots: vec![] }
     }
 
-    fn yes(slot: u32) -> Vote<Acquired> {
-        Vote::Yes(Acquired { fence: None, slot: Some(slot) })
+    fn yes(slots: &[u32]) -> Vote<Acquired> {
+        Vote::Yes(Acquired { fence: None, slots: slots.to_vec() })
     }
 
     #[test]
-    fn only_votes_for_the_same_slot_count() {
-        let chosen = |votes: &mut [Vote<Acquired>]| semaphore(true).choose(votes).lending().and_then(Lending::slot);
-        let mut votes = [yes(2), yes(0), yes(2), Vote::Absent, yes(1)];
-        assert_eq!(chosen(&mut votes), Some(2));
-        assert_eq!(votes, [yes(2), Vote::Void, yes(2), Vote::Absent, Vote::Void]);
-        let mut split = [yes(0), yes(1), yes(2)];
+    fn only_votes_for_the_same_slots_count() {
+        let chosen = |votes: &mut [Vote<Acquired>]| {
+            let lease = semaphore(true).choose(votes);
+            lease.lending().map(|lease| lease.slots().to_vec()).unwrap()
+        };
+        let mut votes = [yes(&[2]), yes(&[0]), yes(&[2]), Vote::Absent, yes(&[1])];
+        assert_eq!(chosen(&mut votes), [2]);
+        assert_eq!(votes, [yes(&[2]), Vote::Void, yes(&[2]), Vote::Absent, Vote::Void]);
+        let mut split = [yes(&[0, 1]), yes(&[0, 2]), yes(&[1, 2])];
         chosen(&mut split);
-        assert_eq!(split.iter().filter(|vote| vote.is_yes()).count(), 1);
+        assert_eq!(split.iter().filter(|vote| vote.is_yes()).count(), 1, "a slot in common is not enough");
         let mut none = [Vote::Absent, Vote::Yes(Acquired::default())];
-        assert_eq!(chosen(&mut none), None);
+        assert_eq!(chosen(&mut none), [0; 0]);
         assert_eq!(none, [Vote::Absent, Vote::Void], "a yes without a slot is none");
     }
 
     #[test]
     fn attempts_begin_at_different_slots_of_several_nodes_and_a_lease_stays_with_its_own() {
-        let first = |lock: &Semaphore, token| lock.first_slot(&LockId::from_server(token));
-        let begins: Vec<u32> = ["a", "b", "c"].map(|token| first(&semaphore(true), token)).to_vec();
-        assert!(begins.contains(&0) && begins.contains(&1) && begins.contains(&2), "{begins:?}");
-        assert_eq!(first(&semaphore(false), "b"), 0);
-        assert_eq!(first(&Semaphore { slot: Some(2), ..semaphore(true) }, "a"), 2);
+        let first = |lock: &Semaphore, token| lock.first_slots(&LockId::from_server(token));
+        let mut begins = ["a", "b", "c"].map(|token| first(&semaphore(true), token));
+        begins.sort();
+        assert_eq!(begins, ["0", "1", "2"]);
+        assert_eq!(first(&semaphore(false), "b"), "0");
+        assert_eq!(first(&Semaphore { slots: vec![1, 2], ..semaphore(true) }, "a"), "1 2");
     }
 }

@@ -1,12 +1,15 @@
 //! Queues of delayed tasks, on one node.
 //!
 //! 1. `task.rs`: what is pushed and shown. `job.rs`: a task that is claimed. `worker.rs`: threads that handle tasks.
-//! 2. `calls.rs`: what is asked of the server. [`Queue`], here: its settings.
+//! 2. `json.rs`: bodies as JSON.
+//! 3. `calls.rs`: what is asked of the server. [`Queue`], here: its settings.
 //!
 //! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a lock.
 
 mod calls;
 pub(crate) mod job;
+#[cfg(feature = "json")]
+mod json;
 pub(crate) mod task;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]

@@ -1,6 +1,6 @@
 //! What is pushed, and what a queue shows of it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::Error;
 use crate::protocol::queue::{Due, Pushing, Seen, TaskState};
@@ -126,17 +126,18 @@ impl Task {
         self
     }
 
-    /// Due so long after 1970-01-01 00:00 UTC, by the server's clock. A task that is due earlier goes first, so a time in the past goes before those
-    /// that wait. A `SystemTime` is one by `duration_since(UNIX_EPOCH)`.
+    /// Due at this time by the server's clock, to the microsecond, until the year 2255. A task that is due earlier goes first, so a time in the past goes
+    /// before those that wait.
     ///
     /// ```
-    /// use std::time::Duration;
-    /// let task = redlock_sync::Task::new("happy new year").at(Duration::from_secs(1_798_761_600));
+    /// use std::time::{Duration, SystemTime};
+    /// let new_year = SystemTime::UNIX_EPOCH + Duration::from_secs(1_798_761_600);
+    /// let task = redlock_sync::Task::new("happy new year").at(new_year);
     /// # let _ = task;
     /// ```
     #[must_use]
-    pub fn at(mut self, since_1970: Duration) -> Task {
-        self.due = Due::At(since_1970);
+    pub fn at(mut self, time: SystemTime) -> Task {
+        self.due = Due::At(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
         self
     }
 
@@ -315,20 +316,21 @@ impl Entry {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
     }
 
-    /// When it is due, or died, since 1970-01-01 00:00 UTC by the server's clock.
+    /// When it is due, or died, by the server's clock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// assert!(mails.peek(1)?[0].due_at() > Duration::from_secs(1_700_000_000));
+    /// let new_year = SystemTime::UNIX_EPOCH + Duration::from_secs(9_000_000_000);
+    /// mails.push(redlock_sync::Task::new("happy new year").at(new_year))?;
+    /// assert_eq!(mails.peek(1)?[0].due_at(), new_year);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn due_at(&self) -> Duration {
-        Duration::from_micros(self.seen.micros)
+    pub fn due_at(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(self.seen.micros)).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// How often it has been claimed since it was pushed; claims that were taken back are not counted.

@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn yes(fence: Option<u64>) -> Vote<Acquired> {
-        Vote::Yes(Acquired { fence, slot: None })
+        Vote::Yes(Acquired { fence, slots: Vec::new() })
     }
 
     fn taken(ms: u64) -> Vote<Acquired> {

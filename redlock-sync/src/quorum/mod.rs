@@ -48,8 +48,8 @@ impl Quorum {
         self.nodes.len()
     }
 
-    /// The nodes in their order; all that a round knows of them is the trait.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &dyn Node> {
+    /// The nodes in their order.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
         self.nodes.members()
     }
 
@@ -80,7 +80,7 @@ impl Quorum {
 
     /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest run id, so that all
     /// clients wait at the same one, in whatever order they name the nodes. Those that never told one come last, in their order.
-    pub(crate) fn wake_node(&self) -> Option<(usize, &dyn Node)> {
+    pub(crate) fn wake_node(&self) -> Option<(usize, &Node)> {
         let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
         if self.len() == 1 {
             return { well }.next();
@@ -137,7 +137,7 @@ impl Quorum {
         if !self.limits.restart_guard || self.len() == 1 {
             return;
         }
-        let is_old = |node: &dyn Node| node.uptime().is_some_and(|up| up >= kept);
+        let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= kept);
         if !self.members().any(is_old) {
             return;
         }

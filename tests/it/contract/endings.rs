@@ -107,10 +107,10 @@ fn unlock_all_gives_up_all<K: Kind, P: Place>() {
 fn a_late_release_leaves_the_next_holder_alone<K: Kind, P: Place>() {
     let server = P::one();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
-    server.set("order:42", "another holder");
+    K::give(&server, "order:42", "another holder");
     let Err(Error::Lost { key, reason }) = K::unlock(guard) else { panic!() };
     assert_eq!((key.as_str(), reason), ("order:42", LostReason::Taken));
-    assert_eq!(server.get("order:42").as_deref(), Some("another holder"));
+    assert_eq!(K::token(&server, "order:42").as_deref(), Some("another holder"));
 }
 
 fn a_release_of_a_deleted_key_says_so<K: Kind, P: Place>() {
@@ -170,7 +170,7 @@ fn a_panic_releases<K: Kind, P: Place>() {
     K::unlock(lock.try_lock().unwrap()).unwrap();
 }
 
-each_kind_and_place!(
+each_kind_and_place!(every:
     on_lost_is_called_once,
     on_lost_is_not_called_for_a_release,
     a_handler_may_panic,

@@ -121,4 +121,4 @@ fn no_update_is_lost_among_clients<K: Kind, P: Place>() {
     assert_eq!(counter.into_inner(), 300);
 }
 
-each_kind_and_place!(no_update_is_lost_among_clients);
+each_kind_and_place!(every: no_update_is_lost_among_clients);

@@ -138,7 +138,7 @@ fn tokens_rise_though_one_node_is_ahead<K: Kind, P: Place>() {
 /// The token of a holder that two of the nodes do not vote for.
 fn token_without<K: Kind, P: Place>(locks: &Redlock, servers: &[P], blocked: [usize; 2]) -> u64 {
     for i in blocked {
-        servers[i].set("fenced", "foreign");
+        K::give(&servers[i], "fenced", "foreign");
     }
     let token = token::<K>(locks);
     for i in blocked {
@@ -147,7 +147,7 @@ fn token_without<K: Kind, P: Place>(locks: &Redlock, servers: &[P], blocked: [us
     token
 }
 
-each_kind_and_place!(
+each_kind_and_place!(every:
     tokens_rise,
     tokens_rise_though_one_node_is_ahead,
     tokens_rise_from_thread_to_thread,

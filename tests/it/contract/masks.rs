@@ -13,25 +13,25 @@ const KEY: &str = "mask";
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// Sets foreign tokens on the nodes in the mask, and on no others.
-fn take<P: Place>(servers: &[P], mask: u32) -> Vec<bool> {
+fn take<K: Kind, P: Place>(servers: &[P], mask: u32) -> Vec<bool> {
     let taken: Vec<bool> = (0..servers.len()).map(|i| mask & (1 << i) != 0).collect();
     for (server, &taken) in servers.iter().zip(&taken) {
-        if taken { server.set(KEY, "foreign") } else { _ = server.del(KEY) }
+        if taken { K::give(server, KEY, "foreign") } else { _ = server.del(KEY) }
     }
     taken
 }
 
 /// The foreign tokens are all there and nothing else is.
-fn only_foreign<P: Place>(servers: &[P], taken: &[bool]) {
+fn only_foreign<K: Kind, P: Place>(servers: &[P], taken: &[bool]) {
     for (server, &taken) in servers.iter().zip(taken) {
-        assert_eq!(server.get(KEY).as_deref(), taken.then_some("foreign"));
+        assert_eq!(K::token(server, KEY).as_deref(), taken.then_some("foreign"));
         assert_eq!(locks_on(server).len(), usize::from(taken));
     }
 }
 
 /// One try, which must be decided at once: won exactly with a majority of free nodes.
 fn try_mask<K: Kind, P: Place>(locks: &Redlock, servers: &[P], mask: u32) {
-    let taken = take(servers, mask);
+    let taken = take::<K, P>(servers, mask);
     let free = taken.iter().filter(|taken| !**taken).count();
     let start = Instant::now();
     let result = K::new(locks, KEY).try_lock();
@@ -41,14 +41,14 @@ fn try_mask<K: Kind, P: Place>(locks: &Redlock, servers: &[P], mask: u32) {
         let guard = result.unwrap_or_else(|error| panic!("mask {mask:#b}: {error}"));
         for (server, &taken) in servers.iter().zip(&taken) {
             let expected = if taken { "foreign" } else { guard.id().as_str() };
-            assert_eq!(server.get(KEY).as_deref(), Some(expected), "mask {mask:#b}");
+            assert_eq!(K::token(server, KEY).as_deref(), Some(expected), "mask {mask:#b}");
         }
         K::unlock(guard).unwrap();
     } else {
         let error = result.err().unwrap_or_else(|| panic!("mask {mask:#b}: won without a majority"));
         assert!(error.is_busy(), "mask {mask:#b}: {error}");
     }
-    only_foreign(servers, &taken);
+    only_foreign::<K, P>(servers, &taken);
 }
 
 fn every_mask<K: Kind, P: Place>(nodes: usize) {
@@ -75,15 +75,15 @@ fn a_tie_ends_at_once<K: Kind, P: Place>() {
     for nodes in [2, 4] {
         let servers = P::start(nodes);
         let locks = open(&servers);
-        let taken = take(&servers, (1 << (nodes / 2)) - 1);
+        let taken = take::<K, P>(&servers, (1 << (nodes / 2)) - 1);
         let start = Instant::now();
         let error = K::new(&locks, KEY).try_lock().err().unwrap();
         assert!(error.is_busy(), "{error}");
         assert!(start.elapsed() < AT_ONCE);
-        only_foreign(&servers, &taken);
-        take(&servers, 0);
+        only_foreign::<K, P>(&servers, &taken);
+        take::<K, P>(&servers, 0);
         K::unlock(K::new(&locks, KEY).try_lock_for(SOON).unwrap()).unwrap();
     }
 }
 
-each_kind_and_place!(each_mask_of_four, each_mask_of_three, each_mask_of_two, a_tie_ends_at_once,);
+each_kind_and_place!(every: each_mask_of_four, each_mask_of_three, each_mask_of_two, a_tie_ends_at_once,);

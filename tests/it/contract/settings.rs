@@ -151,7 +151,7 @@ fn connections_are_bounded() {
     }
 }
 
-each_kind_and_place!(a_prefix_is_part_of_the_key, fences_share_the_slot);
+each_kind_and_place!(every: a_prefix_is_part_of_the_key, fences_share_the_slot);
 
 each_kind!(
     a_unix_socket_works,

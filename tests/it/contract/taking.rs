@@ -22,7 +22,7 @@ fn a_free_lock_is_taken_by_each_form<K: Kind, P: Place>() {
     for take in [|lock: &K| lock.lock(), |lock: &K| lock.try_lock(), |lock: &K| lock.try_lock_for(SOON)] {
         let guard = take(&lock).unwrap();
         assert_eq!(guard.key(), "order:42");
-        assert_eq!(server.get("order:42").as_deref(), Some(guard.id().as_str()));
+        assert_eq!(K::token(&server, "order:42").as_deref(), Some(guard.id().as_str()));
         assert!(server.pttl("order:42").is_some_and(|left| left <= Duration::from_secs(30)));
         K::unlock(guard).unwrap();
         assert!(locks_on(&server).is_empty());
@@ -168,7 +168,7 @@ fn other_keys_are_other_locks<K: Kind, P: Place>() {
     assert!(locks_on(&server).is_empty());
 }
 
-each_kind_and_place!(
+each_kind_and_place!(every:
     a_free_lock_is_taken_by_each_form,
     the_lease_is_the_keys_time_to_live,
     dropping_the_guard_releases,

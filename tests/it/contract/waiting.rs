@@ -12,7 +12,7 @@ use redlock_tests::eventually;
 
 use super::rig::{SOON, ms, open, through, watched};
 use crate::kinds::{Kind, each_kind};
-use crate::place::{Place, each_kind_and_place};
+use crate::place::Place;
 
 /// Starts a thread that waits for the lock and notes its number when it has it. Returns once it stands in the queue.
 fn waiter<K: Kind>(lock: K, number: usize, order: &Arc<Mutex<Vec<usize>>>) -> JoinHandle<()> {
@@ -154,4 +154,12 @@ fn a_waiting_client_is_told<K: Kind, P: Place>() {
     assert!(owner.starts_with("granted:"), "`{owner}` came by polling");
 }
 
-each_kind_and_place!(a_waiting_client_is_told);
+/// Only a single node grants a lock without an attempt.
+mod string {
+    mod on_servers {
+        crate::place::each_kind_at!(string, crate::place::Database, a_waiting_client_is_told);
+    }
+    mod in_memory {
+        crate::place::each_kind_at!(string, crate::place::InMemory, a_waiting_client_is_told);
+    }
+}

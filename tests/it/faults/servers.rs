@@ -7,13 +7,14 @@
 //! 5. `clocks`: a server's wall clock jumps (15).
 //! 6. `refusals`: servers that answer with an error (17 to 22).
 //! 7. `modes`: servers in a mode that is not supported (20).
-//! 8. `permissions`: users without all permissions that a lock needs (21).
+//! 8. `permissions`: users without all permissions that a lock needs (21). `needs`: what each kind needs.
 //! 9. `journal`: what the log says of nodes that fail.
 
 mod clocks;
 mod down;
 mod journal;
 mod modes;
+mod needs;
 mod paused;
 mod permissions;
 mod refusals;

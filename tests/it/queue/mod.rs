@@ -2,14 +2,16 @@
 //!
 //! 1. `rig`: clients, names, and what stands on the server.
 //! 2. `use_cases`: the rows of the acceptance list, by number, and the API's other promises.
-//! 3. `faults`: the rows of the fault list, by number. `garbled`: entries that were damaged by hand.
+//! 3. `faults`, `failover`: the rows of the fault list, by number. `garbled`: entries that were damaged by hand.
 //! 4. `model`: random operations against a reference model.
-//! 5. `processes`: worker processes that are killed again and again, and a checker.
+//! 5. `processes`: worker processes that are killed again and again, and a checker. `together`: processes that do everything at once.
 
+mod failover;
 mod faults;
 mod garbled;
 mod model;
 mod processes;
 mod rig;
+mod together;
 mod use_cases;
 mod workers;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redlock_tests::{Server, eventually};
 
-use super::rig::{assert_empty, ms, queue, task};
+use super::rig::{assert_empty, key, ms, queue, task};
 
 const TASKS: usize = 1200;
 const KILLS: usize = 6;
@@ -39,7 +39,7 @@ fn start<'scope>(scope: &'scope thread::Scope<'scope, '_>, url: &str, told: &'sc
 }
 
 #[test]
-fn queue_fault_01_and_21_killed_workers_lose_no_task_and_leave_none() {
+fn queue_fault_01_killed_workers_lose_no_task_and_leave_none() {
     let server = Server::start();
     let mails = queue(&server.url());
     let told = Told::default();
@@ -64,6 +64,33 @@ fn queue_fault_01_and_21_killed_workers_lose_no_task_and_leave_none() {
     });
     assert_empty(&server);
     check(&told.into_inner().unwrap());
+}
+
+/// All that come are served alike, whichever process was there first.
+#[test]
+fn queue_fault_21_many_tasks_are_shared_out_fairly() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    let told: Vec<Told> = (0..PROCESSES).map(|_| Told::default()).collect();
+    thread::scope(|scope| {
+        let workers: Vec<Child> = told.iter().map(|told| start(scope, &server.url(), told)).collect();
+        let waits = || server.ask::<usize>(redis::cmd("ZCARD").arg(key("waits"))) == PROCESSES;
+        eventually("all processes wait", LONG, waits);
+        mails.push_all((0..TASKS).map(|n| task(&format!("{n}")))).unwrap();
+        eventually("all tasks are done", LONG, || mails.is_empty().unwrap());
+        for mut worker in workers {
+            drop(worker.stdin.take());
+            assert!(worker.wait().unwrap().success());
+        }
+    });
+    assert_empty(&server);
+    let of_processes: Vec<Vec<_>> = told.into_iter().map(|told| told.into_inner().unwrap()).collect();
+    check(&of_processes.concat());
+    let acked = |told: &Vec<(String, String, u64)>| told.iter().filter(|(what, ..)| what == "acked").count() as f64;
+    let shares: Vec<f64> = of_processes.iter().map(acked).collect();
+    let (sum, squares) = (shares.iter().sum::<f64>(), shares.iter().map(|share| share * share).sum::<f64>());
+    let jain = sum * sum / (squares * PROCESSES as f64);
+    assert!(jain > 0.9, "{jain}: {shares:?}");
 }
 
 fn check(told: &[(String, String, u64)]) {

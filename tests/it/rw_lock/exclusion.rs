@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use redlock_sync::Redlock;
 use redlock_tests::{Server, eventually, servers};
 
 use super::{KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
@@ -165,14 +166,16 @@ fn waits_end_promptly() {
         let servers = servers(nodes);
         let (ours, theirs) = (open(&servers), open(&servers));
         let [mut readers, mut writers] = [SOON; 2];
+        // Of processes of their own: those of one process are one to the servers.
+        let clients: Vec<_> = (0..8).map(|_| open(&servers)).collect();
         for _ in 0..6 {
             let writer = ours.rw_lock(KEY).write().unwrap();
             let last = thread::scope(|scope| {
-                let wait = || {
-                    drop(theirs.rw_lock(KEY).read().unwrap());
+                let wait = |locks: &Redlock| {
+                    drop(locks.rw_lock(KEY).read().unwrap());
                     Instant::now()
                 };
-                let waiting: Vec<_> = (0..8).map(|_| scope.spawn(wait)).collect();
+                let waiting: Vec<_> = clients.iter().map(|locks| scope.spawn(move || wait(locks))).collect();
                 until_waiting(&servers, "readers", 8);
                 let began = Instant::now();
                 writer.unlock().unwrap();

@@ -32,7 +32,7 @@ fn the_death_of_a_writer_lets_those_in_that_wait() {
         let mut dies = Agent::start("write", ms(1200), &servers);
         dies.holds();
         thread::scope(|scope| {
-            let reads = || drop(locks.rw_lock(KEY).try_read_for(SOON).unwrap());
+            let reads = || drop(open(&servers).rw_lock(KEY).try_read_for(SOON).unwrap());
             let readers = [(); 4].map(|()| scope.spawn(reads));
             until_waiting(&servers, "readers", 4);
             dies.kill();

@@ -94,13 +94,14 @@ fn a_stream_of_writers_lets_a_reader_in() {
 #[test]
 fn readers_go_in_together() {
     let servers = servers(1);
-    let clients: Vec<Redlock> = (0..3).map(|_| open(&servers)).collect();
+    let clients: Vec<Redlock> = (0..10).map(|_| open(&servers)).collect();
     let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let first = clients[0].rw_lock(KEY).write().unwrap();
     thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let guard = clients[1].rw_lock(KEY).read().unwrap();
+        for locks in &clients[2..] {
+            let (inside, done) = (&inside, &done);
+            scope.spawn(move || {
+                let guard = locks.rw_lock(KEY).read().unwrap();
                 inside.fetch_add(1, Ordering::SeqCst);
                 while inside.load(Ordering::SeqCst) < 8 {
                     thread::sleep(ms(1));
@@ -111,7 +112,7 @@ fn readers_go_in_together() {
         }
         until_waiting(&servers, "readers", 8);
         let next = scope.spawn(|| {
-            let guard = clients[2].rw_lock(KEY).write().unwrap();
+            let guard = clients[1].rw_lock(KEY).write().unwrap();
             assert_eq!(done.load(Ordering::SeqCst), 8, "the next writer was before a reader that waited");
             drop(guard);
         });

@@ -113,7 +113,7 @@ fn permits_have_slots_and_those_that_are_free_are_counted() {
 }
 
 #[test]
-fn a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
+fn kind_03_a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
     let servers = servers(1);
     let (old, new) = (open(&servers).semaphore(KEY, 3), open(&servers).semaphore(KEY, 2));
     let mut held: Vec<_> = (0..3).map(|_| old.acquire().unwrap()).collect();

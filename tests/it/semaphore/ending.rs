@@ -53,7 +53,7 @@ fn deleting_the_key_loses_all_permits_and_lets_waiters_in() {
 }
 
 #[test]
-fn a_node_that_lost_the_key_gets_it_again_in_the_same_slot() {
+fn kind_02_a_node_that_lost_the_key_gets_it_again_in_the_same_slot() {
     let servers = servers(3);
     let semaphore = brisk(&servers, ms(900)).semaphore(KEY, 8);
     let permit = semaphore.acquire().unwrap();
@@ -68,7 +68,7 @@ fn a_node_that_lost_the_key_gets_it_again_in_the_same_slot() {
 
 /// A node had lent another slot when the majority lent this one.
 #[test]
-fn what_a_node_lent_beside_the_permit_is_given_back() {
+fn kind_04_what_a_node_lent_beside_the_permit_is_given_back() {
     let servers = servers(3);
     let semaphore = brisk(&servers, ms(900)).semaphore(KEY, 2);
     let lent = |node: usize| servers[node].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
@@ -122,7 +122,7 @@ fn permits_are_renewed_and_extended() {
 }
 
 #[test]
-fn closing_ends_waits_and_gives_permits_up() {
+fn kind_10_closing_ends_waits_and_gives_permits_up() {
     let servers = servers(1);
     let (locks, others) = (open(&servers), open(&servers));
     let held: Vec<_> = (0..2).map(|_| locks.semaphore(KEY, 2).acquire().unwrap()).collect();
@@ -157,7 +157,7 @@ fn fences_rise_from_holder_to_holder() {
 }
 
 #[test]
-fn a_full_server_lends_nothing_new_and_keeps_what_is_lent() {
+fn kind_08_a_full_server_lends_nothing_new_and_keeps_what_is_lent() {
     let servers = servers(1);
     let semaphore = open(&servers).semaphore(KEY, 2);
     let permit = semaphore.acquire().unwrap();

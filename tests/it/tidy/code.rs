@@ -108,7 +108,7 @@ fn is_named(name: &str, files: &[(String, String)]) -> bool {
             let near = other.parent() == Some(above) || other.with_extension("") == above;
             other != path
                 && (near && text.contains(&by_mod)
-                    || text.contains(&by_path) && above.starts_with(other.parent().unwrap())
-                    || text.contains(&beside) && other.parent().unwrap().parent() == Some(above))
+                    || above.starts_with(other.parent().unwrap()) && text.contains(&by_path)
+                    || other.parent().unwrap().parent() == Some(above) && text.contains(&beside))
         })
 }

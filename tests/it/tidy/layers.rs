@@ -38,12 +38,13 @@ const LAYERS: [(&str, u8); 27] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 8] = [
+const EDGES: [(&str, &str); 9] = [
     ("__private", "testing"),
     ("clock", "sync"),
     ("facades", "testing"),
     ("key", "error"),
     ("observer", "error"),
+    ("sync", "simulation"),
     ("token", "error"),
     ("token", "fork"),
     ("token", "simulation"),

@@ -38,7 +38,8 @@ fn sent() -> Vec<String> {
             _ => {}
         }
     }
-    for name in ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "q_claim", "probe"] {
+    let locks = ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "probe"];
+    for name in locks.into_iter().chain(["q_push", "q_claim", "q_pop", "q_remove", "q_revive", "q_purge"]) {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
     scripts.into_values().collect()
@@ -103,23 +104,58 @@ fn quoted_behind<'a>(text: &'a str, start: &'a str) -> BTreeSet<&'a str> {
     text.split(start).skip(1).filter_map(|after| after.split('\'').next()).collect()
 }
 
-#[test]
-fn each_command_of_a_script_is_checked_and_documented() {
-    let mut scripts = scripts();
-    let checked = scripts.remove("permissions").unwrap();
-    let all = scripts.into_values().collect::<String>();
-    let mut used = quoted_behind(&all, "redis.call('");
-    used.extend(quoted_behind(&all, "redis.pcall('"));
-    // What a script is called by.
-    used.insert("EVALSHA");
+/// What a kind is called in permissions.lua, how its row of the documentation begins, and its scripts, some by the beginning of their names.
+const KINDS: [(&str, &str, &[&str]); 4] = [
+    (
+        "mutex",
+        "mutexes",
+        &["acquire", "adopt", "extend", "fence", "release", "release_all", "unreserve", "inspect", "push", "publish"],
+    ),
+    ("semaphore", "semaphores", &["semaphore_", "slots", "push", "publish"]),
+    ("rw", "read-write locks", &["rw", "rw_", "push", "publish"]),
+    ("queue", "queues of tasks", &["q_", "push"]),
+];
+
+fn commands(script: &str) -> BTreeSet<&str> {
+    let mut used = quoted_behind(script, "redis.call('");
+    used.extend(quoted_behind(script, "redis.pcall('"));
     // Without it waits poll.
     used.remove("PUBLISH");
-    // Without it health knows less.
-    used.remove("INFO");
-    assert_eq!(quoted_behind(&checked, "need('"), used, "in permissions.lua");
+    used
+}
+
+#[test]
+fn each_command_of_a_kind_is_checked_and_documented() {
+    let mut scripts = scripts();
+    let checked = scripts.remove("permissions").unwrap();
     let docs = read(Path::new("docs/operations.md")).unwrap();
     let line = docs.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
-    let missing: Vec<_> = used.iter().filter(|name| !line.contains(&format!("+{} ", name.to_lowercase()))).collect();
+    let mut of_all = BTreeSet::new();
+    for (kind, title, starts) in KINDS {
+        let is_of_kind = |name: &str| {
+            starts.iter().any(|start| if start.ends_with('_') { name.starts_with(start) } else { name == *start })
+        };
+        let mut used: BTreeSet<&str> =
+            scripts.iter().filter(|(name, _)| is_of_kind(name)).flat_map(|(_, script)| commands(script)).collect();
+        // What a script is called by.
+        used.insert("EVALSHA");
+        let start = format!("    {kind} = '");
+        let words = quoted_behind(&checked, &start).into_iter().next().unwrap();
+        assert_eq!(words.split(' ').collect::<BTreeSet<_>>(), used, "of {kind} in permissions.lua");
+        let row = docs.lines().find(|line| line.starts_with(&format!("| {title}"))).unwrap();
+        let documented: BTreeSet<String> = row
+            .split(['`', ' '])
+            .filter_map(|word| word.strip_prefix('+'))
+            .map(str::to_uppercase)
+            .filter(|word| word != "EVAL")
+            .collect();
+        assert_eq!(documented.iter().map(String::as_str).collect::<BTreeSet<_>>(), used, "of {kind} in the docs");
+        of_all.extend(used);
+    }
+    let all = scripts.values().flat_map(|script| commands(script));
+    let missing: Vec<_> = all.filter(|name| !of_all.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} are of no kind");
+    let missing: Vec<_> = of_all.iter().filter(|name| !line.contains(&format!("+{} ", name.to_lowercase()))).collect();
     assert!(missing.is_empty(), "{missing:?} are not in `{line}`");
 }
 

@@ -25,6 +25,13 @@ models! {
         orphans_come_and_go
         sharing
     }
+    sharing {
+        a_join_meets_the_last_leave
+        a_close_meets_joins
+        lost_while_threads_join
+        a_writer_waits_for_its_turn
+        late_while_it_is_shared
+    }
     renewal {
         one_after_the_other
         side_by_side

@@ -4,5 +4,7 @@
 pub(crate) mod queue;
 #[path = "../../../redlock-sync/src/handover/rules.rs"]
 pub(crate) mod rules;
+#[path = "../../../redlock-sync/src/handover/sharing.rs"]
+pub(crate) mod sharing;
 
 pub(crate) mod listener;

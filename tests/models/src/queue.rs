@@ -12,7 +12,7 @@ use crate::sync::{Condvar, Mutex};
 use crate::token::LockId;
 use crate::world::{self, ModelClock};
 
-const EXCLUSIVE: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
+pub(crate) const EXCLUSIVE: Kind = Kind { name: "mutex", mode: Mode::Exclusive };
 const SHARED: Kind = Kind { name: "permit", mode: Mode::Shared };
 
 /// The queues of one client, and one key.
@@ -42,12 +42,19 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
         self.enter_as(until, EXCLUSIVE)
     }
 
-    fn enter_as(&self, until: Tick, kind: Kind) -> Entered<T> {
+    pub(crate) fn enter_as(&self, until: Tick, kind: Kind) -> Entered<T> {
         self.queues.enter(&self.key, until, kind, &LockOptions::default())
     }
 
     fn head(&self) -> QueueHead<T> {
-        self.queues.try_enter(&self.key, Mode::Exclusive).expect("no thread is there")
+        self.try_head().expect("no thread is there")
+    }
+
+    fn try_head(&self) -> Option<QueueHead<T>> {
+        match self.queues.try_enter(&self.key, EXCLUSIVE, &LockOptions::default())? {
+            Entered::Head(head) => Some(head),
+            other => unexpected(&other),
+        }
     }
 
     /// Holds the lock for a moment, in which no other thread may.
@@ -63,7 +70,7 @@ impl<T: std::fmt::Debug + Send + 'static> Rig<T> {
         drop(head);
     }
 
-    fn spawn<R: Send + 'static>(&self, run: impl FnOnce(Rig<T>) -> R + Send + 'static) -> JoinHandle<R> {
+    pub(crate) fn spawn<R: Send + 'static>(&self, run: impl FnOnce(Rig<T>) -> R + Send + 'static) -> JoinHandle<R> {
         let rig = self.clone();
         thread::spawn(move || run(rig))
     }
@@ -81,7 +88,7 @@ pub(crate) fn unexpected<T: std::fmt::Debug>(entered: &Entered<T>) -> ! {
     panic!("{entered}");
 }
 
-fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
+pub(crate) fn all<R>(threads: Vec<JoinHandle<R>>) -> Vec<R> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
@@ -291,7 +298,7 @@ pub fn trying_while_others_wait() {
     let until = world::now().after(Duration::from_millis(300));
     let trying = (0..2).map(|_| {
         rig.spawn(|rig| {
-            if let Some(head) = rig.queues.try_enter(&rig.key, Mode::Exclusive) {
+            if let Some(head) = rig.try_head() {
                 rig.hold_and_leave(head);
             }
         })
@@ -307,7 +314,7 @@ pub fn trying_while_others_wait() {
     world::pass_until(until);
     all(threads);
     rig.assert_empty();
-    assert!(rig.queues.try_enter(&rig.key, Mode::Exclusive).is_some());
+    assert!(rig.try_head().is_some());
     rig.assert_empty();
 }
 

@@ -27,6 +27,8 @@ mod journal;
 mod paused;
 #[path = "agent/queue.rs"]
 mod queue;
+#[path = "agent/queue_all.rs"]
+mod queue_all;
 #[path = "agent/readers.rs"]
 mod readers;
 #[path = "agent/starved.rs"]
@@ -57,6 +59,7 @@ fn main() {
         Some("workers") => workers::main(&args[1..]),
         Some("rw") => readers::main(&args[1..]),
         Some("queue") => queue::main(&args[1..]),
+        Some("queue-all") => queue_all::main(&args[1..]),
         Some("cycles") => cycles::main(&args[1..]),
         other => panic!("no such subcommand: {other:?}"),
     }

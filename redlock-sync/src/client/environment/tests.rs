@@ -26,6 +26,7 @@ fn settings_are_read() {
         ("REDLOCK_KEY_PREFIX", "shop: "),
         ("REDLOCK_MIN_VALIDITY", "77ms"),
         ("REDLOCK_UNAVAILABLE_AFTER", "42s"),
+        ("REDLOCK_DEFAULT_WAIT", "43s"),
         ("REDLOCK_RETRY", "3ms..70ms"),
         ("REDLOCK_RETRY_JITTER", "0.25"),
         ("REDLOCK_RETRY_MAX_ATTEMPTS", "99"),
@@ -36,7 +37,8 @@ fn settings_are_read() {
     assert_eq!(vars.len(), known().count(), "each setting is here");
     let builder = builder(&vars).unwrap();
     let shown = format!("{builder:?}");
-    for part in ["a:6379", "b:6379", "c:6379", "\"shop: \"", "90s", "100ms", "77ms", "42s", "3ms", "70ms", "0.25", "99"]
+    for part in
+        ["a:6379", "b:6379", "c:6379", "\"shop: \"", "90s", "100ms", "77ms", "42s", "43s", "3ms", "70ms", "0.25", "99"]
     {
         assert!(shown.contains(part), "{part} in {shown}");
     }

@@ -173,7 +173,7 @@ impl Listener {
     }
 }
 
-fn not_subscribed(node: &dyn Node, failure: &Failure) -> Deaf {
+fn not_subscribed(node: &Node, failure: &Failure) -> Deaf {
     match failure.kind {
         FailureKind::Refused => Deaf::Refused(
             Cause::Subscribe,
@@ -183,7 +183,7 @@ fn not_subscribed(node: &dyn Node, failure: &Failure) -> Deaf {
     }
 }
 
-fn not_published(node: &dyn Node, failure: &Failure) -> Deaf {
+fn not_published(node: &Node, failure: &Failure) -> Deaf {
     if is_refusal(failure) {
         return Deaf::Refused(
             Cause::Publish,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::handover::sharing::Gate;
 use std::sync::mpsc;
 use std::thread;
 
@@ -14,6 +15,13 @@ fn queues() -> Arc<WaitQueues<u32>> {
 
 fn at_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, until: Tick) -> Option<QueueHead<u32>> {
     match queues.enter(key, until, KIND, &LockOptions::default()) {
+        Entered::Head(head) => Some(head),
+        _ => None,
+    }
+}
+
+fn try_head(queues: &Arc<WaitQueues<u32>>, key: &Arc<str>, kind: Kind) -> Option<QueueHead<u32>> {
+    match queues.try_enter(key, kind, &LockOptions::default())? {
         Entered::Head(head) => Some(head),
         _ => None,
     }
@@ -187,7 +195,7 @@ fn threads_that_share_a_lock_are_heads_together_and_others_wait_for_all_of_them(
     let mut first: Vec<u32> = told.iter().take(2).collect();
     first.sort_unstable();
     assert_eq!(first, [0, 1]);
-    assert!(queues.try_enter(&key, Mode::Shared).is_none(), "one that does not share waits before it");
+    assert!(try_head(&queues, &key, SHARED).is_none(), "one that does not share waits before it");
     let mut entrants = entrants.into_iter();
     for (leaves, next) in [(2, 2), (1, 3)] {
         for entrant in entrants.by_ref().take(leaves) {
@@ -197,8 +205,8 @@ fn threads_that_share_a_lock_are_heads_together_and_others_wait_for_all_of_them(
         }
         assert_eq!(told.recv().unwrap(), next);
     }
-    let beside = queues.try_enter(&key, Mode::Shared);
-    assert!(beside.is_some() && queues.try_enter(&key, Mode::Exclusive).is_none());
+    let beside = try_head(&queues, &key, SHARED);
+    assert!(beside.is_some() && try_head(&queues, &key, KIND).is_none());
     for entrant in entrants {
         entrant.leave.send(()).unwrap();
         entrant.thread.join().unwrap();
@@ -210,7 +218,7 @@ fn threads_that_share_a_lock_are_heads_together_and_others_wait_for_all_of_them(
 #[test]
 fn a_thread_that_gives_up_lets_those_behind_it_share() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
-    let _shared = queues.try_enter(&key, Mode::Shared).unwrap();
+    let _shared = try_head(&queues, &key, SHARED).unwrap();
     let waiter = {
         let (queues, key) = (Arc::clone(&queues), Arc::clone(&key));
         let until = SystemClock.now().after(Duration::from_millis(50));
@@ -223,4 +231,48 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
     assert_eq!(told.recv().unwrap(), 7);
     behind.leave.send(()).unwrap();
     behind.thread.join().unwrap();
+}
+
+const JOINT: Kind = Kind { name: "reader", mode: Mode::Joint };
+
+fn shared(gate: &Arc<Gate>, part: u32) -> Shared<u32> {
+    Shared::new(JOINT, LockOptions::default(), Arc::clone(gate), Box::new(move || part))
+}
+
+#[test]
+fn what_is_shared_is_joined_until_it_is_closed_or_another_thread_waits_for_it_alone() {
+    let (queues, key): (_, Arc<str>) = (queues(), "k".into());
+    let plain = LockOptions::default();
+    let gate = Arc::new(Gate::new());
+    let head = try_head(&queues, &key, JOINT).unwrap();
+    assert!(try_head(&queues, &key, JOINT).is_none(), "one competes for all");
+    assert!(queues.join(&key, JOINT, &plain).is_none());
+    head.share(shared(&gate, 7));
+    assert!(queues.join(&key, JOINT, &plain).is_none(), "it is at the head still");
+    drop(head);
+    assert_eq!(queues.join(&key, JOINT, &plain), Some((7, false)));
+    let other = LockOptions { fenced: true, ..LockOptions::default() };
+    assert!(queues.join(&key, JOINT, &other).is_none() && queues.join(&key, SHARED, &plain).is_none());
+    assert!(matches!(queues.enter(&key, Tick::NEVER, JOINT, &plain), Entered::Handed(7)));
+    let writer = at_head(&queues, &key, Tick::NEVER).unwrap();
+    assert!(queues.join(&key, JOINT, &plain).is_none(), "one waits that wants it alone");
+    drop(writer);
+    assert!(matches!(queues.try_enter(&key, JOINT, &plain), Some(Entered::Handed(7))));
+    assert!(!gate.leave() && !gate.leave() && !gate.leave(), "four hold it");
+    queues.unshare(&key);
+    assert!(gate.is_open() && gate.leave() && !gate.enter());
+    queues.unshare(&key);
+    assert!(queues.by_key.lock().is_empty());
+}
+
+#[test]
+fn a_look_is_due_after_some_joins_or_some_time() {
+    let mut shared = shared(&Arc::new(Gate::new()), 7).open(Tick::ZERO);
+    let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
+    let plain = LockOptions::default();
+    for _ in 0..256 {
+        assert_eq!(shared.join(JOINT, &plain), Some(7));
+    }
+    assert!(shared.is_look_due(at(1)) && !shared.is_look_due(at(20)));
+    assert!(shared.is_look_due(at(21)) && !shared.is_look_due(at(22)));
 }

@@ -32,8 +32,8 @@ impl Core {
 
     /// Raises the counters to `fence` or to their next values; the largest that a majority has now.
     fn fence_round(&self, io: &mut Io, fence: Option<u64>) -> Result<u64, Error> {
-        let Some(fencing) = self.protocol.fencing() else {
-            let kind = self.protocol.kind().name;
+        let Some(fencing) = self.protocol().fencing() else {
+            let kind = self.protocol().kind().name;
             return Err(Error::config(format!("lock `{}` has no fencing tokens: it is a {kind}", self.key)));
         };
         let mut ballot =

@@ -1,15 +1,15 @@
 //! What follows from the loss of a lease: the log, and the handlers of its user.
 
-use super::{Core, OnLost};
+use super::{Core, OnLost, Part};
 use crate::clock::Tick;
 use crate::error::LostReason;
 use crate::lease::state::LeaseState;
 
 impl Core {
     /// Has `f` called once when the lease is lost; at once when it is already.
-    pub(crate) fn on_lost(&self, f: OnLost) {
+    pub(crate) fn on_lost(&self, part: Part, f: OnLost) {
         // Registered before the state is looked at: a loss in between finds it.
-        self.on_lost.lock().push(f);
+        self.on_lost.lock().push((part, f));
         self.state();
     }
 
@@ -17,6 +17,12 @@ impl Core {
     pub(crate) fn is_lost(&self) -> bool {
         self.settle();
         matches!(self.state.lock().now, LeaseState::Lost(_))
+    }
+
+    /// The handlers of a thread that does not hold it any more are not called.
+    pub(crate) fn forget_handlers(&self, part: Part) {
+        let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == part).collect();
+        drop(forgotten);
     }
 
     /// True if this call made it lost.
@@ -64,7 +70,7 @@ impl Core {
             return;
         }
         let handlers = std::mem::take(&mut *self.on_lost.lock());
-        for handler in handlers {
+        for (_, handler) in handlers {
             let error = self.lost(reason);
             // A handler that panics must not take the renewal thread with it.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));

@@ -9,12 +9,14 @@
 //! 3. [`loss`]: what follows from a loss: the log, and the user's handlers.
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`passing`]: the hand-over to the next thread of this process.
-//! 6. [`watched`]: what observers are told.
+//! 6. [`sharing`]: what is asked before more threads join, and the step from a lock that is held alone to one that is shared.
+//! 7. [`watched`]: what observers are told.
 
 mod fence;
 mod loss;
 mod passing;
 mod release;
+mod sharing;
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
@@ -42,6 +44,7 @@ use crate::error::{Error, LostReason};
 use crate::fork::ForkGuard;
 use crate::handover::queue::QueueHead;
 use crate::handover::rules::Chain;
+use crate::handover::sharing::Gate;
 use crate::key::Key;
 use crate::node::Lane;
 use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, jittered};
@@ -52,18 +55,24 @@ use crate::token::{LockId, RandomPart};
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
 
+/// Tells the threads apart that hold one lease.
+pub(crate) type Part = u64;
+
 pub(crate) struct Core {
     pub(crate) quorum: Arc<Quorum>,
-    pub(crate) protocol: Arc<dyn Protocol>,
+    protocol: Arc<dyn Protocol>,
+    /// That of the shared lock, once one that was held alone is.
+    downgraded: OnceLock<Arc<dyn Protocol>>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
     pub(crate) options: LockOptions,
+    /// The threads that hold it.
+    pub(crate) gate: Arc<Gate>,
     /// The process that acquired it; a forked child's copy is inert.
     pub(crate) home: ForkGuard,
     born: Tick,
-    /// When its holder got it, and when the call for it began.
-    taken: Tick,
-    wanted: OnceLock<Tick>,
+    /// Observers have been told that it was acquired.
+    is_observed: AtomicBool,
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
@@ -74,7 +83,7 @@ pub(crate) struct Core {
     backlog: Arc<Backlog>,
     state: Mutex<State>,
     io: Mutex<Io>,
-    on_lost: Mutex<Vec<OnLost>>,
+    on_lost: Mutex<Vec<(Part, OnLost)>>,
     /// The head of this process's queue for the key; given up when the lease ends, however it ends.
     head: Mutex<Option<QueueHead<Lease>>>,
 }
@@ -160,13 +169,14 @@ impl Core {
         // One node has no other to be ahead of: its fence is final.
         let fence = offered_fence.filter(|_| quorum.len() == 1);
         Core {
-            taken: quorum.now(),
-            wanted: OnceLock::new(),
+            is_observed: AtomicBool::new(false),
             quorum,
             protocol,
+            downgraded: OnceLock::new(),
             key,
             id,
             options,
+            gate: Arc::new(Gate::new()),
             home,
             born,
             hold_end,
@@ -182,6 +192,11 @@ impl Core {
         }
     }
 
+    /// What the lock says to a node at present.
+    pub(crate) fn protocol(&self) -> &Arc<dyn Protocol> {
+        self.downgraded.get().unwrap_or(&self.protocol)
+    }
+
     /// Keeps the head of the queue until the lease ends.
     pub(crate) fn keep_head(&self, head: QueueHead<Lease>) {
         *self.head.lock() = Some(head);
@@ -191,9 +206,12 @@ impl Core {
         }
     }
 
+    pub(crate) fn take_head(&self) -> Option<QueueHead<Lease>> {
+        self.head.lock().take()
+    }
+
     fn leave_queue(&self) {
-        let head = self.head.lock().take();
-        drop(head);
+        drop(self.take_head());
     }
 
     /// A copy of its acquire may still be executed somewhere.
@@ -314,7 +332,7 @@ impl Core {
 
     /// One round that lengthens the lease, and what follows from its votes. The caller holds `io`.
     fn extend_round(&self, io: &mut Io, lease: Duration) -> Ballot<Extended> {
-        let call = self.protocol.extend(&self.id, lease);
+        let call = self.protocol().extend(&self.id, lease);
         self.lengthening_round(io, &call, lease, self.quorum.round_deadline())
     }
 
@@ -410,7 +428,7 @@ impl Core {
         }
         let fence = io.fence.or(io.offered_fence);
         let attempt = AcquireArgs { id: &self.id, lease, fence, wait: None, order: Order::Holder, orphans: &[] };
-        let call = self.protocol.acquire(&attempt);
+        let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
         io.may_linger |= filled.duplicate;
     }

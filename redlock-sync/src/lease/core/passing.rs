@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::{Core, Io, LocalHandover, Origin};
 use crate::clock::Tick;
 use crate::handover::queue::{QueueHead, QueuedThread};
-use crate::handover::rules::Chain;
-use crate::handover::rules::{LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
+use crate::handover::rules::{Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
+use crate::handover::sharing::Gate;
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::options::RENEW_DIVISOR;
@@ -34,18 +34,19 @@ impl Core {
             return None;
         }
         let mut head = self.head.lock();
-        let thread = head.as_ref()?.successor(self.protocol.kind(), &self.options)?;
+        let thread = head.as_ref()?.successor(self.protocol().kind(), &self.options)?;
         state.release();
         let successor = Core {
             quorum: Arc::clone(&self.quorum),
-            protocol: Arc::clone(&self.protocol),
+            protocol: Arc::clone(self.protocol()),
+            downgraded: OnceLock::new(),
             key: self.key.clone(),
             id: self.id.clone(),
             options: self.options.clone(),
+            gate: Arc::new(Gate::new()),
             home: self.home.clone(),
             born: self.quorum.now(),
-            taken: self.quorum.now(),
-            wanted: OnceLock::new(),
+            is_observed: AtomicBool::new(false),
             hold_end: Tick::NEVER,
             origin,
             local,
@@ -66,7 +67,7 @@ impl Core {
     }
 
     fn has_successor(&self) -> bool {
-        self.head.lock().as_ref().is_some_and(|head| head.has_successor(self.protocol.kind(), &self.options))
+        self.head.lock().as_ref().is_some_and(|head| head.has_successor(self.protocol().kind(), &self.options))
     }
 
     /// The chain with one holder more.
@@ -79,7 +80,7 @@ impl Core {
     /// The pause for which the lock is to be left to programs that poll, if the chain is long enough.
     pub(super) fn pause(&self) -> Option<Duration> {
         // Only these locks have the layout of other libraries.
-        self.protocol.handing_over()?.granting()?;
+        self.protocol().handing_over()?.granting()?;
         let chain = self.origin.chain;
         let is_long = chain.age(self.quorum.now()) > LONGEST_CHAIN;
         is_long.then(|| pause_after_chain(self.quorum.len() > 1, chain.pauses.and_strangers(self.has_strangers())))
@@ -105,7 +106,7 @@ impl Core {
             return Some(LocalHandover { count: count + 1, ..self.local });
         }
         let lease = self.next_lease(now);
-        let call = self.protocol.handing_over()?.extend_and_count(&self.id, lease);
+        let call = self.protocol().handing_over()?.extend_and_count(&self.id, lease);
         // Where that is not known in a moment the lock is given up: a drop has no more than one node timeout in all.
         let ballot = self.lengthening_round(io, &call, lease, now.after(self.quorum.limits.node_timeout / 4));
         let has_waits = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));

@@ -103,7 +103,7 @@ impl Core {
         });
         let ballot = self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
         if let Some(random) = &random {
-            grant::unreserve(&self.quorum, &*self.protocol, &ballot, random, by);
+            grant::unreserve(&self.quorum, &**self.protocol(), &ballot, random, by);
         }
         ballot
     }
@@ -113,13 +113,13 @@ impl Core {
     }
 
     fn release_call(&self, keep: Duration, next: Next<'_>) -> TypedCall<Released> {
-        self.protocol.release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
+        self.protocol().release(&ReleaseArgs { id: Some(&self.id), keep, wait: self.origin.wait.as_deref(), next })
     }
 
     /// `is_inferred` if a "not held" came after a transmission of unknown outcome. Within the lease that means that the first one had done it; behind its end
     /// it can also mean that there was another holder, which matters to what may end late.
     fn judge_release(&self, ballot: &Ballot<Released>, is_inferred: bool) -> Result<(), Error> {
-        if self.protocol.may_end_late() {
+        if self.protocol().may_end_late() {
             if is_inferred && is_confirmed(ballot) && self.quorum.now() >= self.state.lock().until {
                 return Err(self.unconfirmed(None));
             }
@@ -157,6 +157,10 @@ impl Core {
             return Err(self.lost(LostReason::Revoked));
         }
         self.leave_queue();
+        // A release would take it along.
+        if let Some(wait) = &self.origin.wait {
+            self.backlog.add(Leftover::of_wait(&self.protocol, wait, self.quorum.now()));
+        }
         Ok(true)
     }
 
@@ -203,7 +207,7 @@ impl Core {
     /// What is to be released once more, for a lease whose release no majority confirmed.
     pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
         Leftover {
-            protocol: Arc::clone(&self.protocol),
+            protocol: Arc::clone(self.protocol()),
             id: self.id.clone(),
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),

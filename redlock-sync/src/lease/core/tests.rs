@@ -261,15 +261,15 @@ fn handlers_of_a_loss_are_called_once() {
             calls.fetch_add(1, Ordering::SeqCst);
         }
     };
-    core.on_lost(Box::new(count()));
-    core.on_lost(Box::new(|_| std::panic::resume_unwind(Box::new("a handler's own"))));
-    core.on_lost(Box::new(count()));
+    core.on_lost(0, Box::new(count()));
+    core.on_lost(0, Box::new(|_| std::panic::resume_unwind(Box::new("a handler's own"))));
+    core.on_lost(0, Box::new(count()));
     core.state();
     assert_eq!(calls.load(Ordering::SeqCst), 0);
     rig.clock.sleep_through(LEASE);
     assert_eq!(core.state(), LeaseState::Lost(LostReason::Expired));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    core.on_lost(Box::new(count()));
+    core.on_lost(0, Box::new(count()));
     core.check().unwrap_err();
     assert_eq!(calls.load(Ordering::SeqCst), 3, "it was lost already");
 }
@@ -350,14 +350,14 @@ fn what_a_release_finds_is_told() {
         let told = Arc::clone(&told);
         Box::new(move |_| _ = told.fetch_add(1, Ordering::SeqCst))
     };
-    deleted.on_lost(count());
+    deleted.on_lost(0, count());
     assert_eq!(
         deleted.release(deleted.quorum.now(), SECOND).result.unwrap_err().lost_reason(),
         Some(LostReason::Deleted)
     );
     assert_eq!(told.load(Ordering::SeqCst), 1, "the handlers too");
     let held = rig.lease(options());
-    held.on_lost(count());
+    held.on_lost(0, count());
     rig.proxies[0].refuse();
     let release = held.release(held.quorum.now(), SECOND);
     assert_eq!((release.result, release.may_linger), (Ok(()), true), "a majority is enough, but one may have it still");
@@ -454,9 +454,10 @@ fn what_is_in_doubt_or_nearly_over_is_not_passed_on() {
     let queues = WaitQueues::new(Arc::clone(&rig.clock) as Arc<dyn Clock>);
     let name: Arc<str> = KEY.into();
     let mut core = rig.lease(options());
-    let kind = core.protocol.kind();
+    let kind = core.protocol().kind();
     std::thread::scope(|scope| {
-        core.keep_head(queues.try_enter(&name, kind.mode).unwrap());
+        let Some(Entered::Head(head)) = queues.try_enter(&name, kind, &LockOptions::default()) else { panic!() };
+        core.keep_head(head);
         scope.spawn(|| assert!(matches!(queues.enter(&name, Tick::NEVER, kind, &options()), Entered::Closed)));
         redlock_tests::eventually("a thread waits", SOON, || {
             core.head.lock().as_ref().unwrap().has_successor(kind, &options())

@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::lease::{Backlog, Core, Lease};
-use crate::lock::mutex::MutexGuard;
+use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
 /// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
-pub(super) struct Parts {
-    guards: Vec<MutexGuard>,
+pub(super) struct Parts<M = ThreadBound> {
+    guards: Vec<MutexGuard<M>>,
     backlog: Arc<Backlog>,
 }
 
@@ -30,6 +30,13 @@ impl Parts {
         self.guards.len()
     }
 
+    fn into_send(mut self) -> Parts<GuardSend> {
+        let guards = std::mem::take(&mut self.guards).into_iter().map(MutexGuard::into_send).collect();
+        Parts { guards, backlog: Arc::clone(&self.backlog) }
+    }
+}
+
+impl<M> Parts<M> {
     /// Releases all. A loss says more than any other error.
     fn release(&mut self) -> Result<(), Error> {
         let mut result = Ok(());
@@ -45,16 +52,14 @@ impl Parts {
         result
     }
 
-    /// Releases them in one call, where each of them would wait as long for servers that do not answer. What is not confirmed is repeated in the
-    /// background.
+    /// Has them released in the background, where each of them would wait as long for servers that do not answer.
     fn give_up(&mut self) {
-        let cores = self.guards.iter().map(|part| Arc::clone(part.core())).collect();
-        drop(self.backlog.revoke(cores, Vec::new()));
+        self.backlog.revoke_in_background(self.guards.iter().map(|part| Arc::clone(part.core())).collect());
         self.guards.clear();
     }
 }
 
-impl Drop for Parts {
+impl<M> Drop for Parts<M> {
     fn drop(&mut self) {
         match self.release() {
             // A loss is logged where it is noticed.
@@ -69,9 +74,9 @@ impl Drop for Parts {
 ///
 /// **One key lost is all lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
 ///
-/// The drop waits for the servers five node timeouts at most, leaves the rest to a background thread, and logs what went wrong. Only where leases have run
+/// The drop waits for the servers three node timeouts at most, leaves the rest to a background thread, and logs what went wrong. Only where leases have run
 /// out and servers do not answer it takes longer: up to a node timeout for each such key. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went
-/// wrong. It cannot leave its thread:
+/// wrong. It cannot leave its thread, unless it is made [sendable](MultiLockGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -79,9 +84,10 @@ impl Drop for Parts {
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the locks are released at once"]
-pub struct MultiLockGuard {
-    parts: Parts,
-    whole: Arc<Whole>,
+pub struct MultiLockGuard<M = ThreadBound> {
+    /// Dropped before the parts are.
+    whole: Together,
+    parts: Parts<M>,
 }
 
 impl MultiLockGuard {
@@ -97,9 +103,25 @@ impl MultiLockGuard {
                 }
             });
         }
-        MultiLockGuard { parts, whole }
+        MultiLockGuard { whole: Together(whole), parts }
     }
 
+    /// Lets the guard change threads.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lock()?.into_send();
+    /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn into_send(self) -> MultiLockGuard<GuardSend> {
+        MultiLockGuard { whole: self.whole, parts: self.parts.into_send() }
+    }
+}
+
+impl<M> MultiLockGuard<M> {
     /// Ok while all keys are surely held. No I/O: see [`Lease::check`].
     ///
     /// # Errors
@@ -116,7 +138,7 @@ impl MultiLockGuard {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn check(&self) -> Result<(), Error> {
-        self.whole.check()?;
+        self.whole.0.check()?;
         self.leases().try_for_each(Lease::check)
     }
 
@@ -188,7 +210,7 @@ impl MultiLockGuard {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
-        self.whole.on_lost(Box::new(handler));
+        self.whole.0.on_lost(Box::new(handler));
         // It may have been lost without any thread having noticed.
         drop(self.check());
     }
@@ -208,26 +230,29 @@ impl MultiLockGuard {
     /// ```
     pub fn unlock(mut self) -> Result<(), Error> {
         let held = self.check();
-        self.whole.end();
+        self.whole.0.end();
         let released = self.parts.release();
         held.and(released)
     }
 }
 
-impl Drop for MultiLockGuard {
-    fn drop(&mut self) {
-        // A normal release is told to no handler, and revokes nothing.
-        self.whole.end();
-    }
-}
-
-impl fmt::Debug for MultiLockGuard {
+impl<M> fmt::Debug for MultiLockGuard<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.leases()).finish()
     }
 }
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
+
+/// The guard's side of what makes one thing of its parts.
+struct Together(Arc<Whole>);
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        // A normal release is told to no handler, and revokes nothing.
+        self.0.end();
+    }
+}
 
 /// What makes one thing of the parts of a guard.
 struct Whole {

@@ -105,7 +105,7 @@ impl Drop for MemoryConnection {
 }
 
 /// The first command of a packet, word by word, and what follows it.
-fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
+pub(crate) fn command(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     let (words, mut rest) = length(bytes, b'*')?;
     let mut command = Vec::with_capacity(words.min(bytes.len()));
     for _ in 0..words {

@@ -11,6 +11,8 @@ mod server;
 mod store;
 
 #[cfg(test)]
+pub(crate) use self::connection::command;
+#[cfg(test)]
 pub(crate) use self::lua::{Source, run};
 pub(crate) use self::server::Server;
 pub(crate) use self::store::Reply;
@@ -18,7 +20,7 @@ pub(crate) use self::store::Reply;
 pub(crate) use self::store::{Data, Item, State, Store};
 
 /// A reply as a client reads it from the wire.
-fn on_the_wire(reply: Reply) -> redis::Value {
+pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
     match reply {
         Reply::Nil => redis::Value::Nil,
         Reply::Ok => redis::Value::Okay,

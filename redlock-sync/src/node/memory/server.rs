@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use redis::RedisConnectionInfo;
 
 use super::lua::{self, Source};
-use super::store::{Reply, Store};
+use super::store::{Item, Reply, Store};
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::{ACQUIRE, SEMAPHORE_ACQUIRE};
+use crate::protocol::script::{ACQUIRE, RW_ACQUIRE, SEMAPHORE_ACQUIRE};
 use crate::sync::{Condvar, Mutex};
 
 /// Its wall clock when it was made, in microseconds: any will do, and one that does not depend on the machine makes tests alike.
@@ -149,12 +149,16 @@ impl State {
         let Some((keys, args)) = keys_and_args(rest) else {
             return Reply::Error("ERR value is not an integer or out of range".into());
         };
-        let is_acquire = digest == ACQUIRE.sha || digest == SEMAPHORE_ACQUIRE.sha;
-        let denied = keys.first().filter(|key| is_acquire && takes_denial(denials, key));
+        let others: [(&str, Others); 3] = [
+            (&ACQUIRE.sha, Store::lasting),
+            (&SEMAPHORE_ACQUIRE.sha, Store::exhausted),
+            (&RW_ACQUIRE.sha, Store::written),
+        ];
+        let others = others.into_iter().find(|(acquire, _)| *acquire == digest);
+        let denied = keys.first().filter(|key| others.is_some() && takes_denial(denials, key));
         // For the time of the script: its reply is what the lock of another holder would bring.
-        let hidden = denied.map(|key| {
-            let is_mutex = digest == ACQUIRE.sha;
-            let busy = if is_mutex { store.lasting(DENIED, DENIED_FOR) } else { store.exhausted(DENIED, DENIED_FOR) };
+        let hidden = denied.zip(others).map(|(key, (_, others))| {
+            let busy = others(store, DENIED, DENIED_FOR);
             store.replace(key, Some(busy))
         });
         let reply = lua::run(store, Source { digest, text }, keys, args);
@@ -190,6 +194,9 @@ impl State {
 }
 
 type Words<'a, 'b> = &'b [&'a [u8]];
+
+/// What stands in place of a lock that a token has for so many ms.
+type Others = fn(&Store, &str, u64) -> Item;
 
 /// What follows the script in EVAL: the number of keys, the keys, and the rest.
 fn keys_and_args<'a, 'b>(rest: Words<'a, 'b>) -> Option<(Words<'a, 'b>, Words<'a, 'b>)> {

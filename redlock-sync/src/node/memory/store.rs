@@ -106,10 +106,20 @@ impl Store {
 
     /// A semaphore of which every slot is lent for so long.
     pub(crate) fn exhausted(&self, token: &str, ms: u64) -> Item {
+        self.ending((0..MAX_PERMITS).map(|slot| format!("{slot} {token}")), ms)
+    }
+
+    /// A read-write lock that a writer has for so long.
+    pub(crate) fn written(&self, token: &str, ms: u64) -> Item {
+        self.ending([format!("w{token}")], ms)
+    }
+
+    /// A sorted set of members that end so long from now, and the set with them.
+    fn ending(&self, members: impl IntoIterator<Item = String>, ms: u64) -> Item {
         let ends = self.ms().saturating_add(ms);
         #[allow(clippy::cast_precision_loss, reason = "scores are no other numbers")]
-        let lent = (0..MAX_PERMITS).map(|slot| (format!("{slot} {token}").into_bytes(), ends as f64));
-        Item { data: Data::Sorted(lent.collect()), expires: Some(ends) }
+        let members = members.into_iter().map(|member| (member.into_bytes(), ends as f64));
+        Item { data: Data::Sorted(members.collect()), expires: Some(ends) }
     }
 
     /// All keys that have not expired.

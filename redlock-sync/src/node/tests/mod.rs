@@ -15,7 +15,7 @@ mod outage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server::RedisNode;
+use super::server::Node;
 use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
@@ -60,9 +60,9 @@ struct At<'a> {
 }
 
 impl std::ops::Deref for At<'_> {
-    type Target = RedisNode;
+    type Target = Node;
 
-    fn deref(&self) -> &RedisNode {
+    fn deref(&self) -> &Node {
         self.nodes.get(self.place).unwrap()
     }
 }

@@ -9,7 +9,7 @@
 -- ARGV[6] least fence (-1: none is wanted), ARGV[7] ms for which the fence counter outlasts the clock's reaching it,
 -- ARGV[8] random part of a grant, ARGV[9] span of a grant in ms, ARGV[10..] orphans: beginnings of tokens that no lease has, or
 -- `!` and a whole value that may be taken over while its key has no time-to-live;
--- the last one may be `check` (permissions.lua)
+-- the last one may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
 --         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without
 --         a value the lock is free, but not for this attempt before that time
@@ -52,7 +52,9 @@ if held == token then
 else
   local free = held and wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
   for i = 10, #ARGV do
-    if held and (string.sub(held, 1, #ARGV[i]) == ARGV[i] or '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1) then free = true end
+    local whole = string.sub(ARGV[i], 1, 1) == '!'
+    if held and not whole and string.sub(held, 1, #ARGV[i]) == ARGV[i] then free = true end
+    if held and whole and '!' .. held == ARGV[i] and redis.call('PTTL', key) == -1 then free = true end
   end
   if not held and not is_bare then
     free, left = is_its_turn()

@@ -2,7 +2,7 @@
 -- lease of the new holder. The first write is one that a full server (maxmemory) does not refuse. Safe to execute twice.
 -- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] token of the former holder, ARGV[4] 1 if a fence is wanted,
--- ARGV[5] ms for which the fence counter outlasts the clock's reaching it; the last one may be `check` (permissions.lua)
+-- ARGV[5] ms for which the fence counter outlasts the clock's reaching it; the last one may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now, 0 another token holds it, -1 there is no key
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end

@@ -1,15 +1,28 @@
--- Runs before the scripts that acquire. If it is asked to, it checks that this user may run the commands of all scripts, before anything is set:
--- otherwise a lock could be taken that cannot be released.
--- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
--- ARGV: the last one is `check` if it is asked to, and is removed
+-- Runs before scripts that set something. If it is asked to, it checks that this user may run the commands of all scripts of one kind, before anything is
+-- set: otherwise a lock could be taken that cannot be released. A kind that is not used needs nothing.
+-- KEYS[1], KEYS[2], KEYS[3] keys of the script behind this
+-- ARGV: the last one is `check` with the name of a kind if it is asked to, and is removed
 -- replies an error with the commands that the user may not run; if there are none, the script behind this continues
-if ARGV[#ARGV] == 'check' then
+local kind = string.match(ARGV[#ARGV] or '', '^check (%l+)$')
+if kind then
+  local needs = {
+    mutex = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZRANGE ZREVRANGE ZPOPMIN ZREMRANGEBYRANK EVALSHA',
+    semaphore = 'SET GET MGET PEXPIRE PTTL EXISTS TIME ZADD ZREM ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYSCORE EVALSHA',
+    rw = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYRANK EVALSHA',
+    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZPOPMIN HGET HSET HDEL EVALSHA',
+  }
+  -- What makes a call of each complete, since the server reads the keys in it. None of these changes anything if it is run: it only reads, or its
+  -- arguments are refused after the permissions have been checked.
+  local rest = {
+    SET = {'', 'NX', 'XX'}, PEXPIRE = {'never'}, ZADD = {'never', ''}, ZREM = {''}, ZSCORE = {''}, ZPOPMIN = {'never'},
+    ZRANGE = {'never', 'never'}, ZRANGEBYSCORE = {'never', 'never'}, ZREVRANGE = {'never', 'never'},
+    ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'}, HGET = {''}, HSET = {'', '', ''}, HDEL = {''},
+  }
   local missing = {}
   local function need(command, ...)
     local is_allowed
     if redis.acl_check_cmd then
-      -- This runs nothing, and leaves no entry in the ACL LOG. The call has to be complete, since the server reads the keys in it. A command that
-      -- the server does not know raises an error.
+      -- This runs nothing, and leaves no entry in the ACL LOG. A command that the server does not know raises an error.
       local is_known, answer = pcall(redis.acl_check_cmd, command, ...)
       is_allowed = is_known and answer
     else
@@ -19,34 +32,16 @@ if ARGV[#ARGV] == 'check' then
     end
     if not is_allowed then missing[#missing + 1] = command end
   end
-  -- None of these changes anything if it is run: it only reads, or its arguments are refused after the permissions have been checked.
-  need('SET', KEYS[1], '', 'NX', 'XX')
-  need('GET', KEYS[3])
-  need('MGET', KEYS[1])
-  need('PEXPIRE', KEYS[3], 'never')
-  need('PTTL', KEYS[1])
-  need('EXISTS', KEYS[2])
-  need('TIME')
-  need('ZADD', KEYS[2], 'never', '')
-  need('ZREM', KEYS[2], '')
-  need('ZCARD', KEYS[2])
-  need('ZRANGE', KEYS[2], 'never', 'never')
-  need('ZREVRANGE', KEYS[2], 'never', 'never')
-  need('ZPOPMIN', KEYS[2], 'never')
-  need('ZSCORE', KEYS[2], '')
-  need('ZREMRANGEBYRANK', KEYS[2], 'never', 'never')
-  need('ZREMRANGEBYSCORE', KEYS[2], 'never', 'never')
-  need('ZRANGEBYSCORE', KEYS[2], 'never', 'never')
-  need('HGET', KEYS[2], '')
-  need('HSET', KEYS[2], '', '', '')
-  need('HDEL', KEYS[2], '')
-  if redis.acl_check_cmd then
-    need('PERSIST', KEYS[1])
-    need('DEL', KEYS[1], KEYS[2])
-    need('EVALSHA', '', 3, KEYS[1], KEYS[2], KEYS[3])
-  else
-    need('DEL', KEYS[2] .. ':none')
-    need('PERSIST', KEYS[2] .. ':none')
+  for command in string.gmatch(needs[kind], '%u+') do
+    if command == 'TIME' then
+      need(command)
+    elseif command == 'EVALSHA' then
+      if redis.acl_check_cmd then need(command, '', 3, KEYS[1], KEYS[2], KEYS[3]) end
+    elseif (command == 'DEL' or command == 'PERSIST') and not redis.acl_check_cmd then
+      need(command, KEYS[2] .. ':none')
+    else
+      need(command, KEYS[1], unpack(rest[command] or {}))
+    end
   end
   ARGV[#ARGV] = nil
   if #missing > 0 then return redis.error_reply('NOPERM this user may not run ' .. table.concat(missing, ', ')) end

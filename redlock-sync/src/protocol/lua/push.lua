@@ -4,9 +4,10 @@
 -- A push is `wait fence span age pauses random`, times in ms; one without a random part is a hint to try after the span.
 -- `pauses` is twice their number, and 1 more if a holder since the last one knows of a program of another library (`Pauses` in handover/rules.rs).
 
+-- Behind a space a wait can say what it wants; its client is not told that.
 -- How many connections received it: 0 if the client of the wait is gone, -1 if this user may not publish.
 local function push(wait, rest)
-  local heard = redis.pcall('PUBLISH', string.match(wait, '^[^/]*'), wait .. ' ' .. rest)
+  local heard = redis.pcall('PUBLISH', string.match(wait, '^[^/]*'), string.match(wait, '^[^ ]*') .. ' ' .. rest)
   return type(heard) == 'table' and -1 or heard
 end
 

@@ -2,7 +2,7 @@
 -- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] fence counter, KEYS[7] waits
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
--- if no task is due (0: the wait leaves)
+-- if no task is due (0: the wait leaves); the last one may be that of permissions.lua
 -- replies {1, fence, id, attempt, body}, {0, ms until the next task is due (-1: there is none), number of tasks that died}
 local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7]
 local token, wait = ARGV[1], ARGV[5]

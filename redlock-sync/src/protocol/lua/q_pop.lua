@@ -1,6 +1,6 @@
 -- Takes tasks that are due out of a queue; they are gone, whatever becomes of the caller. Executed twice it takes others.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims
--- ARGV[1] how many at most
+-- ARGV[1] how many at most; the last one may be that of permissions.lua
 -- replies a list with {id, us since 1970 when it was due, state, body} for each
 local time = redis.call('TIME')
 local now = n(time[1] * 1000000 + time[2])

@@ -2,7 +2,7 @@
 -- one that a full server (maxmemory) refuses.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits
 -- ARGV[1] what becomes of a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue (0: no limit); then for each task:
--- its id, when it is due (`+us` from now, or us since 1970), its body
+-- its id, its body, when it is due (`+us` from now, or us since 1970); the last one may be that of permissions.lua
 -- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the claim under way}, {0, number of tasks} if it is full
 local due, body, meta, dead, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local time = redis.call('TIME')
@@ -18,26 +18,26 @@ end
 local soonest = tonumber(redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or '') or math.huge
 local said, must_wake = {1}, false
 for i = 3, #ARGV, 3 do
-  local id, at = ARGV[i], ARGV[i + 1]
+  local id, text, at = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   at = string.sub(at, 1, 1) == '+' and now + tonumber(at) or tonumber(at)
   local was, outcome = redis.call('ZSCORE', due, id), 0
   local attempts, version, again, fence, token, why = read(redis.call('HGET', meta, id))
   if not was then
     local was_dead = redis.call('ZSCORE', dead, id)
-    redis.call('HSET', body, id, ARGV[i + 2])
+    redis.call('HSET', body, id, text)
     write(meta, id, 0, 1, 0, '0', '-', '')
     redis.call('ZADD', due, n(at), id)
     if was_dead then redis.call('ZREM', dead, id) end
     outcome = 1
   elseif token ~= '-' then
     -- Claimed, or its claim is over: a late end of that claim must not take this push with it.
-    if policy == 'replace' then redis.call('HSET', body, id, ARGV[i + 2]) end
+    if policy == 'replace' then redis.call('HSET', body, id, text) end
     if again == 0 or at < again or policy == 'replace' then again = math.max(at, 1) end
     write(meta, id, attempts, version + 1, again, fence, token, why)
     outcome = 3
   elseif policy == 'replace' or policy == 'earlier' and at < tonumber(was) then
     if policy == 'replace' then
-      redis.call('HSET', body, id, ARGV[i + 2])
+      redis.call('HSET', body, id, text)
       attempts = 0
     end
     write(meta, id, attempts, version + 1, 0, fence, token, why)

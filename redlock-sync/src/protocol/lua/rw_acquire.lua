@@ -6,7 +6,7 @@
 -- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[7] least fence (-1: none is wanted), ARGV[8] ms for which the fence counter outlasts the clock's reaching it,
 -- ARGV[9] 1 if it goes before all waits: its lease holds the lock on other nodes, ARGV[10..] orphans: tokens that no lease has;
--- the last one may be `check` (permissions.lua)
+-- the last one may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now; else
 --         {0, ms until all that hold it should have ended, a token of them, place of the wait (0 none, 1 it came, 2 it was there)}; without
 --         a token the lock is free, but for others

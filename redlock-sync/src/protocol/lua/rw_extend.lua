@@ -1,22 +1,34 @@
--- Lengthens the lease of a token that still holds a read-write lock; never shortens it, never makes a holder. Tells how many wait. The first write is
--- one that a full server (maxmemory) does not refuse.
+-- Lengthens the lease of a token that still holds a read-write lock; never shortens it, never makes a holder. A reader that is a writer here is one no
+-- longer: its holder has become a reader, and keeps the later of the two ends. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if the number of waits is wanted
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes,
+-- ARGV[5] `count`: the number of waits is wanted; `look`: 1 if a writer waits, else 0; `seat`: readers that wait are let in if a writer became a reader
 -- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and others that exclude it do, -1 it does not
 --         hold it
-local own, lease = ARGV[1] .. ARGV[2], tonumber(ARGV[3])
+local own, former, lease, several, what = ARGV[1] .. ARGV[2], 'w' .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
 local found = redis.pcall('ZSCORE', key, own)
 if type(found) == 'table' then return found end
 local ends = live(own)
+local was_writer = ends == 0 and live(former) > 0
+if was_writer then ends = live(former) end
 if ends == 0 then
   local by = last()
   return (is_writer(by) or by and ARGV[1] == 'w') and 0 or -1
 end
-if ends < now + lease then
+if was_writer or ends < now + lease then
   redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease))
-  redis.call('ZADD', key, now + lease, own)
+  redis.call('ZADD', key, math.max(ends, now + lease), own)
 end
-if ARGV[4] ~= '1' then return 1 end
+if was_writer then
+  redis.call('ZREM', key, former)
+  if what == 'seat' then seat_readers(several) end
+end
+if what == 'look' then
+  local writer = first_writer(several)
+  drop_deaf()
+  return {1, writer and '1' or '0'}
+end
+if what ~= 'count' then return 1 end
 local waits = are_readers_next() and -1 or 0
 for _, queue in ipairs({readers, writers}) do
   local size = redis.pcall('ZCARD', queue)

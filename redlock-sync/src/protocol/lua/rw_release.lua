@@ -3,12 +3,16 @@
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
 -- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 if there are several nodes, ARGV[4] own wait (may be empty),
 -- ARGV[5] ms for which the token still holds the lock (0 gives it up now), ARGV[6] 1 for a hold or a wait that ends in order, 0 for an attempt that is
--- taken back: a writer that was in for a moment on one of several nodes has not had its turn
+-- taken back: a writer that was in for a moment on one of several nodes has not had its turn. A reader that is a writer here is given up as that.
 -- replies 1 given up, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
 local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
 local found = redis.pcall('ZSCORE', key, own)
-if wait ~= '' then redis.pcall('ZREM', letter == 'r' and readers or writers, wait) end
+if wait ~= '' then redis.pcall('ZREM', writers, wait) end
+if wait ~= '' and letter == 'r' then redis.pcall('ZREM', readers, wait) end
 if type(found) == 'table' then return found end
+if letter == 'r' and live(own) == 0 and live('w' .. ARGV[2]) > 0 then
+  letter, own = 'w', 'w' .. ARGV[2]
+end
 local was_in = live(own) > 0
 if was_in and keep > 0 then
   redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))

@@ -1,15 +1,17 @@
--- Lends a free slot to a token if it is this attempt's turn, or the slot that is reserved for its wait; else enters the wait in the queue, where it
--- keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
--- On one node the free slots are first for the waits before this one; on several any attempt may take one (slots.lua).
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] 1 if that is the slot of the
--- token's lease, and no other will do, ARGV[6] 1 if there are several nodes, ARGV[7] ms for which a slot is reserved, ARGV[8] wait (empty: none), ARGV[9] ms for which
--- the queue lives after a no (0: the wait leaves it), ARGV[10] fence to reach (0: the next, -1: none is wanted), ARGV[11] ms for which the fence counter
--- outlasts the clock's reaching it, ARGV[12..] orphans: beginnings of tokens that no lease has; the last one may be `check` (permissions.lua)
--- replies {1, fence (0: none), slot} when the slot is lent to the token now; else {0, remaining ms of the permit that ends first, first 80 bytes of its
+-- Lends free slots to a token, all that it wants or none, if it is this attempt's turn, or those that are reserved for its wait; else enters the
+-- wait in the queue, where it keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
+-- On one node the free slots are first for the waits before this one. On several any attempt may take them (slots.lua), unless one that has waited
+-- longer wants more than one: that would never find them free at a time.
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] several nodes: waits for more than one permit
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots of the token's lease, ARGV[5] 1 for those
+-- of its lease, and no others will do, ARGV[6] 1 if there are several nodes, ARGV[7] ms for which a slot is reserved, or on several nodes keeps
+-- others off, ARGV[8] wait (empty: none), ARGV[9] ms for which the queue lives after a no (0: the wait leaves it), ARGV[10] fence to reach (0: the
+-- next, -1: none is wanted), ARGV[11] ms for which the fence counter outlasts the clock's reaching it, ARGV[12] how many slots, ARGV[13] ms that the wait has
+-- waited, ARGV[14..] orphans: beginnings of tokens that no lease has; the last one may be that of permissions.lua
+-- replies {1, fence (0: none), slots} when they are lent to the token now; else {0, remaining ms of the permit that ends first, first 80 bytes of its
 --         token, place of the wait (0 none, 1 it came, 2 it was there)}
-local key, queue, token, wait = KEYS[1], KEYS[2], ARGV[1], ARGV[8]
-local lease, permits, first = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[8], KEYS[4]
+local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[12])
 local is_lease, several = ARGV[5] == '1', ARGV[6] == '1'
 local span, wanted = tonumber(ARGV[7]), tonumber(ARGV[10])
 local trouble = wanted >= 0 and ended(KEYS[3])
@@ -20,40 +22,77 @@ local lent
 lent, trouble = look(key, now)
 if trouble then return trouble end
 
--- Tokens of which no lease is left, and what was lent to this token beside the slot that its lease has.
+-- Tokens of which no lease is left, and what was lent to this token beside the slots that its lease has.
 local left = {}
-local slot, is_own
+local own, reserved = {}, {}
 local place_of_wait = wait ~= '' and RESERVED .. wait
+local list, set = slots_of(ARGV[4])
 for at, other in pairs(lent.tokens) do
   local is_left = false
-  for i = 12, #ARGV do is_left = is_left or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
-  if other == token and (not is_lease or at == first) then
-    slot, is_own = at, true
+  for i = 14, #ARGV do is_left = is_left or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
+  if other == token and (not is_lease or set[at]) then
+    own[#own + 1] = at
   elseif other == token or is_left then
     left[#left + 1] = at .. ' ' .. other
     lent.tokens[at] = nil
-  elseif other == place_of_wait and not is_own then
-    slot = at
+  elseif other == place_of_wait then
+    reserved[#reserved + 1] = at
   end
 end
 
-local gone = {}
-if is_own then
+-- Several nodes: the waits for more than one permit, with the time at which they began by this node's clock. Client and node clocks are not compared.
+-- Returns whether an older one than this wait is there, and this wait as it was last entered.
+local function look_at_marks()
+  local all = redis.pcall('ZRANGE', marks, 0, -1, 'WITHSCORES')
+  local began, is_late, mine = wait == '' and math.huge or now - tonumber(ARGV[13]), false, nil
+  for i = 1, #all, 2 do
+    local since, other = string.match(all[i], '^(%S+) (.*)$')
+    if other == wait then
+      mine = all[i]
+    elseif tonumber(all[i + 1]) >= now and tonumber(since) < began then
+      is_late = true
+    end
+  end
+  return is_late, mine
+end
+
+if not is_lease and #own ~= many then
+  -- Of no attempt that is known; they are not lent anew by this one.
+  for _, slot in ipairs(own) do left[#left + 1] = slot .. ' ' .. token end
+end
+local gone, slots, is_late, mark = {}, nil, false, nil
+if several then is_late, mark = look_at_marks() end
+if #own == many then
   -- Also the write that a full server does not refuse, before the one that it would.
   lengthen(key, lease)
-elseif not slot then
-  local free = search(lent, permits, first, is_lease and 1 or permits)
-  if not several then gone = serve(key, queue, wait, lent, free, now, span, several) end
-  slot = free()
+  slots = own
+elseif is_lease then
+  slots = list
+  for _, slot in ipairs(list) do
+    if lent.tokens[slot] and lent.tokens[slot] ~= token then slots = nil end
+  end
+elseif #reserved == many then
+  slots = reserved
+elseif not is_late then
+  local free = search(lent, permits, list[1])
+  local is_kept = false
+  if not several then gone, is_kept = serve(key, queue, wait, lent, free, now, span, several) end
+  slots = not is_kept and free(many)
 end
-if not slot then
+if not slots then
   local place = 0
   if wait ~= '' and ARGV[9] ~= '0' then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
     place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
     redis.call('PEXPIRE', queue, ARGV[9])
+    if mark then redis.call('ZREM', marks, mark) end
+    if several and many > 1 then
+      redis.call('ZADD', marks, now + span, string.format('%.0f', now - tonumber(ARGV[13])) .. ' ' .. wait)
+      lengthen(marks, span)
+    end
   elseif wait ~= '' then
     gone[#gone + 1] = wait
+    if mark then redis.call('ZREM', marks, mark) end
   end
   remove(queue, gone)
   remove(key, left)
@@ -62,15 +101,20 @@ if not slot then
   return {0, lent.first and lent.first - now or span, string.sub(lent.holder or RESERVED, 1, 80), place}
 end
 
-local ends = now + lease
-if is_own then ends = math.max(ends, lent.ends[slot]) end
-redis.call('ZADD', key, ends, slot .. ' ' .. token)
+local named = {}
+for i, slot in ipairs(slots) do
+  local ends = now + lease
+  if lent.tokens[slot] == token then ends = math.max(ends, lent.ends[slot]) end
+  redis.call('ZADD', key, ends, slot .. ' ' .. token)
+  named[i] = string.format('%d', slot)
+end
 if wait ~= '' then
   gone[#gone + 1] = wait
-  left[#left + 1] = slot .. ' ' .. place_of_wait
+  for _, slot in ipairs(reserved) do left[#left + 1] = slot .. ' ' .. place_of_wait end
 end
+if mark then redis.call('ZREM', marks, mark) end
 remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end
 lengthen(key, lease)
-return {1, wanted < 0 and '0' or raise(KEYS[3], time, wanted, ARGV[11]), string.format('%d', slot)}
+return {1, wanted < 0 and '0' or raise(KEYS[3], time, wanted, ARGV[11]), table.concat(named, ' ')}

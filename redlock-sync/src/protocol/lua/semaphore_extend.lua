@@ -1,19 +1,26 @@
--- Lengthens the lease of a permit that its token still has; never shortens it, never lends anything. What the node has lent to the token
--- beside that slot is given up: the vote did not count. The first write is one that a full server (maxmemory) does not refuse.
+-- Lengthens the lease of permits that their token still has, all of them; never shortens it, never lends anything. What the node has lent to the token
+-- beside those slots is given up: the vote did not count. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] semaphore
--- ARGV[1] token, ARGV[2] slot, ARGV[3] lease in ms
--- replies 1 lent for at least that long now, 0 another token has the slot, -1 no token has it
-local key, token, slot, lease = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+-- ARGV[1] token, ARGV[2] slots, ARGV[3] lease in ms
+-- replies 1 lent for at least that long now, 0 another token has one of the slots, -1 no token has it
+local key, token, lease = KEYS[1], ARGV[1], tonumber(ARGV[3])
+local slots, set = slots_of(ARGV[2])
 local now = in_ms(redis.call('TIME'))
 local lent, trouble = look(key, now)
 if trouble then return trouble end
-if lent.tokens[tonumber(slot)] ~= token then
+local missing
+for _, slot in ipairs(slots) do
+  if lent.tokens[slot] ~= token then missing = math.max(missing or -1, lent.tokens[slot] and 0 or -1) end
+end
+if missing then
   for at, other in pairs(lent.tokens) do
-    if other == token then redis.call('ZREM', key, at .. ' ' .. token) end
+    if other == token and not set[at] then redis.call('ZREM', key, at .. ' ' .. token) end
   end
-  return lent.tokens[tonumber(slot)] and 0 or -1
+  return missing
 end
 purge(key, now)
-redis.call('ZADD', key, math.max(lent.ends[tonumber(slot)], now + lease), slot .. ' ' .. token)
+for _, slot in ipairs(slots) do
+  redis.call('ZADD', key, math.max(lent.ends[slot], now + lease), slot .. ' ' .. token)
+end
 lengthen(key, lease)
 return 1

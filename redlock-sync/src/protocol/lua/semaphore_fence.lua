@@ -1,13 +1,15 @@
--- Raises the fence counter as long as the token has its permit: to the next value, or at least to a given one, which is the write-back that makes
+-- Raises the fence counter as long as the token has its permits: to the next value, or at least to a given one, which is the write-back that makes
 -- a quorum's fence monotonic. The first write is one that a full server (maxmemory) does not refuse.
 -- KEYS[1] semaphore, KEYS[2] fence counter
--- ARGV[1] token, ARGV[2] slot, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
--- replies {1, fence} with what the counter is now, 0 another token has the slot, -1 no token has it
+-- ARGV[1] token, ARGV[2] slots, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
+-- replies {1, fence} with what the counter is now, 0 another token has one of the slots, -1 no token has it
 local time = redis.call('TIME')
 local lent, trouble = look(KEYS[1], in_ms(time))
 if trouble then return trouble end
-local holder = lent.tokens[tonumber(ARGV[2])]
-if holder ~= ARGV[1] then return holder and 0 or -1 end
+for _, slot in ipairs((slots_of(ARGV[2]))) do
+  local holder = lent.tokens[slot]
+  if holder ~= ARGV[1] then return holder and 0 or -1 end
+end
 trouble = ended(KEYS[2])
 if trouble then return trouble end
 return {1, raise(KEYS[2], time, tonumber(ARGV[3]), ARGV[4])}

@@ -1,28 +1,34 @@
--- Gives a permit up if its token still has it, and gives free slots to the first waits (slots.lua). Also takes a wait out of the queue: what was
+-- Gives permits up if their token still has them, and gives free slots to the first waits (slots.lua). Also takes a wait out of the queue: what was
 -- reserved for that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] semaphore, KEYS[2] queue
--- ARGV[1] token (may be empty), ARGV[2] its slot (empty: not known), ARGV[3] number of permits, ARGV[4] 1 if there are several nodes, ARGV[5] ms for which
--- a slot is reserved, ARGV[6] ms to keep the permit (0 gives it up now), ARGV[7] own wait (may be empty)
--- replies 1 given up, 0 another token has the slot, -1 the token has none
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] several nodes: waits for more than one permit
+-- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] 1 if there are several nodes, ARGV[5] ms for which
+-- a slot is reserved, ARGV[6] ms to keep the permits (0 gives them up now), ARGV[7] own wait (may be empty)
+-- replies 1 given up, 0 another token has one of the slots, -1 the token has none
 local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6]), ARGV[7]
-local own = tonumber(ARGV[2])
+local only = tonumber(ARGV[2])
 local now = in_ms(redis.call('TIME'))
-if own and keep == 0 and wait == '' and redis.call('EXISTS', queue) == 0 then
-  local ends = redis.pcall('ZSCORE', key, own .. ' ' .. token)
+if only and keep == 0 and wait == '' and redis.call('EXISTS', queue) == 0 then
+  local ends = redis.pcall('ZSCORE', key, only .. ' ' .. token)
   if type(ends) == 'string' and tonumber(ends) >= now then
-    redis.call('ZREM', key, own .. ' ' .. token)
+    redis.call('ZREM', key, only .. ' ' .. token)
     return 1
   end
 end
-if wait ~= '' then redis.pcall('ZREM', queue, wait) end
+if wait ~= '' then
+  redis.pcall('ZREM', queue, wait)
+  for _, mark in ipairs(KEYS[3] and redis.pcall('ZRANGE', KEYS[3], 0, -1) or {}) do
+    if string.match(mark, '^%S+ (.*)$') == wait then redis.call('ZREM', KEYS[3], mark) end
+  end
+end
 local lent, trouble = look(key, now)
 if trouble then return trouble end
 local is_given = false
 local place_of_wait = wait ~= '' and RESERVED .. wait
+local slots, set = slots_of(ARGV[2])
 for at, other in pairs(lent.tokens) do
   if other == token or other == place_of_wait then
     is_given = is_given or other == token
-    if keep > 0 and other == token and (own or at) == at then
+    if keep > 0 and other == token and (#slots == 0 or set[at]) then
       purge(key, now)
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
       lengthen(key, keep)
@@ -33,10 +39,13 @@ for at, other in pairs(lent.tokens) do
     end
   end
 end
-local reply = is_given and 1 or lent.tokens[own or -1] and 0 or -1
-local free = search(lent, tonumber(ARGV[3]), 0, tonumber(ARGV[3]))
+local reply = is_given and 1 or -1
+for _, slot in ipairs(slots) do
+  if lent.tokens[slot] and not is_given then reply = 0 end
+end
 if redis.call('EXISTS', queue) == 1 then
   purge(key, now)
-  remove(queue, serve(key, queue, '', lent, free, now, tonumber(ARGV[5]), ARGV[4] == '1'))
+  local free = search(lent, tonumber(ARGV[3]), 0)
+  remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[5]), ARGV[4] == '1')))
 end
 return reply

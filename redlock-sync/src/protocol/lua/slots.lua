@@ -4,6 +4,7 @@
 -- On one node the waits get their turn in order of arrival: a free slot is reserved for the next attempt of the first wait whose client listens, by a
 -- member with the token below. It is a place and no permit: only an attempt of that wait, with a token of its own, makes a permit of it. So it does no
 -- harm that a script executed twice reserves twice. On several nodes nothing is reserved: as many waits are told to try as there are free slots.
+-- A wait for more than one permit is `channel/number permits`. It gets all of its slots at once, and the waits behind it get none before it has them.
 
 local RESERVED = string.rep('0', 32) .. ':granted:'
 
@@ -38,15 +39,29 @@ local function look(key, now)
   return lent
 end
 
--- The next free slot of so many from the first on, of `permits` in a circle. It is free until something is entered for it in `lent`.
-local function search(lent, permits, first, tries)
+-- Slots that an argument names with spaces between them, as a list and as a set.
+local function slots_of(text)
+  local list, set = {}, {}
+  for slot in string.gmatch(text, '%d+') do
+    list[#list + 1] = tonumber(slot)
+    set[tonumber(slot)] = true
+  end
+  return list, set
+end
+
+-- Finds so many free slots, from the first on, of `permits` in a circle; nil if there are fewer. They are free until something is entered for them in
+-- `lent`.
+local function search(lent, permits, first)
   local at = 0
-  return function()
-    while at < tries do
-      local slot = (first + at) % permits
-      if not lent.tokens[slot] then return slot end
-      at = at + 1
+  return function(many)
+    while at < permits and lent.tokens[(first + at) % permits] do at = at + 1 end
+    local slots, next = {}, at
+    while #slots < many and next < permits do
+      local slot = (first + next) % permits
+      if not lent.tokens[slot] then slots[#slots + 1] = slot end
+      next = next + 1
     end
+    if #slots == many then return slots end
   end
 end
 
@@ -56,27 +71,32 @@ local function lengthen(key, ms)
 end
 
 -- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the
--- queue: later, since the first write of an attempt has to be one that a full server (maxmemory) refuses.
+-- queue, later, since the first write of an attempt has to be one that a full server (maxmemory) refuses; and whether the rest is kept for a wait
+-- that needs more than there is.
 local function serve(key, queue, own, lent, free, now, span, several)
   local gone, at = {}, 0
-  while true do
-    local slot = free()
-    local wait = slot and redis.pcall('ZRANGE', queue, at, at)[1]
-    if not wait or wait == own then return gone end
+  while free(1) do
+    local wait = redis.pcall('ZRANGE', queue, at, at)[1]
+    if not wait or wait == own then return gone, false end
     at = at + 1
+    local slots = free(tonumber(string.match(wait, ' (%d+)$') or 1))
     local polls = string.sub(wait, 1, 1) == '-'
-    local heard = polls and (several and 0 or 1) or push(wait, '0 0 0 0 ')
+    -- One that needs more is told to look when the next permit ends: so it is known whether its client is there.
+    local rest = slots and 0 or math.max((lent.first or now) - now, 1)
+    local heard = polls and (several and 0 or 1) or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ')
     -- This user may not publish: any attempt may take what is free.
-    if heard < 0 then return gone end
+    if heard < 0 then return gone, false end
+    if heard > 0 and not slots then return gone, true end
     if heard > 0 then
-      lent.tokens[slot] = RESERVED .. wait
-      if not several then
-        redis.call('ZADD', key, now + span, slot .. ' ' .. RESERVED .. wait)
-        lengthen(key, span)
+      for _, slot in ipairs(slots) do
+        lent.tokens[slot] = RESERVED .. wait
+        if not several then redis.call('ZADD', key, now + span, slot .. ' ' .. RESERVED .. wait) end
       end
+      if not several then lengthen(key, span) end
     end
     if heard == 0 or not several then gone[#gone + 1] = wait end
   end
+  return gone, false
 end
 
 -- Takes out of a sorted set what has been found to be over.

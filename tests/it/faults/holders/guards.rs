@@ -214,14 +214,14 @@ fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
     match lock.lock() {
         // A mutex holds nothing any more: it can be taken anew, and the old guard leaves it alone.
         Ok(new) => {
-            assert!(super::rig::kind_name::<K>() == "mutex" && new.id() != guard.id());
+            assert!(super::rig::name_of_kind::<K>() == "mutex" && new.id() != guard.id());
             drop(guard);
             new.check().unwrap();
             assert!(err(lock.try_lock()).is_busy());
             K::unlock(new).unwrap();
         }
         Err(error) => {
-            assert!(super::rig::kind_name::<K>() == "reentrant" && error.is_lost(), "{error}");
+            assert!(super::rig::name_of_kind::<K>() == "reentrant" && error.is_lost(), "{error}");
             drop(guard);
             K::unlock(lock.lock().unwrap()).unwrap();
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use redlock_tests::eventually;
 
-use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, kind_name, ms};
+use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms, name_of_kind};
 use crate::kinds::{Kind, each_kind};
 
 /// A process of the `agent`, ended with this value.
@@ -35,7 +35,7 @@ impl Agent {
     /// An agent that holds the key, and its token.
     fn holding<K: Kind>(rig: &Rig, key: &str, lease: Duration) -> (Agent, String) {
         let lease = lease.as_millis().to_string();
-        let mut agent = Agent::start(&["hold", kind_name::<K>(), key, &lease], &rig.urls());
+        let mut agent = Agent::start(&["hold", name_of_kind::<K>(), key, &lease], &rig.urls());
         let token = agent.line();
         (agent, token)
     }
@@ -86,23 +86,39 @@ fn fault_41_a_system_that_starts_no_thread() {
 }
 
 fn fault_28_a_forked_copy_is_inert<K: Kind>() {
-    for_sizes(&[1, 3], |rig| {
-        let mut agent = Agent::start(&["fork", kind_name::<K>(), KEY], &rig.urls());
-        let facts = agent.facts("forked");
-        let token = &facts["token"];
-        for refused in ["early-lock", "check", "extend", "fence", "lock", "lock-again", "unlock_all"] {
-            assert_eq!(facts[refused], "Err(Closed)", "{refused}");
+    for_sizes(&[1, 3], |rig| is_inert(rig, name_of_kind::<K>(), KEY));
+}
+
+#[test]
+fn kind_09_a_forked_copy_of_each_kind_is_inert() {
+    let rig = Rig::start(1);
+    thread::scope(|scope| {
+        for kind in ["permit", "reader", "writer", "several"] {
+            let rig = &rig;
+            scope.spawn(move || is_inert(rig, kind, kind));
         }
-        assert_eq!(facts["early-own"], "Ok(())");
-        let sent = rig.sent_for(token);
-        assert!(sent.iter().all(|seen| seen.name == "acquire"), "the child spoke for its parent: {sent:?}");
-        assert!(rig.servers.iter().all(|server| server.get(KEY).as_deref() == Some(token)));
-        // The parent goes on, on connections that the child left alone.
-        agent.say("go on");
-        assert_eq!(agent.facts("parent-dropped")["parent-check"], "Ok(())");
-        assert_eq!(rig.holding(KEY), 0);
-        assert!(agent.process.wait().unwrap().success());
     });
+}
+
+fn is_inert(rig: &Rig, kind: &str, key: &str) {
+    let mut agent = Agent::start(&["fork", kind, key], &rig.urls());
+    let facts = agent.facts("forked");
+    let token = &facts["token"];
+    for refused in ["early-lock", "check", "extend", "fence", "lock", "lock-again", "unlock_all"] {
+        assert_eq!(facts[refused], "Err(Closed)", "{kind}: {refused}");
+    }
+    assert_eq!(facts["early-own"], "Ok(())");
+    let sent = rig.sent_for(token);
+    assert!(
+        !sent.is_empty() && sent.iter().all(|seen| seen.name == "acquire"),
+        "the child spoke for its parent: {sent:?}"
+    );
+    assert_eq!(rig.holding(key), rig.servers.len());
+    // The parent goes on, on connections that the child left alone.
+    agent.say("go on");
+    assert_eq!(agent.facts("parent-dropped")["parent-check"], "Ok(())");
+    assert_eq!(rig.holding(key), 0);
+    assert!(agent.process.wait().unwrap().success());
 }
 
 fn fault_30_exit_and_abort_leave_the_key_to_its_ttl<K: Kind>() {

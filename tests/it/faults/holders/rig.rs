@@ -105,10 +105,10 @@ impl Rig {
     }
 }
 
-/// The token of a script's call: its first argument behind the digest, the number of keys, and the keys.
+/// The token of a script's call: its first argument behind the digest, the number of keys, and the keys; behind a letter, if it is for a read-write lock.
 fn own_token(seen: &Seen) -> Option<&str> {
     let keys: usize = seen.args.get(1)?.parse().ok()?;
-    seen.args.get(2 + keys).map(String::as_str)
+    seen.args.iter().skip(2 + keys).map(String::as_str).find(|word| !matches!(*word, "r" | "w"))
 }
 
 pub(super) fn exists(server: &Server, key: &str) -> bool {
@@ -149,6 +149,6 @@ pub(super) fn stays(what: &str, long: Duration, mut holds: impl FnMut() -> bool)
 }
 
 /// The kind's name in the words of `agent`.
-pub(super) fn kind_name<K: Kind>() -> &'static str {
+pub(super) fn name_of_kind<K: Kind>() -> &'static str {
     if std::any::type_name::<K>().contains("Reentrant") { "reentrant" } else { "mutex" }
 }

@@ -28,11 +28,26 @@ fn client(urls: &[String], lease: Duration) -> Redlock {
     Redlock::builder().nodes(urls).lease(lease).build().unwrap()
 }
 
-/// Both kinds get the same readable part of the token in every process.
+/// A key of a multi-lock, with the guard of the whole.
+struct OfSeveral(redlock_sync::MultiLockGuard);
+
+impl Deref for OfSeveral {
+    type Target = Lease;
+
+    fn deref(&self) -> &Lease {
+        self.0.leases().next().unwrap()
+    }
+}
+
+/// All kinds get the same readable part of the token in every process.
 fn lock(locks: &Redlock, kind: &str, key: &str, renew: bool) -> Result<Guard, Error> {
     Ok(match kind {
         "mutex" => Box::new(locks.mutex(key).owner("agent").renew(renew).lock()?),
         "reentrant" => Box::new(locks.reentrant_mutex(key).owner("agent").renew(renew).lock()?),
+        "permit" => Box::new(locks.semaphore(key, 2).owner("agent").renew(renew).acquire()?),
+        "reader" => Box::new(locks.rw_lock(key).owner("agent").renew(renew).read()?),
+        "writer" => Box::new(locks.rw_lock(key).owner("agent").renew(renew).write()?),
+        "several" => Box::new(OfSeveral(locks.multi_lock([key]).owner("agent").renew(renew).lock()?)),
         other => panic!("no such kind: {other}"),
     })
 }

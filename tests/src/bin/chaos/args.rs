@@ -28,7 +28,8 @@ chaos [OPTIONS]
   --out DIR         where logs and picture go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
   --until A,B,…     end as soon as one of these checkers has found something
-  --help            this text";
+  --help            this text
+  --tasks N         another run, with workers of a queue of tasks; a wrong option behind it lists its own";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {

@@ -14,6 +14,27 @@ pub(crate) struct Session {
     pub(crate) number: u32,
 }
 
+/// The first thread of a client that uses the other kinds of lock.
+pub(crate) const KINDS: u16 = 900;
+/// The first of the sessions that stand for a key of a multi-lock each.
+const PARTS: u16 = 910;
+/// Most keys of one.
+const MOST_PARTS: u16 = 8;
+
+impl Session {
+    /// What stands for one of the keys of a multi-lock that was taken in this session.
+    pub(crate) fn part(self, nth: usize) -> Session {
+        let nth = u16::try_from(nth).expect("few keys");
+        Session { thread: PARTS + (self.thread - KINDS) * MOST_PARTS + nth, ..self }
+    }
+
+    /// The session of the multi-lock that this is a part of.
+    pub(crate) fn whole(self) -> Option<Session> {
+        let at = self.thread.checked_sub(PARTS)?;
+        Some(Session { thread: KINDS + at / MOST_PARTS, ..self })
+    }
+}
+
 impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "c{}.{}.{}.{}", self.client, self.life, self.thread, self.number)
@@ -68,7 +89,7 @@ words! {
     /// A call of the library.
     Op {
         Lock = "lock", TryLock = "try_lock", TryLockFor = "try_lock_for", Nested = "nested", Unlock = "unlock", Extend = "extend",
-        Fence = "fence", Attribute = "attribute", Drop = "drop",
+        Fence = "fence", Attribute = "attribute", Drop = "drop", Arrive = "arrive", Look = "look", Await = "await",
     }
 }
 
@@ -137,6 +158,17 @@ pub(crate) enum What {
         accepted: bool,
         end: u64,
     },
+    /// A worker is about to arrive at a latch.
+    Arrives {
+        latch: u64,
+        worker: u8,
+    },
+    /// A latch was open or closed, by a call that began at this moment.
+    Saw {
+        latch: u64,
+        from: u64,
+        is_open: bool,
+    },
     /// The `on_lost` handler was called.
     Told,
     /// The session is over: its guard is gone.
@@ -184,6 +216,8 @@ impl fmt::Display for Event {
             What::Wrote { version, parent, begin, end } => write!(f, "wrote {version} {parent} {begin} {end}"),
             What::Stored { fence, accepted, end } => write!(f, "stored {fence} {accepted} {end}"),
             What::Fixed => write!(f, "fixed"),
+            What::Arrives { latch, worker } => write!(f, "arrives {latch} {worker}"),
+            What::Saw { latch, from, is_open } => write!(f, "saw {latch} {from} {is_open}"),
             What::Told => write!(f, "told"),
             What::Over => write!(f, "over"),
             What::Beat => write!(f, "beat"),
@@ -219,6 +253,8 @@ impl FromStr for Event {
                 What::Wrote { version: next(words)?, parent: next(words)?, begin: next(words)?, end: next(words)? }
             }
             "stored" => What::Stored { fence: next(words)?, accepted: next(words)?, end: next(words)? },
+            "arrives" => What::Arrives { latch: next(words)?, worker: next(words)? },
+            "saw" => What::Saw { latch: next(words)?, from: next(words)?, is_open: next(words)? },
             "fixed" => What::Fixed,
             "told" => What::Told,
             "over" => What::Over,
@@ -259,6 +295,8 @@ mod tests {
             What::Number { fence: 7 },
             What::Wrote { version: 2, parent: 1, begin: 7, end: 8 },
             What::Stored { fence: 7, accepted: false, end: 8 },
+            What::Arrives { latch: 7, worker: 2 },
+            What::Saw { latch: 7, from: 6, is_open: false },
             What::Fixed,
             What::Told,
             What::Over,
@@ -271,5 +309,15 @@ mod tests {
         let log = events.iter().fold(String::new(), |log, event| log + &format!("{event}\n"));
         assert_eq!(read(&log), events);
         assert_eq!(read(&(log + "12 c3.1")), events);
+    }
+
+    #[test]
+    fn a_part_knows_its_whole() {
+        let session = |thread| Session { client: 3, life: 1, thread, number: 77 };
+        for whole in [KINDS, KINDS + 1].map(session) {
+            let parts: Vec<Session> = (0..usize::from(MOST_PARTS)).map(|nth| whole.part(nth)).collect();
+            assert!(parts.iter().all(|part| part.whole() == Some(whole)), "{parts:?}");
+        }
+        assert_eq!(session(KINDS).whole(), None);
     }
 }

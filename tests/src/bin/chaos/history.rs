@@ -132,6 +132,24 @@ pub(crate) struct Stored {
     pub(crate) accepted: bool,
 }
 
+/// A worker that is about to arrive at a latch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) at: u64,
+    pub(crate) latch: u64,
+    pub(crate) worker: u8,
+}
+
+/// A latch that was seen open or closed, by a call from one moment to the other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Saw {
+    pub(crate) session: Session,
+    pub(crate) latch: u64,
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    pub(crate) is_open: bool,
+}
+
 /// A fault as it came about.
 #[derive(Debug, Clone)]
 pub(crate) struct Struck {
@@ -216,6 +234,9 @@ pub(crate) struct History {
     pub(crate) holds: Vec<Hold>,
     pub(crate) writes: Vec<Write>,
     pub(crate) stored: Vec<Stored>,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// In the order in which the calls ended.
+    pub(crate) saw: Vec<Saw>,
     pub(crate) uses: Vec<Uses>,
     /// When a client did nothing: it was stopped, or got no processor.
     pub(crate) stalls: Vec<(u8, u64, u64)>,
@@ -274,6 +295,10 @@ impl History {
                 (What::Told, Some(hold)) => hold.told.push(at),
                 (&What::Wrote { parent, begin, end, .. }, _) => {
                     self.writes.push(Write { session, key, parent, begin, end });
+                }
+                (&What::Arrives { latch, worker }, _) => self.arrivals.push(Arrival { at, latch, worker }),
+                (&What::Saw { latch, from, is_open }, _) => {
+                    self.saw.push(Saw { session, latch, from, until: at, is_open });
                 }
                 (What::Beat, _) => self.beats.push((session.client, session.life, at)),
                 (&What::Stalled { from }, _) => self.stalls.push((session.client, from, at)),

@@ -7,6 +7,7 @@
 //! 4. `nemesis/`: brings the faults about. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile. `until.rs`: when it is over.
 //! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
 //! 6. `summary.rs`, `svg.rs`: for people.
+//! 7. `tasks/`: another run, of a queue of tasks and its workers.
 //!
 //! That a broken library is noticed is shown by the program `controls`.
 #![allow(
@@ -32,6 +33,7 @@ mod run;
 mod store;
 mod summary;
 mod svg;
+mod tasks;
 mod timing;
 mod until;
 mod watch;
@@ -59,6 +61,13 @@ fn main() -> ExitCode {
     if words.first().is_some_and(|word| word == "nursery") {
         nursery::main(&words[1..]);
         return ExitCode::SUCCESS;
+    }
+    if words.first().is_some_and(|word| word == "task-worker") {
+        tasks::client::main(&words[1..]);
+        return ExitCode::SUCCESS;
+    }
+    if tasks::is_meant(&words) {
+        return tasks::main(&words);
     }
     match args::parse(words) {
         Ok(options) => match options.what {

@@ -33,26 +33,60 @@ pub(crate) const SLOWS: usize = 32;
 /// The first of them are those that many want.
 pub(crate) const BUSY_SLOWS: usize = 4;
 
+/// The numbers of the read-write locks: for their readers, and for their writers.
+pub(crate) const READ: usize = SLOW + SLOWS;
+pub(crate) const WRITE: usize = READ + RW_LOCKS;
+/// How many there are.
+pub(crate) const RW_LOCKS: usize = 2;
+/// The number of the first semaphore.
+pub(crate) const PERMIT: usize = WRITE + RW_LOCKS;
+/// How many permits each of them has; of the last one some clients have one permit less.
+pub(crate) const PERMITS: [u32; 2] = [2, 3];
+/// The number of all latches.
+pub(crate) const LATCH: usize = PERMIT + PERMITS.len();
+/// The number of all multi-locks.
+pub(crate) const SEVERAL: usize = LATCH + 1;
+/// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most get them.
+pub(crate) const ACCOUNT: usize = SEVERAL + 1;
+/// How many there are.
+pub(crate) const ACCOUNTS: usize = 4;
+
 /// The number of the first lock that only one thread of a crowd wants.
-pub(crate) const CROWD: usize = SLOW + SLOWS;
+pub(crate) const CROWD: usize = ACCOUNT + ACCOUNTS;
 
 /// The name of this lock.
 pub(crate) fn of(key: usize) -> String {
     match key {
         CROWD.. => format!("crowd{}", key - CROWD),
+        ACCOUNT.. => format!("account{}", key - ACCOUNT),
+        SEVERAL => "several".to_owned(),
+        LATCH => "latch".to_owned(),
+        PERMIT.. => format!("permits{}", key - PERMIT),
+        WRITE.. => format!("rates{}", key - WRITE),
+        READ.. => format!("rates{}", key - READ),
         SLOW.. => format!("slow{}", key - SLOW),
         _ => NAMES[key].to_owned(),
     }
 }
 
-/// All locks of a run.
+/// The locks of a run that one has at a time.
+pub(crate) fn exclusive(keys: usize) -> impl Iterator<Item = usize> {
+    (0..keys).chain(ACCOUNT..CROWD)
+}
+
+/// All mutexes of a run.
 pub(crate) fn all(keys: usize) -> impl Iterator<Item = usize> {
-    (0..keys).chain(SLOW..SLOW + SLOWS)
+    exclusive(keys).chain(SLOW..READ)
 }
 
 /// The lock is one of the slow ones.
 pub(crate) fn is_slow(key: usize) -> bool {
-    (SLOW..CROWD).contains(&key)
+    (SLOW..READ).contains(&key)
+}
+
+/// The latch of a round.
+pub(crate) fn latch(number: u64) -> String {
+    format!("latch{number}")
 }
 
 /// Each client process has locks of its own, which only it takes, once.
@@ -62,7 +96,8 @@ pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
 
 /// The name is that of a lock whose leases are short.
 pub(crate) fn is_short(name: &str) -> bool {
-    NAMES.contains(&name) || name.starts_with("own-") || name.starts_with("crowd")
+    NAMES.contains(&name)
+        || ["own-", "crowd", "account", "permits", "rates"].iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -73,10 +108,13 @@ mod tests {
     fn each_lock_has_a_name() {
         let mut names: Vec<String> = all(MOST).map(of).collect();
         assert_eq!((names[1].as_str(), of(SLOW).as_str()), ("{order}", "slow0"));
+        assert_eq!((of(READ + 1), of(PERMIT)), ("rates1".to_owned(), "permits0".to_owned()));
+        assert_eq!(of(READ + 1), of(WRITE + 1), "readers and writers want one lock");
+        assert!(!is_slow(READ) && is_slow(READ - 1) && is_short(&of(WRITE)) && !is_short(&latch(7)));
         assert_eq!((of(CROWD).as_str(), is_slow(CROWD), is_slow(SLOW)), ("crowd0", false, true));
         assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:queue"));
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), MOST + SLOWS);
+        assert_eq!(names.len(), MOST + SLOWS + ACCOUNTS);
     }
 }

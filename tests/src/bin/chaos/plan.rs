@@ -13,6 +13,7 @@
 use std::fmt;
 
 use crate::event::words;
+use crate::names;
 use crate::timing::LONGEST_LEASE;
 
 words! {
@@ -333,7 +334,8 @@ impl Maker<'_> {
             Kind::Crowd => self.terms.crowd as u64,
             _ => 0,
         };
-        let target = if kind == Kind::Delete { Target::Key(self.random.usize(..self.terms.keys)) } else { target };
+        let locks: Vec<usize> = names::exclusive(self.terms.keys).collect();
+        let target = if kind == Kind::Delete { Target::Key(locks[self.random.usize(..locks.len())]) } else { target };
         let command = if kind.is_of_commands() { *self.random.choice(self.terms.commands).unwrap_or(&"*") } else { "" };
         let may_repeat = matches!(kind, Kind::Error | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter);
         let each = may_repeat && self.random.u8(..3) == 0 || kind == Kind::Stall;

@@ -20,5 +20,10 @@ pub(crate) const CAP: u64 = 5000 * MS;
 pub(crate) const PACE: Duration = Duration::from_millis(50);
 /// What a busy machine may add to anything.
 pub(crate) const SLACK: u64 = 600 * MS;
+/// Each latch is in use for so many ns; it is kept for longer.
+pub(crate) const LATCH_ROUND: u64 = 3000 * MS;
+pub(crate) const LATCH_LIFE: Duration = Duration::from_secs(12);
+/// How many workers there are; a latch opens when all have arrived.
+pub(crate) const WORKERS: u8 = 5;
 /// When all nodes are well again, a lock that was given up in a partition is gone from all of them after this.
 pub(crate) const GIVEN_UP: u64 = 3000 * MS;

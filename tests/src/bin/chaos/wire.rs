@@ -56,13 +56,13 @@ impl Heard {
             }
             // The fourth argument of `acquire.lua`, unless the call is bare: a wait is that of one thread of one process. The eighth is the random
             // part of a grant, if it comes to that.
-            "acquire" if call.args.len() > 7 => {
+            "acquire" if call.args.len() > 7 && call.is_of_a_mutex() => {
                 self.note(IdOf::Wait, call.arg(3), format!("of {} for {}", owner(call.token()), call.key()), at);
                 self.note(IdOf::Grant, call.arg(7), format!("of the attempt {} on {}", call.token(), call.key()), at);
             }
             // Part of the second of `release.lua`: the random part of the token under which the next one holds the lock. `release_all.lua` has two
             // keys for each lock, and grants nothing.
-            "release" if call.keys.len() == 3 => {
+            "release" if call.keys.len() == 3 && call.is_of_a_mutex() => {
                 let after = format!("after {}{} on {}", call.token(), call.arg(2), call.key());
                 self.note(IdOf::Grant, call.arg(1).split(' ').nth(5).unwrap_or(""), after, at);
             }
@@ -104,8 +104,16 @@ impl Call<'_> {
         &self.keys[0]
     }
 
+    /// A script of a read-write lock has `r` or `w` before it.
     fn token(&self) -> &str {
-        &self.args[0]
+        let is_letter = matches!(self.arg(0), "r" | "w");
+        self.arg(usize::from(is_letter))
+    }
+
+    /// It is for a mutex: the scripts of other kinds have other arguments, and other keys behind the first.
+    fn is_of_a_mutex(&self) -> bool {
+        let helper = self.keys.get(1).map_or("", String::as_str);
+        ![":permit_queue", ":readers"].iter().any(|other| helper.ends_with(other))
     }
 
     fn arg(&self, nth: usize) -> &str {
@@ -125,8 +133,10 @@ mod tests {
     fn heard(commands: &[(&str, &str)]) -> Heard {
         let mut heard = Heard::default();
         for (name, words) in commands {
-            let words: Vec<String> =
-                words.split_whitespace().map(|word| word.replace('_', "").replace('+', " ")).collect();
+            let words: Vec<String> = words
+                .split_whitespace()
+                .map(|word| if word == "_" { String::new() } else { word.replace('+', " ") })
+                .collect();
             heard.hear(name, &words, 7);
         }
         heard
@@ -160,7 +170,15 @@ mod tests {
 
     #[test]
     fn the_last_extension_of_a_token_is_known() {
-        let heard = heard(&[("extend", "sha 1 order ab 500")]);
-        assert_eq!(heard.extended.get("ab"), Some(&7));
+        let heard = heard(&[("extend", "sha 1 order ab 500"), ("extend", "sha 4 rates r f w r cd 500 0")]);
+        assert_eq!((heard.extended.get("ab"), heard.extended.get("cd")), (Some(&7), Some(&7)));
+    }
+
+    #[test]
+    fn other_kinds_have_no_such_ids() {
+        let semaphore = ("acquire", "sha 3 p {p}:permit_queue f ab 500 2 0 0 0 500 w1 600 -1 9");
+        let reader = ("acquire", "sha 4 p {p}:readers f {p}:writers r ab 500 0 w1 600 -1 9 0");
+        let heard = heard(&[semaphore, semaphore, reader]);
+        assert_eq!((heard.count(IdOf::Wait), heard.count(IdOf::Grant), heard.reused.len()), (0, 0, 0));
     }
 }

@@ -60,7 +60,7 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
         let core = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
         crate::lease::Leftover {
-            protocol: Arc::clone(&core.protocol),
+            protocol: Arc::clone(core.protocol()),
             id,
             wait: None,
             keep_until: Tick::ZERO,

@@ -68,6 +68,8 @@ fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> 
         Op::Nested => matches!(outcome, Ok | Lost),
         Op::Unlock => matches!(outcome, Ok | Lost | Unconfirmed),
         Op::Drop => outcome == Ok,
+        Op::Arrive | Op::Look => matches!(outcome, Ok | Unavailable),
+        Op::Await => matches!(outcome, Ok | Busy | Unavailable),
         Op::Extend | Op::Fence => matches!(outcome, Ok | Lost | Unavailable),
         Op::Attribute => matches!(outcome, Ok | Skipped | Lost | Unavailable),
     }

@@ -4,7 +4,7 @@ use super::weather::calm;
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::History;
-use crate::names;
+use crate::names::{self, LATCH, READ, SEVERAL};
 use crate::timing::{CAP, LONGEST_LEASE, SLACK};
 
 const BOUND: u64 = LONGEST_LEASE * MS + CAP + SLACK;
@@ -13,7 +13,8 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let spans = calm(history, history.nodes / 2 + 1, 0);
     let (mut judged, mut longest) = (0, 0);
-    for key in 0..history.keys {
+    // Readers, writers and multi-locks as well: whatever they wait for, each gets its turn.
+    for key in (0..history.keys).chain((READ..=SEVERAL).filter(|key| *key != LATCH)) {
         // From the end of each hold to the beginning of the next.
         let holds: Vec<(u64, u64)> =
             history.holds_of(key).map(|hold| (hold.begin, hold.span().map_or(hold.begin, |s| s.1))).collect();

@@ -5,12 +5,15 @@ mod clients;
 mod counter;
 mod fenced;
 mod ids;
+mod latch;
 mod leaks;
 mod liveness;
 mod overlap;
 mod recovery;
 mod residue;
 mod settings;
+mod several;
+mod shared;
 mod signals;
 mod silence;
 #[cfg(test)]
@@ -47,8 +50,12 @@ impl Verdict {
 type Checker = fn(&History) -> Verdict;
 
 /// All of them: name, what it looks for, and the function.
-pub(crate) const ALL: [(&str, &str, Checker); 14] = [
+pub(crate) const ALL: [(&str, &str, Checker); 18] = [
     ("overlap", "two hold one lock at once", overlap::check),
+    ("readers", "a reader or a writer is beside a writer", shared::readers),
+    ("permits", "more permits are held than there are", shared::permits),
+    ("latch", "a latch opens early or closes again", latch::check),
+    ("several", "a multi-lock is half held", several::check),
     ("counter", "an update of the unprotected counter is lost", counter::check),
     ("store", "the fenced store takes a stale write or refuses a rightful one", fenced::check),
     ("tokens", "fencing tokens do not rise from holder to holder", tokens::check),

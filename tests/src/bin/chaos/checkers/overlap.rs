@@ -13,7 +13,7 @@ pub(super) fn check(history: &History) -> Verdict {
     }
     let mut verdict = Verdict::default();
     let mut judged = 0;
-    for key in 0..history.keys {
+    for key in names::exclusive(history.keys) {
         let mut spans: Vec<(u64, u64, &Hold)> =
             history.holds_of(key).filter_map(|hold| hold.span().map(|(from, until)| (from, until, hold))).collect();
         spans.sort_by_key(|span| span.0);

@@ -13,7 +13,7 @@ use crate::timing::{SLACK, TIMEOUT};
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let (mut losses, mut latest) = (0, 0);
-    for key in 0..history.keys {
+    for key in names::exclusive(history.keys) {
         let holds: Vec<&Hold> = history.holds_of(key).filter(|hold| hold.token.is_some()).collect();
         for (i, &hold) in holds.iter().enumerate() {
             let next = holds.iter().skip(i + 1).find(|next| next.begin > hold.begin && next.last_look().is_some());

@@ -11,10 +11,12 @@ pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
     let ended = |hold: &&Hold| hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
     let mut judged = 0;
-    // A lock that is handed over within a process keeps its token: its last holder counts.
+    // A lock that is handed over within a process keeps its token, and readers of a process can share one: the one that ends last counts.
+    let end = |hold: &Hold| hold.unlocked.map_or(u64::MAX, |(end, _)| end);
     let mut last: std::collections::HashMap<&str, &Hold> = std::collections::HashMap::new();
     for hold in &history.holds {
-        if let Some(token) = &hold.token {
+        let Some(token) = &hold.token else { continue };
+        if last.get(token.as_str()).is_none_or(|other| end(other) <= end(hold)) {
             last.insert(token, hold);
         }
     }

@@ -1,13 +1,17 @@
 //! Small histories written by hand, in ms, on one lock; holder `n` is a client of its own.
 
 use crate::clock::MS;
-use crate::event::{Event, Op, Outcome, Session, Wants, What};
+use crate::event::{Event, KINDS, Op, Outcome, Session, Wants, What};
 use crate::history::{History, Stored, Struck};
+use crate::names::SEVERAL;
 use crate::plan::{Fault, Kind, Target};
 
 #[derive(Debug, Default)]
 pub(super) struct Story {
     events: Vec<Event>,
+    /// The lock of what is told next, and the threads that it is about.
+    key: usize,
+    thread: u16,
     pub(super) history: History,
 }
 
@@ -18,12 +22,45 @@ pub(super) fn session(n: u8) -> Session {
 impl Story {
     pub(super) fn new() -> Self {
         let history = History { nodes: 3, keys: 1, clients: 9, end: 100_000 * MS, ..History::default() };
-        Self { events: Vec::new(), history }
+        Self { events: Vec::new(), key: 0, thread: 0, history }
+    }
+
+    /// What follows is about this lock.
+    pub(super) fn of(self, key: usize) -> Self {
+        Self { key, ..self }
+    }
+
+    /// A multi-lock of two keys, both of which are held as the whole is.
+    pub(super) fn several(self, n: u8, at: u64, looks: &[(u64, u64)]) -> Self {
+        let story = Self { thread: KINDS, ..self }.of(SEVERAL).hold(n, at, looks).of(0);
+        (0..2).fold(story, |story, nth| {
+            let token = Self::token_of_part(n, nth);
+            let story = story.part(n, nth, at, What::Held { token });
+            let look = |story: Self, &(at, until)| story.part(n, nth, at, What::Check { until: Some(until * MS) });
+            looks.iter().take(1).fold(story, look)
+        })
+    }
+
+    pub(super) fn part_lost(self, n: u8, nth: usize, at: u64) -> Self {
+        self.part(n, nth, at, What::Check { until: None })
+    }
+
+    pub(super) fn token_of_part(n: u8, nth: usize) -> String {
+        format!("a:token{n}.{nth}")
+    }
+
+    fn part(mut self, n: u8, nth: usize, at: u64, what: What) -> Self {
+        self.events.push(Event { at: at * MS, session: self.session(n).part(nth), key: nth, what });
+        self
     }
 
     pub(super) fn event(mut self, at: u64, n: u8, what: What) -> Self {
-        self.events.push(Event { at: at * MS, session: session(n), key: 0, what });
+        self.events.push(Event { at: at * MS, session: self.session(n), key: self.key, what });
         self
+    }
+
+    fn session(&self, n: u8) -> Session {
+        Session { thread: self.thread, ..session(n) }
     }
 
     /// Got at this moment, with a lease of 100 ms, and looks that promise it until some moment.

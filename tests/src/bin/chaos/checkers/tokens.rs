@@ -11,7 +11,7 @@ pub(super) fn check(history: &History) -> Verdict {
     }
     let mut verdict = Verdict::default();
     let mut judged = 0;
-    for key in 0..history.keys {
+    for key in names::exclusive(history.keys) {
         let mut highest: Option<(u64, &Hold)> = None;
         for hold in history.holds_of(key).filter(|hold| hold.span().is_some()) {
             let Some(fence) = hold.fence else { continue };

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Lease, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
+use redlock_sync::{
+    Error, Lease, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore, SemaphorePermit,
+};
 
 use super::log::Log;
 use super::resource::{Counter, Store};
@@ -24,11 +27,17 @@ pub(super) enum Wait {
 pub(super) enum Lock {
     Mutex(Mutex),
     Reentrant(ReentrantMutex),
+    Reader(RwLock),
+    Writer(RwLock),
+    Semaphore(Semaphore),
 }
 
 pub(super) enum Guard {
     Mutex(MutexGuard),
     Reentrant(ReentrantMutexGuard),
+    Reader(RwLockReadGuard),
+    Writer(RwLockWriteGuard),
+    Permit(SemaphorePermit),
 }
 
 impl Lock {
@@ -40,6 +49,15 @@ impl Lock {
             (Lock::Reentrant(lock), Wait::Forever) => Guard::Reentrant(lock.lock()?),
             (Lock::Reentrant(lock), Wait::No) => Guard::Reentrant(lock.try_lock()?),
             (Lock::Reentrant(lock), Wait::For(time)) => Guard::Reentrant(lock.try_lock_for(time)?),
+            (Lock::Reader(lock), Wait::Forever) => Guard::Reader(lock.read()?),
+            (Lock::Reader(lock), Wait::No) => Guard::Reader(lock.try_read()?),
+            (Lock::Reader(lock), Wait::For(time)) => Guard::Reader(lock.try_read_for(time)?),
+            (Lock::Writer(lock), Wait::Forever) => Guard::Writer(lock.write()?),
+            (Lock::Writer(lock), Wait::No) => Guard::Writer(lock.try_write()?),
+            (Lock::Writer(lock), Wait::For(time)) => Guard::Writer(lock.try_write_for(time)?),
+            (Lock::Semaphore(lock), Wait::Forever) => Guard::Permit(lock.acquire()?),
+            (Lock::Semaphore(lock), Wait::No) => Guard::Permit(lock.try_acquire()?),
+            (Lock::Semaphore(lock), Wait::For(time)) => Guard::Permit(lock.try_acquire_for(time)?),
         })
     }
 }
@@ -49,6 +67,9 @@ impl Guard {
         match self {
             Guard::Mutex(guard) => guard.unlock(),
             Guard::Reentrant(guard) => guard.unlock().map(drop),
+            Guard::Reader(guard) => guard.unlock().map(drop),
+            Guard::Writer(guard) => guard.unlock().map(drop),
+            Guard::Permit(permit) => permit.release(),
         }
     }
 }
@@ -60,6 +81,9 @@ impl Deref for Guard {
         match self {
             Guard::Mutex(guard) => guard,
             Guard::Reentrant(guard) => guard,
+            Guard::Reader(guard) => guard,
+            Guard::Writer(guard) => guard,
+            Guard::Permit(permit) => permit,
         }
     }
 }
@@ -90,6 +114,12 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// What stands for one of the keys of a multi-lock.
+    pub(super) fn part(&mut self, nth: usize, key: usize) -> Job<'_> {
+        let session = self.session.part(nth);
+        Job { log: self.log, counter: self.counter, store: &mut *self.store, session, key, writes: 0 }
+    }
+
     pub(super) fn note(&self, what: What) {
         self.log.note(self.session, self.key, what);
     }

@@ -6,12 +6,14 @@
 //! 2. `terms.rs`: the settings of one hold.
 //! 3. `job.rs`: one way to a lock and what is done under it.
 //! 4. `styles.rs`: the kinds of jobs.
-//! 5. `worker.rs`: its threads.
-//! 6. `resource.rs`: what the locks protect.
-//! 7. `gauge.rs`: a steady pulse of calls.
+//! 5. `kinds.rs`: jobs with the kinds of lock that are no mutex.
+//! 6. `worker.rs`: its threads.
+//! 7. `resource.rs`: what the locks protect.
+//! 8. `gauge.rs`: a steady pulse of calls.
 
 mod gauge;
 mod job;
+mod kinds;
 mod log;
 mod resource;
 mod styles;
@@ -31,7 +33,7 @@ use redlock_sync::{Builder, Redlock};
 use redlock_tests::poll;
 
 use crate::clock::{MS, now};
-use crate::event::{Phase, Session, What};
+use crate::event::{KINDS, Phase, Session, What};
 use crate::names;
 use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
@@ -39,6 +41,9 @@ use worker::{Clients, Worker};
 
 /// How long threads and files of a client that is gone may take to go too.
 const SETTLES: Duration = Duration::from_secs(15);
+
+/// The threads of a client that use the other kinds of lock.
+const USERS_OF_KINDS: usize = 2;
 
 /// The pulse of a client, and what is a gap in it, in ns.
 const BEAT: Duration = Duration::from_millis(20);
@@ -118,6 +123,11 @@ fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
     }
     let (slow, told) = (Worker::new(&order, order.threads, clients.clone(), log), Arc::clone(&is_over));
     threads.push(thread::spawn(move || slow.run_slowly(&told)));
+    for nth in 0..USERS_OF_KINDS {
+        let (worker, told) =
+            (Worker::new(&order, usize::from(KINDS) + nth, clients.clone(), log), Arc::clone(&is_over));
+        threads.push(thread::spawn(move || worker.run_with_any_kind(&told)));
+    }
     let (told, diary, locks) = (Arc::clone(&is_over), Arc::clone(log), clients.both[0].clone());
     let me = Session { client: order.client, life: order.life, ..Session::default() };
     threads.push(thread::spawn(move || {

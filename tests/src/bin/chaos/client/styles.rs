@@ -88,7 +88,7 @@ impl Play<'_> {
     }
 
     /// Often the same: a lock is granted as it stands between those that want it alike.
-    fn lease(&mut self) -> Duration {
+    pub(super) fn lease(&mut self) -> Duration {
         if self.random.u8(..5) < 2 {
             return COMMON;
         }
@@ -96,7 +96,7 @@ impl Play<'_> {
         Duration::from_millis(LEASES[lease])
     }
 
-    fn millis(&mut self, least: u64, most: u64) -> Duration {
+    pub(super) fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(self.random.u64(least..most))
     }
 
@@ -106,7 +106,7 @@ impl Play<'_> {
     }
 
     /// By `unlock()`, or by dropping the guard.
-    fn give_up(&mut self, guard: super::job::Guard) {
+    pub(super) fn give_up(&mut self, guard: super::job::Guard) {
         if self.random.u8(..3) == 0 {
             self.job.drop(guard);
         } else {

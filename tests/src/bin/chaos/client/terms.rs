@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Mutex, ReentrantMutex, Retry};
+use redlock_sync::{MultiLock, Mutex, ReentrantMutex, Retry, RwLock, Semaphore};
 
 use super::job::nanos;
 use crate::event::Wants;
@@ -22,7 +22,11 @@ pub(super) struct Terms {
 /// All kinds of lock have the same setters, but no trait.
 macro_rules! set {
     ($terms:ident, $lock:ident) => {{
-        let mut lock = $lock.lease($terms.lease).renew($terms.renew).min_hold($terms.min_hold).fenced($terms.fenced);
+        let lock = $lock.min_hold($terms.min_hold);
+        set!($terms, lock, but no minimum)
+    }};
+    ($terms:ident, $lock:ident, but no minimum) => {{
+        let mut lock = $lock.lease($terms.lease).renew($terms.renew).fenced($terms.fenced);
         if let Some(times) = $terms.max_renewals {
             lock = lock.max_renewals(times);
         }
@@ -94,6 +98,19 @@ impl Terms {
 
     pub(super) fn reentrant(&self, lock: ReentrantMutex) -> ReentrantMutex {
         set!(self, lock)
+    }
+
+    pub(super) fn rw_lock(&self, lock: RwLock) -> RwLock {
+        set!(self, lock)
+    }
+
+    pub(super) fn semaphore(&self, lock: Semaphore) -> Semaphore {
+        set!(self, lock)
+    }
+
+    /// Several locks have no minimum hold together.
+    pub(super) fn several(&self, lock: MultiLock) -> MultiLock {
+        set!(self, lock, but no minimum)
     }
 
     pub(super) fn wants(&self) -> Wants {

@@ -13,7 +13,7 @@ use super::log::Log;
 use super::resource::{Counter, Store};
 use super::styles::Play;
 use crate::event::Session;
-use crate::names::{self, BUSY_SLOWS, CROWD, SLOW, SLOWS};
+use crate::names::{self, BUSY_SLOWS, CROWD, LATCH, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE};
 
 /// The first of a crowd; the ordinary threads come before, and the one for the slow locks.
 const FIRST_OF_CROWD: usize = 17;
@@ -75,6 +75,24 @@ impl Worker {
             let nth = self.random.usize(..most);
             self.play(SLOW + nth).slow();
             let pause = self.random.u64(..60);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    /// The threads for the kinds of lock that are no mutex.
+    pub(super) fn run_with_any_kind(mut self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            self.session.number += 1;
+            let random = &mut self.random;
+            let key = match random.u8(..100) {
+                0..30 => READ + random.usize(..RW_LOCKS),
+                30..45 => WRITE + random.usize(..RW_LOCKS),
+                45..68 => PERMIT + random.usize(..PERMITS.len()),
+                68..86 => SEVERAL,
+                _ => LATCH,
+            };
+            self.play(key).of_its_kind();
+            let pause = self.random.u64(..15);
             thread::sleep(Duration::from_millis(pause));
         }
     }

@@ -1,0 +1,115 @@
+//! A held lock that threads of one process share: which threads come in, and which is the last to leave.
+//!
+//! What must not happen: that a thread joins what the last one is giving up, or that two believe to be the last, or none. The number of threads and whether
+//! more may come are one atomic number ([`Gate`]): a thread that joins sees it open and is counted in one step, and the last one that leaves closes it in
+//! the step in which it leaves. A gate that is closed while threads are in, because others want the lock alone, is never opened again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::options::{Kind, LockOptions};
+use crate::sync::AtomicUsize;
+
+/// After so long, or so many threads that joined, the next one that joins asks the servers whether another process is kept out.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const JOINS_PER_LOOK: u32 = 256;
+
+/// Twice the number of threads that hold it, and one if more may come.
+#[derive(Debug)]
+pub(crate) struct Gate(AtomicUsize);
+
+const OPEN: usize = 1;
+const THREAD: usize = 2;
+
+impl Gate {
+    /// Held by the thread that makes it, and closed.
+    pub(crate) fn new() -> Gate {
+        Gate(AtomicUsize::new(THREAD))
+    }
+
+    /// Only for a thread that holds it.
+    pub(crate) fn open(&self) {
+        self.0.fetch_or(OPEN, Ordering::AcqRel);
+    }
+
+    pub(crate) fn close(&self) {
+        self.0.fetch_and(!OPEN, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire) & OPEN != 0
+    }
+
+    /// One thread more; false if it is closed.
+    pub(crate) fn enter(&self) -> bool {
+        let more = |state: usize| (state & OPEN != 0).then_some(state + THREAD);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// One thread less; true if it was the last, and then it is closed.
+    pub(crate) fn leave(&self) -> bool {
+        let is_last = |state: usize| state <= THREAD | OPEN;
+        let less = |state: usize| Some(if is_last(state) { 0 } else { state - THREAD });
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok_and(is_last)
+    }
+}
+
+/// What the threads of a process share, as its queue knows it.
+pub(crate) struct Shared<T> {
+    kind: Kind,
+    options: LockOptions,
+    gate: Arc<Gate>,
+    /// One more hold, for a thread that the gate has let in.
+    another: Box<dyn Fn() -> T + Send + Sync>,
+    looked: Tick,
+    joins: u32,
+}
+
+impl<T> Shared<T> {
+    pub(crate) fn new(
+        kind: Kind,
+        options: LockOptions,
+        gate: Arc<Gate>,
+        another: Box<dyn Fn() -> T + Send + Sync>,
+    ) -> Shared<T> {
+        Shared { kind, options, gate, another, looked: Tick::ZERO, joins: 0 }
+    }
+
+    /// Lets threads join from now on.
+    pub(crate) fn open(self, now: Tick) -> Shared<T> {
+        self.gate.open();
+        Shared { looked: now, ..self }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    /// One more hold, for a thread that wants the same with the same settings.
+    pub(crate) fn join(&mut self, kind: Kind, options: &LockOptions) -> Option<T> {
+        let is_wanted = self.kind == kind && self.options == *options;
+        (is_wanted && self.gate.enter()).then(|| {
+            self.joins = self.joins.saturating_add(1);
+            (self.another)()
+        })
+    }
+
+    /// Whether the thread that joined has to ask whether another process is kept out; the others go on meanwhile.
+    pub(crate) fn is_look_due(&mut self, now: Tick) -> bool {
+        let is_due = self.joins >= JOINS_PER_LOOK || now.since(self.looked) >= LOOK_EVERY;
+        if is_due {
+            self.joins = 0;
+            self.looked = now;
+        }
+        is_due
+    }
+}
+
+impl<T> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("kind", &self.kind).field("gate", &self.gate).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,59 @@
+//! A lease that several threads of this process hold together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Core;
+use crate::error::Error;
+use crate::lease::state::LeaseState;
+use crate::options::RENEW_DIVISOR;
+use crate::protocol::reply::{Extended, Vote};
+
+impl Core {
+    /// One more thread may have it: it is surely held, and for long enough to be renewed.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let left = self.options.lease / RENEW_DIVISOR;
+        self.check().is_ok() && self.state.lock().now == LeaseState::Held && self.remaining() >= left
+    }
+
+    /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.
+    pub(crate) fn keeps_none_out(&self) -> bool {
+        let is_alone = self.look().unwrap_or(false);
+        self.tell_loss();
+        is_alone
+    }
+
+    fn look(&self) -> Option<bool> {
+        let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout)?;
+        self.still_ours().ok()?;
+        let lease = self.next_lease(self.quorum.now());
+        let call = self.protocol().sharing()?.extend_and_look(&self.id, lease);
+        let ballot = self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
+        let keeps_out = |vote: &Vote<Extended>| matches!(vote, Vote::Yes(Extended { waits: Some(1..) }));
+        Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))
+    }
+
+    /// Shares the lock from now on, that was held alone. Waits up to `grace` for a round under way. What becomes of the call need not be known: a node has
+    /// the token in one form or the other, both keep writers out, and the next renewal changes what is left.
+    pub(crate) fn downgrade(&self, grace: Duration) -> Result<(), Error> {
+        let outcome = self.step_down(grace);
+        self.tell_loss();
+        outcome
+    }
+
+    fn step_down(&self, grace: Duration) -> Result<(), Error> {
+        self.still_ours()?;
+        let Some(shared) = self.protocol().sharing().map(|lock| lock.shared()) else { return Ok(()) };
+        let io = self.io.try_lock_for(grace);
+        // Before the call: rounds after it must not ask for the lock alone.
+        let shared = Arc::clone(self.downgraded.get_or_init(|| shared));
+        if let (Some(mut io), Some(sharing)) = (io, shared.sharing()) {
+            io.offered_fence = None;
+            io.fence = None;
+            let lease = self.next_lease(self.quorum.now());
+            let call = sharing.downgrade(&self.id, lease);
+            self.lengthening_round(&mut io, &call, lease, self.quorum.round_deadline());
+        }
+        self.still_ours()
+    }
+}

@@ -1,0 +1,94 @@
+//! Bodies of tasks as JSON, by feature `json`.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::job::Job;
+use super::task::{Entry, Task};
+use crate::error::Error;
+
+impl Task {
+    /// As [`Task::new`], with this value as JSON for a body. By feature `json`.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) for a value that JSON cannot have, such as a map whose keys are no strings.
+    ///
+    /// ```
+    /// use redlock_sync::Task;
+    /// let task = Task::json(&("ann@a.example", 42))?.id("invoice:42");
+    /// # let _ = task;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn json<T: Serialize + ?Sized>(body: &T) -> Result<Task, Error> {
+        let text = serde_json::to_vec(body);
+        text.map(Task::new).map_err(|error| Error::config(format!("the body of a task cannot be JSON: {error}")))
+    }
+}
+
+impl Job {
+    /// The body, read as JSON. By feature `json`. A body that cannot be read will not be readable at the next attempt either: [`fail`](Job::fail) it.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) for a body that is no JSON, or not of this type.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// use redlock_sync::Task;
+    /// mails.push(Task::json(&("ann@a.example", 42))?)?;
+    /// let job = mails.claim()?;
+    /// match job.json::<(String, u32)>() {
+    ///     Ok((_address, number)) => assert_eq!(number, 42),
+    ///     Err(error) => return job.fail(error),
+    /// }
+    /// job.ack()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        read(self.id(), self.body())
+    }
+}
+
+impl Entry {
+    /// The body, read as JSON. By feature `json`.
+    ///
+    /// # Errors
+    /// As for [`Job::json`].
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::json(&("ann@a.example", 42))?)?;
+    /// let (address, number): (String, u32) = mails.peek(1)?[0].json()?;
+    /// assert_eq!((address.as_str(), number), ("ann@a.example", 42));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        read(self.id(), self.body())
+    }
+}
+
+fn read<T: DeserializeOwned>(id: &str, body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| {
+        Error::config(format!("the body of task `{}` cannot be read as JSON: {error}", id.escape_debug()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_json_is_told() {
+        let message = |error: Error| error.to_string();
+        let error = message(Task::json(&BTreeMap::from([((1, 2), 3)])).unwrap_err());
+        assert!(error.contains("cannot be JSON"), "{error}");
+        let error = message(read::<u32>("a\n", b"{").unwrap_err());
+        assert!(error.contains("task `a\\n`") && error.contains("line 1"), "{error}");
+        assert_eq!(read::<Option<u32>>("a", b"null"), Ok(None));
+    }
+}

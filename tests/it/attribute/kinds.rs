@@ -1,0 +1,137 @@
+//! `kind = …`, a list of keys, and values that are expressions.
+
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, LostReason, Redlock, assert_locked, distributed_lock};
+
+use super::{is_free, locks, server, steal, while_busy};
+
+#[distributed_lock("kinds:{id}", kind = read, wait = "0s", guard = lock)]
+fn reads(id: u8, inside: &dyn Fn()) -> Result<(), Error> {
+    lock.check()?;
+    inside();
+    Ok(())
+}
+
+#[distributed_lock("kinds:{id}", kind = write, wait = NO_TIME, fenced = true, guard = lock)]
+fn writes(id: u8, inside: &dyn Fn()) -> Result<u64, Error> {
+    inside();
+    lock.fencing_token()
+}
+
+const NO_TIME: Duration = Duration::ZERO;
+
+/// What another thread finds.
+fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| scope.spawn(f).join().unwrap())
+}
+
+#[test]
+fn readers_share_and_a_writer_is_alone() {
+    let _ = locks();
+    let reading = || elsewhere(|| reads(1, &|| ()));
+    let writing = || elsewhere(|| writes(1, &|| ()));
+    reads(1, &|| {
+        assert_eq!(reading(), Ok(()));
+        assert!(writing().unwrap_err().is_busy());
+    })
+    .unwrap();
+    let first = writes(1, &|| {
+        assert!(reading().unwrap_err().is_busy());
+        assert!(writing().unwrap_err().is_busy());
+    });
+    assert!(writing().unwrap() > first.unwrap());
+}
+
+struct Pool {
+    locks: Redlock,
+    size: u32,
+    wait: Duration,
+}
+
+impl Pool {
+    #[track_caller]
+    #[distributed_lock("kinds:pool", kind = semaphore(self.size), wait = self.wait / 2, lease = self.lease(), renew = !self.is_big(), client = self.locks, guard = permit)]
+    fn connect(&self, inside: &dyn Fn()) -> Result<(u32, Duration), Error> {
+        inside();
+        Ok((Location::caller().line(), permit.remaining()))
+    }
+
+    fn lease(&self) -> Duration {
+        Duration::from_secs(self.size.into())
+    }
+
+    fn is_big(&self) -> bool {
+        self.size > 100
+    }
+}
+
+#[distributed_lock("kinds:licence", kind = semaphore(2), wait = "0s", busy = skip)]
+fn licensed(inside: &dyn Fn()) -> Result<Option<()>, Error> {
+    inside();
+    Ok(Some(()))
+}
+
+#[test]
+fn permits_are_counted() {
+    let _ = locks();
+    let licensed_elsewhere = || elsewhere(|| licensed(&|| ()));
+    let inside = licensed(&|| {
+        assert_eq!(licensed_elsewhere(), Ok(Some(())));
+        licensed(&|| assert_eq!(licensed_elsewhere(), Ok(None), "two are in use")).unwrap();
+    });
+    assert_eq!(inside, Ok(Some(())));
+
+    let pool = Pool { locks: locks().clone(), size: 3, wait: Duration::from_millis(20) };
+    let connected = pool.connect(&|| {
+        let all = [(); 2].map(|()| pool.locks.semaphore("kinds:pool", 3).try_acquire().unwrap());
+        assert!(pool.connect(&|| ()).unwrap_err().is_busy(), "after {:?}", pool.wait);
+        drop(all);
+    });
+    let (line, remaining) = connected.unwrap();
+    assert_eq!(line, line!() - 6);
+    assert!(remaining <= Duration::from_secs(3) && remaining > Duration::from_secs(1), "{remaining:?}");
+    let none = Pool { size: 0, ..pool };
+    assert!(matches!(none.connect(&|| ()), Err(Error::Config { .. })), "at run time the library checks");
+}
+
+#[distributed_lock(["kinds:account:<from>", "kinds:account:<to>"], prefix = "bank:", wait = "0s", guard = accounts)]
+fn transfer(from: u8, to: u8, inside: &dyn Fn()) -> Result<Vec<String>, Error> {
+    assert_locked!("bank:kinds:account:{from}");
+    inside();
+    accounts.check()?;
+    Ok(accounts.keys().map(str::to_owned).collect())
+}
+
+#[test]
+fn several_keys_are_held_together_or_not_at_all() {
+    let key = |id| format!("bank:kinds:account:{id}");
+    assert_eq!(transfer(7, 3, &|| ()), Ok(vec![key(3), key(7)]));
+    assert_eq!(transfer(4, 4, &|| ()), Ok(vec![key(4)]), "two that are equal are one");
+    while_busy(&key(7), || {
+        assert!(transfer(3, 7, &|| ()).unwrap_err().is_busy());
+        assert!(is_free(&key(3)));
+    });
+    let nested = transfer(1, 2, &|| assert!(transfer(2, 3, &|| ()).unwrap_err().is_busy(), "it does not nest"));
+    assert_eq!(nested, Ok(vec![key(1), key(2)]));
+    let lost = transfer(5, 6, &|| steal(&key(6)));
+    assert!(matches!(&lost, Err(Error::Lost { key: lost, reason: LostReason::Taken }) if *lost == key(6)), "{lost:?}");
+    assert!(is_free(&key(5)) && is_free(&key(1)));
+}
+
+#[distributed_lock("kinds:default", client = locks)]
+fn waits_as_the_client_says(locks: &Redlock) -> Result<(), Error> {
+    Ok(())
+}
+
+#[test]
+fn a_client_can_have_a_default_wait() {
+    let patient = Redlock::builder().node(server().url()).default_wait(Duration::from_millis(50)).build().unwrap();
+    waits_as_the_client_says(&patient).unwrap();
+    while_busy("kinds:default", || {
+        let since = Instant::now();
+        assert!(waits_as_the_client_says(&patient).unwrap_err().is_busy());
+        assert!(since.elapsed() >= Duration::from_millis(50));
+    });
+}

@@ -1,0 +1,232 @@
+//! What goes wrong with kinds of lock that are no mutex, by the numbers of the table of its own.
+//!
+//! Each of them takes the way of a mutex through attempts, rounds, votes, renewals and releases. The first row shows that; the rows of mutexes are not
+//! repeated for them.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use redlock_sync::testing::Memory;
+use redlock_sync::{__private, Error, Lease, LeaseState, LostReason, Redlock};
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use crate::kinds::{Kind, OfOneKey};
+
+/// More than a busy machine needs for anything here.
+const SOON: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_secs(30);
+
+type Held = Box<dyn Deref<Target = Lease>>;
+type Take = fn(&Redlock, &str) -> Result<Held, Error>;
+
+/// How each of them is taken.
+const KINDS: [(&str, Take); 4] = [
+    ("permit", |locks, key| Ok(Box::new(locks.semaphore(key, 2).acquire()?))),
+    ("reader", |locks, key| Ok(Box::new(locks.rw_lock(key).read()?))),
+    ("writer", |locks, key| Ok(Box::new(locks.rw_lock(key).write()?))),
+    ("several", |locks, key| Ok(Box::new(OfOneKey::new(locks, key).lock()?))),
+];
+
+/// One of each, under keys of these names.
+fn all(locks: &Redlock) -> Vec<(&'static str, Held)> {
+    KINDS.map(|(kind, take)| (kind, take(locks, kind).unwrap_or_else(|error| panic!("{kind}: {error}")))).into()
+}
+
+fn in_memory(memory: &Memory) -> Redlock {
+    memory.build(Redlock::builder().node_timeout(Duration::from_secs(5)).unavailable_after(Duration::ZERO)).unwrap()
+}
+
+/// Which nodes have something under the key.
+fn has(memory: &Memory, nodes: usize, key: &str) -> Vec<bool> {
+    (1..=nodes).map(|node| __private::command(memory, node, &["EXISTS", key]) == ["1"]).collect()
+}
+
+/// Rows 10 and 11 of the faults.
+#[test]
+fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
+    let memory = Memory::new(3);
+    let locks = in_memory(&memory);
+    memory.take_away(1);
+    let held = all(&locks);
+    for (kind, lease) in &held {
+        lease.extend(LEASE).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert!(lease.fencing_token().unwrap() > 0, "{kind}");
+    }
+    for _ in 0..3 {
+        memory.advance(LEASE / 2);
+        assert!(held.iter().all(|(_, lease)| lease.state() == LeaseState::Held), "they are renewed");
+    }
+    drop(held);
+    assert!(KINDS.iter().all(|(kind, _)| has(&memory, 3, kind)[1..] == [false; 2]));
+    let held = all(&locks);
+    memory.take_away(2);
+    for (kind, take) in KINDS {
+        assert!(take(&locks, "another").err().unwrap().is_unavailable(), "{kind}");
+    }
+    // A renewal in vain, and the end.
+    memory.advance(LEASE / 2);
+    memory.advance(LEASE);
+    for (kind, lease) in &held {
+        assert_eq!(lease.check().unwrap_err().lost_reason(), Some(LostReason::Unreachable), "{kind}");
+    }
+    memory.bring_back(1);
+    memory.bring_back(2);
+    drop(held);
+    drop(all(&locks));
+}
+
+/// Rows 2 and 38, and row 12: the end of the lease.
+#[test]
+fn kind_01_what_the_servers_lose_is_lost_or_filled_in() {
+    for nodes in [1, 3] {
+        let memory = Memory::new(nodes);
+        let locks = in_memory(&memory);
+        let held = all(&locks);
+        if nodes > 1 {
+            for (kind, _) in &held {
+                _ = __private::command(&memory, 2, &["DEL", kind]);
+            }
+            memory.advance(LEASE / 2);
+            for (kind, lease) in &held {
+                lease.check().unwrap_or_else(|error| panic!("{kind}: {error}"));
+                assert_eq!(has(&memory, nodes, kind), [true; 3], "{kind}");
+            }
+        }
+        held.iter().for_each(|(kind, _)| memory.lose(kind));
+        memory.advance(LEASE / 2);
+        for (kind, lease) in &held {
+            assert_eq!(lease.check().unwrap_err().lost_reason(), Some(LostReason::Deleted), "{kind}");
+        }
+        drop(held);
+        let held = all(&locks);
+        memory.advance(2 * LEASE);
+        assert!(held.iter().all(|(_, lease)| lease.check().unwrap_err().lost_reason() == Some(LostReason::Expired)));
+        drop(all(&in_memory(&memory)));
+    }
+}
+
+/// Rows 5, 6 and 7.
+#[test]
+fn kind_01_connections_break() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(2)).build().unwrap();
+    drop(all(&locks));
+    for (kind, take) in KINDS {
+        for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(2)] {
+            for command in ["acquire", "extend", "release"] {
+                let struck = proxy.on(command, act.clone());
+                let held = take(&locks, kind).unwrap_or_else(|error| panic!("{kind}: {error}"));
+                held.extend(LEASE * 2).unwrap_or_else(|error| panic!("{kind}: {error}"));
+                drop(held);
+                assert_eq!(struck.hits(), 1, "{kind}: {command}");
+                eventually("nothing is left", SOON, || server.keys().iter().all(|key| key.ends_with(":queue")));
+            }
+        }
+    }
+}
+
+/// Row 6: a release that no server confirms is repeated.
+#[test]
+fn kind_01_a_release_is_repeated() {
+    let memory = Memory::new(1);
+    let locks = memory.build(Redlock::builder().node_timeout(Duration::from_millis(100))).unwrap();
+    let held = all(&locks);
+    memory.take_away(1);
+    drop(held);
+    memory.bring_back(1);
+    let is_free = || KINDS.iter().all(|(kind, _)| has(&memory, 1, kind) == [false]);
+    eventually("all are released", SOON, || {
+        memory.advance(Duration::from_millis(100));
+        is_free()
+    });
+}
+
+/// The writer and the multi-lock; permits, readers and latches have files of their own.
+#[test]
+fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).unavailable_after(Duration::ZERO).build().unwrap();
+    let held = all(&locks);
+    server.fill();
+    for (kind, take) in KINDS {
+        assert!(take(&locks, "another").err().unwrap().is_unavailable(), "{kind}");
+    }
+    for (kind, lease) in &held {
+        lease.extend(LEASE * 2).unwrap_or_else(|error| panic!("{kind}: {error}"));
+    }
+    drop(held);
+    assert!(KINDS.iter().all(|(kind, _)| server.pttl(kind).is_none()));
+    server.unfill();
+    drop(all(&locks));
+}
+
+#[test]
+fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
+    for nodes in [1, 3] {
+        let memory = Memory::new(nodes);
+        let (locks, others) = (in_memory(&memory), in_memory(&memory));
+        let held = all(&locks);
+        assert_eq!(locks.unlock_all().unwrap(), KINDS.len());
+        for (kind, lease) in &held {
+            assert_eq!(lease.check().unwrap_err().lost_reason(), Some(LostReason::Revoked), "{kind}");
+        }
+        drop(held);
+        let held = all(&locks);
+        // What keeps each of them waiting.
+        let blocked = KINDS.map(|(kind, take)| {
+            let key = format!("{kind}:taken");
+            let blocking: Vec<Held> = match kind {
+                "permit" => (0..2).map(|_| take(&others, &key).unwrap()).collect(),
+                "several" => vec![Box::new(others.mutex(&key).lock().unwrap())],
+                _ => vec![Box::new(others.rw_lock(&key).write().unwrap())],
+            };
+            (key, blocking)
+        });
+        std::thread::scope(|scope| {
+            let locks = &locks;
+            let wait = |(kind, take): (&'static str, Take)| {
+                (kind, scope.spawn(move || take(locks, &format!("{kind}:taken")).map(drop)))
+            };
+            let waiting = KINDS.map(wait);
+            let latch = scope.spawn(|| locks.count_down_latch("latch", 1).wait());
+            let waits = || {
+                let keys = __private::command(&memory, 1, &["KEYS", "*"]);
+                let is_wait = |key: &&String| {
+                    [":queue", ":permit_queue", ":readers", ":writers", ":latch_waits"]
+                        .iter()
+                        .any(|end| key.ends_with(end))
+                };
+                keys.iter().filter(is_wait).count()
+            };
+            eventually("all wait", SOON, || waits() == KINDS.len() + 1);
+            assert_eq!(locks.close().unwrap(), KINDS.len());
+            for (kind, waiting) in waiting {
+                assert_eq!(waiting.join().unwrap(), Err(Error::Closed), "{kind}");
+            }
+            assert_eq!(latch.join().unwrap(), Err(Error::Closed));
+        });
+        assert!(held.iter().all(|(_, lease)| lease.check().unwrap_err().is_lost()));
+        assert!(blocked.iter().all(|(_, held)| held.iter().all(|lease| lease.check().is_ok())));
+        assert!(KINDS.iter().all(|(_, take)| take(&locks, "another").is_err_and(|error| error == Error::Closed)));
+        assert_eq!(locks.count_down_latch("latch", 1).count_down(), Err(Error::Closed));
+    }
+}
+
+/// A latch is closed again when its time is over, and its name is free for another kind.
+#[test]
+fn kind_06_the_life_of_a_latch_ends() {
+    for nodes in [1, 3] {
+        let memory = Memory::new(nodes);
+        let latch = in_memory(&memory).count_down_latch("import", 2).lifetime(LEASE);
+        latch.count_down_as("a").unwrap();
+        memory.advance(LEASE / 2);
+        latch.count_down_as("b").unwrap();
+        assert!(latch.is_open().unwrap());
+        memory.advance(LEASE - Duration::from_millis(10));
+        assert!(in_memory(&memory).count_down_latch("import", 2).is_open().unwrap(), "the last arrival counts");
+        memory.advance(LEASE);
+        assert_eq!((latch.is_open().unwrap(), latch.arrived().unwrap()), (false, 0));
+        drop(in_memory(&memory).mutex("import").lock().unwrap());
+    }
+}

@@ -1,0 +1,65 @@
+//! What the two systems do whose read-write locks this one follows.
+//!
+//! The first keeps readers beside a write lock: a reader needs that there is no writer, a writer that there is neither. The second gives each side an expiry of
+//! its own, ignores holders that have expired, lets only the owner delete, and has the key end by itself.
+
+use redlock_tests::{eventually, servers};
+
+use super::{KEY, SOON, brisk, held, is_clean, ms, open};
+
+#[test]
+fn first_system_reading_needs_no_writer_and_writing_needs_neither() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let [one, two, three] = [(); 3].map(|()| open(&servers).rw_lock(KEY));
+        let (reader, beside) = (one.try_read().unwrap(), two.try_read().unwrap());
+        assert!(three.try_write().unwrap_err().is_busy());
+        reader.unlock().unwrap();
+        assert!(three.try_write().unwrap_err().is_busy(), "one reader is enough");
+        beside.unlock().unwrap();
+        let writer = three.try_write().unwrap();
+        assert!(one.try_read().unwrap_err().is_busy() && two.try_write().unwrap_err().is_busy());
+        writer.unlock().unwrap();
+        drop(one.try_read().unwrap());
+        assert!(is_clean(&servers));
+    }
+}
+
+#[test]
+fn second_system_reading_and_writing_expire_apart() {
+    let servers = servers(1);
+    let locks = brisk(&servers, ms(900));
+    let lock = locks.rw_lock(KEY).renew(false).read_lease(ms(900)).write_lease(ms(20_000));
+    let reader = lock.read().unwrap();
+    assert!(servers[0].pttl(KEY).unwrap() <= ms(900));
+    eventually("the key ends with its last holder", SOON, || servers[0].pttl(KEY).is_none());
+    assert!(reader.unlock().unwrap_err().is_lost());
+    let writer = lock.write().unwrap();
+    let left = servers[0].pttl(KEY).unwrap();
+    assert!(left > ms(10_000) && left <= ms(20_000), "{left:?}");
+    writer.unlock().unwrap();
+}
+
+#[test]
+fn second_system_an_expired_holder_is_ignored_and_only_the_owner_deletes() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (brisk, locks, others) = (brisk(&servers, ms(900)), open(&servers), open(&servers));
+        let expires = brisk.rw_lock(KEY).renew(false).read().unwrap();
+        let stays = locks.rw_lock(KEY).read().unwrap();
+        assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
+        eventually("it has expired", SOON, || held(&others) == (0, 1));
+        assert!(expires.unlock().unwrap_err().is_lost());
+        assert_eq!(others.rw_lock(KEY).inspect().unwrap().readers[0].id, *stays.id(), "its end takes no other away");
+        assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
+        stays.unlock().unwrap();
+
+        let expires = brisk.rw_lock(KEY).renew(false).write().unwrap();
+        let next = others.rw_lock(KEY).try_write_for(SOON).unwrap();
+        assert!(expires.unlock().unwrap_err().is_lost());
+        next.check().unwrap();
+        assert_eq!(others.rw_lock(KEY).inspect().unwrap().writer.unwrap().id, *next.id());
+        next.unlock().unwrap();
+        assert!(is_clean(&servers));
+    }
+}

@@ -1,0 +1,290 @@
+//! Threads of a process that read have one lease together.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, LostReason, Redlock, RwLock, RwLockReadGuard};
+use redlock_tests::{Proxy, Server, eventually, servers};
+
+use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
+
+/// Runs `hold` in as many threads that read at the same time.
+fn together(lock: &RwLock, threads: usize, hold: impl Fn(&RwLockReadGuard) + Sync) {
+    let all_in = Barrier::new(threads);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let guard = lock.read().unwrap();
+                all_in.wait();
+                hold(&guard);
+                all_in.wait();
+            });
+        }
+    });
+}
+
+#[test]
+fn the_readers_of_a_process_are_one_to_the_servers() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (locks, others) = (open(&servers), open(&servers));
+        let lock = locks.rw_lock(KEY);
+        let outer = others.rw_lock(KEY).read().unwrap();
+        together(&lock, 16, |guard| {
+            guard.check().unwrap();
+            assert_eq!(held(&others), (0, 2));
+            assert!(guard.fencing_token().unwrap() > 0);
+        });
+        // The last has given it up.
+        assert_eq!(held(&others), (0, 1));
+        drop(outer);
+        assert!(is_clean(&servers));
+    }
+}
+
+/// While one of them reads, the others come and go without a call; the end of any but the last sends none.
+#[test]
+fn who_joins_sends_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(ms(2000)).build().unwrap();
+    let lock = locks.rw_lock(KEY);
+    // The server knows the scripts then.
+    drop(lock.read().unwrap());
+    let first = lock.read().unwrap();
+    proxy.clear_log();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..500).for_each(|_| lock.read().unwrap().unlock().map(drop).unwrap()));
+        }
+    });
+    assert_eq!((proxy.count("acquire"), proxy.count("release")), (0, 0));
+    // One looks every 20 ms or 256 joins; and the lease may have been renewed.
+    let most = 4000 / 256 + usize::try_from(began.elapsed().as_millis() / 20).unwrap() + 3;
+    let looks = proxy.count("extend");
+    assert!((4000 / 256..=most).contains(&looks), "{looks} looks, and at most {most} were due");
+    first.unlock().unwrap();
+    assert_eq!(proxy.count("release"), 1);
+}
+
+/// A reader of other settings, or of settings that are counted from its own acquisition, has a lease of its own.
+#[test]
+fn own_terms_have_a_lease_of_their_own() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    let lock = locks.rw_lock(KEY);
+    let first = lock.read().unwrap();
+    let own: Vec<RwLock> = vec![
+        lock.clone().owner("me"),
+        lock.clone().renew(false),
+        lock.clone().max_hold(ms(60_000)),
+        lock.clone().max_renewals(9),
+        lock.clone().min_hold(ms(10)),
+        lock.clone().lease(ms(20_000)),
+        lock.clone().fenced(true),
+    ];
+    thread::scope(|scope| {
+        for lock in &own {
+            let id = scope.spawn(|| {
+                let guard = lock.read().unwrap();
+                assert_eq!(held(&others), (0, 2));
+                guard.id().clone()
+            });
+            assert_ne!(&id.join().unwrap(), first.id());
+            eventually("a minimum hold is over", SOON, || held(&others) == (0, 1));
+        }
+        let joins = scope.spawn(|| lock.try_read().unwrap().id().clone());
+        assert_eq!(&joins.join().unwrap(), first.id());
+    });
+    drop(first);
+    assert!(is_clean(&servers));
+}
+
+/// Each reader is told, and a new one does not join what is lost.
+#[test]
+fn a_lost_lease_tells_every_reader() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let locks = brisk(&servers, ms(900));
+        let (tell, told) = mpsc::channel();
+        let lock = locks.rw_lock(KEY);
+        // One that has left is not told.
+        let gone = tell.clone();
+        let first = lock.read().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = lock.read().unwrap();
+                guard.on_lost(move |_| gone.send("gone").unwrap());
+                guard.unlock().unwrap();
+            });
+        });
+        together(&lock, 4, |guard| {
+            let tell = tell.clone();
+            guard.on_lost(move |error| tell.send(if error.is_lost() { "lost" } else { "odd" }).unwrap());
+            for server in &servers {
+                server.del(KEY);
+            }
+            eventually("the loss is noticed", SOON, || guard.check().is_err());
+        });
+        assert!(first.check().unwrap_err().is_lost());
+        assert!(first.unlock().unwrap_err().is_lost());
+        drop(tell);
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["lost"; 4]);
+        let anew = lock.try_read_for(SOON).unwrap();
+        anew.check().unwrap();
+        drop(anew);
+        eventually("nothing is left", SOON, || is_clean(&servers));
+    }
+}
+
+/// A join that meets the last leave gets what is held, or takes a lease of its own.
+#[test]
+fn a_join_that_meets_the_last_leave_holds_the_lock() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    let lock = locks.rw_lock(KEY);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for i in 0..300 {
+                    let guard = lock.read().unwrap();
+                    guard.check().unwrap();
+                    if i % 50 == 0 {
+                        assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
+                    }
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+    assert!(is_clean(&servers));
+}
+
+/// Readers of one process that come all the time, and never leave together: a writer of another process waits for a look and for those inside.
+#[test]
+fn a_writer_of_another_process_gets_in_beside_readers_that_join() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (locks, others) = (open(&servers), open(&servers));
+        let (is_over, joins) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let hold = ms(40);
+        thread::scope(|scope| {
+            for i in 0..8 {
+                let (lock, is_over, joins) = (locks.rw_lock(KEY), &is_over, &joins);
+                scope.spawn(move || {
+                    thread::sleep(ms(5 * i));
+                    while is_over.load(Ordering::SeqCst) == 0 {
+                        let guard = lock.read().unwrap();
+                        joins.fetch_add(1, Ordering::SeqCst);
+                        thread::sleep(hold);
+                        guard.unlock().unwrap();
+                    }
+                });
+            }
+            eventually("they read", SOON, || joins.load(Ordering::SeqCst) > 16);
+            let mut best = Duration::MAX;
+            for _ in 0..5 {
+                let began = Instant::now();
+                drop(others.rw_lock(KEY).try_write_for(SOON).unwrap());
+                best = best.min(began.elapsed());
+            }
+            is_over.store(1, Ordering::SeqCst);
+            assert!(best < hold * 10, "N = {nodes}: a writer waited for {best:?} at best");
+        });
+        eventually("nothing is left", SOON, || is_clean(&servers));
+    }
+}
+
+/// A writer of the same process gets its turn, and so do the readers that come behind it.
+#[test]
+fn a_writer_of_the_same_process_gets_in_beside_readers_that_join() {
+    let servers = servers(1);
+    let locks = open(&servers);
+    let (is_over, written) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for i in 0..6 {
+            let (lock, is_over) = (locks.rw_lock(KEY), &is_over);
+            scope.spawn(move || {
+                thread::sleep(ms(3 * i));
+                while is_over.load(Ordering::SeqCst) == 0 {
+                    let guard = lock.read().unwrap();
+                    thread::sleep(ms(10));
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+        for _ in 0..10 {
+            let guard = locks.rw_lock(KEY).try_write_for(SOON).unwrap();
+            written.fetch_add(1, Ordering::SeqCst);
+            guard.unlock().unwrap();
+            drop(locks.rw_lock(KEY).try_read_for(SOON).unwrap());
+        }
+        is_over.store(1, Ordering::SeqCst);
+    });
+    assert_eq!(written.load(Ordering::SeqCst), 10);
+    assert!(is_clean(&servers));
+}
+
+/// Once a writer waits, the lease is closed for good: what comes later has another one, beside which the old one drains.
+#[test]
+fn an_old_lease_drains_beside_a_new_one() {
+    let servers = servers(1);
+    let (locks, others) = (open(&servers), open(&servers));
+    let lock = locks.rw_lock(KEY);
+    let old = lock.read().unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| others.rw_lock(KEY).try_write_for(ms(1500)).unwrap_err());
+        until_waiting(&servers, "writers", 1);
+        thread::sleep(ms(30));
+        assert!(scope.spawn(|| lock.try_read().unwrap_err()).join().unwrap().is_busy());
+        assert!(writer.join().unwrap().is_busy());
+        let newer = scope.spawn(|| {
+            let guard = lock.read().unwrap();
+            assert_eq!(held(&others), (0, 2));
+            guard.id().clone()
+        });
+        assert_ne!(&newer.join().unwrap(), old.id());
+    });
+    assert_eq!(held(&others), (0, 1));
+    old.check().unwrap();
+    drop(old);
+    assert!(is_clean(&servers));
+}
+
+#[test]
+fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
+    let servers = servers(1);
+    let others = open(&servers);
+    let ends: [fn(&Redlock) -> Result<usize, Error>; 2] = [Redlock::unlock_all, Redlock::close];
+    for end in ends {
+        let locks = open(&servers);
+        let lock = locks.rw_lock(KEY);
+        let is_ended = AtomicUsize::new(0);
+        together(&lock, 4, |guard| {
+            if is_ended.fetch_add(1, Ordering::SeqCst) == 0 {
+                assert_eq!(end(&locks).unwrap(), 1, "it is one lock");
+            }
+            eventually("all are told", SOON, || guard.check().is_err());
+            assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+        });
+        assert_eq!(held(&others), (0, 0));
+    }
+}
+
+/// A forked child has no part in what the threads of its parent share: it cannot use the guard, and dropping its copy gives nothing up.
+#[test]
+fn a_forked_child_has_no_part_in_what_is_shared() {
+    let servers = servers(1);
+    let mut agent = Agent::start("fork", ms(1500), &servers);
+    agent.holds();
+    let locks = open(&servers);
+    let readers = locks.rw_lock(KEY).inspect().unwrap().readers;
+    assert_eq!(readers.len(), 1);
+    thread::sleep(ms(2000));
+    assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers[0].id, readers[0].id, "it is renewed");
+    agent.kill();
+}

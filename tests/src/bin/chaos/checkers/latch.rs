@@ -1,0 +1,133 @@
+//! A latch opens when all workers have arrived: not before that, and for good.
+//!
+//! Lost data may close it, as its documentation says: where a majority lost it, the only node, or one that did not restart, so that its vote counts. Nothing may open it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Verdict, Violation};
+use crate::clock::MS;
+use crate::history::{Arrival, History, Saw};
+use crate::names;
+use crate::plan::{Kind, Target};
+use crate::timing::{LATCH_LIFE, SLACK, WORKERS};
+
+pub(super) fn check(history: &History) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut latches: BTreeMap<u64, (Vec<&Arrival>, Vec<&Saw>)> = BTreeMap::new();
+    for arrival in &history.arrivals {
+        latches.entry(arrival.latch).or_default().0.push(arrival);
+    }
+    for saw in &history.saw {
+        latches.entry(saw.latch).or_default().1.push(saw);
+    }
+    let opened = latches.values().filter(|latch| latch.1.iter().any(|saw| saw.is_open)).count();
+    for (arrivals, saws) in latches.values() {
+        verdict.violations.extend(saws.iter().find(|saw| is_early(arrivals, saw)).map(|saw| early(history, saw)));
+        verdict.violations.extend(closed_again(history, arrivals, saws));
+    }
+    verdict.judged = format!("{} latches, {opened} of them opened, {} looks", latches.len(), history.saw.len());
+    verdict
+}
+
+/// Seen open before the last worker had begun to arrive.
+fn is_early(arrivals: &[&Arrival], saw: &Saw) -> bool {
+    let workers: BTreeSet<u8> =
+        arrivals.iter().filter(|arrival| arrival.at <= saw.until).map(|arrival| arrival.worker).collect();
+    saw.is_open && workers.len() < usize::from(WORKERS)
+}
+
+fn early(history: &History, saw: &Saw) -> Violation {
+    let what = format!("{} opened for {} before all workers had arrived", names::latch(saw.latch), saw.session);
+    let slice = history.slice(&[saw.session], saw.from.saturating_sub(MS), saw.until + MS);
+    Violation { at: saw.until, what, slice }
+}
+
+/// The first call that found it closed, of those that began when another one had found it open.
+fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Option<Violation> {
+    let begin = arrivals.iter().map(|arrival| arrival.at).min()?;
+    let open = saws.iter().filter(|saw| saw.is_open).min_by_key(|saw| saw.until)?;
+    let life = u64::try_from(LATCH_LIFE.as_nanos()).unwrap_or(u64::MAX) - SLACK;
+    let is_in_time = |saw: &&&Saw| saw.from > open.until && saw.until < begin + life;
+    let closed = saws.iter().find(|saw| !saw.is_open && is_in_time(saw))?;
+    if history.beyond || may_be_lost(history, begin, closed.until) {
+        return None;
+    }
+    let what = format!(
+        "{} was open for {} at {}, and closed for {} later",
+        names::latch(closed.latch),
+        open.session,
+        history.seconds(open.until).trim(),
+        closed.session,
+    );
+    let slice = history.slice(&[open.session, closed.session], open.from.saturating_sub(MS), closed.until + MS);
+    Some(Violation { at: closed.until, what, slice })
+}
+
+/// A majority lost its data in this span, or a node did that did not restart, so that its vote counts.
+fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
+    let near = history.struck.iter().filter(|s| s.from <= until && s.until + SLACK >= from);
+    let mut lost: BTreeSet<Target> = BTreeSet::new();
+    for struck in near {
+        match struck.fault.kind {
+            Kind::Flush | Kind::Role => return true,
+            Kind::Empty | Kind::Amnesia => _ = lost.insert(struck.fault.target),
+            _ => {}
+        }
+    }
+    lost.len() > history.nodes / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::checkers::story::Story;
+    use crate::clock::MS;
+    use crate::event::What;
+    use crate::plan::{Kind, Target};
+    use crate::timing::WORKERS;
+
+    fn arrive(story: Story, workers: impl IntoIterator<Item = u8>) -> Story {
+        let arrives = |story: Story, worker| story.event(100, worker, What::Arrives { latch: 7, worker });
+        workers.into_iter().fold(story, arrives)
+    }
+
+    fn saw(story: Story, at: u64, is_open: bool) -> Story {
+        story.event(at, 9, What::Saw { latch: 7, from: (at - 5) * MS, is_open })
+    }
+
+    fn found(story: Story) -> usize {
+        check(&story.history()).violations.len()
+    }
+
+    #[test]
+    fn a_latch_that_opens_once_all_have_arrived_is_good() {
+        let story = saw(saw(arrive(Story::new(), 0..WORKERS), 90, false), 120, true);
+        assert_eq!(found(saw(story, 130, true)), 0);
+    }
+
+    #[test]
+    fn one_that_opens_early_is_found_also_where_one_arrived_twice() {
+        assert_eq!(found(saw(arrive(Story::new(), 0..WORKERS - 1), 120, true)), 1);
+        assert_eq!(found(saw(arrive(Story::new(), (1..WORKERS).chain([1])), 120, true)), 1);
+        assert_eq!(found(saw(arrive(Story::new(), 0..WORKERS), 99, true)), 1);
+    }
+
+    fn closes_again(story: Story) -> usize {
+        found(saw(saw(arrive(story, 0..WORKERS), 120, true), 150, false))
+    }
+
+    #[test]
+    fn one_that_closes_again_is_found_unless_its_data_may_be_lost() {
+        assert_eq!(closes_again(Story::new()), 1);
+        let minority = || Story::new().struck(Kind::Empty, Target::Node(0), 110, 111);
+        assert_eq!(closes_again(minority()), 1);
+        assert_eq!(closes_again(minority().struck(Kind::Amnesia, Target::Node(1), 110, 111)), 0);
+        assert_eq!(closes_again(Story::new().struck(Kind::Flush, Target::Node(0), 110, 111)), 0);
+    }
+
+    #[test]
+    fn calls_at_the_same_time_and_after_its_life_are_good() {
+        assert_eq!(found(saw(saw(arrive(Story::new(), 0..WORKERS), 148, true), 150, false)), 0);
+        assert_eq!(found(saw(saw(arrive(Story::new(), 0..WORKERS), 120, true), 15_000, false)), 0);
+    }
+}

@@ -1,0 +1,316 @@
+//! The checkers of a run with workers.
+
+use std::collections::BTreeMap;
+
+use super::history::{Claim, History, Outcome};
+use crate::clock::{MS, SEC};
+
+/// What a checker says.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) name: &'static str,
+    /// What it has looked at, in words with numbers.
+    pub(crate) judged: String,
+    pub(crate) violations: Vec<Violation>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) at: u64,
+    pub(crate) what: String,
+    /// Whose story shows it.
+    pub(crate) task: Option<u64>,
+}
+
+pub(crate) type Verdicts = Vec<Verdict>;
+type Found = (String, Vec<Violation>);
+
+const ALL: [(&str, fn(&History) -> Found); 8] = [
+    ("stale", stale),
+    ("overlap", overlap),
+    ("fences", fences),
+    ("attempts", attempts),
+    ("lost", lost),
+    ("left", left),
+    ("idle", idle),
+    ("workers", workers),
+];
+
+pub(crate) const NAMES: [&str; 8] = ["stale", "overlap", "fences", "attempts", "lost", "left", "idle", "workers"];
+
+/// How long a task may be due while a thread waits for one: a machine that is busy included.
+const MOST_IDLE: u64 = 1500 * MS;
+/// For so long after a fault nothing is judged by time.
+const UNREST: u64 = 4 * SEC;
+
+pub(crate) fn judge(history: &History) -> Verdicts {
+    let verdict = |(name, check): (&'static str, fn(&History) -> Found)| {
+        let (judged, violations) = check(history);
+        Verdict { name, judged, violations }
+    };
+    ALL.into_iter().map(verdict).collect()
+}
+
+/// Whether one of those that are named finds something in what has happened so far.
+pub(crate) fn find_any(history: &History, named: &[&str]) -> bool {
+    // What is under way is not lost yet.
+    let is_early = |name: &str| !["lost", "left", "workers", "attempts"].contains(&name);
+    ALL.iter().any(|(name, check)| named.contains(name) && is_early(name) && !check(history).1.is_empty())
+}
+
+/// The claims of each task, in the order of their fences.
+fn by_task(history: &History) -> BTreeMap<u64, Vec<&Claim>> {
+    let mut tasks: BTreeMap<u64, Vec<&Claim>> = BTreeMap::new();
+    history.claims.iter().for_each(|claim| tasks.entry(claim.task).or_default().push(claim));
+    tasks.values_mut().for_each(|claims| claims.sort_unstable_by_key(|claim| claim.fence));
+    tasks
+}
+
+/// The first later claim of the task that had returned by then.
+fn overtaken<'a>(claims: &BTreeMap<u64, Vec<&'a Claim>>, task: u64, fence: u64, by: u64) -> Option<&'a Claim> {
+    claims.get(&task)?.iter().copied().find(|claim| claim.fence > fence && claim.to <= by)
+}
+
+/// An end is accepted although another claimant has had the task since.
+fn stale(history: &History) -> Found {
+    let claims = by_task(history);
+    let accepted = || history.ends.iter().filter(|end| end.outcome == Outcome::Accepted);
+    let refused = history.ends.iter().filter(|end| end.outcome == Outcome::Refused).count();
+    let is_stale = |end: &&super::history::End| overtaken(&claims, end.task, end.fence, end.from).is_some();
+    let violation = |end: &super::history::End| Violation {
+        at: end.from,
+        what: format!("the end by fence {} is accepted, though a later claim was there", end.fence),
+        task: Some(end.task),
+    };
+    let judged = format!("{} ends that were accepted, {refused} refused", accepted().count());
+    (judged, accepted().filter(is_stale).map(violation).collect())
+}
+
+/// Two claimants count on a task at once: `check()` is `Ok` when a later claim has returned.
+fn overlap(history: &History) -> Found {
+    let claims = by_task(history);
+    let is_wrong = |check: &&super::history::Check| overtaken(&claims, check.task, check.fence, check.from).is_some();
+    let wrong = history.checks.iter().filter(is_wrong).map(|check| Violation {
+        at: check.from,
+        what: format!("fence {} counts on the task, though a later claim was there", check.fence),
+        task: Some(check.task),
+    });
+    (format!("{} looks", history.checks.len()), wrong.collect())
+}
+
+/// Fences do not rise from claim to claim, of all tasks.
+fn fences(history: &History) -> Found {
+    let mut begun: Vec<&Claim> = history.claims.iter().collect();
+    let mut returned = begun.clone();
+    begun.sort_unstable_by_key(|claim| claim.from);
+    returned.sort_unstable_by_key(|claim| claim.to);
+    let (mut before, mut last, mut wrong) = (returned.into_iter().peekable(), 0, Vec::new());
+    for claim in begun {
+        while let Some(earlier) = before.next_if(|earlier| earlier.to <= claim.from) {
+            last = last.max(earlier.fence);
+        }
+        if claim.fence <= last {
+            let what = format!("fence {} after {last}", claim.fence);
+            wrong.push(Violation { at: claim.to, what, task: Some(claim.task) });
+        }
+    }
+    (format!("{} claims", history.claims.len()), wrong)
+}
+
+/// More attempts are counted than claims were made.
+fn attempts(history: &History) -> Found {
+    let mut unexplained = Vec::new();
+    for (task, claims) in by_task(history) {
+        let more = claims.iter().enumerate().map(|(earlier, claim)| claim.attempt.saturating_sub(earlier as u64 + 1));
+        if let Some(more) = more.max().filter(|more| *more > 0) {
+            unexplained.push((more, task, claims[0].to));
+        }
+    }
+    let all: u64 = unexplained.iter().map(|(more, ..)| more).sum();
+    let judged = format!("{all} attempts that no worker told of, {} calls of unknown end", history.unknown);
+    let is_wrong = all > history.unknown as u64;
+    let violation = |(more, task, at): (u64, u64, u64)| Violation {
+        at,
+        what: format!("{more} attempts more than claims that are told of"),
+        task: Some(task),
+    };
+    (judged, unexplained.into_iter().filter(|_| is_wrong).map(violation).collect())
+}
+
+/// A push was `Ok`, and no claim of the task was ended for good since.
+fn lost(history: &History) -> Found {
+    let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+    for end in history.ends.iter().filter(|end| end.is_last && end.outcome != Outcome::Refused) {
+        let until = last.entry(end.task).or_default();
+        *until = (*until).max(end.to);
+    }
+    let is_lost = |push: &&super::history::Push| last.get(&push.task).is_none_or(|to| *to < push.from);
+    let violation = |push: &super::history::Push| Violation {
+        at: push.from,
+        what: "the task was pushed, and no accepted end follows".to_owned(),
+        task: Some(push.task),
+    };
+    (format!("{} pushes", history.pushes.len()), history.pushes.iter().filter(is_lost).map(violation).collect())
+}
+
+/// Something of a task stands on the server at the end.
+fn left(history: &History) -> Found {
+    let Some(left) = history.left else { return ("the run is not over".to_owned(), Vec::new()) };
+    let is_clean = left.is_done && left.tasks == 0 && left.claims == 0;
+    let is_whole = left.bodies == left.dead && left.states == left.dead;
+    let wrong = Violation { at: history.end, what: format!("{left:?}"), task: None };
+    (format!("{} dead", left.dead), if is_clean && is_whole { Vec::new() } else { vec![wrong] })
+}
+
+/// A task is due, threads of a worker wait, and in calm weather it is not claimed.
+fn idle(history: &History) -> Found {
+    let claims = by_task(history);
+    let is_calm = |at: u64| history.faults.iter().all(|(from, to, _)| at + MOST_IDLE < *from || *to + UNREST < at);
+    let has_idle = |at: u64| {
+        let covers = |(from, to): &(u64, u64)| *from <= at + MOST_IDLE / 10 && *to >= at + MOST_IDLE;
+        history.waits.values().any(|waits| waits.iter().any(covers))
+    };
+    let (mut judged, mut wrong) = (0, Vec::new());
+    for push in history.pushes.iter().filter(|push| push.is_fresh && is_calm(push.to)) {
+        let claimed = claims.get(&push.task).and_then(|claims| claims.iter().map(|claim| claim.to).min());
+        let Some(claimed) = claimed else { continue };
+        judged += 1;
+        if claimed > push.to + MOST_IDLE && has_idle(push.to) {
+            let waited = (claimed - push.to) / MS;
+            let what = format!("the task was due for {waited} ms while a thread waited for one");
+            wrong.push(Violation { at: push.to, what, task: Some(push.task) });
+        }
+    }
+    (format!("{judged} tasks in calm weather"), wrong)
+}
+
+/// A worker ended by itself, or not in time.
+fn workers(history: &History) -> Found {
+    let wrong = |(at, how): &(u64, String)| Violation { at: *at, what: how.clone(), task: None };
+    (format!("{} that did not end as they must", history.fallen.len()), history.fallen.iter().map(wrong).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::history::Left;
+
+    /// A task that is pushed, claimed, tried again, claimed anew and acked.
+    const GOOD: &str = "push 1 10 20 due New\nwait 0 5\nclaim 0 5 30 1 100 1\ncheck 1 100 35\nending 1 100 40 retry\n\
+        ended 1 100 40 45 retry ok\nwait 0 46\nclaim 0 46 50 1 110 2\ncheck 1 110 52\nending 1 110 60 ack\nended 1 110 60 70 ack ok\n";
+
+    fn read(text: &str) -> History {
+        let mut history = History::default();
+        history.add("c0.log", text);
+        history.left = Some(Left { is_done: true, ..Left::default() });
+        history
+    }
+
+    /// The checkers that find something in this.
+    fn found(text: &str) -> Vec<&'static str> {
+        judge(&read(text)).into_iter().filter(|verdict| !verdict.violations.is_empty()).map(|v| v.name).collect()
+    }
+
+    fn changed(from: &str, to: &str) -> Vec<&'static str> {
+        assert!(GOOD.contains(from), "{from}");
+        found(&GOOD.replace(from, to))
+    }
+
+    #[test]
+    fn a_good_run_is_good() {
+        assert_eq!(NAMES, ALL.map(|(name, _)| name));
+        assert_eq!(found(GOOD), Vec::<&str>::new());
+        assert_eq!(read(GOOD).slice(1).len(), 9);
+    }
+
+    #[test]
+    fn a_stale_end_is_found() {
+        assert_eq!(
+            changed("ended 1 100 40 45 retry ok\n", ""),
+            Vec::<&str>::new(),
+            "it is not known whether it was accepted"
+        );
+        let late = "ending 1 100 55 ack\nended 1 100 55 58 ack ok\n";
+        assert_eq!(changed("ending 1 100 40 retry\nended 1 100 40 45 retry ok\n", late), ["stale"]);
+        let refused = "ending 1 100 55 ack\nended 1 100 55 58 ack lost\n";
+        assert_eq!(changed("ending 1 100 40 retry\nended 1 100 40 45 retry ok\n", refused), Vec::<&str>::new());
+        let crossing = "ending 1 100 48 ack\nended 1 100 48 58 ack ok\n";
+        assert_eq!(changed("ending 1 100 40 retry\nended 1 100 40 45 retry ok\n", crossing), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn two_claimants_at_once_are_found() {
+        assert_eq!(changed("check 1 100 35", "check 1 100 51"), ["overlap"]);
+        assert_eq!(changed("check 1 100 35", "check 1 100 49"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn fences_that_do_not_rise_are_found() {
+        let smaller = GOOD.replace(" 110 2", " 90 2").replace(" 110 ", " 90 ");
+        assert!(found(&smaller).contains(&"fences"));
+    }
+
+    #[test]
+    fn attempts_that_no_claim_explains_are_found() {
+        assert_eq!(changed("1 110 2", "1 110 3"), ["attempts"]);
+        assert_eq!(found(&(GOOD.replace("1 110 2", "1 110 3") + "wait 3 60\n")), Vec::<&str>::new(), "of unknown end");
+    }
+
+    #[test]
+    fn lost_tasks_are_found() {
+        assert_eq!(changed("60 70 ack ok", "60 70 ack lost"), ["lost"]);
+        assert_eq!(changed("60 70 ack ok", "60 70 ack unconfirmed"), Vec::<&str>::new());
+        assert_eq!(found(&(GOOD.to_owned() + "push 1 80 85 due New\n")), ["lost"], "pushed once more");
+        assert_eq!(found(&(GOOD.to_owned() + "push 1 55 58 later Again\n")), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_is_left_is_found() {
+        let with = |left: Left| {
+            let history = History { left: Some(left), ..read(GOOD) };
+            !left_of(&history).is_empty()
+        };
+        let good = Left { is_done: true, dead: 2, bodies: 2, states: 2, ..Left::default() };
+        assert!(!with(good));
+        for bad in [
+            Left { is_done: false, ..good },
+            Left { tasks: 1, ..good },
+            Left { claims: 1, ..good },
+            Left { bodies: 3, ..good },
+            Left { states: 1, ..good },
+        ] {
+            assert!(with(bad), "{bad:?}");
+        }
+    }
+
+    fn left_of(history: &History) -> Vec<Violation> {
+        left(history).1
+    }
+
+    #[test]
+    fn a_task_that_waits_beside_idle_threads_is_found() {
+        let ms = |n: u64| n * MS;
+        let story = |claimed: u64, idle_until: u64, rest: &str| {
+            format!(
+                "push 1 {} {} due New\nclaim 0 {} {} 1 100 1\nending 1 100 {} ack\nended 1 100 {} {} ack ok\nnone 1 1 {}\n{rest}",
+                ms(9),
+                ms(10),
+                ms(claimed - 1),
+                ms(claimed),
+                ms(claimed),
+                ms(claimed),
+                ms(claimed + 1),
+                ms(idle_until)
+            )
+        };
+        assert_eq!(found(&story(1600, 1600, "")), ["idle"]);
+        assert_eq!(found(&story(1400, 1600, "")), Vec::<&str>::new());
+        assert_eq!(found(&story(1600, 1300, "")), Vec::<&str>::new(), "no thread waited all the time");
+        assert_eq!(found(&story(1600, 1600, "fault 1000 2000 reset\n")), Vec::<&str>::new(), "not calm");
+    }
+
+    #[test]
+    fn workers_that_fall_are_found() {
+        assert_eq!(found(&(GOOD.to_owned() + "fallen 9 c1 ended with signal 6\n")), ["workers"]);
+    }
+}

@@ -1,0 +1,157 @@
+//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data; worker processes claim tasks, renew, lose, end them in time or
+//! late, or are killed.
+//!
+//! 1. `args.rs`: what is asked for. `feeder.rs`: pushes the tasks. `client.rs`: a worker process.
+//! 2. `nemesis.rs`: the faults, a function of the seed.
+//! 3. `history.rs`: what happened, as it was written down. `checkers.rs`: whether it may. Both pure.
+
+mod args;
+mod checkers;
+pub(crate) mod client;
+mod feeder;
+mod history;
+mod nemesis;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_sync::{Queue, Redlock, Retry};
+use redlock_tests::{Proxy, Server, poll};
+
+use crate::clock::{SEC, now};
+use crate::run::FOUND;
+use args::Options;
+use checkers::{Verdicts, judge};
+use feeder::Feeder;
+use history::{History, Left};
+use nemesis::Field;
+
+/// How long the tasks may take that are left when all faults are over.
+const LAST_WORK: Duration = Duration::from_secs(60);
+/// Between two looks at what has happened so far.
+const LOOK: Duration = Duration::from_millis(500);
+/// The log of what the run itself does.
+const OWN: &str = "run.log";
+
+/// True if these words ask for this run.
+pub(crate) fn is_meant(words: &[String]) -> bool {
+    words.iter().any(|word| word == "--tasks")
+}
+
+/// Runs it; 1 if something was violated.
+pub(crate) fn main(words: &[String]) -> ExitCode {
+    let options = match args::parse(words) {
+        Ok(options) => options,
+        Err(mistake) => {
+            eprintln!("{mistake}\n\n{}", args::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    println!("seed {}", options.seed);
+    if options.is_schedule {
+        nemesis::schedule(&options).iter().for_each(|fault| println!("{fault}"));
+        return ExitCode::SUCCESS;
+    }
+    let dir = folder(&options);
+    let history = run(&options, &dir);
+    let verdicts = judge(&history);
+    let text = summary(&options, &history, &verdicts, &dir);
+    print!("{text}");
+    fs::write(dir.join("summary.txt"), &text).expect("the summary can be written");
+    fs::write(dir.join(FOUND), found(&history, &verdicts)).expect("what was found can be written");
+    ExitCode::from(u8::from(verdicts.iter().any(|verdict| !verdict.violations.is_empty())))
+}
+
+fn folder(options: &Options) -> PathBuf {
+    let usual = || redlock_tests::find::target_dir().join("chaos").join(format!("tasks-seed{}", options.seed));
+    let dir = options.out.clone().unwrap_or_else(usual);
+    _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make `{}`: {error}", dir.display()));
+    dir.canonicalize().expect("it is there")
+}
+
+/// The queue of the run. Its tasks never die by themselves: one that is lost would look like one that failed.
+fn queue(url: &str, lease: Duration) -> Queue {
+    let locks = Redlock::builder().node(url).node_timeout(Duration::from_millis(150)).build().unwrap();
+    let retry = Retry::every(Duration::from_millis(20)).max_attempts(1_000_000);
+    locks.queue("tasks").lease(lease).retry(retry)
+}
+
+fn run(options: &Options, dir: &Path) -> History {
+    let server = Server::builder().persistent().arg("--appendfsync").arg("no").start();
+    let proxy = Proxy::start(&server);
+    let log = history::Log::new(File::create(dir.join(OWN)).expect("the log can be made"));
+    let begin = now();
+    let crew = nemesis::Crew::start(options, dir, &proxy.url());
+    let mails = queue(&server.url(), options.lease);
+    let is_over = AtomicBool::new(false);
+    let field = Field { server: &server, proxy: &proxy, crew: &crew, log: &log, is_over: &is_over };
+    thread::scope(|scope| {
+        let feeder = Feeder { options, queue: queue(&proxy.url(), options.lease), log: &log, is_over: &is_over };
+        let fed = scope.spawn(move || feeder.feed(begin));
+        let nemesis = scope.spawn(|| nemesis::run(&field, options, begin));
+        while !is_over.load(Ordering::SeqCst) && now() < begin + options.seconds * SEC {
+            thread::sleep(LOOK);
+            if checkers::find_any(&History::read(dir, begin), &options.until) {
+                is_over.store(true, Ordering::SeqCst);
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        nemesis.join().expect("the nemesis did its work");
+        fed.join().expect("the feeder did its work");
+    });
+    let is_done = poll(LAST_WORK, || mails.is_empty().unwrap_or(false).then_some(())).is_some();
+    crew.end(&log);
+    let end = now();
+    History { left: Some(left(&server, is_done)), end, ..History::read(dir, begin) }
+}
+
+/// What stands on the server at the end.
+fn left(server: &Server, is_done: bool) -> Left {
+    let size = |command: &str, part: &str| server.ask::<usize>(cmd(command).arg(format!("{{tasks}}:q:{part}")));
+    Left {
+        is_done,
+        tasks: size("ZCARD", "due"),
+        dead: size("ZCARD", "dead"),
+        bodies: size("HLEN", "body"),
+        states: size("HLEN", "meta"),
+        claims: size("HLEN", "claims"),
+    }
+}
+
+fn summary(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path) -> String {
+    let (clients, threads, seed) = (options.clients, options.threads, options.seed);
+    let seconds = (history.end - history.begin) / SEC;
+    let mut out = format!(
+        "\n{} tasks, {clients} workers with {threads} threads each, leases of {:?}, {seconds} s, seed {seed}\n\n{}\nVerdicts\n",
+        options.tasks,
+        options.lease,
+        history.told()
+    );
+    for verdict in verdicts {
+        let word = if verdict.violations.is_empty() { "ok" } else { "FAILED" };
+        out += &format!("  {:<9} {word:<7} {}\n", verdict.name, verdict.judged);
+    }
+    for verdict in verdicts {
+        for violation in verdict.violations.iter().take(3) {
+            out += &format!("\n{}: at {:.3} s, {}\n", verdict.name, history.seconds(violation.at), violation.what);
+            let slice = violation.task.map(|task| history.slice(task)).unwrap_or_default();
+            slice.iter().for_each(|line| out += &format!("    {line}\n"));
+        }
+    }
+    out + &format!("\nlogs: {}\n", dir.display())
+}
+
+/// A line for each checker that found something: its name, how often, and the second of the first time.
+fn found(history: &History, verdicts: &Verdicts) -> String {
+    let line = |verdict: &checkers::Verdict| {
+        let first = verdict.violations.iter().map(|violation| violation.at).min()?;
+        Some(format!("{} {} {:.3}\n", verdict.name, verdict.violations.len(), history.seconds(first)))
+    };
+    verdicts.iter().filter_map(line).collect()
+}

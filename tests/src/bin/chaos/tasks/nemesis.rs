@@ -1,0 +1,262 @@
+//! The faults of a run with workers. They are drawn from the seed: two tracks, of the server with its proxy and of the workers. Storms of ten seconds
+//! alternate with calms of eight.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_tests::{Act, Proxy, Server, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::args::Options;
+use super::history::Log;
+use crate::clock::{MS, SEC, now};
+use crate::event::words;
+
+const STORM: u64 = 10 * SEC;
+const CALM: u64 = 8 * SEC;
+/// For how long a worker may go on after it was told to end.
+const LAST_WORDS: Duration = Duration::from_secs(30);
+/// The commands that faults of single commands strike.
+const COMMANDS: [&str; 4] = ["push", "claim", "extend", "finish"];
+
+words! {
+    /// What is done.
+    Kind {
+        Murder = "murder", Pause = "pause", Kill = "kill", Stop = "stop", Reset = "reset", Refuse = "refuse", Hold = "hold",
+        HoldReply = "hold_reply", Delay = "delay", ResetBefore = "reset_before", ResetAfter = "reset_after", Full = "full", Scripts = "scripts",
+    }
+}
+
+impl Kind {
+    fn is_of_workers(self) -> bool {
+        matches!(self, Kind::Murder | Kind::Pause)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Fault {
+    /// From the begin.
+    at: u64,
+    kind: Kind,
+    length: u64,
+    /// A worker, or a command.
+    target: usize,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.kind.word();
+        let target = match self.kind {
+            kind if kind.is_of_workers() => format!("worker {}", self.target),
+            Kind::Hold | Kind::HoldReply | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter => {
+                COMMANDS[self.target % COMMANDS.len()].to_owned()
+            }
+            _ => "server".to_owned(),
+        };
+        write!(f, "{word} {target} at {} ms for {} ms", self.at / MS, self.length / MS)
+    }
+}
+
+/// All faults of a run, in the order of their times.
+pub(crate) fn schedule(options: &Options) -> Vec<Fault> {
+    let mut faults = [track(options, true), track(options, false)].concat();
+    faults.sort_by_key(|fault| fault.at);
+    faults
+}
+
+fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
+    let kinds: Vec<Kind> = options.kinds.iter().copied().filter(|kind| kind.is_of_workers() == of_workers).collect();
+    let mut random = fastrand::Rng::with_seed(options.seed.wrapping_mul(2) + u64::from(of_workers));
+    let (mut faults, mut at) = (Vec::new(), SEC / 2);
+    while at + SEC < options.seconds * SEC {
+        at += random.u64(options.gap * MS / 2..=options.gap * MS);
+        let (kind, length) = (random.choice(&kinds), random.u64(50 * MS..2500 * MS));
+        let Some(&kind) = kind else { break };
+        // The server's own are shorter, so that most of the time there is one.
+        let length = if of_workers { length } else { length / 3 };
+        if at % (STORM + CALM) < STORM {
+            faults.push(Fault { at, kind, length, target: random.usize(0..options.clients.max(COMMANDS.len())) });
+            at += if of_workers { 0 } else { length };
+        }
+    }
+    faults
+}
+
+/// What is struck.
+pub(crate) struct Field<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) proxy: &'a Proxy,
+    pub(crate) crew: &'a Crew,
+    pub(crate) log: &'a Log,
+    pub(crate) is_over: &'a AtomicBool,
+}
+
+/// Brings all faults about, until the run is over.
+pub(crate) fn run(field: &Field<'_>, options: &Options, begin: u64) {
+    thread::scope(|scope| {
+        for of_workers in [true, false] {
+            scope.spawn(move || {
+                for fault in track(options, of_workers) {
+                    sleep_until(begin + fault.at, field.is_over);
+                    if field.is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    let from = now();
+                    // Workers are struck beside each other.
+                    if of_workers {
+                        scope.spawn(move || {
+                            field.crew.strike(&fault, field.log);
+                            field.log.line(&format!("fault {from} {} {fault}", now()));
+                        });
+                    } else {
+                        strike(field, &fault);
+                        field.log.line(&format!("fault {from} {} {fault}", now()));
+                    }
+                }
+            });
+        }
+    });
+    field.proxy.heal();
+}
+
+fn strike(field: &Field<'_>, fault: &Fault) {
+    let (server, proxy, length) = (field.server, field.proxy, Duration::from_nanos(fault.length));
+    let on = |act| proxy.on(COMMANDS[fault.target % COMMANDS.len()], act);
+    match fault.kind {
+        Kind::Kill => {
+            server.kill();
+            thread::sleep(length);
+            server.restart_with_data();
+        }
+        Kind::Stop => {
+            server.stop();
+            thread::sleep(length);
+            server.cont();
+        }
+        Kind::Reset => proxy.drop_connections(),
+        Kind::Refuse => {
+            proxy.refuse();
+            thread::sleep(length);
+            proxy.heal();
+        }
+        Kind::Full => {
+            server.fill();
+            thread::sleep(length);
+            server.unfill();
+        }
+        Kind::Scripts => server.ask::<()>(cmd("SCRIPT").arg("FLUSH")),
+        Kind::Delay => drop(on(Act::Delay(length))),
+        Kind::ResetBefore => drop(on(Act::ResetBefore)),
+        Kind::ResetAfter => drop(on(Act::ResetAfter)),
+        Kind::Hold | Kind::HoldReply => {
+            let held = on(if fault.kind == Kind::Hold { Act::Hold } else { Act::HoldReply });
+            thread::sleep(length);
+            held.release();
+        }
+        Kind::Murder | Kind::Pause => {}
+    }
+}
+
+fn sleep_until(at: u64, is_over: &AtomicBool) {
+    while now() < at && !is_over.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_nanos((at - now().min(at)).min(100 * MS)));
+    }
+}
+
+/// The worker processes.
+pub(crate) struct Crew {
+    dir: PathBuf,
+    url: String,
+    lease: Duration,
+    seed: u64,
+    threads: usize,
+    members: Vec<Mutex<Member>>,
+}
+
+struct Member {
+    child: Child,
+    life: u64,
+}
+
+impl Crew {
+    pub(crate) fn start(options: &Options, dir: &Path, url: &str) -> Crew {
+        let (dir, url) = (dir.to_owned(), url.to_owned());
+        let (lease, seed, threads) = (options.lease, options.seed, options.threads);
+        let mut crew = Crew { dir, url, lease, seed, threads, members: Vec::new() };
+        crew.members = (0..options.clients).map(|nth| Mutex::new(crew.begin(nth, 0))).collect();
+        crew
+    }
+
+    fn begin(&self, nth: usize, life: u64) -> Member {
+        let log = self.dir.join(format!("c{nth}.{life}.log"));
+        let seed = self.seed + (nth as u64) * 100_000 + life * 100;
+        let mut command = Command::new(std::env::current_exe().expect("this program has a file"));
+        command.arg("task-worker").arg(&self.url).arg(log);
+        command.args([self.lease.as_millis().to_string(), seed.to_string(), self.threads.to_string()]);
+        let child = command.stdin(Stdio::piped()).spawn().expect("a worker can be started");
+        Member { child, life }
+    }
+
+    fn strike(&self, fault: &Fault, log: &Log) {
+        let nth = fault.target % self.members.len();
+        let mut member = self.members[nth].lock().unwrap();
+        if let Ok(Some(status)) = member.child.try_wait() {
+            log.line(&format!("fallen {} c{nth} ended by itself with {status}", now()));
+        }
+        let length = Duration::from_nanos(fault.length);
+        if fault.kind == Kind::Pause {
+            signal(&member.child, Signal::STOP);
+            thread::sleep(length);
+            signal(&member.child, Signal::CONT);
+            return;
+        }
+        member.child.kill().expect("a worker can be killed");
+        member.child.wait().expect("a worker that was killed ends");
+        *member = self.begin(nth, member.life + 1);
+    }
+
+    /// Tells all to end, and waits for it.
+    pub(crate) fn end(&self, log: &Log) {
+        self.members.iter().for_each(|member| drop(member.lock().unwrap().child.stdin.take()));
+        for (nth, member) in self.members.iter().enumerate() {
+            let child = &mut member.lock().unwrap().child;
+            match poll(LAST_WORDS, || child.try_wait().ok().flatten()) {
+                Some(status) if status.success() => {}
+                Some(status) => log.line(&format!("fallen {} c{nth} ended with {status}", now())),
+                None => {
+                    log.line(&format!("fallen {} c{nth} did not end within {} s", now(), LAST_WORDS.as_secs()));
+                    child.kill().expect("a worker can be killed");
+                    child.wait().expect("a worker that was killed ends");
+                }
+            }
+        }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let raw = Pid::from_raw(child.id().cast_signed()).expect("a process id is positive");
+    kill_process(raw, signal).expect("a worker can be signalled");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::args::parse;
+
+    #[test]
+    fn a_seed_repeats_its_schedule() {
+        let schedule = |seed: &str| {
+            let words = ["--tasks", "9", "--seconds", "60", "--seed", seed].map(str::to_owned);
+            schedule(&parse(&words).unwrap()).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(schedule("7"), schedule("7"));
+        assert_ne!(schedule("7"), schedule("8"));
+        assert!(schedule("7").len() > 40);
+    }
+}
