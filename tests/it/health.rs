@@ -88,9 +88,9 @@ fn missing_permissions_are_named() {
     let all = user("~* &* +@all");
     assert!(all.is_ready() && all.warnings().is_empty(), "{all}");
 
-    let few = user("~* &* +@all -zadd -hget");
+    let few = user("~* &* +@all -zadd -zcard");
     assert!(!few.is_ready(), "{few}");
-    assert!(few.warnings()[0].contains("ZADD") && few.warnings()[0].contains("HGET"), "{few}");
+    assert!(few.warnings()[0].contains("ZADD") && few.warnings()[0].contains("ZCARD"), "{few}");
 
     let hidden = user("~* &* +@all -info");
     assert!(hidden.is_ready() && hidden.warnings()[0].contains("give the user +info"), "{hidden}");
