@@ -70,7 +70,7 @@ pub(crate) struct Books {
     proof: Vec<(&'static str, usize)>,
     open: usize,
     stale: usize,
-    /// The orders at which a worker was killed or paused, what happened to it, and which worker settled them.
+    /// The orders at which a worker was killed, paused or told to stop, what happened to it, and which worker settled them.
     handed_over: Vec<(String, &'static str, Option<String>)>,
 }
 
@@ -86,7 +86,9 @@ impl Books {
         }
         outcomes.push(("refused: not an order", unusable));
         let mut handed_over = Vec::new();
-        for (order, what) in [(&incidents.killed, "killed"), (&incidents.paused, "paused")] {
+        let incidents_at =
+            [(&incidents.killed, "killed"), (&incidents.paused, "paused"), (&incidents.stopped, "told to stop")];
+        for (order, what) in incidents_at {
             if let Some(order) = order {
                 handed_over.push((order.clone(), what, settled_by(store, order)?));
             }
@@ -124,7 +126,7 @@ impl Books {
 
     /// With locks it must also have come to the incidents that the example is about.
     pub(crate) fn are_right(&self, with_locks: bool) -> bool {
-        let happened = self.stale > 0 && self.handed_over.len() == 2;
+        let happened = self.stale > 0 && self.handed_over.len() == 3;
         self.open == 0 && self.proof.iter().all(|(_, number)| *number == 0) && (happened || !with_locks)
     }
 }

@@ -20,6 +20,8 @@ const WORKERS: [&str; 4] = ["ann", "bob", "cid", "dee"];
 const KILLED: (&str, u32) = ("bob", 8);
 /// This one is paused in the middle of its tenth sale, for as long as it takes until another worker has settled the same order.
 const PAUSED: (&str, u32) = ("cid", 10);
+/// This one is told to stop in the middle of its sixth sale.
+const STOPPED: (&str, u32) = ("dee", 6);
 /// How often the director looks around.
 const TICK: Duration = Duration::from_millis(20);
 /// How often it tells how far things are.
@@ -34,6 +36,8 @@ pub(crate) struct Incidents {
     pub(crate) killed: Option<String>,
     /// The order whose worker was paused.
     pub(crate) paused: Option<String>,
+    /// The order whose worker was told to stop.
+    pub(crate) stopped: Option<String>,
     /// The writes that the fence refused.
     pub(crate) stale: usize,
 }
@@ -87,7 +91,7 @@ impl Play {
     ) -> Result<Receiver<(&'static str, String)>, Box<dyn Error>> {
         let (sender, receiver) = mpsc::channel();
         for (i, name) in WORKERS.into_iter().enumerate() {
-            let hold_at = [KILLED, PAUSED].iter().find(|(who, _)| *who == name).map_or(0, |(_, at)| *at);
+            let hold_at = [KILLED, PAUSED, STOPPED].iter().find(|(who, _)| *who == name).map_or(0, |(_, at)| *at);
             let (begin, hold_at) = ((i * 100 / WORKERS.len()).to_string(), hold_at.to_string());
             let mut worker = Worker::start([name, file, &begin, &hold_at].into_iter().chain(locks.iter().copied()))?;
             self.tell(&format!("{name} is process {}", worker.id()));
@@ -131,6 +135,7 @@ impl Play {
         match what.split_once(' ') {
             _ if what == "ready" => self.begin_when_all_are_ready()?,
             Some(("still", order)) if who == KILLED.0 => self.kill(who, order)?,
+            Some(("still", order)) if who == STOPPED.0 => self.stop(who, order)?,
             Some(("still", order)) => self.pause(who, order)?,
             Some(("stale", what)) => {
                 self.incidents.stale += 1;
@@ -161,6 +166,19 @@ impl Play {
         self.tell_of_locks("it cannot renew its locks, which others can have when their lease of 1 s is over");
         self.incidents.paused = Some(order.to_owned());
         self.waiting = Some(order.to_owned());
+        Ok(())
+    }
+
+    /// In the same place; this one may bring its order to an end.
+    fn stop(&mut self, who: &str, order: &str) -> io::Result<()> {
+        if let Some(worker) = self.workers.get_mut(who) {
+            worker.stop()?;
+            // Without locks it has nothing to bring to an end, and may be gone.
+            _ = worker.nod();
+        }
+        self.tell(&format!("** {who} is told to stop (SIGTERM) in the middle of order {order}"));
+        self.tell_of_locks("it settles that order and begins no other; no worker waits for its locks");
+        self.incidents.stopped = Some(order.to_owned());
         Ok(())
     }
 

@@ -3,10 +3,13 @@
 use std::error::Error;
 use std::io;
 use std::path::Path;
+use std::process;
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::Redlock;
+use redlock_sync::{Error as LockError, Redlock};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::feed::{self, Line};
 use crate::shop::{Shop, Stage};
@@ -15,6 +18,8 @@ use crate::store::{ShopError, Store};
 pub(crate) const THREADS: usize = 2;
 /// How long to wait before another look at the lines that other workers were at.
 const LATER: Duration = Duration::from_millis(50);
+/// How long the sales that are under way may take once this process is told to stop.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// `args`: name, file, where in the feed to begin in per cent, at which sale to hold still, and, with locks, the Redis and a prefix for keys.
 pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
@@ -30,6 +35,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         with_locks: !locks.is_empty(),
         stage: Stage { hold_at: hold_at.parse()?, ..Stage::default() },
     };
+    // SIGTERM comes from whatever runs the service, SIGINT from Ctrl-C. Asked for before the first lock is taken.
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let (handle, with_locks) = (signals.handle(), shop.with_locks);
+    let stopper = thread::spawn(move || signals.forever().next().map(|_signal| stop(with_locks)));
     let (lines, _) = feed::read()?;
     let (begin, shop, lines): (usize, _, _) = (begin.parse()?, &shop, &lines[..]);
     thread::scope(|scope| {
@@ -37,7 +46,22 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         let threads: Vec<_> = begins.map(|begin| scope.spawn(move || work(shop, lines, begin))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
     })?;
+    // Ends the wait for signals. After one, the process ends in `stop`: not before its locks are released.
+    handle.close();
+    stopper.join().map_err(|_| "the thread that waits for signals panicked")?;
     Ok(())
+}
+
+/// **Ends this process so that no other one waits for its locks**: sales that are under way are brought to an end, and no new ones begin.
+fn stop(with_locks: bool) {
+    if with_locks {
+        match Redlock::default_client().and_then(|locks| locks.shutdown(GRACE)) {
+            Ok(given_up) if given_up.is_empty() => println!("stopped: all locks are released"),
+            Ok(given_up) => println!("stopped in the middle of {}", given_up.join(", ")),
+            Err(error) => println!("stopped: {error}"),
+        }
+    }
+    process::exit(0);
 }
 
 /// Goes through the feed, from somewhere in its middle to its end and on from its beginning, until all lines are settled, by us or by others.
@@ -72,6 +96,8 @@ fn is_done(shop: &Shop, line: &Line) -> Result<bool, String> {
             println!("stale {what}");
             Ok(false)
         }
+        // This process is about to end: the line is left to others.
+        Err(ShopError::Lock(LockError::Closed)) => Ok(true),
         Err(ShopError::Lock(error)) => {
             println!("{error}");
             Ok(false)

@@ -64,6 +64,14 @@ impl Worker {
         self.child.kill()
     }
 
+    /// Tells the process to end: SIGTERM.
+    ///
+    /// # Errors
+    /// When it has ended before.
+    pub fn stop(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
     /// Stops the process where it is, as a long page fault, a debugger or a busy hypervisor does: SIGSTOP.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ fn expand(attribute: Attribute, mut function: Function) -> Result<TokenStream> {
     let failed = check::failed(&args).function(&output, &krate);
     let body = Body::of(&function, expressions(&args, &which, &templates), &which.guard(), &krate);
     let arguments = Arguments::take_from(&mut function);
-    let lock = lock(&args, &which, &krate);
+    let lock = lock(&args, &which, &templates, &krate);
     let keep = keep(&args, &output, &arguments, &krate);
     let locked = &function.body;
     let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
@@ -203,9 +203,12 @@ fn output(function: &Function) -> Type {
 }
 
 /// From the client to `Result<Guard, Error>`.
-fn lock(args: &Args, which: &Lock, krate: &Path) -> TokenStream {
+fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> TokenStream {
     let (bind, client) = client(args.client.as_ref(), krate);
     let (handle, settings) = (which.handle(), settings(args));
+    // What observers call it.
+    let label = templates.iter().map(|template| template.lit.value()).collect::<Vec<_>>().join(" ");
+    let handle = quote_spanned!(at()=> #handle.named(#label));
     let method = |text: String| Ident::new(&text, at());
     let name = which.method();
     let try_for = method(format!("try_{name}_for"));

@@ -45,8 +45,8 @@ impl Dial for SimulatedServer {
         &self.address
     }
 
-    fn login(&self) -> &RedisConnectionInfo {
-        &self.login
+    fn login(&self) -> Result<RedisConnectionInfo, Failure> {
+        Ok(self.login.clone())
     }
 
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Wire>, Failure> {

@@ -26,6 +26,7 @@ use crate::handover::wait::{ServerWait, Slept, note_strangers, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
+use crate::observer::Event;
 use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
@@ -44,6 +45,31 @@ pub(crate) enum Wait {
 
 /// Takes the lock.
 pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
+    observed(client, request, || take(client, request, wait))
+}
+
+/// Tells the observers how a call begins and ends.
+fn observed(
+    client: &ClientInner,
+    request: &Request,
+    call: impl FnOnce() -> Result<Lease, Error>,
+) -> Result<Lease, Error> {
+    let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
+    let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
+    observers.tell(&Event::Wanted { lock });
+    let outcome = call();
+    match &outcome {
+        Ok(lease) => lease.acquired(began),
+        Err(error) if observers.are_there() => {
+            let waited = client.quorum.now().since(began);
+            observers.tell(&Event::NotAcquired { lock, waited, error });
+        }
+        Err(_) => {}
+    }
+    outcome
+}
+
+fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
     request.options.check(&client.quorum.limits)?;
@@ -92,15 +118,18 @@ pub(crate) fn acquire(client: &Arc<ClientInner>, request: &Request, wait: Wait) 
 /// A part of the lease that threads of this process have together, if there is one for these settings. Without I/O, but for a look from time to time whether
 /// another process is kept out: then, and if the lease may end soon, no more threads join it.
 pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
-    if kind.mode != Mode::Joint || !options.is_plain() {
+    if kind.mode != Mode::Joint || !options.is_plain() || client.ready().is_err() {
         return None;
     }
     let (lease, is_look_due) = client.queues.join(key, kind, options)?;
     let is_joined = is_good(&lease) && (!is_look_due || lease.core().keeps_none_out());
     if !is_joined {
         lease.core().gate.close();
+        return None;
     }
-    is_joined.then_some(lease)
+    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, kind) });
+    lease.acquired(client.quorum.now());
+    Some(lease)
 }
 
 /// What was handed to this thread can be used. If it is shared and cannot, no other thread joins it.
@@ -386,6 +415,10 @@ fn attempt_order(quorum: &Quorum) -> Order<'static> {
 
 /// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.
 pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
+    observed(client, request, || take_over(client, request, former))
+}
+
+fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
     request.options.check(&client.quorum.limits)?;

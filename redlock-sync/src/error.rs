@@ -159,7 +159,8 @@ pub enum LostReason {
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,
-    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all) or [`Redlock::close`](crate::Redlock::close).
+    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all), [`Redlock::close`](crate::Redlock::close), or
+    /// [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace.
     Revoked,
     /// `max_hold` or `max_renewals` was reached.
     MaxHold,

@@ -1,6 +1,6 @@
 //! What all locks of a client share, from its first lock to its end.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::handover::listener::Listener;
 use crate::handover::queue::WaitQueues;
 use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
-use crate::lease::{Afterlife, Backlog, Core, Lease, Leftover, Origin, Registry, Renewer, Start};
+use crate::lease::{Afterlife, Backlog, Core, GivenUp, Lease, Leftover, Origin, Registry, Renewer, Start};
 use crate::node::Lane;
 use crate::options::CLOSING;
 use crate::protocol::{Next, ReleaseArgs, Request};
@@ -31,6 +31,8 @@ pub(crate) struct ClientInner {
     registry: Registry,
     /// How many threads are in an acquire.
     competing: AtomicUsize,
+    /// It has given up everything.
+    is_over: AtomicBool,
 }
 
 /// A thread is in an acquire for as long as this lives.
@@ -58,12 +60,18 @@ impl ClientInner {
             tokens: TokenSource::new(),
             outages: Outages::default(),
             competing: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
         })
     }
 
-    /// `Closed` once the client is closed, and in a forked child, which shares the sockets of its parent and has none of its threads.
+    /// `Closed` once the client takes no more locks, and in a forked child, which shares the sockets of its parent and has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
         if self.tokens.home().is_left() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// As `ready`, for what holders need until their end: it goes on while the client shuts down.
+    pub(crate) fn serves(&self) -> Result<(), Error> {
+        if self.tokens.home().is_left() || self.is_over.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Counted before the thread looks whether the client is closed: `close` looks the other way round, so that one of the two sees the other.
@@ -158,22 +166,39 @@ impl ClientInner {
 
     // --- the end of a client ------------------------------------------------------------------------------------------
 
-    /// Ends all waits with `Closed`, for good, and gives up what is held.
+    /// Ends the client without a grace.
     pub(crate) fn close(&self) -> Result<usize, Error> {
+        self.end(Duration::ZERO)?.counted()
+    }
+
+    /// Ends all waits with `Closed`, for good, and gives up what is still held after the grace.
+    pub(crate) fn end(&self, grace: Duration) -> Result<GivenUp, Error> {
         if self.tokens.home().is_left() {
             return Err(Error::Closed);
         }
+        let until = self.quorum.now().after(grace);
         self.queues.close();
         self.listener.close();
+        self.wait_until(until, || !self.is_competing() && self.registry.live().iter().all(|core| core.is_lost()));
+        self.is_over.store(true, Ordering::SeqCst);
         let by = self.quorum.now().after(CLOSING);
-        let given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
+        let mut given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
         // In a loop: a thread may have looked before the client was closed, and start to wait only now.
-        while self.competing.load(Ordering::SeqCst) > 0 && self.quorum.now() < by {
+        self.wait_until(by, || !self.is_competing());
+        // What a thread got after the first look.
+        given_up.add(self.backlog.revoke(self.registry.live(), Vec::new()));
+        Ok(given_up)
+    }
+
+    /// Asked before the registry: what a thread got before it stopped to compete is there.
+    fn is_competing(&self) -> bool {
+        self.competing.load(Ordering::SeqCst) > 0
+    }
+
+    fn wait_until(&self, until: Tick, so: impl Fn() -> bool) {
+        while self.quorum.now() < until && !so() {
             self.quorum.clock.sleep(Duration::from_millis(2));
         }
-        // What a thread got after the first look.
-        let rest = self.backlog.revoke(self.registry.live(), Vec::new());
-        given_up.and_then(|first| rest.map(|more| first + more))
     }
 
     /// The lock that has this token was taken away: its guard reports it lost at once if it is one of this client, and the next thread in the queue goes on.
@@ -186,8 +211,8 @@ impl ClientInner {
 
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
-        self.ready()?;
-        self.backlog.revoke(self.registry.live(), Vec::new())
+        self.serves()?;
+        self.backlog.revoke(self.registry.live(), Vec::new()).counted()
     }
 }
 

@@ -122,7 +122,7 @@ impl Latch {
     /// Stores an arrival on a majority. Repeated under the same name, so that it counts once.
     pub(crate) fn arrive(&self, arrival: &str) -> Result<(), Error> {
         let _competing = self.client.competes();
-        self.client.ready()?;
+        self.client.serves()?;
         let mut patience = Patience::new(self, Wait::Forever);
         loop {
             let tried_at = self.client.quorum.now();
@@ -146,7 +146,7 @@ impl Latch {
     /// Forgets all arrivals, on every node: one that was left out would give them back to the others.
     pub(crate) fn reset(&self) -> Result<(), Error> {
         let _competing = self.client.competes();
-        self.client.ready()?;
+        self.client.serves()?;
         let quorum = &self.client.quorum;
         let ballot = quorum.round(&self.calls.reset(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
         self.no_conflict()?;
@@ -163,7 +163,7 @@ impl Latch {
     /// Looks once.
     pub(crate) fn progress(&self) -> Result<Progress, Error> {
         let _competing = self.client.competes();
-        self.client.ready()?;
+        self.client.serves()?;
         self.look(None, Depth::Full)
     }
 

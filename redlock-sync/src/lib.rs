@@ -76,7 +76,8 @@
 //!
 //! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them talks to the servers, and they hand
 //! the lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
-//! longest and wakes it, in one step on the server. Only a lock that a program of another library holds is polled. [`Redlock::close`] ends all waits.
+//! longest and wakes it, in one step on the server. Only a lock that a program of another library holds is polled. [`Redlock::shutdown`] ends all waits, and
+//! lets holders finish.
 //!
 //! # What is promised
 //!
@@ -112,11 +113,14 @@
 //! [`Error`] has a variant for each situation, and says what may still be held after it. What to do about each is in one table:
 //! [errors, and how to react][errors].
 //!
+//! An [`Observer`] is told of waits, holds, renewals and losses, for metrics; [`waited`](Lease::waited) and [`held_for`](Lease::held_for) ask a guard.
+//! [`Redlock::health`] says what is wrong with the servers, and [`Redlock::is_ready`] answers a readiness probe.
+//!
 //! # Settings
 //!
 //! [`Builder`] has those of a client and [`Mutex`] those of a lock, each with its default and what a larger or smaller value costs. All of them
-//! [in two tables][settings]. The default client reads some from [environment variables](Redlock::default_client); a client that is
-//! [opened](Redlock::open) or [built](Redlock::builder) reads none.
+//! [in two tables][settings]. The default client and [`Builder::from_env`] read them from environment variables; a client that
+//! is [opened](Redlock::open) or built by [`Redlock::builder`] reads none.
 //!
 //! # Permissions
 //!
@@ -128,6 +132,8 @@
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
 //! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//! - `metrics`: the observer `Metrics`, which counts and measures by the crate `metrics`, for Prometheus and others.
+//! - `tracing`: the observer `Tracing`, which writes events of the crate `tracing`.
 //! - `testing`: locks in memory, for the unit tests of programs that use this library: `Redlock::in_memory()` and the module `testing`.
 //!
 //! # TLS
@@ -171,14 +177,17 @@ mod client;
 mod clock;
 mod default_client;
 mod error;
+mod facades;
 mod fork;
 mod handover;
+mod health;
 mod inner;
 mod key;
 mod latch;
 mod lease;
 mod lock;
 mod node;
+mod observer;
 mod options;
 mod protocol;
 mod queue;
@@ -211,6 +220,11 @@ pub mod __private;
 
 pub use client::{Builder, Redlock};
 pub use error::{Error, LostReason, NodeError};
+#[cfg(feature = "metrics")]
+pub use facades::Metrics;
+#[cfg(feature = "tracing")]
+pub use facades::Tracing;
+pub use health::{Health, NodeHealth};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
 pub use lock::holder::Holder;
@@ -221,6 +235,8 @@ pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::{RwHolders, RwLock};
 pub use lock::semaphore::{Semaphore, SemaphorePermit};
+pub use node::Credentials;
+pub use observer::{Event, ObservedLock, Observer};
 pub use options::Retry;
 pub use queue::Queue;
 pub use queue::job::Job;

@@ -1,9 +1,11 @@
 //! Settings: their defaults, their limits, and the rules between them. No I/O.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::observer::{ObservedLock, Observers};
 
 /// Shortest lease that can be asked for.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
@@ -46,6 +48,7 @@ pub(crate) struct ClientOptions {
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
+    pub(crate) observers: Observers,
     /// How long annotated functions wait that do not say it; without a limit if there is none.
     pub(crate) default_wait: Option<Duration>,
 }
@@ -58,6 +61,7 @@ impl Default for ClientOptions {
             unavailable_after: Duration::from_secs(10),
             max_key_len: 1024,
             restart_guard: true,
+            observers: Observers::default(),
             default_wait: None,
         }
     }
@@ -91,6 +95,8 @@ pub(crate) struct LockOptions {
     pub(crate) retry: Retry,
     pub(crate) owner: Option<String>,
     pub(crate) adopt_keys_without_ttl: bool,
+    /// What observers are told of it.
+    pub(crate) name: Cow<'static, str>,
 }
 
 impl Default for LockOptions {
@@ -105,11 +111,16 @@ impl Default for LockOptions {
             retry: Retry::default(),
             owner: None,
             adopt_keys_without_ttl: false,
+            name: Cow::Borrowed(""),
         }
     }
 }
 
 impl LockOptions {
+    pub(crate) fn observed<'a>(&'a self, key: &'a str, kind: Kind) -> ObservedLock<'a> {
+        ObservedLock { name: &self.name, key, kind: kind.name }
+    }
+
     /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
     pub(crate) fn can_change_hands(&self) -> bool {
         self.renew && self.min_hold.is_zero() && self.max_hold.is_none() && self.max_renewals.is_none()

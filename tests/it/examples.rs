@@ -3,6 +3,7 @@
 //! `cargo test` of the whole workspace has built them beside this binary, in `target/…/examples`. Cargo is asked once more all the same, which
 //! takes no time then, so that a run of this binary alone never tests an old example.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -114,9 +115,60 @@ fn http_sells_no_ticket_twice() {
     shows(&mut example("http"), &["24 tickets, all different", "423 lock `http:close:opera`", "OK"]);
 }
 
+/// The metrics that the library has, by their names in its source.
+fn metrics() -> BTreeSet<String> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../redlock-sync/src/facades/metrics.rs");
+    names_in(&fs::read_to_string(source).unwrap())
+}
+
+fn names_in(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let ends = ["_bucket", "_count", "_sum"];
+    text.split(|c: char| !is_part(c))
+        .filter(|word| word.starts_with("redlock_") && !["redlock_sync", "redlock_tests"].contains(word))
+        .map(|word| ends.iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word).to_owned())
+        .collect()
+}
+
+/// But for releases that were not confirmed, for which a server would have to fail.
+#[test]
+fn metrics_are_exposed_by_name_and_not_by_key() {
+    let (said, code) = outcome(&mut example("metrics"));
+    assert_eq!(code, Some(0), "{said}");
+    for part in [
+        "redlock_wait_seconds_bucket{lock=\"shelf:{number}\",outcome=\"acquired\"",
+        "redlock_wait_seconds_count{lock=\"count\",outcome=\"busy\"}",
+        "redlock_lost_total{lock=\"audit:{year}\",reason=\"revoked\"} 1",
+        "redlock_held{lock=\"shelf:{number}\"} 0",
+        "redlock_waiting{lock=\"count\"} 0",
+        "/ready: ready: 1 of 1 servers",
+    ] {
+        assert!(said.contains(part), "no `{part}` in:\n{said}");
+    }
+    assert!(!said.contains("shelf:1") && !said.contains("audit:2026"), "{said}");
+    let missing: Vec<String> = metrics().difference(&names_in(&said)).cloned().collect();
+    assert_eq!(missing, ["redlock_unconfirmed_total"], "{said}");
+}
+
+#[test]
+fn the_dashboard_names_only_metrics_that_exist() {
+    let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/grafana.json");
+    let text = fs::read_to_string(dashboard).unwrap();
+    assert_eq!(names_in(&text), metrics(), "in docs/grafana.json");
+    let (open, close) = (text.matches('{').count(), text.matches('}').count());
+    assert!(open == close && text.starts_with('{') && text.trim_end().ends_with('}'), "it is no JSON");
+}
+
 #[test]
 fn quickstart_sells_no_unit_twice() {
-    let texts = ["is killed", "is paused", "the fence refuses a late write", "OK: no unit was sold twice"];
+    let texts = [
+        "is killed",
+        "is paused",
+        "the fence refuses a late write",
+        "dee: stopped: all locks are released",
+        "whose worker was told to stop at it, was settled by dee",
+        "OK: no unit was sold twice",
+    ];
     shows(&mut example("quickstart"), &texts);
 }
 

@@ -11,7 +11,7 @@
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: random input, and what must hold for all of it.
 //! 11. `regressions`: what reviews found.
-//! 12. `tls`: servers behind TLS, with certificates of every sort.
+//! 12. `health`: what is wrong with servers. `observer`: what is told of locks. `credentials`: passwords that change. `tls`: servers behind TLS, with certificates of every sort.
 //! 13. `tidy`: rules of the repository.
 //! 14. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
@@ -27,10 +27,12 @@ mod attribute;
 mod attribute_misuse;
 mod chaos;
 mod contract;
+mod credentials;
 mod examples;
 mod faults;
 mod fixture;
 mod handover;
+mod health;
 mod in_memory;
 mod inputs;
 #[cfg(feature = "interop")]
@@ -39,6 +41,7 @@ mod kinds;
 mod latch;
 mod logged;
 mod multi;
+mod observer;
 mod place;
 mod properties;
 mod queue;

@@ -27,4 +27,5 @@ pages! {
     errors = "docs-errors.md",
     operations = "docs-operations.md",
     queue = "docs-queue.md",
+    shutdown = "docs-shutdown.md",
 }

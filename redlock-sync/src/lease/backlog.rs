@@ -102,6 +102,25 @@ fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a 
     said
 }
 
+/// Locks that were given up although their guards live.
+#[derive(Debug, Default)]
+pub(crate) struct GivenUp {
+    pub(crate) keys: Vec<String>,
+    /// For the first lock whose release no majority confirmed.
+    pub(crate) unconfirmed: Option<Error>,
+}
+
+impl GivenUp {
+    pub(crate) fn add(&mut self, more: GivenUp) {
+        self.keys.extend(more.keys);
+        self.unconfirmed = self.unconfirmed.take().or(more.unconfirmed);
+    }
+
+    pub(crate) fn counted(self) -> Result<usize, Error> {
+        self.unconfirmed.map_or(Ok(self.keys.len()), Err)
+    }
+}
+
 /// The releases of one client that are still to be confirmed.
 #[derive(Debug)]
 pub(crate) struct Backlog {
@@ -125,15 +144,12 @@ impl Backlog {
     }
 
     /// Gives up all these locks, and what is overdue, together and within two node timeouts; then their handlers are called. Their guards report them
-    /// lost. Returns how many were held.
-    ///
-    /// # Errors
-    /// `Unconfirmed` for the first lock whose release no majority confirmed.
-    pub(crate) fn revoke(self: &Arc<Self>, held: Vec<Arc<Core>>, overdue: Vec<Leftover>) -> Result<usize, Error> {
+    /// lost. Returns those that were held.
+    pub(crate) fn revoke(self: &Arc<Self>, held: Vec<Arc<Core>>, overdue: Vec<Leftover>) -> GivenUp {
         let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
         let all = revoked.iter().map(Core::leftover).chain(overdue).collect();
         let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
-        let error = left.iter().find_map(|(one, ballot)| Some(one.core.as_ref()?.unconfirmed(ballot.as_ref())));
+        let unconfirmed = left.iter().find_map(|(one, ballot)| Some(one.core.as_ref()?.unconfirmed(ballot.as_ref())));
         for (one, _) in left {
             self.add(one);
         }
@@ -141,7 +157,7 @@ impl Backlog {
         for core in &revoked {
             core.tell_loss();
         }
-        error.map_or(Ok(revoked.len()), Err)
+        GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }
     }
 
     /// Gives up all these locks without waiting for the servers, for guards that are being released: no handler is called.

@@ -6,7 +6,8 @@
 //! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to the next thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
-//! 7. [`Lease`], here: what users see, and the one way in which it ends.
+//! 7. [`watched`]: what observers are told.
+//! 8. [`Lease`], here: what users see, and the one way in which it ends.
 
 mod backlog;
 mod core;
@@ -14,15 +15,16 @@ pub(crate) mod expiry;
 mod giving_up;
 mod renewal;
 mod state;
+mod watched;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, Leftover};
+pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
 #[cfg(test)]
 pub(crate) use self::core::Next;
 pub(crate) use self::core::{Core, Origin, Part, Start};
@@ -30,6 +32,7 @@ pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
 
 use self::renewal::Worker;
+use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::queue::QueueHead;
 use crate::handover::sharing::Shared;
@@ -74,6 +77,9 @@ pub struct Lease {
     renewer: Arc<Renewer>,
     afterlife: Weak<dyn Afterlife>,
     part: Part,
+    /// When this thread got it, and when its call for it began.
+    taken: Tick,
+    wanted: OnceLock<Tick>,
     is_finished: AtomicBool,
 }
 
@@ -90,7 +96,8 @@ impl Lease {
     fn of(core: Arc<Core>, worker: Arc<Worker>, renewer: Arc<Renewer>, afterlife: Weak<dyn Afterlife>) -> Lease {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let part = NEXT.fetch_add(1, Ordering::Relaxed);
-        Lease { core, worker, renewer, afterlife, part, is_finished: AtomicBool::new(false) }
+        let (taken, wanted) = (core.quorum.now(), OnceLock::new());
+        Lease { core, worker, renewer, afterlife, part, taken, wanted, is_finished: AtomicBool::new(false) }
     }
 
     /// Lets threads of this process join, and the next in the queue move up.
@@ -293,6 +300,13 @@ impl Lease {
         if self.core.home.is_left() {
             return Err(Error::Closed);
         }
+        let began = self.core.quorum.now();
+        let result = self.give_up(began, grace);
+        self.tell_end(began, &result);
+        result
+    }
+
+    fn give_up(&self, began: Tick, grace: Duration) -> Result<(), Error> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Before this thread leaves: after that, the last one may end the lease at any time.
         let held = if is_joint { self.core.check_at_leave() } else { Ok(()) };
@@ -300,7 +314,6 @@ impl Lease {
             self.core.forget_handlers(self.part);
             return held;
         }
-        let began = self.core.quorum.now();
         if self.pass_on() {
             return Ok(());
         }
@@ -328,6 +341,7 @@ impl Lease {
         }
         self.is_finished.store(true, Ordering::Release);
         self.renewer.retire(&self.worker);
+        self.tell_end(self.core.quorum.now(), &Ok(()));
         Ok(())
     }
 

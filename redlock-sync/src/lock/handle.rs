@@ -192,6 +192,25 @@ macro_rules! settings {
             self
         }
 
+        /// What observers and metrics call the lock, in the place of its key; default empty. A name for all locks of a sort, such as `order` for `order:42`:
+        /// metrics have a series for each name. In an annotated function it is the template. Threads that use different names for one lock do not hand it to
+        /// each other in memory.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let locks = redlock_sync::Redlock::open(&url)?;
+        #[doc = concat!("let guard = ", $open, ".named(\"a name\").", $take, "()?;")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn named(mut self, name: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+            let name = name.into();
+            self.set(|options| options.name = name.clone());
+            self
+        }
+
         /// Whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With `true` each acquire raises the
         /// lock's counter on the servers in the same step, and on one server `fencing_token()` then needs no round trip of its own. With `false`
         /// only a lock whose `fencing_token()` is asked for has a counter. Tokens rise from holder to holder either way.

@@ -50,7 +50,7 @@ pub(crate) fn holders(
     key: &Key,
     lock: &dyn Protocol,
 ) -> Result<Vec<(String, Option<Duration>)>, Error> {
-    client.ready()?;
+    client.serves()?;
     let quorum = &client.quorum;
     let ballot = quorum.round(&lock.inspect(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
     if !ballot.tally().is_answered() {
@@ -66,7 +66,7 @@ pub(crate) fn force_unlock(
     lock: &dyn Protocol,
     holder: &Holder,
 ) -> Result<bool, Error> {
-    client.ready()?;
+    client.serves()?;
     // What a token that is no text was read as.
     if holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
         return Err(Error::config(format!("lock `{key}` has a holder whose token is no text: delete the key by hand")));

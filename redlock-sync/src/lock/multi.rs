@@ -5,6 +5,7 @@
 
 mod guard;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -78,6 +79,19 @@ impl MultiLock {
     #[must_use]
     pub fn lease(self, lease: Duration) -> MultiLock {
         self.each(|mutex| mutex.lease(lease))
+    }
+
+    /// What observers call each of the locks; see [`Mutex::named`](crate::Mutex::named).
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]).named("account");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn named(self, name: impl Into<Cow<'static, str>>) -> MultiLock {
+        let name = name.into();
+        self.each(|mutex| mutex.named(name.clone()))
     }
 
     /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).

@@ -133,7 +133,7 @@ impl ReentrantMutex {
     fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
         let client = self.handle.client.id;
         let key = self.handle.key()?;
-        self.handle.client.ready()?;
+        self.handle.client.serves()?;
         let lease = match reentry::enter_again(client, key.as_str(), true, |held| held == MUTEX) {
             Some(lease) => lease?,
             None => self.enter_first(wait, client, key)?,

@@ -33,7 +33,7 @@ impl Hold {
         serves: impl Fn(Kind) -> bool,
     ) -> Result<Hold, Error> {
         let (client, key) = (handle.client.id, handle.key()?);
-        handle.client.ready()?;
+        handle.client.serves()?;
         let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), writes, serves) {
             nested?
         } else {

@@ -271,7 +271,7 @@ impl Host {
         set.map_err(Broken::while_connecting)?;
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
         let mut link = Link::live(wire, id, generation, timeout.max(answer_timeout));
-        let identity = handshake::greet(&mut link, self.server.login(), by, &*self.clock)?;
+        let identity = handshake::greet(&mut link, &self.server.login()?, by, &*self.clock)?;
         link.set_longest(timeout);
         let master = identity.master.clone();
         self.identities.report(self.member, identity);

@@ -16,7 +16,7 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     fn address(&self) -> &str;
 
     /// The login, and the database to choose.
-    fn login(&self) -> &RedisConnectionInfo;
+    fn login(&self) -> Result<RedisConnectionInfo, Failure>;
 
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure>;
 

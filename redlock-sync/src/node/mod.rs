@@ -12,7 +12,7 @@
 //! What is inside, from the wire up:
 //!
 //! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
-//! 2. `resolve.rs`: names to addresses, in bounded time.
+//! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at each connection.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
 //! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last. `memory/`: a server
 //!    in memory, feature `testing`.
@@ -30,6 +30,7 @@
 mod background;
 mod batch;
 mod condition;
+mod credentials;
 mod depot;
 mod handshake;
 mod health;
@@ -61,6 +62,8 @@ use std::time::Duration;
 use crate::clock::Tick;
 pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Value};
 pub(crate) use background::Background;
+pub(crate) use credentials::Asked;
+pub use credentials::Credentials;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use link::Dial;
 #[cfg(test)]

@@ -58,8 +58,8 @@ impl Dial for RedisServer {
         self.url.address()
     }
 
-    fn login(&self) -> &RedisConnectionInfo {
-        self.url.info().redis_settings()
+    fn login(&self) -> Result<RedisConnectionInfo, Failure> {
+        self.url.login()
     }
 
     /// Tries one address after another; all of them share the time.

@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
+use super::{Asked, Failure};
 use crate::error::Error;
 
 /// After this much silence the kernel asks whether the peer is still there.
@@ -18,6 +19,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub(crate) struct NodeUrl {
     info: ConnectionInfo,
     address: String,
+    credentials: Option<Asked>,
 }
 
 impl NodeUrl {
@@ -64,7 +66,17 @@ impl NodeUrl {
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
         let address = address_of(info.addr());
-        Ok(NodeUrl { info: info.set_tcp_settings(tcp).set_redis_settings(settings), address })
+        Ok(NodeUrl { info: info.set_tcp_settings(tcp).set_redis_settings(settings), address, credentials: None })
+    }
+
+    /// Asks for users and passwords there, at each connection.
+    pub(crate) fn with_credentials(self, credentials: Option<Asked>) -> NodeUrl {
+        NodeUrl { credentials, ..self }
+    }
+
+    pub(super) fn login(&self) -> Result<RedisConnectionInfo, Failure> {
+        let login = self.info.redis_settings();
+        self.credentials.as_ref().map_or_else(|| Ok(login.clone()), |asked| asked.login(&self.address, login))
     }
 
     /// `host:port`, or the path of the socket.

@@ -20,8 +20,10 @@
 //! 3. Here: the parameters of the operations, and the traits.
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`. [`queue`]: queues of tasks, and the claim of one of them.
+//! 6. [`health`]: questions about a server itself.
 
 pub(crate) mod exclusive;
+pub(crate) mod health;
 pub(crate) mod latch;
 pub(crate) mod queue;
 pub(crate) mod reply;

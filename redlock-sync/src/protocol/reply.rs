@@ -142,7 +142,7 @@ pub(crate) struct Fenced(pub(crate) u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holders(pub(crate) Vec<(String, Option<Duration>)>);
 
-/// `1`: an arrival at a latch is stored.
+/// `1`: it is done, such as an arrival at a latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrived;
 
@@ -154,6 +154,18 @@ pub(crate) struct Looked {
     /// For how long the node keeps it; `None` where there is no arrival.
     pub(crate) kept: Option<Duration>,
     pub(crate) arrivals: Vec<String>,
+}
+
+/// `{1, text}`: what a server says of itself, in lines `name:value`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Facts(pub(crate) String);
+
+impl Reply for Facts {
+    fn read(value: &Value) -> Option<Facts> {
+        let Value::List(items) = value else { return None };
+        let [Value::Int(1), facts] = items.as_slice() else { return None };
+        text(facts).map(Facts)
+    }
 }
 
 impl Reply for Acquired {

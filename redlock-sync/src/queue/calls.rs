@@ -422,7 +422,7 @@ impl Queue {
                 "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
             )));
         }
-        self.client.ready()?;
+        self.client.serves()?;
         Ok(tasks)
     }
 

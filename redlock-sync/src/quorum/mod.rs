@@ -49,7 +49,7 @@ impl Quorum {
     }
 
     /// The nodes in their order.
-    fn members(&self) -> impl Iterator<Item = &Node> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
         self.nodes.members()
     }
 
@@ -72,6 +72,10 @@ impl Quorum {
         if self.longest_lease.load(Ordering::Relaxed) < nanos {
             self.longest_lease.fetch_max(nanos, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed))
     }
 
     /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest run id, so that all
@@ -135,7 +139,7 @@ impl Quorum {
     /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the round whose vote that connection
     /// carries. The vote then counts as "may be set", so that a release reaches that node too.
     pub(crate) fn disqualify_restarted<R>(&self, votes: &mut [Vote<R>]) {
-        let longest = Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed));
+        let longest = self.longest_lease();
         self.disqualify_restarted_within(longest, "the longest lease", votes);
     }
 

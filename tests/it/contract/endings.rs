@@ -69,6 +69,21 @@ fn a_handler_may_panic<K: Kind, P: Place>() {
     other.check().unwrap();
 }
 
+/// The grace passes with a holder that does not end; one that ends is not given up.
+fn a_shutdown_waits_for_holders<K: Kind, P: Place>() {
+    let server = P::one();
+    let locks = open(std::slice::from_ref(&server));
+    let stuck = K::new(&locks, "stuck").lock().unwrap();
+    let finished = K::new(&locks, "finished").lock().unwrap();
+    K::unlock(finished).unwrap();
+    let calls = counter(&stuck);
+    assert_eq!(locks.shutdown(ms(30)).unwrap(), ["stuck"]);
+    assert!(locks_on(&server).is_empty());
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(K::unlock(stuck).unwrap_err().lost_reason(), Some(LostReason::Revoked));
+    assert_eq!(K::new(&locks, "stuck").try_lock().map(drop), Err(Error::Closed));
+}
+
 fn unlock_all_gives_up_all<K: Kind, P: Place>() {
     let server = P::one();
     let locks = open(std::slice::from_ref(&server));
@@ -159,6 +174,7 @@ each_kind_and_place!(every:
     on_lost_is_called_once,
     on_lost_is_not_called_for_a_release,
     a_handler_may_panic,
+    a_shutdown_waits_for_holders,
     unlock_all_gives_up_all,
     a_late_release_leaves_the_next_holder_alone,
     a_release_of_a_deleted_key_says_so,

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, LostReason, Retry};
+use redlock_sync::{Error, Job, LostReason, Retry};
 use redlock_tests::eventually;
 
 use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
@@ -35,8 +35,7 @@ fn closes_all(rig: &Rig, connections: u32) {
         rig.until_blocked(0, 1);
         all.extend((0..3).map(|_| wait(locks.mutex(KEY))));
         all.push(wait(locks.mutex("foreign").retry(long)));
-        let all_blocked = if connections == 1 { 1 } else { 2 };
-        rig.until_blocked(0, all_blocked);
+        rig.until_blocked(0, 2);
         // In the queue, or between two looks: neither shows from outside. A thread that is not in the queue yet is told so as well.
         eventually("the last one has been refused", SOON, || {
             rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))
@@ -113,4 +112,103 @@ fn nobody_holds_a_lock_of_a_closed_client() {
         });
         assert_eq!(rig.servers[0].get(KEY), None, "left in the end, in round {round}");
     }
+}
+
+/// Holders come to their end in peace; nothing new begins.
+fn shuts_down(rig: &Rig) {
+    let (locks, other) = (rig.client(), rig.client());
+    let theirs = other.mutex("theirs").lock().unwrap();
+    let (latch, mails) = (locks.count_down_latch("loaded", 1), locks.queue("emails"));
+    let ((tell, told), (go, gone)) = (mpsc::channel(), mpsc::channel::<()>());
+    thread::scope(|scope| {
+        let (locks, latch, mails) = (&locks, &latch, &mails);
+        let holder = scope.spawn(move || {
+            let outer = locks.reentrant_mutex(KEY).lock().unwrap();
+            let reader = locks.rw_lock("prices").read().unwrap();
+            tell.send(()).unwrap();
+            gone.recv().unwrap();
+            let inner = locks.reentrant_mutex(KEY).lock().unwrap();
+            inner.fencing_token().unwrap();
+            inner.extend(ms(60_000)).unwrap();
+            assert_eq!(locks.mutex("more").lock().unwrap_err(), Error::Closed);
+            assert!(locks.mutex(KEY).is_locked().unwrap());
+            latch.count_down().unwrap();
+            if rig.servers.len() == 1 {
+                mails.push("follow-up").unwrap();
+                assert_eq!(mails.claim().unwrap_err(), Error::Closed);
+            }
+            drop((reader, inner));
+            outer.unlock().unwrap();
+        });
+        told.recv().unwrap();
+        let waits = [locks.mutex("theirs"), locks.mutex("theirs"), locks.mutex(KEY)]
+            .map(|lock| scope.spawn(move || lock.lock().map(drop)));
+        rig.until_blocked(0, 1);
+        let shutdown = scope.spawn(move || locks.shutdown(SOON));
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), Err(Error::Closed));
+        }
+        assert_eq!(locks.mutex("more").try_lock().unwrap_err(), Error::Closed);
+        assert!(!shutdown.is_finished(), "a lock is held");
+        go.send(()).unwrap();
+        let (outcome, took) = timed(|| shutdown.join().unwrap());
+        assert_eq!(outcome, Ok(vec![]));
+        assert!(took < SOON / 2, "it did not notice the end of the last hold for {took:?}");
+        holder.join().unwrap();
+    });
+    assert_eq!(locks.mutex(KEY).is_locked().unwrap_err(), Error::Closed);
+    assert_eq!(locks.shutdown(SOON), Ok(vec![]), "there is nothing to wait for");
+    theirs.unlock().unwrap();
+    if rig.servers.len() == 1 {
+        other.queue("emails").claim().unwrap().ack().unwrap();
+    }
+    other.mutex(KEY).try_lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_shutdown_lets_holders_finish() {
+    for_sizes(&[1, 3], shuts_down);
+}
+
+/// Also one that was not confirmed at first: the release of a lock is waited for, and that of a claim.
+#[test]
+fn a_shutdown_gives_up_what_is_left() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let mails = locks.queue("emails");
+    mails.push("welcome").unwrap();
+    let started = AtomicBool::new(false);
+    let go_on = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (locks, started, go_on) = (&locks, &started, &go_on);
+        let worker = scope.spawn({
+            let mails = mails.clone();
+            move || {
+                let job: Job = mails.claim().unwrap();
+                started.store(true, Ordering::SeqCst);
+                eventually("the shutdown has given it up", SOON, || go_on.load(Ordering::SeqCst));
+                job.ack()
+            }
+        });
+        eventually("the job runs", SOON, || started.load(Ordering::SeqCst));
+        let held = ["b", "a"].map(|key| locks.mutex(key).lock().unwrap());
+        let several = locks.multi_lock(["c", "d"]).lock().unwrap();
+        let permit = locks.semaphore("geocoder", 2).acquire().unwrap();
+        // A second signal ends the wait of the first.
+        let first = scope.spawn(|| locks.shutdown(SOON));
+        eventually("the first has begun", SOON, || locks.mutex("more").try_lock().is_err());
+        let given_up = locks.shutdown(ms(20)).unwrap();
+        assert_eq!(given_up, ["a", "b", "c", "d", "geocoder", "{emails}:q:due"]);
+        assert_eq!(first.join().unwrap(), Ok(vec![]));
+        assert_eq!(held[0].check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
+        assert!(several.check().unwrap_err().is_lost() && permit.check().unwrap_err().is_lost());
+        go_on.store(true, Ordering::SeqCst);
+        assert!(worker.join().unwrap().unwrap_err().is_lost());
+    });
+    let other = rig.client();
+    for key in ["a", "b", "c", "d"] {
+        other.mutex(key).try_lock().unwrap().unlock().unwrap();
+    }
+    assert_eq!(other.semaphore("geocoder", 2).available().unwrap(), 2);
+    assert_eq!(other.queue("emails").claim().unwrap().body(), b"welcome");
 }

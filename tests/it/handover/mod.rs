@@ -22,3 +22,4 @@ mod nodes;
 mod processes;
 mod review;
 pub(crate) mod rig;
+mod stopping;

@@ -5,15 +5,17 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 24] = [
+const LAYERS: [(&str, u8); 27] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
+    ("facades", 12),
     ("testing", 12),
     ("client", 11),
     ("lock", 10),
     ("latch", 9),
     ("acquire", 8),
+    ("health", 8),
     ("inner", 7),
     ("lease", 6),
     ("handover", 5),
@@ -24,6 +26,7 @@ const LAYERS: [(&str, u8); 24] = [
     ("key", 0),
     ("token", 0),
     ("error", 0),
+    ("observer", 0),
     ("fork", 0),
     ("clock", 0),
     // Of the unit tests.
@@ -35,10 +38,12 @@ const LAYERS: [(&str, u8); 24] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 7] = [
+const EDGES: [(&str, &str); 9] = [
     ("__private", "testing"),
     ("clock", "sync"),
+    ("facades", "testing"),
     ("key", "error"),
+    ("observer", "error"),
     ("sync", "simulation"),
     ("token", "error"),
     ("token", "fork"),

@@ -39,7 +39,7 @@ fn sent() -> Vec<String> {
             _ => {}
         }
     }
-    let locks = ["acquire", "adopt", "semaphore_acquire", "rw_acquire"];
+    let locks = ["acquire", "adopt", "semaphore_acquire", "rw_acquire", "probe"];
     for name in locks.into_iter().chain(["q_push", "q_claim", "q_pop", "q_remove", "q_revive", "q_purge"]) {
         scripts.get_mut(name).unwrap().insert_str(0, &check);
     }
@@ -72,7 +72,7 @@ fn each_script_says_what_it_takes_and_gives() {
         // What others begin with has neither, and a script that publishes needs no key.
         let words: &[&str] = match name.as_str() {
             "push" | "slots" | "rw" | "q_task" | "q_wake" => &[],
-            "publish" => &["replies "],
+            "publish" | "health" => &["replies "],
             _ => &["KEYS[1]", "replies "],
         };
         for word in words {
@@ -125,6 +125,8 @@ fn commands(script: &str) -> BTreeSet<&str> {
     used.extend(quoted_behind(script, "redis.pcall('"));
     // Without it waits poll.
     used.remove("PUBLISH");
+    // Without it health knows less.
+    used.remove("INFO");
     used
 }
 

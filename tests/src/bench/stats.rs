@@ -22,6 +22,12 @@ impl Rounds {
         self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours / raw).collect()
     }
 
+    /// How much more ours are than raw, round by round.
+    #[must_use]
+    pub fn differences(&self) -> Self {
+        Self::alone(self.ours.iter().zip(&self.raw).map(|(ours, raw)| ours - raw).collect())
+    }
+
     /// Adds one round.
     pub fn push(&mut self, ours: f64, raw: f64) {
         self.ours.push(ours);

@@ -33,6 +33,8 @@ mod queue_all;
 mod readers;
 #[path = "agent/starved.rs"]
 mod starved;
+#[path = "agent/stopping.rs"]
+mod stopping;
 #[path = "agent/tls.rs"]
 mod tls;
 #[path = "agent/waiters.rs"]
@@ -52,6 +54,7 @@ fn main() {
         Some("wait") => waiters::main(&args[1..]),
         Some("journal") => journal::main(&args[1..]),
         Some("starved") => starved::main(&args[1..]),
+        Some("stopping") => stopping::main(&args[1..]),
         Some("tls") => tls::main(&args[1..]),
         Some("workers") => workers::main(&args[1..]),
         Some("rw") => readers::main(&args[1..]),

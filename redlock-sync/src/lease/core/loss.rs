@@ -13,6 +13,12 @@ impl Core {
         self.state();
     }
 
+    /// It is over, and not by its guard.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.settle();
+        matches!(self.state.lock().now, LeaseState::Lost(_))
+    }
+
     /// The handlers of a thread that does not hold it any more are not called.
     pub(crate) fn forget_handlers(&self, part: Part) {
         let forgotten: Vec<_> = self.on_lost.lock().extract_if(.., |(of, _)| *of == part).collect();

@@ -10,6 +10,7 @@
 //! 4. [`release`]: the end of a lease: release, grant to the next wait, revocation.
 //! 5. [`passing`]: the hand-over to the next thread of this process.
 //! 6. [`sharing`]: what is asked before more threads join, and the step from a lock that is held alone to one that is shared.
+//! 7. [`watched`]: what observers are told.
 
 mod fence;
 mod loss;
@@ -25,6 +26,7 @@ mod sharing;
     reason = "a test fails by a panic"
 )]
 mod tests;
+mod watched;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -69,6 +71,8 @@ pub(crate) struct Core {
     /// The process that acquired it; a forked child's copy is inert.
     pub(crate) home: ForkGuard,
     born: Tick,
+    /// Observers have been told that it was acquired.
+    is_observed: AtomicBool,
     /// From `max_hold`: nothing lengthens the lease beyond this.
     hold_end: Tick,
     origin: Origin,
@@ -165,6 +169,7 @@ impl Core {
         // One node has no other to be ahead of: its fence is final.
         let fence = offered_fence.filter(|_| quorum.len() == 1);
         Core {
+            is_observed: AtomicBool::new(false),
             quorum,
             protocol,
             downgraded: OnceLock::new(),
@@ -369,22 +374,26 @@ impl Core {
 
     /// Called by the renewal thread when it is due.
     pub(crate) fn tick(&self) -> Next {
-        let next = self.renew();
+        let (next, confirmed) = self.renew();
+        if let Some(confirmed) = confirmed {
+            self.tell_renewal(confirmed);
+        }
         self.tell_loss();
         next
     }
 
-    fn renew(&self) -> Next {
+    /// What comes next, and whether a majority confirmed the renewal, if there was one.
+    fn renew(&self) -> (Next, Option<bool>) {
         self.settle();
         let mut io = self.io.lock();
         let now = self.quorum.now();
         let state = *self.state.lock();
         if !state.is_live() || self.is_forked_copy() {
-            return Next::Done;
+            return (Next::Done, None);
         }
         let lease = self.next_lease(now);
         if !self.may_renew() || lease < MIN_LEASE {
-            return Next::At(state.until);
+            return (Next::At(state.until), None);
         }
         let before = state.until;
         let ballot = self.extend_round(&mut io, lease);
@@ -395,14 +404,14 @@ impl Core {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
         if !state.is_live() {
-            return Next::Done;
+            return (Next::Done, Some(confirmed));
         }
         if confirmed {
             self.refill(&mut io, &ballot, lease);
         }
         let pause =
             if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
-        Next::At(ballot.started.after(pause).min(state.until))
+        (Next::At(ballot.started.after(pause).min(state.until)), Some(confirmed))
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.

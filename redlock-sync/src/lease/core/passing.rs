@@ -46,6 +46,7 @@ impl Core {
             gate: Arc::new(Gate::new()),
             home: self.home.clone(),
             born: self.quorum.now(),
+            is_observed: AtomicBool::new(false),
             hold_end: Tick::NEVER,
             origin,
             local,

@@ -316,7 +316,7 @@ impl Whole {
         let this = Arc::clone(self);
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
-            if let Err(error) = this.backlog.revoke(held, Vec::new()) {
+            if let Some(error) = this.backlog.revoke(held, Vec::new()).unconfirmed {
                 log::warn!("{error}; it is repeated in the background");
             }
         });

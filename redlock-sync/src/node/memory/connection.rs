@@ -83,8 +83,8 @@ impl Dial for Server {
         &self.address
     }
 
-    fn login(&self) -> &RedisConnectionInfo {
-        &self.login
+    fn login(&self) -> Result<RedisConnectionInfo, Failure> {
+        Ok(self.login.clone())
     }
 
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {

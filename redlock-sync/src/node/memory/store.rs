@@ -137,6 +137,7 @@ impl Store {
                 let parts = [self.clock / 1_000_000, self.clock % 1_000_000];
                 Reply::List(parts.map(|part| Reply::Bulk(part.to_string().into_bytes())).to_vec())
             }
+            [b"INFO"] => Reply::Bulk(b"role:master\r\n".to_vec()),
             [b"GET", key] => self.get(key),
             [b"MGET", keys @ ..] => {
                 let text = |reply| if matches!(reply, Reply::Bulk(_)) { reply } else { Reply::Nil };

@@ -1,0 +1,401 @@
+//! The settings of a client.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+#[cfg(any(test, feature = "testing"))]
+use std::sync::Weak;
+use std::time::Duration;
+
+use super::Redlock;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use crate::inner::ClientInner;
+#[cfg(any(test, feature = "testing"))]
+use crate::node::Dial;
+use crate::node::{Asked, Credentials, NodeSettings, NodeUrl, Nodes};
+use crate::observer::Observer;
+use crate::options::{ClientOptions, LockOptions, Retry};
+use crate::quorum::Quorum;
+
+/// Most connections to a node: room for them is made in advance, and more than a few do not help.
+const MAX_CONNECTIONS: u32 = 1_000;
+
+/// Collects the settings of a [`Redlock`] client; [`build`](Builder::build) checks them.
+///
+/// ```
+/// use redlock_sync::Redlock;
+/// use std::time::Duration;
+/// let locks = Redlock::builder()
+///     .node("redis://127.0.0.1/")
+///     .key_prefix("shop:")
+///     .node_timeout(Duration::from_millis(100))
+///     .build()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder makes no client until `build`"]
+pub struct Builder {
+    urls: Vec<String>,
+    prefix: String,
+    limits: ClientOptions,
+    pub(super) options: LockOptions,
+    connections: u32,
+    credentials: Option<Asked>,
+    /// Which environment variables it has settings from.
+    pub(super) variables: Vec<&'static str>,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            urls: Vec::new(),
+            prefix: String::new(),
+            limits: ClientOptions::default(),
+            options: LockOptions::default(),
+            connections: NodeSettings::default().connections,
+            credentials: None,
+            variables: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
+    /// Take an odd number: an even one tolerates no more failures than the odd one below it.
+    ///
+    /// Each URL is one as in [`open`](Redlock::open); it names a server that stands alone, no member of a cluster and no Sentinel.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn node(mut self, url: impl AsRef<str>) -> Builder {
+        self.urls.push(url.as_ref().to_owned());
+        self
+    }
+
+    /// Adds several servers.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().nodes(["redis://a/", "redis://b/", "redis://c/"]).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn nodes(self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+        urls.into_iter().fold(self, Builder::node)
+    }
+
+    /// Put before every lock's name; default empty.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").key_prefix("Lock:").build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Builder {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Default lease of the locks, 10 ms to 24 h; default 30 s. Renewal is due at a third of it. See
+    /// [`Mutex::lease`](crate::Mutex::lease).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").lease(Duration::from_secs(10)).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Builder {
+        self.options.lease = lease;
+        self
+    }
+
+    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when that is, and for the default.
+    ///
+    /// ```
+    /// use redlock_sync::{Redlock, Retry};
+    /// use std::time::Duration;
+    /// let steady = Retry::every(Duration::from_millis(20));
+    /// let locks = Redlock::builder().node("redis://127.0.0.1/").retry(steady).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn retry(mut self, retry: Retry) -> Builder {
+        self.options.retry = retry;
+        self
+    }
+
+    /// How long an operation waits for one node: to connect, and for its reply; default 250 ms. All nodes are asked at the same time, so it
+    /// bounds the operation. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases become possible,
+    /// since a lease must exceed it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1/")
+    ///     .node_timeout(Duration::from_millis(20))
+    ///     .lease(Duration::from_millis(100))
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn node_timeout(mut self, timeout: Duration) -> Builder {
+        self.limits.node_timeout = timeout;
+        self
+    }
+
+    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder has more time before its
+    /// first renewal, and the shortest possible lease is longer by as much.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1/")
+    ///     .min_validity(Duration::from_millis(500))
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn min_validity(mut self, validity: Duration) -> Builder {
+        self.limits.min_validity = validity;
+        self
+    }
+
+    /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked; default 10 s. Zero gives up at
+    /// the first failure; longer rides out a longer failover. Counted for the client as a whole: a call in the midst of an outage does not wait all
+    /// of it again. A lock that is merely busy is waited for without limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1:1/")
+    ///     .unavailable_after(Duration::ZERO)
+    ///     .build()?;
+    /// assert!(locks.mutex("order:42").lock().unwrap_err().is_unavailable());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn unavailable_after(mut self, time: Duration) -> Builder {
+        self.limits.unavailable_after = time;
+        self
+    }
+
+    /// Longest key in bytes, prefix included; default 1024.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
+    /// assert!(locks.mutex("a key that is longer than this").try_lock().is_err());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn max_key_len(mut self, bytes: usize) -> Builder {
+        self.limits.max_key_len = bytes;
+        self
+    }
+
+    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for releases and renewals, and one for
+    /// waiting. They are opened when they are needed.
+    ///
+    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So hundreds of threads need no
+    /// more connections than one. More can help if the round trip to a server is long and thousands of calls a second make it; with a short round trip
+    /// they do not help.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn connections(mut self, each: u32) -> Builder {
+        self.connections = each;
+        self
+    }
+
+    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten a lock that is still
+    /// held; default true. "Just now" means that its uptime is shorter than the longest lease that this client has asked for so far, extensions
+    /// included. While no node is known to be up for longer than that, all of them vote: a cold start of all is no restart. The price: for that long
+    /// after a restart, the node's vote is missing in every acquire.
+    ///
+    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the longer lock of another
+    /// client; give all clients of a lock the same longest lease. And it relies on the uptime in `INFO`: where that is forbidden, or a proxy hides
+    /// a restart, it has no effect.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn restart_guard(mut self, on: bool) -> Builder {
+        self.limits.restart_guard = on;
+        self
+    }
+
+    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
+    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). Locks that are taken by hand have their own.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder().node(&url).default_wait(Duration::from_secs(5)).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn default_wait(mut self, wait: Duration) -> Builder {
+        self.limits.default_wait = Some(wait);
+        self
+    }
+
+    /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for secrets that change. It is given the
+    /// server's address. Connections that exist stay logged in, as the server has it.
+    ///
+    /// It is called by threads that make connections, and a call for a lock may wait for it: keep what takes long in a variable. An error, or a panic, is a failure
+    /// of that server, [`Unavailable`](Error::Unavailable) if there are too many; the next connection asks again.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::builder().password("secret").start();
+    /// # let url = format!("redis://{}/", server.addr());
+    /// use redlock_sync::{Credentials, Redlock};
+    /// let locks = Redlock::builder()
+    ///     .node(&url)
+    ///     .credentials(|_node| Ok::<_, std::io::Error>(Credentials::password("secret")))
+    ///     .build()?;
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn credentials<E: fmt::Display>(
+        mut self,
+        ask: impl Fn(&str) -> Result<Credentials, E> + Send + Sync + 'static,
+    ) -> Builder {
+        self.credentials = Some(Asked::of(ask));
+        self
+    }
+
+    /// Reads the password of all servers from the first line of this file, at each new connection: a secret that is mounted into a container can change
+    /// without a restart. The user is that of the URL. As [`credentials`](Builder::credentials), of which it takes the place.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::builder().password("secret").start();
+    /// # let (url, file) = (format!("redis://{}/", server.addr()), server.dir().join("password"));
+    /// # std::fs::write(&file, "secret\n").unwrap();
+    /// let locks = redlock_sync::Redlock::builder().node(&url).password_file(&file).build()?;
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn password_file(mut self, path: impl AsRef<Path>) -> Builder {
+        self.credentials = Some(Asked::file(path.as_ref()));
+        self
+    }
+
+    /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none, which costs
+    /// nothing; with one, a lock costs three calls of it more.
+    ///
+    /// ```
+    /// use redlock_sync::{Event, Observer, Redlock};
+    /// struct Log;
+    /// impl Observer for Log {
+    ///     fn event(&self, event: &Event<'_>) {
+    ///         println!("{event:?}");
+    ///     }
+    /// }
+    /// let locks = Redlock::builder().node("redis://127.0.0.1/").observer(Log).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
+        self.limits.observers.add(Arc::new(observer));
+        self
+    }
+
+    /// Checks the settings and makes the client. No I/O: servers are first spoken to when a lock is used, and what only they can tell
+    /// (two URLs of the same server, a replica, a missing permission) is a [`Config`](Error::Config) error then.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) with the numbers or the URL (without its password).
+    ///
+    /// ```
+    /// use redlock_sync::{Error, Redlock};
+    /// let error = Redlock::builder().build().unwrap_err();
+    /// assert!(matches!(error, Error::Config { .. }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn build(self) -> Result<Redlock, Error> {
+        self.build_by(Arc::new(SystemClock))
+    }
+
+    /// As `build`, with a clock that a test may have made.
+    pub(crate) fn build_by(self, clock: Arc<dyn Clock>) -> Result<Redlock, Error> {
+        if self.urls.is_empty() {
+            return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
+        }
+        self.check().map_err(|error| self.blame(error))?;
+        let url = |url: &String| Ok(NodeUrl::parse(url)?.with_credentials(self.credentials.clone()));
+        let urls = self.urls.iter().map(url).collect::<Result<Vec<_>, Error>>()?;
+        if urls.len().is_multiple_of(2) {
+            log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
+        }
+        let nodes = Nodes::new(&urls, self.node_settings(), &clock)?;
+        Ok(self.on(nodes, clock))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
+            let each = self.connections;
+            return Err(Error::config(format!("connections = {each} is outside 1 to {MAX_CONNECTIONS}")));
+        }
+        if self.limits.node_timeout < Duration::from_millis(1) {
+            let timeout = self.limits.node_timeout;
+            return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
+        }
+        self.options.check(&self.limits)
+    }
+
+    /// Values that are right one by one and do not go together: names the variables that were set.
+    fn blame(&self, error: Error) -> Error {
+        if self.variables.is_empty() {
+            return error;
+        }
+        Error::config(format!("{error} (set by {})", self.variables.join(", ")))
+    }
+
+    pub(crate) fn names_no_server(&self) -> bool {
+        self.urls.is_empty()
+    }
+
+    fn node_settings(&self) -> NodeSettings {
+        NodeSettings { node_timeout: self.limits.node_timeout, connections: self.connections }
+    }
+
+    fn on(self, nodes: Nodes, clock: Arc<dyn Clock>) -> Redlock {
+        let inner = ClientInner::new(Quorum::new(nodes, clock, self.limits));
+        Redlock { inner, prefix: self.prefix.into(), options: Arc::new(self.options) }
+    }
+}
+
+/// For clients of nodes in memory.
+#[cfg(any(test, feature = "testing"))]
+impl Builder {
+    pub(crate) fn check_without_urls(&self) -> Result<(), Error> {
+        match self.urls.first() {
+            Some(_) => Err(Error::config("the settings name a server; a client of nodes in memory has no other")),
+            None => self.check(),
+        }
+    }
+
+    /// The settings must have been checked.
+    pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
+        let nodes = Nodes::of(servers, self.node_settings(), &clock);
+        let client = self.on(nodes, clock);
+        let inner = Arc::downgrade(&client.inner);
+        (client, inner)
+    }
+}
+
+impl fmt::Debug for Builder {
+    /// Never shows a user or password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<String> = self
+            .urls
+            .iter()
+            .map(|url| NodeUrl::parse(url).map_or_else(|error| error.to_string(), |url| url.to_string()))
+            .collect();
+        f.debug_struct("Builder")
+            .field("nodes", &nodes)
+            .field("key_prefix", &self.prefix)
+            .field("limits", &self.limits)
+            .field("options", &self.options)
+            .field("connections", &self.connections)
+            .field("credentials", &self.credentials.is_some())
+            .field("variables", &self.variables)
+            .finish()
+    }
+}

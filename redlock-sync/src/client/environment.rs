@@ -1,0 +1,252 @@
+//! Settings from environment variables.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::Builder;
+use crate::error::Error;
+use crate::node::NodeUrl;
+use crate::options::Retry;
+
+/// Where the servers are.
+pub(crate) const NODES: &str = "REDLOCK_NODES";
+pub(crate) const URL: &str = "REDIS_URL";
+
+const PREFIX: &str = "REDLOCK_";
+/// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and those of the library's own tests.
+const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCING_TOKEN"];
+const OTHERS_BEGIN: [&str; 5] =
+    ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
+
+const TIME: &str = "length of time; write such as 30s, 250ms or 1h30m";
+const NUMBER: &str = "number";
+
+/// One setting that a variable has.
+struct Setting {
+    variable: &'static str,
+    /// What its values are, for errors.
+    form: &'static str,
+    set: fn(Builder, &str) -> Option<Builder>,
+}
+
+/// Those of `retry` stand in the order in which they are set.
+const SETTINGS: [Setting; 13] = [
+    Setting { variable: "REDLOCK_KEY_PREFIX", form: "text", set: |to, value| Some(to.key_prefix(value)) },
+    Setting { variable: "REDLOCK_PASSWORD_FILE", form: "path", set: |to, value| Some(to.password_file(value)) },
+    Setting { variable: "REDLOCK_LEASE", form: TIME, set: |to, value| Some(to.lease(duration(value)?)) },
+    Setting {
+        variable: "REDLOCK_RETRY",
+        form: "pause between attempts; write such as 20ms, or 2ms..100ms for pauses that grow",
+        set: |to, value| {
+            let (first, last) = value.split_once("..").unwrap_or((value, value));
+            Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
+        },
+    },
+    Setting {
+        variable: "REDLOCK_RETRY_JITTER",
+        form: "number from 0.0 to 1.0",
+        set: |to, value| value.parse().ok().map(|part| to.retry_with(|retry| retry.jitter(part))),
+    },
+    Setting {
+        variable: "REDLOCK_RETRY_MAX_ATTEMPTS",
+        form: NUMBER,
+        set: |to, value| value.parse().ok().map(|most| to.retry_with(|retry| retry.max_attempts(most))),
+    },
+    Setting { variable: "REDLOCK_NODE_TIMEOUT", form: TIME, set: |to, value| Some(to.node_timeout(duration(value)?)) },
+    Setting { variable: "REDLOCK_MIN_VALIDITY", form: TIME, set: |to, value| Some(to.min_validity(duration(value)?)) },
+    Setting {
+        variable: "REDLOCK_UNAVAILABLE_AFTER",
+        form: TIME,
+        set: |to, value| Some(to.unavailable_after(duration(value)?)),
+    },
+    Setting { variable: "REDLOCK_DEFAULT_WAIT", form: TIME, set: |to, value| Some(to.default_wait(duration(value)?)) },
+    Setting {
+        variable: "REDLOCK_MAX_KEY_LEN",
+        form: NUMBER,
+        set: |to, value| value.parse().ok().map(|bytes| to.max_key_len(bytes)),
+    },
+    Setting {
+        variable: "REDLOCK_CONNECTIONS",
+        form: NUMBER,
+        set: |to, value| value.parse().ok().map(|each| to.connections(each)),
+    },
+    Setting {
+        variable: "REDLOCK_RESTART_GUARD",
+        form: "`true` or `false`",
+        set: |to, value| value.parse().ok().map(|on| to.restart_guard(on)),
+    },
+];
+
+impl Builder {
+    /// Starts with the settings that environment variables have. Methods that are called after it override them; [`node`](Builder::node) adds to the servers.
+    ///
+    /// | Variable | Setting | Written as |
+    /// |---|---|---|
+    /// | `REDLOCK_NODES` | [`nodes`](Builder::nodes) | URLs, separated by commas |
+    /// | `REDIS_URL` | [`node`](Builder::node), if there is no `REDLOCK_NODES` | one URL |
+    /// | `REDLOCK_PASSWORD_FILE` | [`password_file`](Builder::password_file) | a path |
+    /// | `REDLOCK_KEY_PREFIX` | [`key_prefix`](Builder::key_prefix) | text |
+    /// | `REDLOCK_LEASE` | [`lease`](Builder::lease) | `30s`, `500ms`, `1m30s` |
+    /// | `REDLOCK_NODE_TIMEOUT` | [`node_timeout`](Builder::node_timeout) | likewise |
+    /// | `REDLOCK_MIN_VALIDITY` | [`min_validity`](Builder::min_validity) | likewise |
+    /// | `REDLOCK_UNAVAILABLE_AFTER` | [`unavailable_after`](Builder::unavailable_after) | likewise |
+    /// | `REDLOCK_DEFAULT_WAIT` | [`default_wait`](Builder::default_wait) | likewise |
+    /// | `REDLOCK_RETRY` | [`retry`](Builder::retry) | `20ms`, or `2ms..100ms` for pauses that grow |
+    /// | `REDLOCK_RETRY_JITTER` | its [`jitter`](Retry::jitter) | `0.0` to `1.0` |
+    /// | `REDLOCK_RETRY_MAX_ATTEMPTS` | its [`max_attempts`](Retry::max_attempts) | a number |
+    /// | `REDLOCK_MAX_KEY_LEN` | [`max_key_len`](Builder::max_key_len) | bytes |
+    /// | `REDLOCK_CONNECTIONS` | [`connections`](Builder::connections) | a number |
+    /// | `REDLOCK_RESTART_GUARD` | [`restart_guard`](Builder::restart_guard) | `true` or `false` |
+    ///
+    /// Variables that are empty count as not set. Units are `ms`, `s`, `m` and `h`. A variable that begins with `REDLOCK_` and is none of these is a line in the
+    /// log at WARN, with the name that may have been meant.
+    ///
+    /// # Errors
+    /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do not go together are errors of
+    /// [`build`](Builder::build), which names the variables that were set.
+    ///
+    /// ```no_run
+    /// use redlock_sync::Builder;
+    /// let locks = Builder::from_env()?.key_prefix("shop:").build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Builder, Error> {
+        Environment::of(env::vars_os()).builder()
+    }
+
+    fn retry_with(self, change: impl FnOnce(Retry) -> Retry) -> Builder {
+        let retry = change(self.options.retry.clone());
+        self.retry(retry)
+    }
+}
+
+/// The variables that can be settings.
+struct Environment(BTreeMap<String, OsString>);
+
+impl Environment {
+    fn of(all: impl Iterator<Item = (OsString, OsString)>) -> Environment {
+        let named = all.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        Environment(named.filter(|(name, _)| name == URL || name.starts_with(PREFIX)).collect())
+    }
+
+    fn builder(&self) -> Result<Builder, Error> {
+        for name in self.0.keys() {
+            if let Some(warning) = warning(name) {
+                log::warn!("{warning}");
+            }
+        }
+        let mut builder = self.nodes()?;
+        for Setting { variable, form, set } in &SETTINGS {
+            if let Some(value) = self.value(variable)? {
+                let value = if *variable == "REDLOCK_KEY_PREFIX" { value } else { value.trim() };
+                let wrong = || Error::config(format!("{variable} = `{}` is no {form}", value.escape_debug()));
+                builder = set(builder, value).ok_or_else(wrong)?;
+                builder.variables.push(variable);
+            }
+        }
+        Ok(builder)
+    }
+
+    /// An empty one counts as not set.
+    fn value(&self, name: &str) -> Result<Option<&str>, Error> {
+        let Some(value) = self.0.get(name) else { return Ok(None) };
+        let text = value.to_str().ok_or_else(|| Error::config(format!("{name} is not valid UTF-8")))?;
+        Ok(Some(text).filter(|text| !text.trim().is_empty()))
+    }
+
+    fn nodes(&self) -> Result<Builder, Error> {
+        let mut builder = Builder::default();
+        for name in [NODES, URL] {
+            if let Some(value) = self.value(name)? {
+                builder = builder.nodes(urls(name, value)?);
+                builder.variables.push(name);
+                break;
+            }
+        }
+        Ok(builder)
+    }
+}
+
+fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
+    let urls: Vec<_> = match name {
+        NODES => value.split(',').map(str::trim).filter(|url| !url.is_empty()).collect(),
+        _ => vec![value.trim()],
+    };
+    for url in &urls {
+        NodeUrl::parse(url).map_err(|error| Error::config(format!("{name}: {error}")))?;
+    }
+    if urls.is_empty() {
+        return Err(Error::config(format!("{name} names no server")));
+    }
+    Ok(urls)
+}
+
+/// Numbers with units, added up, as the attribute's arguments have them (`duration.rs` in redlock-macros).
+fn duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut total = None;
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let (unit, after) = after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));
+        let unit = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return None,
+        };
+        let part = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(unit)?);
+        total = Some(total.unwrap_or(Duration::ZERO).checked_add(part)?);
+        rest = after;
+    }
+    total
+}
+
+// --- names that are no settings -------------------------------------------------------------------------------------------
+
+fn known() -> impl Iterator<Item = &'static str> {
+    [NODES, URL].into_iter().chain(SETTINGS.iter().map(|setting| setting.variable))
+}
+
+/// What is said of a variable that looks like a setting and is none. Its value may be a secret.
+fn warning(name: &str) -> Option<String> {
+    let is_of_others = OTHERS.contains(&name) || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin));
+    if is_of_others || known().any(|known| known == name) {
+        return None;
+    }
+    let meant = nearest(name).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    Some(format!("the environment variable {name} is no setting of redlock-sync and has no effect{meant}"))
+}
+
+/// The setting whose name is nearest, if half of it or more is the same.
+fn nearest(name: &str) -> Option<&'static str> {
+    let own = name.strip_prefix(PREFIX)?.to_ascii_uppercase();
+    let near = |known: &'static str| {
+        let part = known.strip_prefix(PREFIX)?;
+        let distance = edits(&own, part);
+        (distance <= part.len().max(own.len()) / 2).then_some((distance, known))
+    };
+    known().filter_map(near).min().map(|(_, known)| known)
+}
+
+/// How many letters have to be inserted, removed or replaced to get from one word to the other (Levenshtein, 1965).
+fn edits(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut left = i + 1;
+        let mut next = vec![left];
+        for (above, b) in row.windows(2).zip(to.bytes()) {
+            let &[diagonal, up] = above else { continue };
+            left = (diagonal + usize::from(a != b)).min(left + 1).min(up + 1);
+            next.push(left);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "environment/tests.rs"]
+mod tests;

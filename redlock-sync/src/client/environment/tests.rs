@@ -1,0 +1,147 @@
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::client::Redlock;
+
+fn builder(vars: &[(&str, &str)]) -> Result<Builder, Error> {
+    Environment::of(vars.iter().map(|(name, value)| (name.into(), value.into()))).builder()
+}
+
+fn client(vars: &[(&str, &str)]) -> Result<Redlock, Error> {
+    builder(vars)?.build()
+}
+
+fn message(vars: &[(&str, &str)]) -> String {
+    client(vars).unwrap_err().to_string()
+}
+
+#[test]
+fn settings_are_read() {
+    let vars = [
+        (NODES, "redis://a/, redis://b/ ,redis://c/,"),
+        (URL, "redis://unused/"),
+        ("REDLOCK_PASSWORD_FILE", "/run/secrets/redis"),
+        ("REDLOCK_LEASE", "1m30s"),
+        ("REDLOCK_NODE_TIMEOUT", " 100ms"),
+        ("REDLOCK_KEY_PREFIX", "shop: "),
+        ("REDLOCK_MIN_VALIDITY", "77ms"),
+        ("REDLOCK_UNAVAILABLE_AFTER", "42s"),
+        ("REDLOCK_DEFAULT_WAIT", "43s"),
+        ("REDLOCK_RETRY", "3ms..70ms"),
+        ("REDLOCK_RETRY_JITTER", "0.25"),
+        ("REDLOCK_RETRY_MAX_ATTEMPTS", "99"),
+        ("REDLOCK_MAX_KEY_LEN", "1000"),
+        ("REDLOCK_CONNECTIONS", "5"),
+        ("REDLOCK_RESTART_GUARD", "false"),
+    ];
+    assert_eq!(vars.len(), known().count(), "each setting is here");
+    let builder = builder(&vars).unwrap();
+    let shown = format!("{builder:?}");
+    for part in
+        ["a:6379", "b:6379", "c:6379", "\"shop: \"", "90s", "100ms", "77ms", "42s", "43s", "3ms", "70ms", "0.25", "99"]
+    {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    for part in ["max_key_len: 1000", "connections: 5", "restart_guard: false", "credentials: true"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    assert!(!shown.contains("unused"));
+    builder.build().unwrap();
+    assert!(format!("{:?}", client(&[(URL, "redis://one/")]).unwrap()).contains("one:6379"));
+    let every = client(&[(URL, "redis://one/"), ("REDLOCK_RETRY", "20ms")]).unwrap();
+    assert!(format!("{every:?}").contains("first: 20ms, last: 20ms"));
+    let empty = client(&[(NODES, " "), (URL, "redis://one/"), ("REDLOCK_LEASE", "")]).unwrap();
+    assert!(format!("{empty:?}").contains("lease: 30s"));
+}
+
+/// A setting that is added to the builder gets a variable, or a reason here.
+#[test]
+fn each_setting_of_the_builder_has_a_variable() {
+    let methods = |source: &str| -> BTreeSet<String> {
+        let names = source.lines().filter_map(|line| line.trim().strip_prefix("pub fn ")?.split(['(', '<']).next());
+        names.map(str::to_uppercase).collect()
+    };
+    let mut settings = methods(include_str!("../builder.rs"));
+    assert!(settings.contains("KEY_PREFIX"));
+    // `node` is one of `nodes`, observers and credentials are code, and `build` is no setting.
+    for other in ["NODE", "OBSERVER", "CREDENTIALS", "BUILD"] {
+        assert!(settings.remove(other), "{other}");
+    }
+    for setting in settings {
+        assert!(known().any(|known| known == format!("REDLOCK_{setting}")), "{setting} has no variable");
+    }
+    for variable in known().filter(|variable| *variable != URL) {
+        let settings = include_str!("../../../../docs/settings.md");
+        assert!(settings.contains(&format!("`{variable}`")), "{variable} is not in docs/settings.md");
+    }
+}
+
+#[test]
+fn mistakes_name_the_variable() {
+    assert!(message(&[(NODES, "redis://a/,http://b/")]).starts_with("REDLOCK_NODES: node URL `http://b/`"));
+    assert!(message(&[(URL, "redis://a/,redis://b/")]).starts_with("REDIS_URL"));
+    assert!(message(&[(NODES, " , ")]).contains("REDLOCK_NODES names no server"));
+    let with = |name, value| message(&[(URL, "redis://a/"), (name, value)]);
+    assert!(with("REDLOCK_LEASE", "30").starts_with("REDLOCK_LEASE = `30` is no length of time"));
+    assert!(with("REDLOCK_NODE_TIMEOUT", "soon").starts_with("REDLOCK_NODE_TIMEOUT"));
+    assert!(with("REDLOCK_RETRY", "2ms..").starts_with("REDLOCK_RETRY = `2ms..` is no pause"));
+    assert!(with("REDLOCK_CONNECTIONS", "-1").starts_with("REDLOCK_CONNECTIONS = `-1` is no number"));
+    assert!(with("REDLOCK_RESTART_GUARD", "on").ends_with("`true` or `false`"));
+    assert!(with("REDLOCK_RETRY_JITTER", "2").contains("outside 0.0 to 1.0 (set by REDIS_URL, REDLOCK_RETRY_JITTER)"));
+    assert!(with("REDLOCK_LEASE", "1ms").ends_with("(set by REDIS_URL, REDLOCK_LEASE)"));
+    assert!(!message(&[(URL, "redis://u:secret@:0/")]).contains("secret"));
+    assert!(!Redlock::builder().build().unwrap_err().to_string().contains("set by"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_value_that_is_no_text_names_the_variable() {
+    use std::os::unix::ffi::OsStringExt;
+    let garbled = [(OsString::from("REDLOCK_LEASE"), OsString::from_vec(vec![0xff]))];
+    let error = Environment::of(garbled.into_iter()).builder().unwrap_err();
+    assert!(error.to_string().contains("REDLOCK_LEASE is not valid UTF-8"));
+}
+
+#[test]
+fn names_that_are_no_settings_are_warned_of() {
+    let meant = |name: &str| warning(name).unwrap();
+    for (name, means) in [
+        ("REDLOCK_NODE", "REDLOCK_NODES"),
+        ("REDLOCK_LEASES", "REDLOCK_LEASE"),
+        ("REDLOCK_TIMEOUT", "REDLOCK_NODE_TIMEOUT"),
+        ("REDLOCK_PREFIX", "REDLOCK_KEY_PREFIX"),
+        ("REDLOCK_JITTER", "REDLOCK_RETRY_JITTER"),
+        ("REDLOCK_node_timeout", "REDLOCK_NODE_TIMEOUT"),
+    ] {
+        assert!(meant(name).ends_with(&format!("did you mean {means}?")), "{}", meant(name));
+    }
+    assert!(meant("REDLOCK_FLAVOUR_OF_THE_DAY").ends_with("has no effect"));
+    assert!(known().all(|known| warning(known).is_none()));
+    assert_eq!(edits("kitten", "sitting"), 3);
+    assert_eq!((edits("", "abc"), edits("abc", ""), edits("a", "a")), (3, 3, 0));
+}
+
+/// Those that this repository's own tests and examples use.
+#[test]
+fn names_of_other_uses_are_not_warned_of() {
+    for name in [
+        "REDLOCK_TEST_SERVER",
+        "REDLOCK_CI_REDIS",
+        "REDLOCK_SIM_SCHEDULES",
+        "REDLOCK_MODELS_SEED",
+        "REDLOCK_QUEUE_SEED",
+        "REDLOCK_KEY",
+        "REDLOCK_FENCING_TOKEN",
+    ] {
+        assert_eq!(warning(name), None);
+    }
+}
+
+#[test]
+fn lengths_of_time() {
+    assert_eq!(duration("1h30m"), Some(Duration::from_secs(5400)));
+    assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
+    for bad in ["", "30", "1.5s", "-1s", "1 s", "18446744073709551615h"] {
+        assert_eq!(duration(bad), None, "{bad}");
+    }
+}

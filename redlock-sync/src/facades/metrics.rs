@@ -1,0 +1,112 @@
+//! Feature `metrics`: numbers for whatever recorder the program installs.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+
+use crate::error::{Error, LostReason};
+use crate::observer::{Event, ObservedLock, Observer};
+
+/// Feature `metrics`: an [`Observer`] that counts and measures by the crate `metrics`, for Prometheus and others.
+///
+/// | Metric | Kind | Labels | Meaning |
+/// |---|---|---|---|
+/// | `redlock_wait_seconds` | histogram | `lock`, `outcome` | how long calls took that wanted a lock; `acquired`, `busy`, `unavailable`, `closed`, `error` |
+/// | `redlock_hold_seconds` | histogram | `lock` | how long locks were held |
+/// | `redlock_waiting` | gauge | `lock` | threads that want a lock now |
+/// | `redlock_held` | gauge | `lock` | locks that are held now |
+/// | `redlock_renewals_total` | counter | `lock`, `outcome` | renewals: `confirmed`, `failed` |
+/// | `redlock_lost_total` | counter | `lock`, `reason` | locks that were lost while their guards lived |
+/// | `redlock_unconfirmed_total` | counter | `lock` | releases that no majority confirmed |
+///
+/// `lock` is the [name](ObservedLock::name): the template of an annotated function, or what a handle is [`named`](crate::Mutex::named). It is never the key, of
+/// which there can be millions. Install the recorder before the client is used.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Metrics, Redlock};
+/// let locks = Redlock::builder().node(&url).observer(Metrics::new()).build()?;
+/// drop(locks.mutex("order:42").named("order").lock()?);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Metrics;
+
+impl Metrics {
+    /// Describes its metrics to the recorder of the program.
+    ///
+    /// ```
+    /// let observer = redlock_sync::Metrics::new();
+    /// # let _ = observer;
+    /// ```
+    #[must_use]
+    pub fn new() -> Metrics {
+        describe_histogram!("redlock_wait_seconds", Unit::Seconds, "How long calls took that wanted a lock");
+        describe_histogram!("redlock_hold_seconds", Unit::Seconds, "How long locks were held");
+        describe_gauge!("redlock_waiting", "Threads that want a lock now");
+        describe_gauge!("redlock_held", "Locks that are held now");
+        describe_counter!("redlock_renewals_total", "Renewals of leases");
+        describe_counter!("redlock_lost_total", "Locks that were lost while their guards lived");
+        describe_counter!("redlock_unconfirmed_total", "Releases that no majority of the servers confirmed");
+        Metrics
+    }
+}
+
+impl Observer for Metrics {
+    fn event(&self, event: &Event<'_>) {
+        match *event {
+            Event::Wanted { lock } => gauge!("redlock_waiting", "lock" => name(lock)).increment(1.0),
+            Event::Acquired { lock, waited } => {
+                gauge!("redlock_waiting", "lock" => name(lock)).decrement(1.0);
+                gauge!("redlock_held", "lock" => name(lock)).increment(1.0);
+                histogram!("redlock_wait_seconds", "lock" => name(lock), "outcome" => "acquired").record(waited);
+            }
+            Event::NotAcquired { lock, waited, error } => {
+                gauge!("redlock_waiting", "lock" => name(lock)).decrement(1.0);
+                histogram!("redlock_wait_seconds", "lock" => name(lock), "outcome" => outcome(error)).record(waited);
+            }
+            Event::Renewed { lock, .. } => renewals(lock, "confirmed"),
+            Event::RenewalFailed { lock, .. } => renewals(lock, "failed"),
+            Event::Lost { lock, held, reason } => {
+                gauge!("redlock_held", "lock" => name(lock)).decrement(1.0);
+                histogram!("redlock_hold_seconds", "lock" => name(lock)).record(held);
+                counter!("redlock_lost_total", "lock" => name(lock), "reason" => why(reason)).increment(1);
+            }
+            Event::Released { lock, held, confirmed } => {
+                gauge!("redlock_held", "lock" => name(lock)).decrement(1.0);
+                histogram!("redlock_hold_seconds", "lock" => name(lock)).record(held);
+                if !confirmed {
+                    counter!("redlock_unconfirmed_total", "lock" => name(lock)).increment(1);
+                }
+            }
+        }
+    }
+}
+
+fn renewals(lock: ObservedLock<'_>, outcome: &'static str) {
+    counter!("redlock_renewals_total", "lock" => name(lock), "outcome" => outcome).increment(1);
+}
+
+fn name(lock: ObservedLock<'_>) -> String {
+    lock.name.to_owned()
+}
+
+fn outcome(error: &Error) -> &'static str {
+    match error {
+        Error::Busy { .. } => "busy",
+        Error::Unavailable { .. } => "unavailable",
+        Error::Closed => "closed",
+        _ => "error",
+    }
+}
+
+fn why(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Expired => "expired",
+        LostReason::Unreachable => "unreachable",
+        LostReason::Taken => "taken",
+        LostReason::Deleted => "deleted",
+        LostReason::MaxHold => "max_hold",
+        LostReason::Revoked => "revoked",
+    }
+}

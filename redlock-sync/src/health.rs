@@ -1,0 +1,155 @@
+//! Whether the servers can keep locks, and what is wrong with them, for readiness probes.
+//!
+//! Two rounds: what each server says of itself ([`facts`]), which needs no key, and a write that changes nothing ([`probe`]). What follows from the
+//! answers is [`judge`]d without I/O.
+
+mod judge;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::key::Key;
+use crate::node::Lane;
+use crate::protocol::health::{facts, probe};
+
+/// What the servers of a client say of themselves, and what is wrong with them: see [`Redlock::health`](crate::Redlock::health).
+///
+/// Its `Display` has a line for each server and for each warning.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let health = redlock_sync::Redlock::open(&url)?.health()?;
+/// assert!(health.is_ready());
+/// println!("{health}");
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Health {
+    need: usize,
+    nodes: Vec<NodeHealth>,
+    warnings: Vec<String>,
+}
+
+/// One server, as it was a moment ago. What it did not say, since it could not be asked or hides it from this user, is `None`.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let health = redlock_sync::Redlock::open(&url)?.health()?;
+/// let node = &health.nodes()[0];
+/// assert!(node.problem.is_none() && node.version.is_some());
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct NodeHealth {
+    /// Host and port, or the path of the socket.
+    pub address: String,
+    /// Why no lock can be taken on it now; `None` if one can.
+    pub problem: Option<String>,
+    /// The version of Redis or Valkey.
+    pub version: Option<String>,
+    /// How long it has been up, in whole seconds.
+    pub uptime: Option<Duration>,
+    /// What its wall clock showed: the time since the beginning of 1970 (UTC).
+    pub clock: Option<Duration>,
+    /// Bytes in use.
+    pub used_memory: Option<u64>,
+    /// The limit of that, in bytes; zero for none.
+    pub max_memory: Option<u64>,
+    /// What it does at that limit: `maxmemory-policy`.
+    pub eviction_policy: Option<String>,
+    /// Keys that it has evicted since it started.
+    pub evicted_keys: Option<u64>,
+    /// Whether it has an append-only file.
+    pub append_only: Option<bool>,
+    /// How many replicas are connected to it.
+    pub replicas: Option<u64>,
+}
+
+impl Health {
+    /// Whether locks can be had: a majority of the servers takes writes from this client.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// assert!(locks.health()?.is_ready());
+    /// # server.kill();
+    /// assert!(!locks.health()?.is_ready()); // the server is down
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.nodes.iter().filter(|node| node.problem.is_none()).count() >= self.need
+    }
+
+    /// The servers, in the order in which they were given.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// assert_eq!(locks.health()?.nodes().len(), 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeHealth] {
+        &self.nodes
+    }
+
+    /// What is wrong, one sentence each, with what to do about it: servers that cannot be used, and set-ups in which locks can be lost although nothing
+    /// fails now. Empty if there is nothing.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::builder().persistent().start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// for warning in locks.health()?.warnings() {
+    ///     println!("{warning}");
+    /// }
+    /// # assert!(locks.health()?.warnings().is_empty(), "{:?}", locks.health()?.warnings());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (well, all) = (self.nodes.iter().filter(|node| node.problem.is_none()).count(), self.nodes.len());
+        let ready = if self.is_ready() { "ready" } else { "not ready" };
+        write!(f, "{ready}: {well} of {all} servers can keep locks, {} are needed", self.need)?;
+        for node in &self.nodes {
+            write!(f, "\n{}: {}", node.address, node.version.as_deref().unwrap_or("version not known"))?;
+            write!(f, ", {}", node.problem.as_deref().unwrap_or("well"))?;
+        }
+        self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning: {warning}"))
+    }
+}
+
+/// Asks all servers. `key` is one that is never there.
+pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
+    client.serves()?;
+    let quorum = &client.quorum;
+    let said = quorum.round(&facts(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+    let took = quorum.now().since(said.started);
+    let written = quorum.round(&probe(key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+    let addresses = quorum.members().map(|node| node.address().to_owned());
+    let mut nodes = Vec::new();
+    let mut warnings = Vec::new();
+    for ((address, said), written) in addresses.zip(said.votes).zip(written.votes) {
+        let facts = judge::Facts::read(said);
+        let node = facts.node(address, &written, key.as_str());
+        warnings.extend(facts.warnings(&node, quorum.len(), &written));
+        nodes.push(node);
+    }
+    warnings.extend(quorum.nodes.conflict());
+    warnings.extend(judge::together(&nodes, took, client.quorum.longest_lease(), quorum.limits.restart_guard));
+    Ok(Health { need: quorum.need(), nodes, warnings })
+}

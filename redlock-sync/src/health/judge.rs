@@ -1,0 +1,211 @@
+//! What follows from the answers of the servers. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::NodeHealth;
+use crate::protocol::reply::{self, Arrived, Failure, FailureKind, Vote};
+
+/// A server that uses more of its limit is about to refuse writes: in per cent.
+const NEARLY_FULL: u64 = 95;
+/// Clocks that are further apart are warned of.
+const APART: Duration = Duration::from_secs(1);
+
+/// What one server said of itself.
+pub(super) struct Facts {
+    facts: HashMap<String, String>,
+    failure: Option<Failure>,
+}
+
+impl Facts {
+    pub(super) fn read(said: Vote<reply::Facts>) -> Facts {
+        match said {
+            Vote::Yes(reply::Facts(text)) => {
+                let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
+                Facts { facts: pairs.map(|(name, value)| (name.into(), value.into())).collect(), failure: None }
+            }
+            Vote::Failed(failure) => Facts { facts: HashMap::new(), failure: Some(failure) },
+            Vote::Taken { .. } | Vote::Absent | Vote::Void => Facts { facts: HashMap::new(), failure: None },
+        }
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.facts.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    fn says(&self, name: &str, value: &str) -> bool {
+        self.text(name) == Some(value)
+    }
+
+    pub(super) fn node(&self, address: String, written: &Vote<Arrived>, key: &str) -> NodeHealth {
+        NodeHealth {
+            problem: self.problem(written, key),
+            version: self.text("valkey_version").or_else(|| self.text("redis_version")).map(str::to_owned),
+            uptime: self.number("uptime_in_seconds").map(Duration::from_secs),
+            clock: self.number("now_ms").map(Duration::from_millis),
+            used_memory: self.number("used_memory"),
+            max_memory: self.number("maxmemory"),
+            eviction_policy: self.text("maxmemory_policy").map(str::to_owned),
+            evicted_keys: self.number("evicted_keys"),
+            append_only: self.number("aof_enabled").map(|on| on == 1),
+            replicas: self.number("connected_slaves"),
+            address,
+        }
+    }
+
+    /// Why no lock can be taken there now.
+    fn problem(&self, written: &Vote<Arrived>, key: &str) -> Option<String> {
+        if let Some(failure) = &self.failure {
+            return Some(failure.message.clone());
+        }
+        if self.says("role", "slave") {
+            return Some("is a replica, which takes no writes: give the client its master".into());
+        }
+        match written {
+            Vote::Failed(failure) if is_of_other_keys(failure) => None,
+            Vote::Failed(failure) => Some(failure.message.clone()),
+            Vote::Yes(_) if self.is_full() => Some(format!(
+                "its memory is full, so it takes no new keys such as `{key}`: raise maxmemory, or remove data"
+            )),
+            _ => None,
+        }
+    }
+
+    fn used_part(&self) -> Option<u64> {
+        let max = self.number("maxmemory").filter(|max| *max > 0)?;
+        Some(self.number("used_memory")?.saturating_mul(100) / max)
+    }
+
+    fn evicts(&self) -> bool {
+        self.text("maxmemory_policy").is_some_and(|policy| policy != "noeviction")
+    }
+
+    fn is_full(&self) -> bool {
+        !self.evicts() && self.used_part().is_some_and(|part| part >= 100)
+    }
+
+    /// What is wrong with this server alone.
+    pub(super) fn warnings(&self, node: &NodeHealth, nodes: usize, written: &Vote<Arrived>) -> Vec<String> {
+        let mut all: Vec<Option<String>> = vec![node.problem.as_ref().map(|why| format!("cannot be used: {why}"))];
+        if self.failure.is_none() {
+            all.extend([self.hides(), self.keeps_clients_waiting(), of_keys(written)]);
+            all.extend([self.may_evict(), has_evicted(node), self.is_nearly_full(node)]);
+            all.extend([self.forgets(nodes), self.failed_to_save(), self.may_fail_over(nodes)]);
+        }
+        all.into_iter().flatten().map(|what| format!("{} {what}", node.address)).collect()
+    }
+
+    fn hides(&self) -> Option<String> {
+        let why = self.text("refused")?;
+        Some(format!(
+            "hides what `health` looks for ({why}), and `restart_guard` has no effect with it: give the user +info"
+        ))
+    }
+
+    fn keeps_clients_waiting(&self) -> Option<String> {
+        self.says("may_listen", "0").then(|| {
+            "lets this user use no channels, so waits for locks poll: give it &redlock-sync:* +publish +subscribe"
+                .into()
+        })
+    }
+
+    fn may_evict(&self) -> Option<String> {
+        let max = self.number("maxmemory").filter(|max| *max > 0)?;
+        let policy = self.text("maxmemory_policy").filter(|_| self.evicts())?;
+        Some(format!(
+            "may evict locks that are held: maxmemory-policy is {policy} at {max} bytes; set it to noeviction"
+        ))
+    }
+
+    fn is_nearly_full(&self, node: &NodeHealth) -> Option<String> {
+        let part = self.used_part().filter(|part| *part >= NEARLY_FULL && !self.evicts() && node.problem.is_none())?;
+        Some(format!("uses {part} % of its maxmemory, and takes no new locks at 100 %: raise it, or remove data"))
+    }
+
+    /// Among several servers one that restarts casts no vote for a while.
+    fn forgets(&self, nodes: usize) -> Option<String> {
+        (nodes == 1 && self.says("aof_enabled", "0")).then(|| {
+            "has no append-only file: a restart forgets locks that are held, and tasks of queues; set appendonly yes, or \
+             use three servers"
+                .into()
+        })
+    }
+
+    fn failed_to_save(&self) -> Option<String> {
+        let failed = ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
+        let which = failed.into_iter().find(|name| self.says(name, "err"))?;
+        Some(format!("could not write its data to disk ({which} is err): look at its log and its disk"))
+    }
+
+    /// `INFO` has the number of good replicas only if `min-replicas-to-write` is set.
+    fn may_fail_over(&self, nodes: usize) -> Option<String> {
+        let replicas = self.number("connected_slaves").filter(|replicas| *replicas > 0)?;
+        let waits_for_none = self.text("min_slaves_good_slaves").is_none();
+        (nodes == 1 && waits_for_none).then(|| {
+            format!(
+                "has {replicas} replicas and waits for none of them: a failover forgets the last locks; set \
+                 min-replicas-to-write 1, use three masters, or fence what is protected"
+            )
+        })
+    }
+}
+
+fn has_evicted(node: &NodeHealth) -> Option<String> {
+    let evicted = node.evicted_keys.filter(|evicted| *evicted > 0)?;
+    Some(format!("has evicted {evicted} keys since it started, which may have been locks; set noeviction"))
+}
+
+/// The user may use other keys than the one that was asked with.
+fn is_of_other_keys(failure: &Failure) -> bool {
+    let says = |words: &str| failure.message.contains(words);
+    failure.kind == FailureKind::Misuse && says("NOPERM") && says("key") && !says("may not run")
+}
+
+fn of_keys(written: &Vote<Arrived>) -> Option<String> {
+    match written {
+        Vote::Failed(failure) if is_of_other_keys(failure) => Some(
+            "does not let this user use the key that `health` asks with, so it is not known whether it takes writes: give the \
+             user ~PREFIXredlock-sync:health and ~{PREFIXredlock-sync:health}:*, with the client's key_prefix"
+                .into(),
+        ),
+        _ => None,
+    }
+}
+
+/// What is wrong with the servers as a whole. `took` is how long it took to ask them.
+pub(super) fn together(nodes: &[NodeHealth], took: Duration, longest: Duration, guards: bool) -> Vec<String> {
+    let mut all = Vec::new();
+    if nodes.len() > 1 && nodes.len().is_multiple_of(2) {
+        all.push(format!("{} servers tolerate no more failures than {}: use one more", nodes.len(), nodes.len() - 1));
+    }
+    all.extend(clocks(nodes, took));
+    if guards && nodes.len() > 1 {
+        all.extend(nodes.iter().filter_map(|node| restarted(node, longest)));
+    }
+    all
+}
+
+fn clocks(nodes: &[NodeHealth], took: Duration) -> Option<String> {
+    let told = || nodes.iter().filter_map(|node| Some((node.clock?, &node.address)));
+    let ((slow, behind), (fast, ahead)) = (told().min()?, told().max()?);
+    let apart = fast.saturating_sub(slow).saturating_sub(took);
+    (apart >= APART)
+        .then(|| format!("the clock of {ahead} is {apart:.0?} ahead of that of {behind}: have a time daemon slew both"))
+}
+
+fn restarted(node: &NodeHealth, longest: Duration) -> Option<String> {
+    let uptime = node.uptime.filter(|uptime| *uptime < longest)?;
+    Some(format!(
+        "{} restarted {uptime:.0?} ago, within the longest lease of {longest:.0?}: until that has passed it casts no vote if \
+         another server is older",
+        node.address
+    ))
+}
+
+#[cfg(test)]
+#[path = "judge/tests.rs"]
+mod tests;

@@ -1,0 +1,86 @@
+use super::*;
+use crate::protocol::reply::Executed;
+
+const SOUND: &str =
+    "now_ms:1000\nrole:master\nmaxmemory:0\nmaxmemory_policy:noeviction\naof_enabled:1\nconnected_slaves:0\n";
+
+fn judged(text: &str, written: &Vote<Arrived>, nodes: usize) -> (NodeHealth, Vec<String>) {
+    let facts = Facts::read(Vote::Yes(reply::Facts(text.into())));
+    let node = facts.node("a:6379".into(), written, "redlock-sync:health");
+    let warnings = facts.warnings(&node, nodes, written);
+    (node, warnings)
+}
+
+fn failed(kind: FailureKind, message: &str) -> Vote<Arrived> {
+    Vote::Failed(Failure::new(kind, Executed::No, message))
+}
+
+#[test]
+fn each_fault_of_a_server_is_said() {
+    assert_eq!(judged(SOUND, &Vote::Yes(Arrived), 1).1, Vec::<String>::new());
+    for (fact, said, only_alone) in [
+        ("aof_enabled:0", "set appendonly yes", true),
+        ("connected_slaves:2", "has 2 replicas and waits for none", true),
+        ("maxmemory:100\nmaxmemory_policy:volatile-lru", "set it to noeviction", false),
+        ("evicted_keys:7", "has evicted 7 keys", false),
+        ("maxmemory:1000\nused_memory:960", "uses 96 % of its maxmemory", false),
+        ("rdb_last_bgsave_status:err", "rdb_last_bgsave_status is err", false),
+        ("may_listen:0", "+publish +subscribe", false),
+        ("refused:NOPERM", "give the user +info", false),
+    ] {
+        let facts = format!("{SOUND}{fact}\n");
+        let (node, warnings) = judged(&facts, &Vote::Yes(Arrived), 1);
+        assert!(node.problem.is_none() && warnings.len() == 1, "{fact}: {warnings:?}");
+        assert!(warnings[0].starts_with("a:6379 ") && warnings[0].contains(said), "{fact}: {warnings:?}");
+        assert_eq!(judged(&facts, &Vote::Yes(Arrived), 3).1.is_empty(), only_alone, "{fact} among three");
+    }
+    let waited_for = format!("{SOUND}connected_slaves:2\nmin_slaves_good_slaves:2\n");
+    assert!(judged(&waited_for, &Vote::Yes(Arrived), 1).1.is_empty());
+    // An evicting server is never full, and one without a limit evicts nothing.
+    let lru = format!("{SOUND}maxmemory_policy:allkeys-lru\n");
+    assert!(judged(&lru, &Vote::Yes(Arrived), 1).1.is_empty());
+}
+
+#[test]
+fn a_server_that_takes_no_writes_is_a_problem() {
+    let problem = |text: &str, written: &Vote<Arrived>| judged(text, written, 3).0.problem;
+    let full = format!("{SOUND}maxmemory:1000\nused_memory:1000\n");
+    assert!(problem(&full, &Vote::Yes(Arrived)).unwrap().contains("memory is full"));
+    let replica = format!("{SOUND}role:slave\n");
+    assert!(problem(&replica, &Vote::Yes(Arrived)).unwrap().contains("is a replica"));
+    let refused = failed(FailureKind::Refused, "MISCONF errors writing to the disk");
+    assert_eq!(problem(SOUND, &refused).as_deref(), Some("MISCONF errors writing to the disk"));
+    let missing = failed(FailureKind::Misuse, "NOPERM this user may not run SET, ZADD");
+    assert!(problem(SOUND, &missing).unwrap().contains("SET, ZADD"));
+    let other_keys = failed(FailureKind::Misuse, "NOPERM No permissions to access a key");
+    let (node, warnings) = judged(SOUND, &other_keys, 3);
+    assert!(node.problem.is_none() && warnings[0].contains("~PREFIXredlock-sync:health"), "{warnings:?}");
+}
+
+#[test]
+fn what_was_not_said_is_not_known() {
+    let down = Facts::read(Vote::Failed(Failure::unsent(FailureKind::Unreachable, "connection refused")));
+    let node = down.node("a:6379".into(), &failed(FailureKind::LeftOut, "left out"), "k");
+    assert_eq!(node.problem.as_deref(), Some("connection refused"));
+    assert_eq!(down.warnings(&node, 1, &Vote::Yes(Arrived)), ["a:6379 cannot be used: connection refused"]);
+    assert_eq!((node.version, node.clock, node.append_only), (None, None, None));
+}
+
+#[test]
+fn servers_are_compared() {
+    let at = |address: &str, ms: u64, uptime: u64| NodeHealth {
+        address: address.into(),
+        clock: Some(Duration::from_millis(ms)),
+        uptime: Some(Duration::from_secs(uptime)),
+        ..NodeHealth::default()
+    };
+    let lease = Duration::from_secs(30);
+    let three = [at("a", 10_000, 99), at("b", 12_500, 99), at("c", 11_000, 5)];
+    let said = together(&three, Duration::from_millis(500), lease, true);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("the clock of b is 2s ahead of that of a"), "{said:?}");
+    assert!(said[1].starts_with("c restarted 5s ago"), "{said:?}");
+    assert_eq!(together(&three, Duration::from_secs(2), lease, false), Vec::<String>::new());
+    assert!(together(&three[..2], Duration::from_secs(2), lease, true)[0].contains("2 servers tolerate"));
+    assert_eq!(together(&three[..1], Duration::ZERO, lease, true), Vec::<String>::new());
+}

@@ -1,0 +1,30 @@
+//! What observers are told of a lease.
+
+use std::sync::atomic::Ordering;
+
+use super::Core;
+use crate::observer::{Event, ObservedLock};
+
+impl Core {
+    pub(in crate::lease) fn observed(&self) -> ObservedLock<'_> {
+        self.options.observed(self.key.as_str(), self.protocol().kind())
+    }
+
+    /// From now on observers are told of its renewals.
+    pub(in crate::lease) fn is_now_observed(&self) {
+        self.is_observed.store(true, Ordering::Relaxed);
+    }
+
+    /// Called without `io`: an observer takes as long as it takes.
+    pub(super) fn tell_renewal(&self, confirmed: bool) {
+        let observers = &self.quorum.limits.observers;
+        if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
+            let (lock, remaining) = (self.observed(), self.remaining());
+            observers.tell(&if confirmed {
+                Event::Renewed { lock, remaining }
+            } else {
+                Event::RenewalFailed { lock, remaining }
+            });
+        }
+    }
+}

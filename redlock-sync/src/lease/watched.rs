@@ -1,0 +1,71 @@
+//! How long a lease took and lasts for its thread, and what observers are told of that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Lease;
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::observer::Event;
+
+impl Lease {
+    /// A call that began then has got this lock. From now on observers are told of it.
+    pub(crate) fn acquired(&self, wanted: Tick) {
+        let (core, observers) = (&self.core, &self.core.quorum.limits.observers);
+        if self.wanted.set(wanted).is_err() || !observers.are_there() {
+            return;
+        }
+        core.is_now_observed();
+        observers.tell(&Event::Acquired { lock: core.observed(), waited: self.waited() });
+        let (lease, taken) = (Arc::downgrade(core), self.taken);
+        self.on_lost(move |error| {
+            if let (Some(core), Some(reason)) = (lease.upgrade(), error.lost_reason()) {
+                let (lock, held) = (core.observed(), core.quorum.now().since(taken));
+                core.quorum.limits.observers.tell(&Event::Lost { lock, held, reason });
+            }
+        });
+    }
+
+    /// How long the call waited that took the lock: from its beginning until it had the lock. Zero for a [job](crate::Job).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// assert!(guard.waited() < Duration::from_secs(5)); // it was free
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.wanted.get().map_or(Duration::ZERO, |wanted| self.taken.since(*wanted))
+    }
+
+    /// How long ago the lock was acquired, on the clock of the lease, whether it is still held or not.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// std::thread::sleep(Duration::from_millis(10));
+    /// assert!(guard.held_for() >= Duration::from_millis(10));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.core.quorum.now().since(self.taken)
+    }
+
+    /// Its guard gave it up, beginning then. Of a loss observers were told when it was noticed.
+    pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
+        let observers = &self.core.quorum.limits.observers;
+        let is_over = !matches!(result, Err(Error::Lost { .. } | Error::Closed));
+        if observers.are_there() && is_over && self.wanted.get().is_some() {
+            let (lock, held, confirmed) = (self.core.observed(), began.since(self.taken), result.is_ok());
+            observers.tell(&Event::Released { lock, held, confirmed });
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What happens to locks, told to the program's own metrics.
+//!
+//! Observers are called where it happens, on the thread to which it happens, and never with a lock of the library held. Without one nothing is done: each of
+//! the few places asks whether there is one.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, LostReason};
+
+/// Is told what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
+///
+/// It is called on the thread that takes, renews or releases the lock, which waits for it: keep it short. A panic in it is caught and logged.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Event, Observer, Redlock};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// #[derive(Default)]
+/// struct Lost(AtomicU64);
+///
+/// impl Observer for Lost {
+///     fn event(&self, event: &Event<'_>) {
+///         if let Event::Lost { lock, reason, .. } = event {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///             eprintln!("lost {}: {reason:?}", lock.name);
+///         }
+///     }
+/// }
+///
+/// let lost = Arc::new(Lost::default());
+/// let locks = Redlock::builder().node(&url).observer(Arc::clone(&lost)).build()?;
+/// let _guard = locks.mutex("order:42").named("order").lock()?;
+/// locks.unlock_all()?;
+/// assert_eq!(lost.0.load(Ordering::Relaxed), 1);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+pub trait Observer: Send + Sync {
+    /// Something happened.
+    ///
+    /// ```
+    /// use redlock_sync::{Event, Observer};
+    /// struct Slow;
+    /// impl Observer for Slow {
+    ///     fn event(&self, event: &Event<'_>) {
+    ///         match event {
+    ///             Event::Acquired { lock, waited, .. } if waited.as_secs() > 5 => println!("{}: waited {waited:?}", lock.key),
+    ///             _ => {}
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn event(&self, event: &Event<'_>);
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn event(&self, event: &Event<'_>) {
+        O::event(self, event);
+    }
+}
+
+/// Which lock it happened to.
+///
+/// ```
+/// fn label(lock: redlock_sync::ObservedLock<'_>) -> String {
+///     format!("{} {}", lock.kind, lock.name) // such as `mutex order:{id}`
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct ObservedLock<'a> {
+    /// The template of the key, of an annotated function (`order:{id}`); what [`named`](crate::Mutex::named) said, of a handle; else empty. **The label of
+    /// metrics**: there are few of them, while there can be millions of keys.
+    pub name: &'a str,
+    /// The key on the servers.
+    pub key: &'a str,
+    /// `mutex` (of both kinds of mutex), `semaphore`, and the like.
+    pub kind: &'static str,
+}
+
+/// What an [`Observer`] is told.
+///
+/// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not. Guards that nest in a lock that their
+/// thread holds already are nothing new.
+///
+/// ```
+/// use redlock_sync::Event;
+/// fn is_worth_a_line(event: &Event<'_>) -> bool {
+///     matches!(event, Event::Lost { .. } | Event::RenewalFailed { .. } | Event::Released { confirmed: false, .. })
+/// }
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A thread wants the lock.
+    #[non_exhaustive]
+    Wanted {
+        /// Which.
+        lock: ObservedLock<'a>,
+    },
+    /// It has the lock.
+    #[non_exhaustive]
+    Acquired {
+        /// Which.
+        lock: ObservedLock<'a>,
+        /// How long the call took.
+        waited: Duration,
+    },
+    /// It does not get the lock.
+    #[non_exhaustive]
+    NotAcquired {
+        /// Which.
+        lock: ObservedLock<'a>,
+        /// How long the call took.
+        waited: Duration,
+        /// Why not.
+        error: &'a Error,
+    },
+    /// The lease was renewed.
+    #[non_exhaustive]
+    Renewed {
+        /// Which.
+        lock: ObservedLock<'a>,
+        /// How long it lasts without another renewal.
+        remaining: Duration,
+    },
+    /// A renewal was not confirmed by a majority. The lock is held as long as something remains.
+    #[non_exhaustive]
+    RenewalFailed {
+        /// Which.
+        lock: ObservedLock<'a>,
+        /// How long it lasts unless a renewal is confirmed.
+        remaining: Duration,
+    },
+    /// The lock was lost while its guard lived.
+    #[non_exhaustive]
+    Lost {
+        /// Which.
+        lock: ObservedLock<'a>,
+        /// How long it was held.
+        held: Duration,
+        /// Why.
+        reason: LostReason,
+    },
+    /// Its guard gave the lock up.
+    #[non_exhaustive]
+    Released {
+        /// Which.
+        lock: ObservedLock<'a>,
+        /// How long it was held.
+        held: Duration,
+        /// Whether a majority of the servers confirmed that it is free.
+        confirmed: bool,
+    },
+}
+
+/// The observers of a client.
+#[derive(Clone, Default)]
+pub(crate) struct Observers(Option<Arc<[Arc<dyn Observer>]>>);
+
+impl Observers {
+    pub(crate) fn add(&mut self, observer: Arc<dyn Observer>) {
+        let all = self.0.iter().flat_map(|all| all.iter().cloned()).chain([observer]);
+        self.0 = Some(all.collect());
+    }
+
+    pub(crate) fn are_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        for observer in self.0.iter().flat_map(|all| all.iter()) {
+            // What an observer panics with must not take a lock, or a renewal thread, with it.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| observer.event(event))) {
+                log::error!("an observer panicked at {event:?}");
+                // What it panicked with could panic when it is dropped.
+                std::mem::forget(payload);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.as_ref().map_or(0, |all| all.len()))
+    }
+}

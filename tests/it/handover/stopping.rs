@@ -1,0 +1,99 @@
+//! Processes that are told to stop, by real signals: no other process waits for a lease of theirs.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::Redlock;
+use redlock_tests::Server;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::rig::{Rig, SOON, ms, timed};
+
+/// Longer than any test waits: a lock that is had was released.
+const LEASE: Duration = Duration::from_secs(600);
+
+struct Service {
+    process: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Service {
+    fn start(rig: &Rig, grace: &str, how: &str) -> Service {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
+            .args(["stopping", grace, &LEASE.as_secs().to_string(), how])
+            .args(rig.urls())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Service { process, said }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// What it said in the end.
+    fn end(mut self) -> String {
+        let mut rest = String::new();
+        self.said.read_to_string(&mut rest).unwrap();
+        assert!(self.process.wait().unwrap().success(), "{rest}");
+        rest
+    }
+}
+
+fn waits_for(locks: &Redlock, key: &'static str) -> thread::JoinHandle<()> {
+    let lock = locks.mutex(key);
+    thread::spawn(move || lock.try_lock_for(SOON).unwrap().unlock().unwrap())
+}
+
+fn stops(nodes: usize, signal: Signal) {
+    let rig = Rig::start(nodes);
+    let others = rig.client();
+    let theirs = others.mutex("theirs").lock().unwrap();
+    let service = Service::start(&rig, "300", "shutdown");
+    rig.until_blocked(0, 1);
+    // Each is waited for, though one is held by a thread that hangs.
+    let waits = ["stuck", "turns"].map(|key| waits_for(&others, key));
+    service.signal(signal);
+    let (said, took) = timed(|| service.end());
+    assert!(said.contains("gave up: Ok([\"stuck\"])"), "{said}");
+    assert!(said.contains("waiting: Err(Closed)"), "{said}");
+    assert!(took < SOON, "it took {took:?}");
+    for wait in waits {
+        wait.join().unwrap();
+    }
+    theirs.unlock().unwrap();
+    for key in ["stuck", "turns", "theirs"] {
+        rig.assert_free(key);
+    }
+}
+
+#[test]
+fn a_process_told_to_stop_leaves_no_lock_behind() {
+    thread::scope(|scope| {
+        scope.spawn(|| stops(1, Signal::TERM));
+        scope.spawn(|| stops(3, Signal::INT));
+    });
+}
+
+/// Guards of threads that still run when `main` ends are not dropped: what the page about shutdowns says.
+#[test]
+fn a_process_whose_main_ends_keeps_its_locks_until_their_lease_ends() {
+    let rig = Rig::start(1);
+    let others = rig.client();
+    let theirs = others.mutex("theirs").lock().unwrap();
+    let mut service = Service::start(&rig, "0", "return");
+    writeln!(service.process.stdin.as_mut().unwrap()).unwrap();
+    service.end();
+    let server: &Server = &rig.servers[0];
+    assert!(server.pttl("stuck").is_some_and(|left| left > LEASE / 2), "nothing has released it");
+    assert!(others.mutex("stuck").try_lock_for(ms(50)).unwrap_err().is_busy());
+    theirs.unlock().unwrap();
+}

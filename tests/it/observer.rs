@@ -1,0 +1,189 @@
+//! Observers: what they are told, in which order, and how often.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Event, ObservedLock, Observer, Redlock, distributed_lock};
+
+use redlock_tests::eventually;
+
+use crate::place::{Place, each_place};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Writes down what it is told.
+#[derive(Default)]
+struct Journal {
+    told: Mutex<Vec<String>>,
+}
+
+impl Journal {
+    fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was told but for renewals, which come at times of their own.
+    fn told_of_calls(&self) -> Vec<String> {
+        self.told().into_iter().filter(|told| !told.starts_with("renew")).collect()
+    }
+
+    fn count(&self, begin: &str) -> usize {
+        self.told().iter().filter(|told| told.starts_with(begin)).count()
+    }
+}
+
+impl Observer for Journal {
+    fn event(&self, event: &Event<'_>) {
+        let of = |lock: ObservedLock<'_>| format!("{} {} {}", lock.name, lock.key, lock.kind);
+        let told = match *event {
+            Event::Wanted { lock, .. } => format!("wanted {}", of(lock)),
+            Event::Acquired { lock, .. } => format!("acquired {}", of(lock)),
+            Event::NotAcquired { lock, error, .. } => format!("not acquired {}: {}", of(lock), error.is_busy()),
+            Event::Renewed { lock, remaining, .. } => {
+                assert!(remaining > Duration::ZERO);
+                format!("renewed {}", of(lock))
+            }
+            Event::RenewalFailed { lock, .. } => format!("renewal failed {}", of(lock)),
+            Event::Lost { lock, reason, .. } => format!("lost {}: {reason:?}", of(lock)),
+            Event::Released { lock, confirmed, .. } => format!("released {}: {confirmed}", of(lock)),
+            _ => format!("{event:?}"),
+        };
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+    }
+}
+
+fn watched<P: Place>(nodes: &[P]) -> (Redlock, Arc<Journal>) {
+    let journal = Arc::new(Journal::default());
+    let settings = Redlock::builder().restart_guard(false).key_prefix("shop:").lease(P::LEASE);
+    (P::client(nodes, settings.observer(Arc::clone(&journal))), journal)
+}
+
+fn each_call_is_told<P: Place>() {
+    let nodes = P::start(1);
+    let (locks, journal) = watched(&nodes);
+    let other = P::client(&nodes, Redlock::builder().restart_guard(false).key_prefix("shop:"));
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    let theirs = other.mutex("a").lock().unwrap();
+    assert!(locks.mutex("a").try_lock().err().unwrap().is_busy());
+    theirs.unlock().unwrap();
+    drop(locks.mutex("a").lock().unwrap());
+    let a = " shop:a mutex";
+    let told = ["wanted", "acquired", "released", "wanted", "not acquired", "wanted", "acquired", "released"];
+    let ends = ["", "", ": true", "", ": true", "", "", ": true"];
+    let told: Vec<String> = told.iter().zip(ends).map(|(what, end)| format!("{what} {a}{end}")).collect();
+    assert_eq!(journal.told(), told);
+}
+
+fn a_loss_is_told_once_and_is_no_release<P: Place>() {
+    let nodes = P::start(1);
+    let (locks, journal) = watched(&nodes);
+    let guard = locks.mutex("a").lock().unwrap();
+    nodes[0].until("it was renewed", || journal.count("renewed") > 0);
+    nodes[0].del("shop:a");
+    nodes[0].until("the loss is told", || journal.count("lost") > 0);
+    assert!(guard.unlock().unwrap_err().is_lost());
+    let revoked = locks.mutex("b").lock().unwrap();
+    locks.unlock_all().unwrap();
+    drop(revoked);
+    let told = journal.told_of_calls();
+    let [_, _, lost, _, _, given_up] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((lost.as_str(), given_up.as_str()), ("lost  shop:a mutex: Deleted", "lost  shop:b mutex: Revoked"));
+}
+
+/// However a lock goes from thread to thread, each that was acquired is released, once.
+fn acquisitions_and_releases_are_as_many<P: Place>() {
+    let nodes = P::start(1);
+    let (locks, journal) = watched(&nodes);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    locks.mutex("a").named("a").lock().unwrap().unlock().unwrap();
+                }
+            });
+        }
+    });
+    for what in ["wanted a", "acquired a", "released a"] {
+        assert_eq!(journal.count(what), 160, "{what}");
+    }
+    // What nests is nothing new; what is taken over is.
+    let (outer, inner) = (locks.reentrant_mutex("n").lock().unwrap(), locks.reentrant_mutex("n").lock().unwrap());
+    drop((inner, outer));
+    assert_eq!((journal.count("acquired  shop:n"), journal.count("released  shop:n")), (1, 1));
+    let token = locks.mutex("t").lock().unwrap().into_token().unwrap();
+    locks.mutex("t").adopt(&token).unwrap().unlock().unwrap();
+    assert_eq!((journal.count("acquired  shop:t"), journal.count("released  shop:t")), (2, 2));
+    drop(locks.multi_lock(["x", "y"]).named("pair").lock().unwrap());
+    assert_eq!((journal.count("acquired pair shop:"), journal.count("released pair shop:")), (2, 2));
+    drop(locks.semaphore("s", 2).named("permits").acquire().unwrap());
+    assert_eq!(journal.count("released permits shop:s semaphore"), 1);
+    drop(locks.rw_lock("r").named("prices").read().unwrap());
+    assert_eq!(journal.count("released prices shop:r"), 1);
+}
+
+fn guards_know_how_long_it_took<P: Place>() {
+    let nodes = P::start(1);
+    let (locks, _) = watched(&nodes);
+    let guard = locks.mutex("a").lock().unwrap();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let guard = locks.mutex("a").lock().unwrap();
+            (guard.waited(), guard.held_for())
+        });
+        thread::sleep(ms(60));
+        assert!(guard.held_for() >= ms(60));
+        drop(guard);
+        let (waited, held) = other.join().unwrap();
+        assert!(waited > Duration::ZERO && held < waited + P::LEASE, "{waited:?} {held:?}");
+    });
+}
+
+each_place!(
+    each_call_is_told,
+    a_loss_is_told_once_and_is_no_release,
+    acquisitions_and_releases_are_as_many,
+    guards_know_how_long_it_took,
+);
+
+/// Several observers; one that panics takes nothing with it.
+#[test]
+fn a_panic_of_an_observer_is_caught() {
+    struct Panics;
+    impl Observer for Panics {
+        fn event(&self, _event: &Event<'_>) {
+            panic!("on purpose");
+        }
+    }
+    let journal = Arc::new(Journal::default());
+    let memory = redlock_sync::testing::Memory::new(1);
+    let settings = Redlock::builder().observer(Panics).observer(Arc::clone(&journal));
+    let locks = memory.build(settings).unwrap();
+    let guard = locks.mutex("a").lock().unwrap();
+    // A renewal is due after 10 s of the lease of 30 s.
+    memory.advance(Duration::from_secs(12));
+    eventually("it was renewed", Duration::from_secs(10), || journal.count("renewed") > 0);
+    guard.check().unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(journal.count("released"), 1);
+
+    memory.take_away(1);
+    assert!(locks.mutex("a").try_lock().unwrap_err().is_unavailable());
+    assert_eq!(journal.count("not acquired  a mutex: false"), 1);
+}
+
+#[distributed_lock("stock:<item>:{shelf}", client = locks)]
+fn annotated(locks: &Redlock, item: &str, shelf: u64) -> Result<String, Error> {
+    Ok(format!("{item} {shelf}"))
+}
+
+#[test]
+fn the_name_of_an_annotated_function_is_its_template() {
+    let journal = Arc::new(Journal::default());
+    let memory = redlock_sync::testing::Memory::new(1);
+    let locks = memory.build(Redlock::builder().observer(Arc::clone(&journal))).unwrap();
+    annotated(&locks, "tea", 7).unwrap();
+    assert_eq!(journal.told()[1], "acquired stock:<item>:{shelf} stock:tea:7 mutex");
+}

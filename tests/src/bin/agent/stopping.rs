@@ -1,0 +1,48 @@
+//! `stopping GRACE_MS LEASE_S HOW URL…`: a service that is told to stop, by a signal or by the end of its `main`.
+//!
+//! One thread takes and releases `turns` time and again, one waits for `theirs`, which the test holds, and one has taken `stuck` and hangs. HOW is `shutdown`:
+//! on SIGTERM or SIGINT it shuts its client down, prints the keys that it gave up, and exits; or `return`: at the first line on stdin `main` ends with the
+//! threads at work.
+
+use std::io;
+use std::process::exit;
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Redlock};
+use redlock_tests::eventually;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+pub(crate) fn main(args: &[String]) {
+    let [grace, lease, how, urls @ ..] = args else { panic!("unknown arguments {args:?}") };
+    let grace = Duration::from_millis(grace.parse().unwrap());
+    let lease = Duration::from_secs(lease.parse().unwrap());
+    let mut signals = Signals::new([SIGTERM, SIGINT]).unwrap();
+    let locks = Redlock::builder().nodes(urls).restart_guard(false).lease(lease).build().unwrap();
+    let stuck = locks.mutex("stuck").lock().unwrap().into_send();
+    let (turns, theirs) = (locks.mutex("turns"), locks.mutex("theirs"));
+    thread::spawn(
+        move || {
+            while turns.lock().map(|_guard| thread::sleep(Duration::from_millis(20))) != Err(Error::Closed) {}
+        },
+    );
+    thread::spawn(move || println!("waiting: {:?}", theirs.lock().map(drop)));
+    thread::spawn(move || {
+        loop {
+            thread::park();
+            assert!(!stuck.key().is_empty(), "the guard lives");
+        }
+    });
+    eventually("it works", Duration::from_secs(30), || locks.mutex("turns").is_locked().unwrap());
+    println!("ready");
+    match how.as_str() {
+        "shutdown" => {
+            signals.forever().next();
+            println!("gave up: {:?}", locks.shutdown(grace));
+            exit(0);
+        }
+        "return" => _ = io::stdin().read_line(&mut String::new()).unwrap(),
+        other => panic!("no such end: {other}"),
+    }
+}
