@@ -57,8 +57,8 @@ fn limit() -> Result<ExitCode, Box<dyn Error>> {
     let mut workers = (0..PROCESSES).map(|_| Worker::start([redis.url()])).collect::<Result<Vec<_>, _>>()?;
     let mut lines = workers.iter_mut().map(Worker::lines).collect::<Result<Vec<_>, _>>()?;
 
-    let first = lines[0].next().ok_or("the first process ended early")??;
-    workers[0].kill()?;
+    let first = lines.first_mut().and_then(Iterator::next).ok_or("the first process ended early")??;
+    workers.first_mut().ok_or("no process")?.kill()?;
     println!("one of {PROCESSES} processes is killed while its threads are connected, or wait");
 
     let rest: Vec<String> = lines.into_iter().flatten().map_while(Result::ok).collect();

@@ -92,7 +92,9 @@ fn kind_01_what_the_servers_lose_is_lost_or_filled_in() {
                 assert_eq!(has(&memory, nodes, kind), [true; 3], "{kind}");
             }
         }
-        held.iter().for_each(|(kind, _)| memory.lose(kind));
+        for (kind, _) in &held {
+            memory.lose(kind);
+        }
         memory.advance(LEASE / 2);
         for (kind, lease) in &held {
             assert_eq!(lease.check().unwrap_err().lost_reason(), Some(LostReason::Deleted), "{kind}");
@@ -223,7 +225,7 @@ fn kind_06_the_life_of_a_latch_ends() {
         memory.advance(LEASE / 2);
         latch.count_down_as("b").unwrap();
         assert!(latch.is_open().unwrap());
-        memory.advance(LEASE - Duration::from_millis(10));
+        memory.advance(LEASE.saturating_sub(Duration::from_millis(10)));
         assert!(in_memory(&memory).count_down_latch("import", 2).is_open().unwrap(), "the last arrival counts");
         memory.advance(LEASE);
         assert_eq!((latch.is_open().unwrap(), latch.arrived().unwrap()), (false, 0));

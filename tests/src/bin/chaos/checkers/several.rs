@@ -40,9 +40,9 @@ pub(super) fn check(history: &History) -> Verdict {
 
 /// It says that it has all keys, after this one was seen to be lost.
 fn believed(whole: &Hold, part: &Hold) -> Option<(u64, String)> {
-    let lost = part.saw_loss()?;
-    let last = whole.last_look().filter(|last| *last > lost)?;
-    Some((last, "is said to be held with all others after it was seen to be lost".to_owned()))
+    let lost_at = part.saw_loss()?;
+    let looked_at = whole.last_look().filter(|looked_at| *looked_at > lost_at)?;
+    Some((looked_at, "is said to be held with all others after it was seen to be lost".to_owned()))
 }
 
 /// Another has the key while it says that it has them all.

@@ -15,11 +15,10 @@ pub(super) fn readers(history: &History) -> Verdict {
         return Verdict::excused();
     }
     let mut verdict = Verdict::default();
-    let (mut reads, mut writes) = (0, 0);
+    let mut holds = (0, 0);
     for nth in 0..RW_LOCKS {
         let (readers, writers) = (spans(history, READ + nth), spans(history, WRITE + nth));
-        reads += readers.len();
-        writes += writers.len();
+        holds = (holds.0 + readers.len(), holds.1 + writers.len());
         for (at, writer) in writers.iter().enumerate() {
             // Each pair of writers once.
             let others = readers.iter().chain(&writers[at + 1..]);
@@ -29,7 +28,7 @@ pub(super) fn readers(history: &History) -> Verdict {
         }
     }
     verdict.violations.sort_by_key(|violation| violation.at);
-    verdict.judged = format!("{reads} holds of readers, {writes} of writers");
+    verdict.judged = format!("{} holds of readers, {} of writers", holds.0, holds.1);
     verdict
 }
 
