@@ -215,7 +215,9 @@ impl World {
         for server in self.servers.iter_mut().filter(|server| server.set_back == 0) {
             let held = server.store(now).holders(name);
             let tokens: BTreeSet<&str> = held.iter().map(|one| token_of(one)).collect();
-            tokens.into_iter().for_each(|token| *found.entry(token.to_owned()).or_default() += 1);
+            for token in tokens {
+                *found.entry(token.to_owned()).or_default() += 1;
+            }
         }
         found.into_iter().filter(|(_, many)| *many >= need).map(|(token, _)| token).collect()
     }

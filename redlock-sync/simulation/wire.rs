@@ -132,7 +132,9 @@ impl Wire for SimulatedConnection {
             if world.clients[self.client].is_dead {
                 return false;
             }
-            commands.iter().for_each(|command| world.note_command(command));
+            for command in &commands {
+                world.note_command(command);
+            }
             world.write(self.id, commands)
         });
         if is_written { Ok(()) } else { Err(cut()) }
