@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::invariants::{self, Claim, Holder};
+use super::kinds::Access;
 use super::plan::{Plan, Time, chance, nanos};
 use super::scripts::{FOREIGN_DELETE, FOREIGN_SET};
 use super::settings;
@@ -19,7 +20,7 @@ use crate::node::{Background, Dial, Lane, NodeSettings, Nodes};
 use crate::options::{ClientOptions, LockOptions, drift};
 use crate::protocol::reply::{Acquired, Released};
 use crate::protocol::script::{self, Arg, Purpose};
-use crate::protocol::{Exclusive, Request, TypedCall};
+use crate::protocol::{Request, TypedCall};
 use crate::quorum::Quorum;
 
 /// A thread of a client.
@@ -76,7 +77,8 @@ impl Thread {
             let key = fastrand::usize(0..plan.names.len());
             let options = plan.draw_options();
             let full = Key::new("", plan.names[key], 100).unwrap();
-            let request = Request { key: full.clone(), protocol: Arc::new(Exclusive { key: full }), options };
+            let (protocol, access) = plan.kinds[key].draw_side(full.clone(), &plan);
+            let request = Request { key: full, protocol, options };
             let time = plan.pace.mul_f64(fastrand::f64() * 3.0);
             let wait = match fastrand::u32(0..10) {
                 0..2 => Wait::No,
@@ -85,7 +87,7 @@ impl Thread {
             };
             with(|world| {
                 let client = self.client;
-                world.log(|_| format!("client {client} wants key {key}, {wait:?}, {:?}", request.options));
+                world.log(|_| format!("client {client} wants key {key}, {access:?}, {wait:?}, {:?}", request.options));
             });
             let asked = invariants::wants(key, &request.options);
             let began = self.now();
@@ -96,7 +98,7 @@ impl Thread {
             }
             self.note_time(wait, began, &plan);
             match outcome {
-                Ok(lease) => self.hold(key, lease, &plan, &request.options, asked),
+                Ok(lease) => self.hold(key, lease, &plan, (&request.options, access), asked),
                 Err(error) if !self.note_error(&error) => return,
                 Err(_) => {}
             }
@@ -143,8 +145,8 @@ impl Thread {
         })
     }
 
-    fn hold(&self, key: usize, lease: Lease, plan: &Plan, options: &LockOptions, asked: Time) {
-        self.begin(key, &lease, plan, options, asked);
+    fn hold(&self, key: usize, lease: Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
+        self.begin(key, &lease, plan, (options, access), asked);
         let renews = !chance(plan.careless);
         self.work_to_the_end(&lease, plan, renews);
         for _ in 0..fastrand::u32(0..5) {
@@ -186,11 +188,11 @@ impl Thread {
     }
 
     /// The lock is this thread's from now on.
-    fn begin(&self, key: usize, lease: &Lease, plan: &Plan, options: &LockOptions, asked: Time) {
+    fn begin(&self, key: usize, lease: &Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
         let (name, token) = (plan.names[key], lease.id().as_str());
         let task = with(|world| world.current);
         let claim = Claim::Lease(Arc::clone(lease.core()));
-        invariants::begin(key, name, Holder::new(self.client, task, token, claim));
+        invariants::begin(key, name, Holder::new(self.client, task, token, claim, access));
         settings::begin(name, lease, options, asked);
         let first = lease.core().first_due();
         // A lock that was handed over is due when it was due before.
@@ -291,7 +293,11 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
         }
         if ballot.tally().won() && now() < until {
             let task = with(|world| world.current);
-            invariants::begin(key, plan.names[key], Holder::new(client, task, &token, Claim::Until(until)));
+            invariants::begin(
+                key,
+                plan.names[key],
+                Holder::new(client, task, &token, Claim::Until(until), Access::Alone),
+            );
             with(|world| world.counts.foreign += 1);
             sleep(client, plan.pace.mul_f64(fastrand::f64().powi(3)));
             if now() < until && !is_dead() {

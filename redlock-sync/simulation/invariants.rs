@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::kinds::{Access, LockKind};
 use super::order::{self, Arrival};
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
@@ -19,6 +20,9 @@ use crate::options::LockOptions;
 /// From one holder to the next where nothing goes wrong: a pause between attempts is up to a tenth of a second long, and one that is left to
 /// other programs a quarter.
 const LONGEST_GAP: Time = 370 * MS;
+
+/// The same where a place was kept for a wait that was over by then: the longest is the mark of a writer on several nodes.
+const LONGEST_SEAT: Time = 5100 * MS;
 
 #[derive(Debug)]
 pub(super) struct InvariantChecker {
@@ -54,6 +58,7 @@ pub(super) struct Holder {
     pub(super) task: usize,
     pub(super) token: String,
     pub(super) claim: Claim,
+    pub(super) access: Access,
     /// Its fence must exceed this.
     floor: u64,
     fence: Option<u64>,
@@ -68,8 +73,8 @@ pub(super) enum Claim {
 }
 
 impl Holder {
-    pub(super) fn new(client: usize, task: usize, token: &str, claim: Claim) -> Holder {
-        Holder { client, task, token: token.to_owned(), claim, floor: 0, fence: None, read: None }
+    pub(super) fn new(client: usize, task: usize, token: &str, claim: Claim, access: Access) -> Holder {
+        Holder { client, task, token: token.to_owned(), claim, access, floor: 0, fence: None, read: None }
     }
 
     /// For how long it may act by its own clock. Must not be asked from within the world.
@@ -105,6 +110,7 @@ pub(super) fn wants(key: usize, options: &LockOptions) -> Time {
         let task = &mut world.tasks[world.current];
         task.turn += 1;
         task.options = Some(options.clone());
+        task.floor = world.invariants.keys[key].fence;
         world.invariants.keys[key].waiting.push(waiter);
         world.now
     })
@@ -120,7 +126,7 @@ pub(super) fn has_waited(key: usize) {
         waiting.retain(|(other, _)| *other != task);
         let is_free = holders.is_empty() && !*ran_out;
         let gap = world.now.saturating_sub(first);
-        if world.plan.is_calm && is_free && gap > world.longest_gap() {
+        if world.plan.is_calm && is_free && gap > world.longest_gap(key) {
             world.violate(format!(
                 "nothing went wrong, and key {key} had no holder for {} ms while a task waited",
                 gap / MS
@@ -136,25 +142,9 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         others.into_iter().filter(|other| other.task != new.task && !other.remaining().is_zero()).collect();
     let lasts = new.remaining();
     with(|world| {
-        for other in &acting {
-            if world.clients[other.client].is_dead {
-                continue;
-            }
-            if world.is_beyond_promise(name, &other.token) {
-                world.counts.excused += 1;
-                // From now on it counts as one that acts without the lock.
-                let task = other.task;
-                world.invariants.keys[key].holders.retain(|holder| holder.task != task);
-                continue;
-            }
-            let what = format!(
-                "two holders of key {key}: client {} ({}) has it, and client {} ({}) was given it",
-                other.client,
-                short(&other.token),
-                new.client,
-                short(&new.token)
-            );
-            world.violate(what);
+        let alive: Vec<Holder> = acting.into_iter().filter(|other| !world.clients[other.client].is_dead).collect();
+        if new.access.too_many(&alive).is_some() {
+            world.check_exclusion(key, name, alive, &new);
         }
         if !lasts.is_zero() {
             world.check_support(name, &new);
@@ -164,13 +154,14 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         }
         let was_handed = world.invariants.keys[key].last_token == new.token;
         if let Claim::Lease(_) = new.claim {
-            world.check_order(name, &new.token, was_handed);
+            world.check_order(name, &new, was_handed);
         }
         world.counts.handovers += u64::from(was_handed);
         let state = &mut world.invariants.keys[key];
         state.ran_out = false;
         state.last_token.clone_from(&new.token);
-        new.floor = state.fence;
+        // Those that share the lock get their fences in any order while they wait.
+        new.floor = if new.access == Access::Alone { state.fence } else { world.tasks[new.task].floor };
         state.holders.retain(|other| other.task != new.task);
         world.log(|_| format!("client {} HOLDS key {key} by {}, for {lasts:?}", new.client, short(&new.token)));
         world.counts.acquisitions += 1;
@@ -196,7 +187,8 @@ pub(super) fn end(key: usize, keep: Duration) {
         let state = &mut world.invariants.keys[key];
         let token = state.holders.iter().find(|holder| holder.task == task).map(|holder| holder.token.clone());
         state.holders.retain(|holder| holder.task != task);
-        state.free_since = world.now + nanos(keep);
+        // Of several holders another one may have asked for a longer minimum.
+        state.free_since = state.free_since.max(world.now + nanos(keep));
         // The end of a minimum hold is told to one of the waiters, which may leave before it.
         state.ran_out |= !keep.is_zero() && state.waiting.len() > 1;
         if let Some(token) = token {
@@ -213,10 +205,13 @@ pub(super) fn act(key: usize) {
         let task = world.current;
         let Key { holders, counter, .. } = &mut world.invariants.keys[key];
         let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) else { return };
-        match holder.read.take() {
-            None => holder.read = Some(*counter),
-            Some(read) if read == *counter => *counter += 1,
-            Some(read) => {
+        match (holder.access, holder.read.take()) {
+            (Access::Shares(_), _) => {}
+            (_, None) => holder.read = Some(*counter),
+            // A reader sees the same as long as it reads.
+            (Access::Reads, Some(read)) if read == *counter => {}
+            (Access::Alone, Some(read)) if read == *counter => *counter += 1,
+            (_, Some(read)) => {
                 let what = format!("an update of key {key} is lost: read {read}, and it is {counter} at the write");
                 world.violate(what);
             }
@@ -244,8 +239,30 @@ pub(super) fn fence(key: usize, fence: u64) {
 
 impl World {
     /// Longer where clocks differ: a key that is not deleted ends by its node's clock.
-    fn longest_gap(&self) -> Time {
-        LONGEST_GAP + nanos(self.plan.longest()) / 1_000_000 * 2 * self.plan.rates as u64
+    fn longest_gap(&self, key: usize) -> Time {
+        let usual = if self.plan.kinds[key] == LockKind::Mutex { LONGEST_GAP } else { LONGEST_SEAT };
+        usual + nanos(self.plan.longest()) / 1_000_000 * 2 * self.plan.rates as u64
+    }
+
+    /// A client was given a lock which there are too many that hold.
+    fn check_exclusion(&mut self, key: usize, name: &str, alive: Vec<Holder>, new: &Holder) {
+        let (excused, rivals): (Vec<_>, Vec<_>) =
+            alive.into_iter().partition(|other| self.is_beyond_promise(name, &other.token));
+        for other in excused {
+            self.counts.excused += 1;
+            // From now on it counts as one that acts without the lock.
+            self.invariants.keys[key].holders.retain(|holder| holder.task != other.task);
+        }
+        if let Some(other) = new.access.too_many(&rivals) {
+            let what = format!(
+                "two holders of key {key}: client {} ({}) has it, and client {} ({}) was given it",
+                other.client,
+                short(&other.token),
+                new.client,
+                short(&new.token)
+            );
+            self.violate(what);
+        }
     }
 
     /// A client that is given a lock has its token on a majority of the nodes. Those may be missing that have restarted, or whose clock has jumped.

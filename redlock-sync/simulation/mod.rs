@@ -6,7 +6,8 @@
 //! executed out of order; calls are sent again; processes pause or die, clocks run at different rates and jump, nodes restart without their
 //! data. While it runs, [`invariants`] checks:
 //!
-//! 1. Exclusion: when a client is given the lock, no other holder's `check` is `Ok`. So a loss is told before another holder begins.
+//! 1. Exclusion: when a client is given the lock, no other holder's `check` is `Ok`. So a loss is told before another holder begins. Of a read-write
+//!    lock there are readers or one writer, and of a semaphore as many permits as it has (`kinds`).
 //! 2. No update of what the lock protects is lost.
 //! 3. Fences rise in real-time order, and a holder's stays the same.
 //! 4. A token is never asked for again after its release was sent.
@@ -19,7 +20,8 @@
 //! 11. A hold is as its own settings have it, however it was got: neither longer nor shorter, on the nodes too (`settings`).
 //! 12. Once all is well again, no majority of the nodes has a token for long which a client that is alive has given up (`releases`), or which
 //!     comes from an attempt that failed (`attempts`).
-//! 13. On one node, where nothing goes wrong, waits get the lock in order of arrival.
+//! 13. On one node, where nothing goes wrong, waits get the lock in order of arrival: writers among themselves, and no reader waits for more than two
+//!     of them.
 //!
 //! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
 //!
@@ -45,7 +47,7 @@
 //! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
 //!   connections. [`wire`]: a node as a client dials it.
 //! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
-//! - [`client`]: what the threads do. [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13.
+//! - [`kinds`]: the kinds of locks that they use. [`client`]: what the threads do. [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13.
 //!   [`rules`]: leaving some out.
 //! - [`run`]: one schedule from its beginning to its end.
 
@@ -53,6 +55,7 @@ mod client;
 mod contract;
 mod identity;
 mod invariants;
+mod kinds;
 mod network;
 mod order;
 mod plan;

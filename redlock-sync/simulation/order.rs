@@ -1,10 +1,20 @@
 //! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier.
 
+use super::invariants::Holder;
+use super::kinds::{Access, LockKind};
 use super::plan::Time;
 use super::scripts;
 use super::server::Execution;
 use super::world::{World, with};
 use crate::node::{Failure, Value};
+
+/// The writer that held the lock when a reader came, and the next one: phases of readers and of writers take turns.
+const MOST_PASSED: u32 = 2;
+
+/// One side of a read-write lock.
+fn side(letter: &str, name: &str) -> String {
+    format!("{letter} {name}")
+}
 
 /// A wait that the node has entered in its queue.
 #[derive(Debug)]
@@ -15,31 +25,45 @@ pub(super) struct Arrival {
     at: Time,
     /// The lock was not got, or is about to be held.
     is_over: bool,
+    /// So many writers have held the lock since, if it is a reader.
+    passed: u32,
 }
 
 impl World {
     /// A script has run: it may have entered a wait, or given the lock to one that is in no queue.
     pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
-        if self.plan.nodes > 1 || scripts::name(call.script) != "acquire" {
-            return;
-        }
+        // Of readers and of writers there is a queue each.
+        let (lock, token, wait) = match (scripts::name(call.script), &call.args[..]) {
+            _ if self.plan.nodes > 1 => return,
+            ("acquire", [token, _, _, wait, ..]) => (call.keys[0].clone(), token, wait),
+            ("rw_acquire", [letter, token, _, _, wait, ..]) => (side(letter, &call.keys[0]), token, wait),
+            _ => return,
+        };
         match reply {
             Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]) => {}
             Ok(Value::List(said)) if said.len() > 2 => return,
             _ => {
-                self.invariants.taken.insert(call.args[0].clone(), self.now);
+                self.invariants.taken.insert(token.clone(), self.now);
                 return;
             }
         }
-        let Some((task, turn)) = self.invariants.tokens.wait_of(&call.args[3]) else { return };
-        let arrival = Arrival { lock: call.keys[0].clone(), task, turn, at: self.now, is_over: false };
+        let Some((task, turn)) = self.invariants.tokens.wait_of(wait) else { return };
+        let arrival = Arrival { lock, task, turn, at: self.now, is_over: false, passed: 0 };
         self.invariants.arrivals.push(arrival);
     }
 
     /// The current task has got a lock: handed to it in its process, or by the node.
-    pub(super) fn check_order(&mut self, lock: &str, token: &str, was_handed: bool) {
+    pub(super) fn check_order(&mut self, name: &str, holder: &Holder, was_handed: bool) {
         let (task, turn) = (self.current, self.tasks[self.current].turn);
-        let given = self.invariants.taken.get(token).copied().unwrap_or(Time::MAX);
+        let is_mutex =
+            self.plan.names.iter().zip(&self.plan.kinds).any(|(n, kind)| *n == name && *kind == LockKind::Mutex);
+        let lock = match holder.access {
+            Access::Alone if is_mutex => name.to_owned(),
+            Access::Alone => side("w", name),
+            // Readers are let in together.
+            Access::Reads | Access::Shares(_) => String::new(),
+        };
+        let given = self.invariants.taken.get(&holder.token).copied().unwrap_or(Time::MAX);
         let arrivals = &mut self.invariants.arrivals;
         let is_own = |a: &Arrival| a.task == task && a.turn == turn;
         let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(given);
@@ -48,7 +72,23 @@ impl World {
         if earlier > 0 && self.plan.is_calm && !was_handed {
             self.violate(format!("out of order: `{lock}` was given to task {task} before {earlier} that came earlier"));
         }
+        if holder.access == Access::Alone && !is_mutex && !was_handed {
+            self.note_phase(&side("r", name));
+        }
     }
+
+    /// A writer has the lock now.
+    fn note_phase(&mut self, readers: &str) {
+        let passed = |a: &mut Arrival| {
+            a.passed += u32::from(a.lock == readers && !a.is_over);
+            a.passed
+        };
+        let most = self.invariants.arrivals.iter_mut().map(passed).max().unwrap_or(0);
+        if most > MOST_PASSED && self.plan.is_calm {
+            self.violate(format!("out of order: a reader of `{readers}` has waited for {most} writers"));
+        }
+    }
+
     /// The waits of these tasks are over: no later one passes them.
     pub(super) fn end_arrivals(&mut self, of: impl Fn(&World, usize) -> bool) {
         let mut arrivals = std::mem::take(&mut self.invariants.arrivals);

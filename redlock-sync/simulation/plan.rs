@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::kinds::LockKind;
 use crate::key::Key;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
@@ -51,6 +52,8 @@ pub(super) struct Plan {
     pub(super) foreign: usize,
     /// The locks, by name.
     pub(super) names: Vec<&'static str>,
+    /// What each of them is.
+    pub(super) kinds: Vec<LockKind>,
     /// Locks that each thread takes.
     pub(super) turns: u32,
     /// The measure of what threads do and of what goes wrong. As long as a lease, so that leases run out; or much shorter, so that what is left
@@ -108,6 +111,7 @@ impl Plan {
             clients: fastrand::usize(2..=4) + foreign,
             foreign,
             names: draw_names(),
+            kinds: Vec::new(),
             turns: fastrand::u32(1..=4),
             pace,
             lease,
@@ -134,6 +138,9 @@ impl Plan {
             healed: nanos(pace) * fastrand::u64(2..=8),
         };
         plan.draw_faults(level);
+        // Programs in other languages know mutexes only.
+        let kind = |_: &&str| if foreign > 0 { LockKind::Mutex } else { LockKind::draw() };
+        plan.kinds = plan.names.iter().map(kind).collect();
         plan
     }
 

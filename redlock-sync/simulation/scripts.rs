@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use super::server::Execution;
 use crate::node::memory::{self, Reply, Source, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
 use crate::protocol::script::{ACQUIRE, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE};
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
+use crate::protocol::script::{
+    SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
+};
 
 /// The scripts of programs in other languages.
 pub(super) static FOREIGN_SET: LazyLock<Script> = LazyLock::new(|| {
@@ -53,8 +57,19 @@ pub(super) fn name(script: &Script) -> &'static str {
         (&RW_FENCE, "rw_fence"),
         (&RW_INSPECT, "rw_inspect"),
         (&RW_RELEASE, "rw_release"),
+        (&SEMAPHORE_ACQUIRE, "semaphore_acquire"),
+        (&SEMAPHORE_EXTEND, "semaphore_extend"),
+        (&SEMAPHORE_FENCE, "semaphore_fence"),
+        (&SEMAPHORE_INSPECT, "semaphore_inspect"),
+        (&SEMAPHORE_RELEASE, "semaphore_release"),
     ];
     files.iter().find(|(known, _)| std::ptr::eq(&raw const ***known, script)).map_or(script.operation, |(_, file)| file)
+}
+
+/// The token that a call is about.
+pub(super) fn token(call: &Execution) -> &str {
+    let place = usize::from(name(call.script).starts_with("rw_"));
+    call.args.get(place).map_or("", String::as_str)
 }
 
 /// Runs a script as EVAL does.

@@ -1,9 +1,10 @@
 //! An in-memory node: its store, its clock, and the connections to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::kinds::token_of;
 use super::network::{Connection, Packet};
 use super::plan::{MS, Plan, Time, US};
 use super::scripts;
@@ -192,6 +193,9 @@ impl World {
         for (channel, text) in published {
             self.publish(node, &channel, &text);
         }
+        if scripts::name(script).ends_with("_extend") {
+            self.note_late("extend", scripts::token(execution));
+        }
         self.note_place(execution, &reply);
         memory::on_the_wire(said)
     }
@@ -258,8 +262,8 @@ impl World {
         let window = self.plan.window();
         let recent = self.servers.iter().filter(|s| s.jumped.is_some_and(|at| now - at < window)).count();
         let spares = |world: &mut World, key: &str| {
-            let Some(value) = world.servers[node].store(now).text(key).map(<[u8]>::to_vec) else { return true };
-            world.supporters(key, &String::from_utf8_lossy(&value)).len() > world.plan.nodes / 2 + 1
+            let held = world.servers[node].store(now).holders(key);
+            held.iter().all(|one| world.supporters(key, token_of(one)).len() > world.plan.nodes / 2 + 1)
         };
         if by > 0 && (recent > 0 || !self.plan.names.clone().into_iter().all(|key| spares(self, key))) {
             return;
@@ -273,11 +277,15 @@ impl World {
         self.log(|_| format!("the clock of node {node} jumps by {by} ms"));
     }
 
-    /// The nodes on which the key has this value.
-    pub(super) fn supporters(&mut self, key: &str, value: &str) -> Vec<usize> {
+    /// The nodes on which the lock has this token; of a semaphore those that lent it the same slot.
+    pub(super) fn supporters(&mut self, key: &str, token: &str) -> Vec<usize> {
         let now = self.now;
-        let has = |(_, server): &mut (usize, &mut Server)| server.store(now).text(key) == Some(value.as_bytes());
-        self.servers.iter_mut().enumerate().filter_map(|mut pair| has(&mut pair).then_some(pair.0)).collect()
+        let mut found: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (node, server) in self.servers.iter_mut().enumerate() {
+            let held = server.store(now).holders(key).into_iter().filter(|one| one == token || token_of(one) == token);
+            held.for_each(|one| found.entry(one).or_default().push(node));
+        }
+        found.into_values().max_by_key(Vec::len).unwrap_or_default()
     }
 
     /// What is left on the nodes, fence counters aside.

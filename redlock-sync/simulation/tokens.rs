@@ -1,13 +1,14 @@
 //! What becomes of tokens and ids, as the wire shows it: each stands for one thing, and those that are given up are gone from the nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::kinds::token_of;
 use super::network::Packet;
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::scripts;
-use super::server::{Command, Execution, Server, short};
+use super::server::{Command, Execution, short};
 use super::world::World;
 
 /// How long after all is well again, or after it was given up, a token may stand on a majority of the nodes; and some node timeouts.
@@ -67,6 +68,19 @@ impl World {
                     self.note_wait(wait, token);
                     self.note_grant(random, token);
                 }
+            }
+            ("rw_acquire", [_, token, ms, _, wait, ..])
+            | ("semaphore_acquire", [token, ms, _, _, _, _, _, wait, ..]) => {
+                self.note_attempt(&keys[0], token);
+                self.note_length("acquire", token, ms);
+                self.note_wait(wait, token);
+            }
+            ("rw_extend", [_, token, ms, _]) | ("semaphore_extend", [token, _, ms]) => {
+                self.note_length("extend", token, ms);
+            }
+            ("rw_release", [_, token, _, wait, ..]) | ("semaphore_release", [token, _, _, _, _, _, wait]) => {
+                self.note_release(token);
+                self.note_leaver(wait);
             }
             ("extend", [token, ms]) => self.note_length(script, token, ms),
             ("release_all", args) => args.iter().step_by(3).for_each(|token| self.note_release(token)),
@@ -140,10 +154,9 @@ impl World {
     pub(super) fn note_duplicate(&mut self, packet: &Packet) {
         for command in &packet.commands {
             if let Command::Script { execution, .. } = command
-                && let Some(token) = execution.args.first()
-                && let Some(trace) = self.invariants.tokens.traces.get_mut(token)
+                && let Some(trace) = self.invariants.tokens.traces.get_mut(scripts::token(execution))
             {
-                trace.is_late |= scripts::name(execution.script) == "acquire";
+                trace.is_late |= scripts::name(execution.script).ends_with("acquire");
             }
         }
     }
@@ -187,22 +200,26 @@ impl World {
     /// No majority of the nodes has a token which a client that is alive has given up.
     pub(super) fn look(&mut self) {
         for name in self.plan.names.clone() {
-            let Some(token) = self.value_of_majority(name) else { continue };
-            if self.is_left(&token) {
-                self.tell_left(name, &token);
+            for token in self.tokens_of_majority(name) {
+                if self.is_left(&token) {
+                    self.tell_left(name, &token);
+                }
             }
         }
     }
 
     /// Nodes aside whose clock was set back: what a minimum hold keeps lives for longer there.
-    fn value_of_majority(&mut self, name: &str) -> Option<String> {
-        let now = self.now;
-        let text = |server: &mut Server| Some(server.store(now).text(name)?.to_vec());
-        let steady = self.servers.iter_mut().filter(|server| server.set_back == 0);
-        let values: Vec<Vec<u8>> = steady.filter_map(text).collect();
-        let need = self.plan.nodes / 2 + 1;
-        let value = values.iter().find(|value| values.iter().filter(|other| other == value).count() >= need)?;
-        Some(String::from_utf8_lossy(value).into_owned())
+    fn tokens_of_majority(&mut self, name: &str) -> Vec<String> {
+        let (now, need) = (self.now, self.plan.nodes / 2 + 1);
+        let mut found: BTreeMap<String, usize> = BTreeMap::new();
+        for server in self.servers.iter_mut().filter(|server| server.set_back == 0) {
+            let held = server.store(now).holders(name);
+            let tokens: BTreeSet<&str> = held.iter().map(|one| token_of(one)).collect();
+            for token in tokens {
+                *found.entry(token.to_owned()).or_default() += 1;
+            }
+        }
+        found.into_iter().filter(|(_, many)| *many >= need).map(|(token, _)| token).collect()
     }
 
     fn is_left(&self, token: &str) -> bool {

@@ -114,11 +114,13 @@ pub(super) struct Task {
     /// How many locks it has asked for, and the settings of the last one.
     pub(super) turn: u32,
     pub(super) options: Option<LockOptions>,
+    /// The largest fence of that lock that was given out by then.
+    pub(super) floor: u64,
 }
 
 impl Task {
     pub(super) fn new(client: usize) -> Task {
-        Task { client, waits: 0, is_done: false, turn: 0, options: None }
+        Task { client, waits: 0, is_done: false, turn: 0, options: None, floor: 0 }
     }
 }
 

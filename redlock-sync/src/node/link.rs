@@ -1,5 +1,5 @@
 //! The one seam between rounds and servers: a node dials a server ([`Dial`]); what it gets writes commands and reads replies ([`Connection`]). A socket
-//! to Redis (`socket.rs`) and memory (`memory/`) are two implementations; everything above is the same code.
+//! to Redis (`socket.rs`), memory (`memory/`) and the simulation are implementations; everything above is the same code.
 
 use std::fmt;
 use std::time::Duration;

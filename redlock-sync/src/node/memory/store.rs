@@ -291,6 +291,20 @@ impl Store {
         }
     }
 
+    /// What holds the lock at a key: the string there, or the members whose time has not passed.
+    pub(crate) fn holders(&mut self, key: &str) -> Vec<String> {
+        let now = self.ms();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        #[allow(clippy::cast_precision_loss, reason = "scores are no other numbers")]
+        match self.item(key.as_bytes()).map(|item| &item.data) {
+            Some(Data::Text(bytes)) => vec![text(bytes)],
+            Some(Data::Sorted(set)) => {
+                set.iter().filter(|(_, ends)| **ends >= now as f64).map(|(m, _)| text(m)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The string at a key, with its time to live.
     pub(crate) fn state(&mut self, key: &str) -> Option<State> {
         let text = String::from_utf8_lossy(self.text(key)?).into_owned();
