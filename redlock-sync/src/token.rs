@@ -18,11 +18,16 @@ use crate::fork::ForkGuard;
 
 /// What a reservation has in the place of a random part.
 const RESERVED: &str = "00000000000000000000000000000000";
+/// So much of a random part is shown: it tells tokens apart, and is no token.
+const SHOWN: usize = 8;
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
 /// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one client that hand a lock to each
 /// other, without asking the servers again, have the same id one after the other; their fencing tokens differ.
+///
+/// **A token is a secret**: with its whole text a program can [take the lock over](crate::Mutex::adopt). So `Display` and `Debug`, also those of guards and of
+/// [`Holder`](crate::Holder), show its first eight characters and the [owner](LockId::owner); [`as_str`](LockId::as_str) has the whole.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -37,7 +42,7 @@ const MAX_OWNER: usize = 200;
 pub struct LockId(Arc<str>);
 
 impl LockId {
-    /// The whole token, as it stands in Redis.
+    /// The whole token, as it stands in Redis. It is a secret: what `Display` shows is for logs.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -85,13 +90,16 @@ impl LockId {
 
 impl fmt::Display for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_debug())
+        let random = self.0.split_once(':').map_or(&*self.0, |(random, _)| random);
+        let first: String = random.chars().take(SHOWN).collect();
+        write!(f, "{}…", first.escape_debug())?;
+        if self.owner().is_empty() { Ok(()) } else { write!(f, ":{}", self.owner().escape_debug()) }
     }
 }
 
 impl fmt::Debug for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LockId({:?})", &*self.0)
+        write!(f, "LockId(\"{self}\")")
     }
 }
 
@@ -310,6 +318,20 @@ mod tests {
         for foreign in ["", hex, "me", &format!("{hex}-me:x"), &format!("{hex}x:y"), &format!("x{hex}:y"), "é:x"] {
             assert!(!is_ours(foreign), "{foreign}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_of_a_token_is_no_token() {
+        let random = "0123456789abcdef0123456789abcdef";
+        let show = |token: &str| {
+            let id = LockId::from_server(token);
+            (format!("{id}"), format!("{id:?}"))
+        };
+        let expected = ("01234567…:billing\\n".to_owned(), "LockId(\"01234567…:billing\\n\")".to_owned());
+        assert_eq!(show(&format!("{random}:billing\n")), expected);
+        assert!(show(&format!("{random}:billing")).0.parse::<LockToken>().is_err());
+        assert_eq!(show("é").0, "é…");
+        assert_eq!(show(random).0, "01234567…");
     }
 
     #[test]

@@ -33,7 +33,10 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
 ///
-/// A [`Mutex`](crate::Mutex) of the same name is another kind of key: [`WrongType`](Error::WrongType).
+/// **Stopped processes.** On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
+/// killed, or its connection ends.
+///
+/// A lock of another kind of the same name is another kind of key: [`WrongType`](Error::WrongType).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -121,7 +121,7 @@ impl Worker {
     }
 
     /// Ends the worker: no task is claimed from now on, threads that wait end within 50 ms, and handlers that run may go on for `grace`. Returns how many
-    /// still run then. Their claims are renewed no more: their tasks come back when their leases have ended, unless the handlers end before.
+    /// still run then; in a forked child that is none. Their claims are renewed no more: their tasks come back when their leases have ended, unless the handlers end before.
     ///
     /// A longer grace lets more jobs end in peace; a shorter one ends the process sooner, and work that was under way is done once more.
     ///
@@ -138,7 +138,9 @@ impl Worker {
     pub fn stop(self, grace: Duration) -> usize {
         self.crew.stop.store(true, Ordering::SeqCst);
         let until = self.crew.queue.client.quorum.now().after(grace);
-        self.crew.wait(until);
+        if self.crew.wait(until).is_err() {
+            return 0;
+        }
         let state = self.crew.state.lock();
         state.working.iter().for_each(|core| core.renew_no_more());
         state.working.len()
@@ -147,7 +149,7 @@ impl Worker {
     /// Waits until the worker has ended by an error: of a setting, of a permission, or because the client was closed.
     ///
     /// # Errors
-    /// That error.
+    /// That error. [`Closed`](Error::Closed) at once in a forked child, which has none of the threads.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -159,7 +161,7 @@ impl Worker {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn join(self) -> Result<(), Error> {
-        self.crew.wait(Tick::NEVER);
+        self.crew.wait(Tick::NEVER)?;
         self.crew.state.lock().error.take().map_or(Ok(()), Err)
     }
 }
@@ -242,17 +244,21 @@ impl Crew {
         }
     }
 
-    /// Until all threads have ended.
-    fn wait(&self, until: Tick) {
+    /// Until all threads have ended. A forked child has none of them, and one of them may have held the lock of the state.
+    fn wait(&self, until: Tick) -> Result<(), Error> {
+        if self.queue.client.tokens.home().is_left() {
+            return Err(Error::Closed);
+        }
         let clock = &self.queue.client.quorum.clock;
         let mut state = self.state.lock();
         while state.threads > 0 {
             let now = clock.now();
             if now >= until {
-                return;
+                break;
             }
             clock.wait_until(&self.changed, &mut state, until.min(now.after(SLICE)));
         }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 //! 4. `fences`: fencing tokens rise from holder to holder.
 //! 5. `residue`: what is left after thousands of cycles: nothing.
 //! 6. `taking`, `waiting`, `nesting`, `leases`, `endings`, `settings`, `looking`: the public API, by idea.
+//! 7. `one_name`: two kinds of lock of one name.
 //!
 //! `rig` is what they share.
 
@@ -16,6 +17,7 @@ mod leases;
 mod looking;
 mod masks;
 mod nesting;
+mod one_name;
 mod residue;
 mod rig;
 mod settings;

@@ -244,6 +244,9 @@ fn settings_and_sizes_are_checked() {
     assert!(is_config(open(&server.url()).queue("").push("x")));
     assert!(matches!(mails.clone().lease(ms(1)).try_claim(), Err(Error::Config { .. })));
     assert!(matches!(mails.worker(0, |_| ()), Err(Error::Config { .. })));
+    let full = open(&server.url()).queue("small").max_len(1);
+    let twice = full.push_all(["same", "same"].map(|body| Task::new(body).id("id"))).unwrap();
+    assert_eq!((twice.len(), full.len().unwrap()), (2, 1), "a repeated id is one task");
     let full = mails.max_len(2);
     full.push("b").unwrap();
     let refused = full.push("c").unwrap_err();

@@ -1,5 +1,6 @@
 //! Worker threads: how they end.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -94,4 +95,12 @@ fn an_error_that_stays_ends_a_worker() {
     let worker = locks.queue("q").worker(3, |_| ()).unwrap();
     locks.close().unwrap();
     assert_eq!(worker.join(), Err(Error::Closed));
+}
+
+/// The child has none of the threads: there is nothing to wait for.
+#[test]
+fn fault_28_a_forked_copy_of_a_worker_ends_at_once() {
+    let server = Server::start();
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
+    assert!(agent.args(["queue", "fork", &server.url()]).status().unwrap().success());
 }

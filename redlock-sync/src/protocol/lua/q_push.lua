@@ -9,9 +9,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local most = tonumber(ARGV[2])
 if most > 0 then
-  local new, queued = 0, redis.call('ZCARD', due)
+  local new, queued, seen = 0, redis.call('ZCARD', due), {}
   for i = 3, #ARGV, 3 do
-    if not redis.call('ZSCORE', due, ARGV[i]) then new = new + 1 end
+    if not seen[ARGV[i]] and not redis.call('ZSCORE', due, ARGV[i]) then new = new + 1 end
+    seen[ARGV[i]] = true
   end
   if new > 0 and queued + new > most then return {0, queued} end
 end

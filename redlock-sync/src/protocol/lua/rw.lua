@@ -12,6 +12,16 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- How long a seat and a mark last, in ms.
 local SEAT, MARK = 2000, 5000
 
+-- An error for a key that is no read-write lock. Of a sorted set any member tells: those of a semaphore begin with a digit, those of a latch with neither
+-- letter. Asked before anything else is read or written under the key.
+local function trouble_with_key()
+  local found = redis.pcall('ZREVRANGE', key, 0, 0)
+  if found.err then return found end
+  if found[1] and not string.find(found[1], '^[rw]') then
+    return redis.error_reply('WRONGTYPE the sorted set is no read-write lock')
+  end
+end
+
 local function seat_of(letter, wait)
   return letter .. '00000000000000000000000000000000:granted:' .. wait
 end

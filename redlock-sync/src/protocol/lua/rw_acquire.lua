@@ -13,8 +13,8 @@
 local letter, own, lease, several = ARGV[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 local wait, least = ARGV[5], tonumber(ARGV[7])
 local queue = letter == 'r' and readers or writers
-local found = redis.pcall('ZSCORE', key, own)
-if type(found) == 'table' then return found end
+local trouble = trouble_with_key()
+if trouble then return trouble end
 if least >= 0 and is_fence_at_end() then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
 end

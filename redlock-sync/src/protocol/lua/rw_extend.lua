@@ -6,8 +6,8 @@
 -- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and others that exclude it do, -1 it does not
 --         hold it
 local own, former, lease, several, what = ARGV[1] .. ARGV[2], 'w' .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
-local found = redis.pcall('ZSCORE', key, own)
-if type(found) == 'table' then return found end
+local trouble = trouble_with_key()
+if trouble then return trouble end
 local ends = live(own)
 local was_writer = ends == 0 and live(former) > 0
 if was_writer then ends = live(former) end

@@ -6,10 +6,10 @@
 -- taken back: a writer that was in for a moment on one of several nodes has not had its turn. A reader that is a writer here is given up as that.
 -- replies 1 given up, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
 local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
-local found = redis.pcall('ZSCORE', key, own)
+local trouble = trouble_with_key()
 if wait ~= '' then redis.pcall('ZREM', writers, wait) end
 if wait ~= '' and letter == 'r' then redis.pcall('ZREM', readers, wait) end
-if type(found) == 'table' then return found end
+if trouble then return trouble end
 if letter == 'r' and live(own) == 0 and live('w' .. ARGV[2]) > 0 then
   letter, own = 'w', 'w' .. ARGV[2]
 end

@@ -37,7 +37,7 @@ pub(crate) fn main(args: &[String]) {
 }
 
 fn hold(lease: &redlock_sync::Lease) {
-    println!("{}", lease.id());
+    println!("{}", lease.id().as_str());
     stdout().flush().unwrap();
     stdin().read_to_end(&mut Vec::new()).unwrap();
 }

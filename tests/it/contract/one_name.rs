@@ -1,0 +1,96 @@
+//! Two kinds of lock of one name: the second is refused, and the first is as it was.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use redlock_sync::{Error, Lease, Redlock};
+
+use super::rig::open;
+use crate::place::{Place, each_place};
+
+const KEY: &str = "order:42";
+/// Longer than a lease is without it.
+const LONGER: Duration = Duration::from_secs(60);
+
+/// Each kind, with what its key is. The two sides of a read-write lock are one kind of key.
+const KINDS: [(&str, &str); 5] =
+    [("mutex", "string"), ("permit", "permits"), ("reader", "holders"), ("writer", "holders"), ("latch", "arrivals")];
+
+/// What is under the key.
+enum Held {
+    Lease(Box<dyn Deref<Target = Lease>>),
+    Arrival(redlock_sync::CountDownLatch),
+}
+
+impl Held {
+    fn take(locks: &Redlock, kind: &str) -> Result<Held, Error> {
+        Ok(Held::Lease(match kind {
+            "mutex" => Box::new(locks.mutex(KEY).lock()?),
+            "permit" => Box::new(locks.semaphore(KEY, 2).acquire()?),
+            "reader" => Box::new(locks.rw_lock(KEY).read()?),
+            "writer" => Box::new(locks.rw_lock(KEY).write()?),
+            _ => {
+                let latch = locks.count_down_latch(KEY, 2);
+                latch.count_down()?;
+                return Ok(Held::Arrival(latch));
+            }
+        }))
+    }
+
+    fn try_take(locks: &Redlock, kind: &str) -> Result<(), Error> {
+        match kind {
+            "mutex" => locks.mutex(KEY).try_lock().map(drop),
+            "permit" => locks.semaphore(KEY, 2).try_acquire().map(drop),
+            "reader" => locks.rw_lock(KEY).try_read().map(drop),
+            "writer" => locks.rw_lock(KEY).try_write().map(drop),
+            _ => locks.count_down_latch(KEY, 2).reset(),
+        }
+    }
+
+    fn look(locks: &Redlock, kind: &str) -> Result<(), Error> {
+        match kind {
+            "mutex" => locks.mutex(KEY).inspect().map(drop),
+            "permit" => locks.semaphore(KEY, 2).inspect().map(drop),
+            "reader" => locks.rw_lock(KEY).inspect().map(drop),
+            "writer" => locks.rw_lock(KEY).is_locked_exclusive().map(drop),
+            _ => locks.count_down_latch(KEY, 2).is_open().map(drop),
+        }
+    }
+
+    /// Renews it, or asks for it.
+    fn lasts(&self) -> Result<(), Error> {
+        match self {
+            Held::Lease(lease) => lease.extend(LONGER).and_then(|()| lease.check()),
+            Held::Arrival(latch) => latch.arrived().map(|arrived| assert_eq!(arrived, 1)),
+        }
+    }
+}
+
+fn kinds_of_one_name_refuse_each_other<P: Place>() {
+    let node = P::one();
+    let nodes = std::slice::from_ref(&node);
+    let (locks, others) = (open(nodes), open(nodes));
+    for (first, key) in KINDS {
+        for (second, _) in KINDS.into_iter().filter(|(_, other)| *other != key) {
+            let wrong = |outcome: Result<(), Error>, what: &str| {
+                let is_wrong = matches!(outcome, Err(Error::WrongType { .. }));
+                assert!(is_wrong, "{what} of a {second} beside a {first}: {outcome:?}");
+            };
+            let held = Held::take(&locks, first).unwrap_or_else(|error| panic!("{first}: {error}"));
+            wrong(Held::take(&others, second).map(drop), "an acquire");
+            wrong(Held::try_take(&others, second), "a try");
+            wrong(Held::look(&others, second), "a look");
+            held.lasts().unwrap_or_else(|error| panic!("a {second} broke a {first}: {error}"));
+            // The key of the first is replaced while it is held.
+            node.del(KEY);
+            let next = Held::take(&others, second).unwrap_or_else(|error| panic!("{second}: {error}"));
+            wrong(held.lasts(), "a renewal");
+            drop(held);
+            next.lasts().unwrap_or_else(|error| panic!("the end of a {first} broke a {second}: {error}"));
+            drop(next);
+            node.del(KEY);
+        }
+    }
+}
+
+each_place!(kinds_of_one_name_refuse_each_other);
