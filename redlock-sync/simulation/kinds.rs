@@ -51,7 +51,7 @@ impl LockKind {
             LockKind::Semaphore { permits } => {
                 let reservation = RESERVATION.max(plan.limits.node_timeout * 2);
                 let access = Access::Shares(permits as usize);
-                (Arc::new(Semaphore { key, permits, several, reservation, slot: None }), access)
+                (Arc::new(Semaphore { key, permits, many: 1, several, reservation, slots: Vec::new() }), access)
             }
         }
     }

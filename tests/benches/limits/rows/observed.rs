@@ -25,10 +25,10 @@ impl Observer for Counter {
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let settings = client(&[server.url()]);
-    let plain = settings.clone().build()?.mutex("order:42");
+    let bare = settings.clone().build()?.mutex("order:42");
     let observed = settings.observer(Counter::default()).build()?.mutex("order:42").named("order:{id}");
     let rounds =
-        p50_in_turns(plan.rounds(), plan.count(50), &mut |samples| pairs(&plain, BLOCK, samples), &mut |samples| {
+        p50_in_turns(plan.rounds(), plan.count(50), &mut |samples| pairs(&bare, BLOCK, samples), &mut |samples| {
             pairs(&observed, BLOCK, samples)
         })?;
     let added: Rounds = rounds.differences();
