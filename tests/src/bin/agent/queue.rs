@@ -58,7 +58,9 @@ fn copies(url: &str) {
         };
         mails.worker(2, hang).unwrap()
     });
-    [(); 2].map(|()| begun.recv_timeout(GRACE).unwrap());
+    for _ in 0..2 {
+        begun.recv_timeout(GRACE).unwrap();
+    }
     let forked = Instant::now();
     let child = fork(|| {
         assert_eq!(first.join(), Err(Error::Closed));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::event::{Event, Op, Outcome, Phase, Session, UNKNOWN, Wants, What, words};
+use crate::names::{ACCOUNT, CROWD};
 use crate::plan::{self, Kind, Target};
 
 /// One call of the library.
@@ -90,11 +91,14 @@ impl Hold {
     }
 
     /// The span in which it was certainly held: from its return to the end of what its looks promised, but not beyond a look that told of
-    /// the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late.
+    /// the loss, nor beyond the unlock. None if it never looked, or was paused until it was too late. A key of a multi-lock is given up once another key
+    /// is lost: what its looks promised ends then, and when that was exactly is not known.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         let end = self.looks.iter().filter_map(|look| look.until).max()?;
         let lost = self.looks.iter().filter(|look| look.until.is_none()).map(|look| look.at).min();
-        let end = end.min(lost.unwrap_or(u64::MAX)).min(self.unlock.unwrap_or(u64::MAX));
+        let is_given_up = (ACCOUNT..CROWD).contains(&self.key) && !self.told.is_empty();
+        let end = if is_given_up { self.begin } else { end };
+        let end = [lost, self.unlock].into_iter().flatten().fold(end, u64::min);
         Some((self.begin, end.max(self.last_look()?)))
     }
 

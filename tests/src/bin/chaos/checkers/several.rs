@@ -47,7 +47,8 @@ fn believed(whole: &Hold, part: &Hold) -> Option<(u64, String)> {
 
 /// Another has the key while it says that it has them all.
 fn stolen(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)> {
-    let (from, until) = whole.span()?;
+    let ((from, until), (_, part_until)) = (whole.span()?, part.span()?);
+    let until = until.min(part_until);
     let is_other = |hold: &&Hold| hold.session != part.session && hold.begin > from && hold.begin < until;
     let other = history.holds_of(part.key).filter(|hold| hold.span().is_some()).find(is_other)?;
     Some((other.begin, format!("went to {} while all were said to be held", other.session)))
