@@ -58,7 +58,7 @@ fn copies(url: &str) {
         };
         mails.worker(2, hang).unwrap()
     });
-    [(); 2].map(|()| begun.recv_timeout(GRACE).unwrap());
+    (0..2).for_each(|_| begun.recv_timeout(GRACE).unwrap());
     let forked = Instant::now();
     let child = fork(|| {
         assert_eq!(first.join(), Err(Error::Closed));
