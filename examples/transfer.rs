@@ -31,10 +31,10 @@ impl Bank {
     #[distributed_lock(["account:<from>", "account:<to>"], wait = "20s", guard = accounts)]
     fn transfer(&self, from: u32, to: u32, amount: i64) -> Result<(), Box<dyn Error>> {
         if from != to {
-            let (payer, payee) = (self.balance(from)?, self.balance(to)?);
+            let (source, target) = (self.balance(from)?, self.balance(to)?);
             thread::sleep(Duration::from_millis(2)); // without the locks another transfer would come in between
-            self.write(accounts, from, payer - amount)?;
-            self.write(accounts, to, payee + amount)?;
+            self.write(accounts, from, source - amount)?;
+            self.write(accounts, to, target + amount)?;
         }
         Ok(())
     }

@@ -2,10 +2,12 @@
 //!
 //! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
-//! 3. [`attempt`]: one round, what it brought, and what is taken back. [`adopt`]: the one for a lock that a holder has left held.
+//! 3. [`attempt`]: one round, what it brought, and what is taken back.
 //! 4. [`together`]: several locks in one round trip.
-//! 5. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 5. [`adopt`](mod@adopt): a lock that a holder has left held.
+//! 6. [`claim`]: tasks of a queue, which are claimed in another way.
 
+pub(crate) mod adopt;
 pub(crate) mod claim;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Tick;
-use crate::error::{Error, LostReason, NodeError};
+use crate::error::{Error, NodeError};
 use crate::handover::endless::EndlessKeys;
 use crate::handover::grant::{self, Queued};
 use crate::handover::listener::Pushed;
@@ -28,7 +30,7 @@ use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::observer::Event;
 use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
-use crate::protocol::reply::{Acquired, Vote};
+use crate::protocol::reply::Acquired;
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, random_part};
@@ -411,48 +413,6 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
 /// What a bare attempt does with a lock that is free.
 fn attempt_order(quorum: &Quorum) -> Order<'static> {
     if quorum.len() == 1 { Order::Bare } else { Order::None }
-}
-
-/// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.
-pub(crate) fn adopt(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
-    observed(client, request, || take_over(client, request, former))
-}
-
-fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> Result<Lease, Error> {
-    let _competing = client.competes();
-    client.ready()?;
-    request.options.check(&client.quorum.limits)?;
-    let (quorum, key, kind) = (&client.quorum, request.key.as_str(), request.protocol.kind());
-    let Some(adopting) = request.protocol.adopting() else {
-        return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
-    };
-    let head = match client.queues.try_enter(request.key.name(), kind, &request.options) {
-        Some(Entered::Head(head)) => Some(head),
-        _ => None,
-    };
-    let by = quorum.round_deadline();
-    let length = Core::first_lease(&request.options);
-    quorum.note_lease(length);
-    let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
-    let call = adopting.adopt(&id, length, former, request.options.fenced);
-    let ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
-    if let Err(error) = judge(client, request, "adopt", &ballot, length) {
-        take_back(client, request, &ballot, &id, length, by);
-        let tally = ballot.tally();
-        // The nodes that did not answer may have it still.
-        if error.is_busy() && tally.yes + tally.failed >= quorum.need() {
-            return Err(quorum.failed("adopt", key, &ballot));
-        }
-        let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
-        let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
-        return Err(if error.is_busy() { Error::Lost { key: key.to_owned(), reason } } else { error });
-    }
-    let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
-    let lease = client.lease(&Arc::new(Core::won(start, &ballot)))?;
-    if let Some(head) = head {
-        keep(&lease, head);
-    }
-    Ok(lease)
 }
 
 /// Whether the round was won, and if not, why.

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::handover::queue::Entered;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
+use crate::observer::Event;
 use crate::protocol::{AcquireArgs, Request};
 use crate::quorum::Ballot;
 
@@ -14,6 +15,7 @@ use crate::quorum::Ballot;
 /// behind that is taken back. None if the attempts cannot travel together, or if one of them would have to ask for more than the lock.
 pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Result<Vec<Lease>, Error> {
     let _competing = client.competes();
+    let began = client.quorum.now();
     client.ready()?;
     let (quorum, queues) = (&client.quorum, &client.queues);
     requests.iter().try_for_each(|request| request.options.check(&quorum.limits))?;
@@ -58,6 +60,12 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let leases = each.map(|(((request, (id, next)), ballot), head)| {
         let origin = Origin { next: Some(next), ..Origin::default() };
         let lease = client.lease(&Arc::new(Core::won(client.start(request, id, origin), &ballot)))?;
+        client
+            .quorum
+            .limits
+            .observers
+            .tell(&Event::Wanted { lock: request.options.observed(request.key.as_str(), request.protocol.kind()) });
+        lease.acquired(began);
         keep(&lease, head);
         Ok(lease)
     });

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::acquire::{Wait, acquire, adopt, join};
+use crate::acquire::adopt::adopt;
+use crate::acquire::{Wait, acquire, join};
 use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;

@@ -5,15 +5,7 @@
 -- a slot is reserved, ARGV[6] ms to keep the permits (0 gives them up now), ARGV[7] own wait (may be empty)
 -- replies 1 given up, 0 another token has one of the slots, -1 the token has none
 local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6]), ARGV[7]
-local only = tonumber(ARGV[2])
 local now = in_ms(redis.call('TIME'))
-if only and keep == 0 and wait == '' and redis.call('EXISTS', queue) == 0 then
-  local ends = redis.pcall('ZSCORE', key, only .. ' ' .. token)
-  if type(ends) == 'string' and tonumber(ends) >= now then
-    redis.call('ZREM', key, only .. ' ' .. token)
-    return 1
-  end
-end
 if wait ~= '' then
   redis.pcall('ZREM', queue, wait)
   for _, mark in ipairs(KEYS[3] and redis.pcall('ZRANGE', KEYS[3], 0, -1) or {}) do
