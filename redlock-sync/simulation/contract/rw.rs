@@ -237,18 +237,24 @@ fn more_scenarios() -> Vec<Scenario> {
                 (ask_with(Mode::Shared, true, "c", Some(entry(ALIVE)), None, Order::None, &[]), "1"),
             ],
         ),
-        (
-            "a key of another type is left alone",
-            vec![
-                (spoil(0), "1"),
-                (read("a", entry(ALIVE)), "WrongType No"),
-                (write("a", entry(ALIVE)), "WrongType No"),
-                (unread("a"), "WrongType No"),
-                (extend(Mode::Shared, "a"), "WrongType No"),
-                (lock(Mode::Shared).fence(&id("a"), None).call, "WrongType No"),
-                (inspect(), "WrongType No"),
-            ],
-        ),
+        ("a key of another type is left alone", left_alone(spoil(0))),
+        ("a semaphore is left alone", left_alone(script("spoil", "return redis.call('ZADD', KEYS[1], 9e15, '0 a')"))),
+        ("a latch is left alone", left_alone(script("spoil", "return redis.call('ZADD', KEYS[1], '2e16', '=ra')"))),
+    ]
+}
+
+/// What the calls say of a key that is no read-write lock.
+fn left_alone(spoil: Arc<Call>) -> Vec<(Arc<Call>, &'static str)> {
+    vec![
+        (spoil, "1"),
+        (read("a", entry(ALIVE)), "WrongType No"),
+        (read("a", None), "WrongType No"),
+        (write("a", entry(ALIVE)), "WrongType No"),
+        (write("a", None), "WrongType No"),
+        (unread("a"), "WrongType No"),
+        (extend(Mode::Shared, "a"), "WrongType No"),
+        (side(Mode::Shared, false).fence(&id("a"), None).call, "WrongType No"),
+        (inspect(), "WrongType No"),
     ]
 }
 
