@@ -7,24 +7,26 @@
 -- replies {1, 0, slot} when that is lent to the token now
 if #ARGV == 13 and ARGV[8] == '' and ARGV[10] == '-1' and ARGV[12] == '1' and ARGV[5] == '0'
   and redis.call('EXISTS', KEYS[2], KEYS[4] or KEYS[2]) == 0 then
-  local key, lease, permits, slot = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+  local key, lease, slot = KEYS[1], tonumber(ARGV[2]), ARGV[4]
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
   if all.err then return all end
-  local size = #all / 2
-  -- They are in order of their ends.
-  local is_plain = size < permits and (size == 0 or tonumber(all[2]) >= now)
-  local taken = {}
-  for i = 1, is_plain and 2 * size or 0, 2 do
-    local at, token = string.match(all[i], '^(%d+) (.+)$')
-    is_plain = is_plain and at and token ~= ARGV[1]
-    taken[tonumber(at or 0)] = true
+  if all[1] then
+    local permits, at, taken = tonumber(ARGV[3]), tonumber(slot), {}
+    -- In order of their ends.
+    local is_plain = #all < 2 * permits and tonumber(all[2]) >= now
+    for i = 1, is_plain and #all or 0, 2 do
+      local other, token = string.match(all[i], '^(%d+) (.+)$')
+      is_plain = is_plain and other and token ~= ARGV[1]
+      taken[tonumber(other or -1)] = true
+    end
+    while is_plain and taken[at] do at = (at + 1) % permits end
+    slot = is_plain and string.format('%d', at)
   end
-  if is_plain then
-    while taken[slot] do slot = (slot + 1) % permits end
+  if slot then
     redis.call('ZADD', key, now + lease, slot .. ' ' .. ARGV[1])
-    if redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
-    return {1, '0', string.format('%d', slot)}
+    if not all[1] or redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, lease) end
+    return {1, '0', slot}
   end
 end
