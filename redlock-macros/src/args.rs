@@ -99,7 +99,7 @@ impl Parse for Keys {
             );
             return Err(Error::new(at, message));
         }
-        match all.iter().enumerate().find(|(i, key)| all.iter().take(*i).any(|other| other == *key)) {
+        match all.iter().enumerate().find(|(i, key)| all.iter().take(*i).any(|other| other.value() == key.value())) {
             Some((_, twice)) => Err(Error::new(twice.span(), "this key is in the list twice")),
             None => Ok(Keys::Several(all)),
         }
