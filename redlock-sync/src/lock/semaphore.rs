@@ -453,9 +453,14 @@ mod tests {
             assert_eq!(other.inspect().unwrap().len(), 2);
             assert!(other.try_acquire().unwrap_err().is_busy());
             let waiter = other.clone();
-            let waiting = std::thread::spawn(move || waiter.acquire().unwrap().release());
-            memory.advance(Duration::from_secs(31));
-            waiting.join().unwrap().unwrap();
+            let (tell, told) = std::sync::mpsc::channel();
+            std::thread::spawn(move || tell.send(waiter.acquire().unwrap().release()).unwrap());
+            // In steps: a round of the waiting thread that is under way takes no longer than one of them.
+            let step = |_: u32| {
+                memory.advance(Duration::from_secs(1));
+                told.recv_timeout(Duration::from_millis(10)).ok()
+            };
+            (0..3000).find_map(step).unwrap().unwrap();
             assert!(held[1].check().unwrap_err().is_lost());
             memory.deny("k", 1);
             assert!(other.try_acquire().unwrap_err().is_busy());
