@@ -35,7 +35,8 @@ impl World {
         // Of readers and of writers there is a queue each.
         let (lock, token, wait) = match (scripts::name(call.script), &call.args[..]) {
             _ if self.plan.nodes > 1 => return,
-            ("acquire", [token, _, _, wait, ..]) => (call.keys[0].clone(), token, wait),
+            // A bare attempt has a token and a lease, and no wait.
+            ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1).unwrap_or(token)),
             ("rw_acquire", [letter, token, _, _, wait, ..]) => (side(letter, &call.keys[0]), token, wait),
             _ => return,
         };
