@@ -18,14 +18,14 @@ fn a_release_goes_behind_the_late_acquire() {
     let start = now();
     let late = failure(ask(node, &acquire("k", "t")));
     assert_eq!((late.kind, late.executed), (FailureKind::TimedOut, Executed::Maybe));
-    assert!(late.message.starts_with("timed out after 2"), "{}", late.message);
-    assert!(now().since(start) < 2 * TIMEOUT);
+    assert!(late.message.starts_with("timed out after "), "{}", late.message);
+    assert!(now().since(start) < 10 * TIMEOUT);
     assert!(node.outage().unwrap().message.starts_with("left out after: timed out after"));
     let start = now();
     let behind = failure(ask(node, &release("k", "t")));
     assert_eq!((behind.kind, behind.executed), (FailureKind::LeftOut, Executed::Maybe));
     assert!(behind.message.contains("written behind"), "{}", behind.message);
-    assert!(now().since(start) < TIMEOUT);
+    assert!(now().since(start) < 10 * TIMEOUT);
     eventually("it is still there, and no thread is looking at it", SOON, || node.late.len() == 1);
     server.cont();
     eventually("the late socket is done", SOON, || node.late.len() == 0);
