@@ -174,8 +174,12 @@ impl Drop for Worker {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.crew.state.lock();
-        f.debug_struct("Worker").field("threads", &state.threads).field("working", &state.working.len()).finish()
+        let mut shown = f.debug_struct("Worker");
+        // In a forked child a thread that is not there can have it locked.
+        if let Some(state) = self.crew.state.try_lock() {
+            shown.field("threads", &state.threads).field("working", &state.working.len());
+        }
+        shown.finish_non_exhaustive()
     }
 }
 
