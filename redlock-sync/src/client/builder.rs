@@ -277,8 +277,8 @@ impl Builder {
         self
     }
 
-    /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none, which costs
-    /// nothing; with one, a lock costs three calls of it more.
+    /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none:
+    /// then no event is made. With one, a lock costs three calls of it more.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer, Redlock};
