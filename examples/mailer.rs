@@ -26,7 +26,7 @@ const FLAKY: usize = 6;
 const REMINDERS: usize = 6;
 const BAD: usize = 2;
 /// How long the example waits for the queue to be empty before it calls a mail lost.
-const PATIENCE: Duration = Duration::from_secs(8);
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 fn main() -> ExitCode {
     let outcome = match work() {
@@ -129,7 +129,7 @@ fn run() -> Outcome<bool> {
     );
     first.wait()?;
 
-    while !mails.is_empty()? && passed() < PATIENCE {
+    while !mails.is_empty()? && passed() < LONGEST_WAIT {
         thread::sleep(Duration::from_millis(20));
     }
     println!("  {:.3} s  the queue is empty", passed().as_secs_f64());
@@ -181,7 +181,7 @@ impl Books {
     /// Until so many mails were acknowledged.
     fn note_until(&mut self, told: &Receiver<String>, mails: usize) {
         while self.acked.len() < mails
-            && let Ok(line) = told.recv_timeout(PATIENCE)
+            && let Ok(line) = told.recv_timeout(LONGEST_WAIT)
         {
             self.note(&line);
         }

@@ -62,6 +62,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
     work(20)?;
     lose_one(&locks)?;
+    let mails = locks.queue("mails");
+    mails.push("welcome ann@a.example")?;
+    mails.claim()?.ack()?;
     let exposed = get(&port.to_string(), "/metrics")?;
     println!("{exposed}\n/ready: {}", get(&port.to_string(), "/ready")?);
     let is_complete = ["shelf:{number}", "count", "busy", "redlock_lost_total", "redlock_renewals_total"];

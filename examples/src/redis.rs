@@ -49,10 +49,15 @@ impl Redis {
     /// For people: where it is, and whose.
     #[must_use]
     pub fn describe(&self) -> String {
-        // What stands before `@` in a URL is a user and a password, not for the screen.
-        let hosts: Vec<_> = self.urls.iter().map(|url| url.rsplit(['@', '/']).find(|part| !part.is_empty())).collect();
-        let hosts: Vec<_> = hosts.into_iter().flatten().collect();
+        let hosts: Vec<_> = self.urls.iter().map(|url| place(url)).collect();
         let whose = if self.private.is_empty() { "from REDIS_URL" } else { "private, gone when this ends" };
         format!("Redis at {} ({whose})", hosts.join(", "))
     }
+}
+
+/// Where a URL leads, without what is not for the screen: user and password stand before `@`, or behind `?`.
+fn place(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    rest.rsplit_once('@').map_or(rest, |(_, rest)| rest).trim_end_matches('/')
 }

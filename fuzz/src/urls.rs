@@ -66,12 +66,12 @@ fn before_the_host(text: &str) -> Option<String> {
     is_user.then(|| format!("{head}{user}:{}@{host}", marked(password)))
 }
 
-/// The value of `pass`.
+/// The value of `pass`, and of the password of Sentinels.
 fn in_a_parameter(text: &str) -> Option<String> {
     let (path, query) = text.split_once('?')?;
     let (query, fragment) = query.split_at(query.find('#').unwrap_or(query.len()));
     let mark = |pair: &str| match pair.split_once('=') {
-        Some(("pass", value)) => format!("pass={}", marked(value)),
+        Some((name @ ("pass" | "sentinel_password"), value)) => format!("{name}={}", marked(value)),
         _ => pair.to_owned(),
     };
     let pairs: Vec<String> = query.split('&').map(mark).collect();

@@ -21,10 +21,12 @@ pub(crate) fn lock_key(item: TokenStream) -> TokenStream {
     parse2(item).and_then(|item| expand(&item)).unwrap_or_else(Error::into_compile_error)
 }
 
-/// `#[lock_key("template", crate = path)]`
+/// `#[lock_key("template", display, crate = path)]`
 #[derive(Default)]
 struct Settings {
     template: Option<LitStr>,
+    /// The word, if the type is to be shown as its key.
+    display: Option<Ident>,
     krate: Option<Path>,
 }
 
@@ -40,10 +42,14 @@ impl Parse for Settings {
         }
         while !input.is_empty() {
             let name = input.call(<Ident as syn::ext::IdentExt>::parse_any)?;
-            if name != "crate" {
-                return Err(Error::new(name.span(), format!("expected {EXAMPLE}, and `crate = path` if need be")));
+            match name.to_string().as_str() {
+                "crate" => set(&mut settings.krate, &name, module(input, &name))?,
+                "display" => set(&mut settings.display, &name, Ok(name.clone()))?,
+                _ => {
+                    let expected = format!("expected {EXAMPLE}, and `display` or `crate = path` if need be");
+                    return Err(Error::new(name.span(), expected));
+                }
             }
-            set(&mut settings.krate, &name, module(input, &name))?;
             input.parse::<Option<Token![,]>>()?;
         }
         Ok(settings)
@@ -62,9 +68,22 @@ impl Settings {
     }
 }
 
+impl Settings {
+    fn of_variant(variant: &syn::Variant) -> Result<Settings> {
+        let settings = Settings::of(&variant.attrs)?;
+        match settings.display {
+            None => Ok(settings),
+            Some(word) => {
+                Err(Error::new(word.span(), "a variant is shown as its enum is: `#[lock_key(display)]` on that"))
+            }
+        }
+    }
+}
+
 fn expand(item: &DeriveInput) -> Result<TokenStream> {
     let settings = Settings::of(&item.attrs)?;
     let krate = settings.krate.clone().unwrap_or_else(default_path);
+    let is_shown = settings.display.is_some();
     let mut bounds = Bounds { generics: &item.generics, found: Vec::new() };
     let arms = match &item.data {
         Data::Struct(data) => vec![arm(&item.ident, &parse_quote!(Self), &data.fields, settings, &krate, &mut bounds)?],
@@ -77,7 +96,8 @@ fn expand(item: &DeriveInput) -> Result<TokenStream> {
             }
             let arm = |variant: &syn::Variant, bounds: &mut Bounds| {
                 let name = &variant.ident;
-                arm(name, &parse_quote!(Self::#name), &variant.fields, Settings::of(&variant.attrs)?, &krate, bounds)
+                let settings = Settings::of_variant(variant)?;
+                arm(name, &parse_quote!(Self::#name), &variant.fields, settings, &krate, bounds)
             };
             data.variants.iter().map(|variant| arm(variant, &mut bounds)).collect::<Result<_>>()?
         }
@@ -88,15 +108,30 @@ fn expand(item: &DeriveInput) -> Result<TokenStream> {
             ));
         }
     };
-    Ok(implementation(item, &krate, &arms, &bounds.found))
+    let mut generics = item.generics.clone();
+    if !bounds.found.is_empty() {
+        generics.make_where_clause().predicates.extend(bounds.found);
+    }
+    let display = is_shown.then(|| display(&item.ident, &generics, &krate));
+    let key = implementation(&item.ident, &generics, &krate, &arms);
+    Ok(quote!(#key #display))
 }
 
-fn implementation(item: &DeriveInput, krate: &Path, arms: &[TokenStream], bounds: &[WherePredicate]) -> TokenStream {
-    let mut generics = item.generics.clone();
-    if !bounds.is_empty() {
-        generics.make_where_clause().predicates.extend(bounds.iter().cloned());
+/// For holes of templates, among others.
+fn display(name: &Ident, generics: &Generics, krate: &Path) -> TokenStream {
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics ::core::fmt::Display for #name #ty_generics #where_clause {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                f.pad(&#krate::LockKey::lock_key(self))
+            }
+        }
     }
-    let (name, (impl_generics, ty_generics, where_clause)) = (&item.ident, generics.split_for_impl());
+}
+
+fn implementation(name: &Ident, generics: &Generics, krate: &Path, arms: &[TokenStream]) -> TokenStream {
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     quote! {
         #[automatically_derived]
         impl #impl_generics #krate::LockKey for #name #ty_generics #where_clause {
@@ -124,10 +159,15 @@ fn arm(
     let key = key::build(&template, None, krate)?.into_cow();
     let bindings =
         members(fields).filter(|(_, name, _)| template.holes().any(|hole| hole.uses(name))).map(|(member, name, _)| {
-            let name = Ident::new(&name, template.lit.span());
+            let name = variable(&name, template.lit.span());
             quote!(#member: ref #name,)
         });
     Ok(quote!(#path { #(#bindings)* .. } => #key,))
+}
+
+/// With the `r#` of a name that is a keyword.
+fn variable(name: &str, span: Span) -> Ident {
+    name.strip_prefix("r#").map_or_else(|| Ident::new(name, span), |keyword| Ident::new_raw(keyword, span))
 }
 
 /// Each field, and the name it has in a template: `0` is bound as `_0`.
@@ -207,6 +247,12 @@ mod tests {
     }
 
     #[test]
+    fn fields_whose_names_are_keywords() {
+        let tokens = derived("#[lock_key(\"o:{r#type}:{match}\")] struct Order { r#type: u8, r#match: u8 }");
+        assert!(tokens.contains("Self{r#type:refr#type,r#match:refr#match,..}=>"), "{tokens}");
+    }
+
+    #[test]
     fn generics_get_the_bounds_they_need() {
         let tokens = derived(
             "#[lock_key(\"{a}:{b:x}:{c}\")] struct K<'a, A: Copy, B, const N: usize> { a: &'a A, b: [B; N], c: u8 }",
@@ -226,12 +272,22 @@ mod tests {
     }
 
     #[test]
+    fn a_type_is_shown_as_its_key_if_it_is_to_be() {
+        let tokens = derived("#[lock_key(display, crate = a)] enum K<T> { #[lock_key(\"one:{0}\")] One(T) }");
+        let shown = "impl<T>::core::fmt::DisplayforK<T>whereT:::core::fmt::Display";
+        assert!(tokens.contains(shown) && tokens.contains("f.pad(&a::LockKey::lock_key(self))"), "{tokens}");
+        assert!(!derived("#[lock_key(\"k\")] struct S;").contains("DisplayforS"));
+    }
+
+    #[test]
     fn mistakes() {
         assert!(derived("struct S;").contains("`S` needs a template"));
         assert!(derived("enum K { A }").contains("`A` needs a template"));
         assert!(derived("#[lock_key(\"k\")] enum K { #[lock_key(\"a\")] A }").contains("on each of its variants"));
         assert!(derived("#[lock_key(\"k\")] #[lock_key(\"k\")] struct S;").contains("a second"));
         assert!(derived("#[lock_key(\"k\", prefix = 5)] struct S;").contains("expected"));
+        assert!(derived("enum K { #[lock_key(\"a\", display)] A }").contains("on that"));
+        assert!(derived("#[lock_key(\"k\", display, display)] struct S;").contains("given twice"));
         assert!(derived("#[lock_key(\"k\")] union U { a: u8 }").contains("union"));
     }
 }

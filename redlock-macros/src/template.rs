@@ -8,9 +8,10 @@
 //!
 //! Which expressions a hole may contain, and which names: [`hole`](crate::hole).
 
-use proc_macro2::Span;
+use proc_macro2::{Ident, Span};
+use syn::ext::IdentExt;
 use syn::visit_mut::{VisitMut, visit_expr_method_call_mut};
-use syn::{Error, Expr, ExprMethodCall, LitStr, Member, Result};
+use syn::{Error, Expr, ExprMethodCall, LitStr, Member, Result, parse_quote};
 
 /// A checked template.
 pub(crate) struct Template {
@@ -152,7 +153,8 @@ impl<'a> Scan<'a> {
         }
         let is_number = self.numbers && source.trim_start().starts_with(|c: char| c.is_ascii_digit());
         let name = if is_number { format!("_{}", source.trim_start()) } else { source.to_owned() };
-        let mut expr: Expr = LitStr::new(&name, self.span).parse().map_err(|_| {
+        let name = LitStr::new(&name, self.span);
+        let mut expr = name.parse().or_else(|_| keyword(&name)).map_err(|_| {
             self.error(format!("`{source}` is no expression for a hole; it takes parameters, fields and method calls"))
         })?;
         Members(Span::call_site().located_at(self.span)).visit_expr_mut(&mut expr);
@@ -176,6 +178,13 @@ impl<'a> Scan<'a> {
     fn error(&self, message: String) -> Error {
         Error::new(self.span, message)
     }
+}
+
+/// A keyword is the name that code writes with `r#`, as it is for `format!`.
+fn keyword(name: &LitStr) -> Result<Expr> {
+    let keyword = name.parse_with(Ident::parse_any)?;
+    let name = Ident::new_raw(&keyword.to_string(), keyword.span());
+    Ok(parse_quote!(#name))
 }
 
 /// Gives fields and methods a span that rustc knows as a macro's. Otherwise it would offer to replace the whole template by a field's
@@ -303,6 +312,15 @@ mod tests {
         assert_eq!(shown(r#"{x.replace("}", ":\"")}"#), r#"[x.replace("}",":\"")|]"#);
         assert_eq!(shown("{x.replace('}', ':'):5}-<y.find('>')>"), "[x.replace('}',':')|5]-[y.find('>')|]");
         assert_eq!(shown("{x.get::<'a, 'b>()}"), "[x.get::<'a,'b>()|]");
+    }
+
+    #[test]
+    fn a_keyword_is_a_name() {
+        assert_eq!(shown("{type}:{match:08}:<r#fn>"), "[r#type|]:[r#match|08]:[r#fn|]");
+        // These cannot be written with `r#`.
+        for word in ["self", "Self", "super", "crate", "_", "true"] {
+            assert!(!shown(&format!("{{{word}}}")).contains("r#"), "{word}");
+        }
     }
 
     #[test]

@@ -3,35 +3,38 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::invariants::{self, Claim, Holder};
-use super::kinds::Access;
+use super::clocks::VirtualClock;
+use super::kinds::{Access, LockKind};
+use super::known::{Claim, Holder};
 use super::plan::{Plan, Time, chance, nanos};
 use super::scripts::{FOREIGN_DELETE, FOREIGN_SET};
-use super::settings;
+use super::thread::Thread;
 use super::wire::SimulatedServer;
-use super::world::{Event, VirtualClock, sleep, with};
-use crate::acquire::{Wait, acquire};
+use super::world::{Event, sleep, with};
+use super::{invariants, latches, letters, queues, settings, several};
+use crate::acquire::{Wait, acquire, join};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lease::{Lease, Next};
+use crate::lease::{Lease, LeaseState};
 use crate::node::{Background, Dial, Lane, NodeSettings, Nodes};
-use crate::options::{ClientOptions, LockOptions, drift};
+use crate::options::{ClientOptions, LockOptions, Mode, drift};
 use crate::protocol::reply::{Acquired, Released};
 use crate::protocol::script::{self, Arg, Purpose};
 use crate::protocol::{Request, TypedCall};
 use crate::quorum::Quorum;
 
-/// A thread of a client.
-pub(super) struct Thread {
-    pub(super) client: usize,
-    pub(super) inner: Arc<ClientInner>,
-}
+/// Between two looks of a holder at its lease, at least.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quorum {
     let server = |node| Arc::new(SimulatedServer::new(client, node)) as Arc<dyn Dial>;
-    let settings = NodeSettings { node_timeout: limits.node_timeout, ..NodeSettings::default() };
+    let settings = NodeSettings {
+        node_timeout: limits.node_timeout,
+        failover_guard: limits.failover_guard == Some(true),
+        min_replicas_ack: limits.min_replicas_ack,
+        ..NodeSettings::default()
+    };
     let background = Background::given_to(Box::new(move |delay, job| {
         with(|world| {
             let at = world.true_time(client, delay);
@@ -43,27 +46,7 @@ pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quor
     Quorum::new(nodes, clock, limits)
 }
 
-/// Runs what may make rounds. The end of the client and a round of another of its threads must not wait for each other: they are one thread to
-/// the system.
-pub(super) fn in_round<R>(client: usize, f: impl FnOnce() -> R) -> R {
-    while with(|world| world.clients[client].is_closing) {
-        sleep(client, Duration::from_millis(1));
-    }
-    with(|world| world.clients[client].in_rounds += 1);
-    let result = f();
-    with(|world| world.clients[client].in_rounds -= 1);
-    result
-}
-
 impl Thread {
-    fn is_dead(&self) -> bool {
-        with(|world| world.clients[self.client].is_dead)
-    }
-
-    fn now(&self) -> Tick {
-        with(|world| world.tick(self.client))
-    }
-
     /// Sleeps for a random time, up to about that.
     fn rest(&self, most: Duration) {
         sleep(self.client, most.mul_f64(fastrand::f64().powi(2)));
@@ -74,35 +57,7 @@ impl Thread {
         let plan = with(|world| world.plan.clone());
         for _ in 0..plan.turns {
             self.rest(plan.pace / 2);
-            let key = fastrand::usize(0..plan.names.len());
-            let options = plan.draw_options();
-            let full = Key::new("", plan.names[key], 100).unwrap();
-            let (protocol, access) = plan.kinds[key].draw_side(full.clone(), &plan);
-            let request = Request { key: full, protocol, options };
-            let time = plan.pace.mul_f64(fastrand::f64() * 3.0);
-            let wait = match fastrand::u32(0..10) {
-                0..2 => Wait::No,
-                2..6 => Wait::Until(self.now().after(time)),
-                _ => Wait::Forever,
-            };
-            with(|world| {
-                let client = self.client;
-                world.log(|_| format!("client {client} wants key {key}, {access:?}, {wait:?}, {:?}", request.options));
-            });
-            let asked = invariants::wants(key, &request.options);
-            let began = self.now();
-            let outcome = acquire(&self.inner, &request, wait);
-            invariants::has_waited(key);
-            if self.is_dead() {
-                return;
-            }
-            self.note_time(wait, began, &plan);
-            match outcome {
-                Ok(lease) => self.hold(key, lease, &plan, (&request.options, access), asked),
-                Err(error) if !self.note_error(&error) => return,
-                Err(_) => {}
-            }
-            if self.is_dead() {
+            if !self.turn(&plan) || self.is_dead() {
                 return;
             }
         }
@@ -111,8 +66,65 @@ impl Thread {
         }
     }
 
+    /// One of its turns. False if the client is closed.
+    fn turn(&self, plan: &Plan) -> bool {
+        let key = fastrand::usize(0..plan.names.len());
+        let several = if plan.kinds[key] == LockKind::Mutex && chance(300) { several::draw(plan) } else { None };
+        match (plan.kinds[key], several) {
+            (LockKind::Latch { count }, _) => latches::visit(self, key, count, plan),
+            (LockKind::Queue, _) => queues::visit(self, key, plan),
+            (LockKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
+            _ => self.take(key, plan),
+        }
+    }
+
+    fn take(&self, key: usize, plan: &Plan) -> bool {
+        let options = plan.draw_options();
+        let full = Key::new("", plan.names[key], 100).unwrap();
+        let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.limits.node_timeout);
+        let request = Request { key: full, protocol, options };
+        if plan.kinds[key] == LockKind::Mutex
+            && let Some(letter) = letters::find(key).filter(|_| chance(500))
+        {
+            return match letters::take(self, letter, &request) {
+                Ok(Some((lease, asked))) => {
+                    self.hold(key, lease, plan, (&request.options, Access::Alone), asked);
+                    true
+                }
+                Ok(None) => true,
+                Err(error) => self.note_error(&error),
+            };
+        }
+        let time = plan.pace.mul_f64(fastrand::f64() * 3.0);
+        let wait = match fastrand::u32(0..10) {
+            0..2 => Wait::No,
+            2..6 => Wait::Until(self.now().after(time)),
+            _ => Wait::Forever,
+        };
+        with(|world| {
+            let client = self.client;
+            world.log(|_| format!("client {client} wants key {key}, {access:?}, {wait:?}, {:?}", request.options));
+        });
+        let asked = invariants::wants(key, &request.options);
+        let began = self.now();
+        let joined = join(&self.inner, request.key.as_str(), request.protocol.kind(), &request.options);
+        let outcome = joined.map_or_else(|| acquire(&self.inner, &request, wait), Ok);
+        invariants::has_waited(key);
+        if self.is_dead() {
+            return true;
+        }
+        self.note_time(wait, began, request.protocol.kind().mode == Mode::Joint, plan);
+        match outcome {
+            Ok(lease) => {
+                self.hold(key, lease, plan, (&request.options, access), asked);
+                true
+            }
+            Err(error) => self.note_error(&error),
+        }
+    }
+
     /// A wait ends at its deadline, or one node timeout later if requests are under way then.
-    fn note_time(&self, wait: Wait, began: Tick, plan: &Plan) {
+    fn note_time(&self, wait: Wait, began: Tick, may_join: bool, plan: &Plan) {
         let until = match wait {
             Wait::No => began,
             Wait::Until(until) => until.max(began),
@@ -123,62 +135,61 @@ impl Thread {
             let was_paused = world.clients[self.client].paused_until > 0;
             // What came too late is taken back, for which there is a quarter of a timeout more; and in both rounds a reply that is there is read, which
             // takes a simulated millisecond for each of up to five nodes.
-            let most = plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
+            // A thread that joins others may have looked for a timeout before.
+            let looks = plan.limits.node_timeout * u32::from(may_join);
+            let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
             if !was_paused && late > most {
                 world.violate(format!("client {} waited {late:?} longer than it wanted", self.client));
             }
         });
     }
 
-    /// False if the client is closed.
-    fn note_error(&self, error: &Error) -> bool {
-        with(|world| {
-            let client = self.client;
-            world.log(|_| format!("client {client} got no lock: {error}"));
-            match error {
-                Error::Busy { .. } => world.counts.busy += 1,
-                Error::Unavailable { .. } => world.counts.unavailable += 1,
-                Error::Closed if world.clients[client].is_closed => return false,
-                _ => world.violate(format!("client {client} got an error that cannot be: {error}")),
-            }
-            true
-        })
-    }
-
-    fn hold(&self, key: usize, lease: Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
+    fn hold(&self, key: usize, lease: Lease, plan: &Plan, (options, mut access): (&LockOptions, Access), asked: Time) {
         self.begin(key, &lease, plan, (options, access), asked);
         let renews = !chance(plan.careless);
+        if !renews {
+            lease.core().renew_no_more();
+        }
         self.work_to_the_end(&lease, plan, renews);
         for _ in 0..fastrand::u32(0..5) {
             match fastrand::u32(0..10) {
-                0..5 => self.work(&lease, plan.pace.mul_f64(fastrand::f64().powi(4) * 1.5), renews),
-                5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000)), renews),
-                8 if chance(300) => self.extend(&lease, plan.lease * 2),
+                0..5 => self.work(&lease, plan.pace.mul_f64(fastrand::f64().powi(4) * 1.5)),
+                5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000))),
+                // Others may join one that is shared, and have not asked for that.
+                8 if chance(300) && access != Access::Reads => extend(&lease, plan.lease * 2),
+                9 if chance(300) && access == Access::Alone && plan.kinds[key] == LockKind::ReadWrite => {
+                    self.step_down(key, &lease);
+                    access = Access::Reads;
+                }
                 _ => {}
             }
             if self.is_dead() {
                 break;
             }
             if lease.check().is_err() {
-                invariants::ran_out(key);
+                self.ran_out(key, &lease);
                 break;
             }
             invariants::act(key);
             if chance(plan.fences)
-                && let Ok(fence) = in_round(self.client, || lease.fencing_token())
+                && let Ok(fence) = lease.fencing_token()
                 && !self.is_dead()
             {
                 invariants::fence(key, fence);
             }
         }
         if lease.check().is_err() && !self.is_dead() {
-            invariants::ran_out(key);
+            self.ran_out(key, &lease);
+        }
+        let is_left = plan.kinds[key] == LockKind::Mutex && options.min_hold.is_zero() && chance(150);
+        if is_left && lease.check().is_ok() && letters::leave(self, key, &lease) {
+            return;
         }
         invariants::end(key, options.min_hold);
         let outcome = if chance(800) {
-            in_round(self.client, || lease.finish())
+            lease.finish()
         } else {
-            in_round(self.client, || drop(lease));
+            drop(lease);
             Ok(())
         };
         with(|world| {
@@ -187,75 +198,67 @@ impl Thread {
         });
     }
 
+    /// What this thread holds is over: not because another one that shares it has left.
+    fn ran_out(&self, key: usize, lease: &Lease) {
+        invariants::ran_out(key);
+        if lease.core().state() == LeaseState::Released {
+            let what = format!("key {key} is released while a thread has it: one of client {}", self.client);
+            with(|world| world.violate(what));
+        }
+    }
+
+    /// A writer becomes a reader.
+    fn step_down(&self, key: usize, lease: &Lease) {
+        // Readers may come in from the call on. It has the lease last as if it began now.
+        invariants::steps_down(key);
+        settings::extend(lease, lease.core().options.lease);
+        let outcome = lease.downgrade(lease.core().quorum.limits.node_timeout / 2);
+        settings::extend(lease, lease.core().options.lease);
+        match outcome {
+            _ if self.is_dead() => {}
+            Ok(()) => {}
+            Err(Error::Lost { .. }) => invariants::ran_out(key),
+            Err(error) => with(|world| world.violate(format!("a downgrade fails: {error}"))),
+        }
+    }
+
     /// The lock is this thread's from now on.
     fn begin(&self, key: usize, lease: &Lease, plan: &Plan, (options, access): (&LockOptions, Access), asked: Time) {
         let (name, token) = (plan.names[key], lease.id().as_str());
         let task = with(|world| world.current);
         let claim = Claim::Lease(Arc::clone(lease.core()));
         invariants::begin(key, name, Holder::new(self.client, task, token, claim, access));
-        settings::begin(name, lease, options, asked);
-        let first = lease.core().first_due();
-        // A lock that was handed over is due when it was due before.
-        with(|world| {
-            let due = world.clients[self.client].due.entry(token.to_owned()).or_insert(first);
-            if *due == Tick::NEVER {
-                *due = first;
-            }
-        });
+        settings::begin(name, lease, options, Some(asked));
     }
 
     /// Works on at times until the lease has run out, for it is not renewed, or as its settings say.
     fn work_to_the_end(&self, lease: &Lease, plan: &Plan, renews: bool) {
         if !renews && chance(600) {
-            self.work(lease, plan.pace * 2, false);
+            self.work(lease, plan.pace * 2);
         } else if let Some(rest) = settings::rest(lease)
             && rest < plan.pace * 8
             && chance(400)
         {
-            self.work(lease, rest, renews);
+            self.work(lease, rest);
         }
     }
 
-    fn extend(&self, lease: &Lease, long: Duration) {
-        in_round(self.client, || {
-            settings::extend(lease, long);
-            drop(lease.extend(long));
-            settings::extend(lease, long);
-        });
-    }
-
-    /// Works for so long, while the lease is renewed when that is due.
-    fn work(&self, lease: &Lease, long: Duration, renews: bool) {
+    /// Works for so long, and looks at the lease from time to time.
+    fn work(&self, lease: &Lease, long: Duration) {
         let end = self.now().after(long);
-        let token = lease.id().as_str();
         loop {
             settings::observe(lease);
-            let now = self.now();
-            let due = with(|world| world.clients[self.client].due.get(token).copied()).filter(|_| renews);
-            let due = due.unwrap_or(Tick::NEVER);
-            if now >= end || self.is_dead() {
+            let left = end.since(self.now());
+            if left.is_zero() || self.is_dead() {
                 return;
             }
-            if now < due {
-                sleep(self.client, end.min(due).since(now));
-                continue;
-            }
-            with(|world| world.counts.renewals += 1);
-            let next = match in_round(self.client, || lease.core().tick()) {
-                Next::At(at) => at,
-                Next::Done => Tick::NEVER,
-            };
-            with(|world| world.clients[self.client].due.insert(token.to_owned(), next));
+            sleep(self.client, left.min((long / 3).max(LOOK)));
         }
     }
 
     fn close(&self) {
-        while with(|world| world.clients[self.client].in_rounds > 0 || world.clients[self.client].is_closing) {
-            sleep(self.client, Duration::from_millis(1));
-        }
         with(|world| {
             let client = self.client;
-            world.clients[client].is_closing = true;
             world.clients[client].is_closed = true;
             world.counts.closes += 1;
             // Its waits are over, though its threads do not know yet.
@@ -263,7 +266,6 @@ impl Thread {
             world.log(|_| format!("client {client} closes"));
         });
         _ = self.inner.close();
-        with(|world| world.clients[self.client].is_closing = false);
     }
 }
 
@@ -312,4 +314,10 @@ pub(super) fn live_as_foreigner(client: usize, quorum: &Quorum) {
             return;
         }
     }
+}
+
+fn extend(lease: &Lease, long: Duration) {
+    settings::extend(lease, long);
+    drop(lease.extend(long));
+    settings::extend(lease, long);
 }

@@ -4,36 +4,6 @@ use uuid::Builder;
 
 use super::world::{World, try_with};
 
-/// What the system's random generator is to one client. Its values are its own.
-#[derive(Debug, Default)]
-pub(super) struct Generator {
-    state: u64,
-}
-
-impl Generator {
-    pub(super) fn new(client: usize) -> Generator {
-        Generator { state: (client as u64 + 1) << 32 }
-    }
-
-    fn draw(&mut self) -> [u8; 16] {
-        self.state += 1;
-        let halves = [scrambled(self.state), scrambled(self.state ^ (1 << 63))];
-        let mut bytes = [0; 16];
-        for (chunk, half) in bytes.chunks_mut(8).zip(halves) {
-            chunk.copy_from_slice(&half.to_le_bytes());
-        }
-        bytes
-    }
-}
-
-/// Another number for each (`SplitMix64`).
-fn scrambled(n: u64) -> u64 {
-    let n = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    n ^ (n >> 31)
-}
-
 /// Random bytes for the client whose code runs now; none outside of a schedule.
 pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
     try_with(|world| {
@@ -58,19 +28,17 @@ pub(crate) fn process_id() -> Option<u32> {
     try_with(|world| 1000 + world.client as u32)
 }
 
+/// The number of the coroutine that runs now; none outside of a schedule.
+pub(crate) fn thread_number() -> Option<u64> {
+    try_with(|world| world.current as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn nothing_is_drawn_outside_of_a_schedule() {
-        assert_eq!((random(), process_id()), (None, None));
-    }
-
-    #[test]
-    fn clients_draw_values_of_their_own() {
-        let mut generators: Vec<Generator> = (0..5).map(Generator::new).collect();
-        let mut seen = std::collections::BTreeSet::new();
-        assert!((0..1000).all(|i| seen.insert(generators[i % 5].draw())));
+        assert_eq!((random(), process_id(), thread_number()), (None, None, None));
     }
 }

@@ -1,105 +1,31 @@
-//! What must hold, checked while it happens; and what happened, counted.
+//! What must hold, checked while it happens.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::kinds::{Access, LockKind};
-use super::order::{self, Arrival};
+use super::known::{Claim, Holder, Key};
+use super::order;
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
-use super::server::short;
-use super::settings::Allowances;
-use super::tokens::Tokens;
+use super::server::{Server, short};
 use super::world::{World, with};
 use crate::clock::Tick;
-use crate::lease::Core;
 use crate::options::LockOptions;
 
 /// From one holder to the next where nothing goes wrong: a pause between attempts is up to a tenth of a second long, and one that is left to
 /// other programs a quarter.
-const LONGEST_GAP: Time = 370 * MS;
+pub(super) const LONGEST_GAP: Time = 370 * MS;
 
 /// The same where a place was kept for a wait that was over by then: the longest is the mark of a writer on several nodes.
 const LONGEST_SEAT: Time = 5100 * MS;
 
-#[derive(Debug)]
-pub(super) struct InvariantChecker {
-    keys: Vec<Key>,
-    pub(super) tokens: Tokens,
-    pub(super) allowances: Allowances,
-    pub(super) arrivals: Vec<Arrival>,
-    /// When the node gave the lock to an attempt, by token.
-    pub(super) taken: BTreeMap<String, Time>,
-}
-
-/// The protected resource of one lock.
-#[derive(Debug, Default)]
-struct Key {
-    holders: Vec<Holder>,
-    /// Writes so far by holders, none of which may be lost.
-    counter: u64,
-    /// The largest fence that was given out.
-    fence: u64,
-    last_token: String,
-    /// Since when it has no holder.
-    free_since: Time,
-    /// The last holder's lease ran out, or runs out by itself: not all waiters are told.
-    ran_out: bool,
-    /// The tasks that wait, and since when.
-    waiting: Vec<(usize, Time)>,
-}
-
-/// A client that may act, as long as its lease lasts by its own clock.
-#[derive(Debug, Clone)]
-pub(super) struct Holder {
-    pub(super) client: usize,
-    pub(super) task: usize,
-    pub(super) token: String,
-    pub(super) claim: Claim,
-    pub(super) access: Access,
-    /// Its fence must exceed this.
-    floor: u64,
-    fence: Option<u64>,
-    read: Option<u64>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) enum Claim {
-    Lease(Arc<Core>),
-    /// A foreign client's, until then by its clock.
-    Until(Tick),
-}
-
 impl Holder {
-    pub(super) fn new(client: usize, task: usize, token: &str, claim: Claim, access: Access) -> Holder {
-        Holder { client, task, token: token.to_owned(), claim, access, floor: 0, fence: None, read: None }
-    }
-
     /// For how long it may act by its own clock. Must not be asked from within the world.
-    fn remaining(&self) -> Duration {
+    pub(super) fn remaining(&self) -> Duration {
         match &self.claim {
             Claim::Lease(core) => core.remaining(),
             Claim::Until(until) => until.since(with(|world| world.tick(self.client))),
         }
-    }
-}
-
-impl InvariantChecker {
-    pub(super) fn new(keys: usize) -> InvariantChecker {
-        InvariantChecker {
-            keys: (0..keys).map(|_| Key::default()).collect(),
-            tokens: Tokens::default(),
-            allowances: Allowances::new(),
-            arrivals: Vec::new(),
-            taken: BTreeMap::new(),
-        }
-    }
-
-    /// True if a thread acts by this token, or did and has not let go of it.
-    pub(super) fn is_held(&self, token: &str) -> bool {
-        self.keys.iter().flat_map(|key| &key.holders).any(|holder| holder.token == token)
     }
 }
 
@@ -121,10 +47,10 @@ pub(super) fn has_waited(key: usize) {
     order::is_over();
     with(|world| {
         let task = world.current;
-        let Key { waiting, free_since, ran_out, holders, .. } = &mut world.invariants.keys[key];
+        let Key { waiting, free_since, ran_out, holders, unseen, .. } = &mut world.invariants.keys[key];
         let first = waiting.iter().map(|(_, since)| *since).min().unwrap_or(0).max(*free_since);
         waiting.retain(|(other, _)| *other != task);
-        let is_free = holders.is_empty() && !*ran_out;
+        let is_free = holders.is_empty() && !*ran_out && *unseen == 0;
         let gap = world.now.saturating_sub(first);
         if world.plan.is_calm && is_free && gap > world.longest_gap(key) {
             world.violate(format!(
@@ -160,8 +86,12 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         let state = &mut world.invariants.keys[key];
         state.ran_out = false;
         state.last_token.clone_from(&new.token);
-        // Those that share the lock get their fences in any order while they wait.
-        new.floor = if new.access == Access::Alone { state.fence } else { world.tasks[new.task].floor };
+        new.floor = match new.access {
+            Access::Alone => state.fence,
+            Access::Reads => state.written,
+            // They get their fences in any order while they wait.
+            Access::Shares { .. } => world.tasks[new.task].floor,
+        };
         state.holders.retain(|other| other.task != new.task);
         world.log(|_| format!("client {} HOLDS key {key} by {}, for {lasts:?}", new.client, short(&new.token)));
         world.counts.acquisitions += 1;
@@ -177,6 +107,59 @@ pub(super) fn ran_out(key: usize) {
     with(|world| {
         let was_known = std::mem::replace(&mut world.invariants.keys[key].ran_out, true);
         world.counts.losses += u64::from(!was_known);
+    });
+}
+
+/// A multi-lock is about to take this key, or is through with that: in between it may have it.
+pub(super) fn is_taking(key: usize, begins: bool) {
+    with(|world| {
+        let now = world.now;
+        world.tasks[world.current].takes_several = begins;
+        let Key { unseen, free_since, .. } = &mut world.invariants.keys[key];
+        *unseen = if begins { *unseen + 1 } else { *unseen - 1 };
+        *free_since = now.max(*free_since);
+    });
+}
+
+/// The current task, which is a writer, is about to become a reader.
+pub(super) fn steps_down(key: usize) {
+    with(|world| {
+        let task = world.current;
+        let Key { holders, fence, .. } = &mut world.invariants.keys[key];
+        if let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) {
+            // It keeps the number that it has if its call does not get through.
+            let kept = holder.fence.take().map(|fence| fence - 1);
+            (holder.access, holder.floor) = (Access::Reads, kept.unwrap_or(*fence));
+        }
+        world.counts.downgrades += 1;
+    });
+}
+
+/// The current task leaves the lock held until then by its clock; returns under which number it stays so.
+pub(super) fn leaves(key: usize, until: Tick, keep: Duration) -> usize {
+    with(|world| {
+        let (task, number) = (world.current, usize::MAX - world.order as usize);
+        let state = &mut world.invariants.keys[key];
+        // No wait is told when it ends.
+        state.ran_out = true;
+        let Some(holder) = state.holders.iter_mut().find(|holder| holder.task == task) else { return number };
+        (holder.task, holder.claim) = (number, Claim::Until(until));
+        let token = holder.token.clone();
+        world.note_end(&token, keep);
+        number
+    })
+}
+
+/// A thread is about to take over what was left under this number: no promise is left of that.
+pub(super) fn is_adopting(key: usize, number: usize) {
+    with(|world| world.invariants.keys[key].holders.retain(|holder| holder.task != number));
+}
+
+/// It has: by a token that stands in no queue.
+pub(super) fn has_adopted(key: usize, token: &str) {
+    with(|world| {
+        world.invariants.keys[key].last_token = token.to_owned();
+        world.counts.adoptions += 1;
     });
 }
 
@@ -206,7 +189,7 @@ pub(super) fn act(key: usize) {
         let Key { holders, counter, .. } = &mut world.invariants.keys[key];
         let Some(holder) = holders.iter_mut().find(|holder| holder.task == task) else { return };
         match (holder.access, holder.read.take()) {
-            (Access::Shares(_), _) => {}
+            (Access::Shares { .. }, _) => {}
             (_, None) => holder.read = Some(*counter),
             // A reader sees the same as long as it reads.
             (Access::Reads, Some(read)) if read == *counter => {}
@@ -226,6 +209,9 @@ pub(super) fn fence(key: usize, fence: u64) {
         let state = &mut world.invariants.keys[key];
         let Some(holder) = state.holders.iter_mut().find(|holder| holder.task == task) else { return };
         let (floor, earlier) = (holder.floor, holder.fence.replace(fence));
+        if holder.access == Access::Alone {
+            state.written = state.written.max(fence);
+        }
         state.fence = state.fence.max(fence);
         world.counts.fences += 1;
         world.log(|_| format!("fence {fence} for key {key}"));
@@ -269,8 +255,9 @@ impl World {
     fn check_support(&mut self, name: &str, new: &Holder) {
         let (now, window, nodes) = (self.now, self.plan.window(), self.plan.nodes);
         let has = self.supporters(name, &new.token);
-        let is_excused = |(i, s): &(usize, &super::server::Server)| {
-            let was_restarted = nodes > 1 && (!s.is_up || s.forgot_since(now, window + 1000 * MS));
+        let is_excused = |(i, s): &(usize, &Server)| {
+            let can_forget = nodes > 1 || self.plan.has_replica;
+            let was_restarted = can_forget && (!s.is_up || s.forgot_since(now, window + 1000 * MS));
             !has.contains(i) && (was_restarted || s.jumped.is_some_and(|at| now - at < window))
         };
         let excused = self.servers.iter().enumerate().filter(is_excused).count();
@@ -313,54 +300,3 @@ impl World {
         jumped > 0 && has.len() + jumped > self.plan.nodes / 2
     }
 }
-
-macro_rules! counts {
-    ($($name:ident),+ $(,)?) => {
-        /// What happened, over one or many schedules.
-        #[derive(Debug, Clone, Copy, Default)]
-        pub(super) struct Counts {
-            $(pub(super) $name: u64,)+
-        }
-
-        impl Counts {
-            pub(super) fn add(&mut self, other: &Counts) {
-                $(self.$name += other.$name;)+
-            }
-        }
-
-        impl fmt::Display for Counts {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let all = [$(format!("{} {}", self.$name, stringify!($name))),+];
-                f.write_str(&all.join(", "))
-            }
-        }
-    };
-}
-
-counts!(
-    schedules,
-    acquisitions,
-    grants,
-    handovers,
-    foreign,
-    busy,
-    unavailable,
-    renewals,
-    losses,
-    fences,
-    crashes,
-    pauses,
-    partitions,
-    restarts,
-    jumps,
-    lost,
-    resets,
-    closes,
-    jobs,
-    pushes,
-    breaks,
-    excused,
-    wakes,
-    scripts,
-    events
-);

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::invariants::Holder;
-use super::plan::Plan;
+use super::units::chance;
 use crate::key::Key;
 use crate::options::Mode;
 use crate::protocol::semaphore::Semaphore;
@@ -17,7 +16,15 @@ const RESERVATION: Duration = Duration::from_millis(500);
 pub(super) enum LockKind {
     Mutex,
     ReadWrite,
-    Semaphore { permits: u32 },
+    Semaphore {
+        permits: u32,
+    },
+    /// A latch, which so many workers open.
+    Latch {
+        count: usize,
+    },
+    /// A queue of tasks.
+    Queue,
 }
 
 /// How a holder has a lock.
@@ -26,44 +33,45 @@ pub(super) enum Access {
     Alone,
     /// Beside other readers.
     Reads,
-    /// As one of so many.
-    Shares(usize),
+    /// So many parts of so many.
+    Shares {
+        many: usize,
+        of: usize,
+    },
 }
 
 impl LockKind {
-    pub(super) fn draw() -> LockKind {
-        match fastrand::u32(0..10) {
-            0..5 => LockKind::Mutex,
-            5..8 => LockKind::ReadWrite,
-            _ => LockKind::Semaphore { permits: fastrand::u32(1..=3) },
+    pub(super) fn draw(nodes: usize) -> LockKind {
+        match fastrand::u32(0..20) {
+            0..9 => LockKind::Mutex,
+            9..14 => LockKind::ReadWrite,
+            14..17 => LockKind::Semaphore { permits: fastrand::u32(1..=3) },
+            17..19 if nodes == 1 => LockKind::Queue,
+            _ => LockKind::Latch { count: fastrand::usize(1..=4) },
         }
     }
 
-    /// What a thread asks for.
-    pub(super) fn draw_side(self, key: Key, plan: &Plan) -> (Arc<dyn Protocol>, Access) {
-        let several = plan.nodes > 1;
+    /// What a thread asks for; of a latch and of a queue it asks for something else.
+    pub(super) fn draw_side(self, key: Key, nodes: usize, node_timeout: Duration) -> (Arc<dyn Protocol>, Access) {
+        let several = nodes > 1;
         match self {
-            LockKind::Mutex => (Arc::new(Exclusive { key }), Access::Alone),
+            LockKind::Mutex | LockKind::Latch { .. } | LockKind::Queue => (Arc::new(Exclusive { key }), Access::Alone),
             LockKind::ReadWrite if fastrand::u32(0..10) < 4 => {
                 (Arc::new(ReadWrite::new(key, Mode::Exclusive, several)), Access::Alone)
             }
-            LockKind::ReadWrite => (Arc::new(ReadWrite::new(key, Mode::Shared, several)), Access::Reads),
-            LockKind::Semaphore { permits } => {
-                let reservation = RESERVATION.max(plan.limits.node_timeout * 2);
-                let access = Access::Shares(permits as usize);
-                (Arc::new(Semaphore { key, permits, many: 1, several, reservation, slots: Vec::new() }), access)
+            LockKind::ReadWrite => {
+                let mode = if fastrand::bool() { Mode::Shared } else { Mode::Joint };
+                (Arc::new(ReadWrite::new(key, mode, several)), Access::Reads)
             }
-        }
-    }
-}
-
-impl Access {
-    /// One of those that hold the lock, beside which there must be no further holder.
-    pub(super) fn too_many(self, acting: &[Holder]) -> Option<&Holder> {
-        match self {
-            Access::Alone => acting.first(),
-            Access::Reads => acting.iter().find(|holder| holder.access != Access::Reads),
-            Access::Shares(permits) => acting.get(permits - 1),
+            LockKind::Semaphore { permits } => {
+                let reservation = RESERVATION.max(node_timeout * 2);
+                let many = if chance(300) { fastrand::u32(1..=permits) } else { 1 };
+                let access = Access::Shares { many: many as usize, of: permits as usize };
+                (
+                    Arc::new(Semaphore { key, permits, many, several, reservation, first: None, slots: Vec::new() }),
+                    access,
+                )
+            }
         }
     }
 }
@@ -78,22 +86,7 @@ pub(super) fn token_of(member: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::invariants::Claim;
     use super::*;
-    use crate::clock::Tick;
-
-    fn holders(all: &[Access]) -> Vec<Holder> {
-        all.iter().map(|access| Holder::new(0, 0, "t", Claim::Until(Tick::NEVER), *access)).collect()
-    }
-
-    #[test]
-    fn readers_are_beside_readers_only_and_permits_are_counted() {
-        let too_many = |new: Access, acting: &[Access]| new.too_many(&holders(acting)).is_some();
-        let (alone, reads, shares) = (Access::Alone, Access::Reads, Access::Shares(2));
-        assert!(!too_many(alone, &[]) && too_many(alone, &[alone]) && too_many(alone, &[reads]));
-        assert!(!too_many(reads, &[reads, reads]) && too_many(reads, &[reads, alone]));
-        assert!(!too_many(shares, &[shares]) && too_many(shares, &[shares, shares]));
-    }
 
     #[test]
     fn a_holder_is_known_by_its_token() {

@@ -19,9 +19,17 @@
 //! 10. A token is used for one attempt or one grant, an id for one wait (`ids`).
 //! 11. A hold is as its own settings have it, however it was got: neither longer nor shorter, on the nodes too (`settings`).
 //! 12. Once all is well again, no majority of the nodes has a token for long which a client that is alive has given up (`releases`), or which
-//!     comes from an attempt that failed (`attempts`).
+//!     comes from an attempt that failed (`attempts`); and no node has one (`nodes`).
 //! 13. On one node, where nothing goes wrong, waits get the lock in order of arrival: writers among themselves, and no reader waits for more than two
 //!     of them.
+//!
+//! 14. A latch opens when all of its workers have arrived, each counted once, stays open, and wakes its waits (`latches`).
+//! 15. A multi-lock that has lost one key gives up the others (`several`). A token that was left to others is adopted once at most (`letters`).
+//! 16. A lease that threads of a process share is released by the last of them (`client`).
+//! 17. A task of a queue has one claimant at a time, is not lost, is not ended by a stale claimant, and does not wait beside an idle thread (`queues`).
+//!
+//! A node can also be a master with a replica that takes over, for clients with `failover_guard` and `min_replicas_ack` ([`replica`]): all of this holds there too,
+//! but for rule 12, and with locks only.
 //!
 //! `cargo test -p redlock-sync simulation` runs some thousand schedules. More of them, or others:
 //!
@@ -36,6 +44,7 @@
 //! |---|---|
 //! | `REDLOCK_SIM_THREADS` | on how many threads they run |
 //! | `REDLOCK_SIM_NODES` | with so many nodes each |
+//! | `REDLOCK_SIM_REPLICA` | with a replica wherever that is possible |
 //! | `REDLOCK_SIM_SURVEY` | go on after a failure, and tell how often what was violated |
 //! | `REDLOCK_SIM_WITHOUT` | leave out these rules, by the names above, with commas between: to see what the others find |
 //!
@@ -44,31 +53,49 @@
 //!
 //! From the bottom up:
 //!
-//! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`network`]: what is between it and a client. [`pushes`]: push
-//!   connections. [`wire`]: a node as a client dials it.
-//! - [`world`]: time and events. [`identity`]: which process a client is, and its random generator. [`plan`]: what a seed stands for.
-//! - [`kinds`]: the kinds of locks that they use. [`client`]: what the threads do. [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13.
-//!   [`rules`]: leaving some out.
-//! - [`run`]: one schedule from its beginning to its end.
+//! - [`units`] and [`random`]: times and chance. [`kinds`]: the kinds of locks that schedules use. [`plan`]: what a seed stands for.
+//! - [`scripts`]: the scripts, on the store of `node/memory`. [`server`]: a node. [`connection`]: a connection to it. [`replication`]: two of them that are
+//!   one node. [`known`]: what the rules know.
+//! - [`world`]: time and events, and all of these. [`sync`] and [`clocks`]: what coroutines wait with. [`identity`]: which process a client is.
+//! - [`network`] and [`pushes`]: what is between nodes and clients. [`execution`]: what happens at a node. [`replica`]: at one that has a replica.
+//!   [`wire`]: a node as a client dials it.
+//! - [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: leaving some out.
+//! - [`thread`], [`several`], [`letters`], [`latches`] and [`queues`]: what a thread does with multi-locks, locks that are left to others, latches, and queues
+//!   of tasks. [`client`]: with all of them.
+//! - [`run`]: one schedule from its beginning to its end. [`schedules`]: many.
 
 mod client;
+mod clocks;
+mod connection;
 mod contract;
+mod execution;
 mod identity;
 mod invariants;
 mod kinds;
+mod known;
+mod latches;
+mod letters;
 mod network;
 mod order;
 mod plan;
 mod pushes;
+mod queues;
+mod random;
+mod replica;
+mod replication;
 mod rules;
 mod run;
 mod schedules;
 mod scripts;
 mod server;
 mod settings;
+mod several;
+mod sync;
+mod thread;
 mod tokens;
+mod units;
 mod wire;
 mod world;
 
-pub(crate) use identity::{process_id, random};
-pub(crate) use world::Condvar;
+pub(crate) use identity::{process_id, random, thread_number};
+pub(crate) use sync::{Condvar, Mutex};

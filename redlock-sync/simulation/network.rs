@@ -1,70 +1,11 @@
-//! What is between clients and nodes: connections, and the packets that are on their way.
+//! What is between clients and nodes: how packets travel, and what becomes of connections.
 
 use std::collections::VecDeque;
 
+use super::connection::{Connection, Fate, Incoming, Packet, Path};
 use super::plan::{MS, Time, US, chance, nanos};
 use super::server::Command;
-use super::world::{Event, Waiter, World};
-
-/// What happens to a packet that arrives.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Fate {
-    Good,
-    LostReply,
-    CutAfter,
-}
-
-/// What one client writes at once.
-#[derive(Debug, Clone)]
-pub(super) struct Packet {
-    pub(super) connection: usize,
-    pub(super) commands: Vec<Command>,
-    pub(super) fate: Fate,
-}
-
-/// What comes back.
-#[derive(Debug)]
-pub(super) enum Incoming {
-    Replies(Vec<redis::Value>),
-    Push(Vec<u8>),
-}
-
-/// The way from one client to one node.
-#[derive(Debug, Default)]
-pub(super) struct Path {
-    pub(super) partitioned_until: Time,
-    /// What is sent meanwhile is lost.
-    pub(super) loses: bool,
-}
-
-/// A connection: what is on its way arrives in order, in both directions.
-#[derive(Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each can be so without the others")]
-pub(super) struct Connection {
-    pub(super) client: usize,
-    pub(super) node: usize,
-    /// Of the node, when it was made.
-    pub(super) epoch: u32,
-    pub(super) queue: VecDeque<Packet>,
-    /// When the last packet arrives.
-    last: Time,
-    /// When what the node sent last arrives.
-    back: Time,
-    /// Nothing that is written from now on arrives.
-    pub(super) is_lost: bool,
-    /// Nothing that the node sends arrives any more, and perhaps neither side has noticed.
-    pub(super) is_mute: bool,
-    /// Closed by a reset; the client will hear of it.
-    pub(super) is_cut: bool,
-    /// The client knows that it is broken.
-    pub(super) is_broken: bool,
-    pub(super) is_closed: bool,
-    /// The channel to which the node has subscribed it.
-    pub(super) channel: Option<String>,
-    pub(super) replies: VecDeque<redis::Value>,
-    pub(super) pushes: VecDeque<Vec<u8>>,
-    pub(super) waiter: Option<Waiter>,
-}
+use super::world::{Event, World};
 
 impl World {
     pub(super) fn one_way(&self) -> Time {
@@ -117,6 +58,8 @@ impl World {
             replies: VecDeque::new(),
             pushes: VecDeque::new(),
             waiter: None,
+            written: 0,
+            blocked_until: 0,
         });
         self.connections.len() - 1
     }
@@ -158,7 +101,7 @@ impl World {
     /// The first packet on a connection arrives.
     pub(super) fn arrive(&mut self, id: usize) {
         let now = self.now;
-        let Connection { client, node, epoch, is_lost, is_cut, .. } = self.connections[id];
+        let Connection { client, node, epoch, is_lost, is_cut, blocked_until, .. } = self.connections[id];
         let server = &self.servers[node];
         let is_broken = !server.is_up || server.epoch != epoch;
         let Path { partitioned_until: heals, loses } = self.clients[client].paths[node];
@@ -170,6 +113,10 @@ impl World {
         if heals > now || !is_broken && server.busy_until > now {
             let later = heals.max(server.busy_until) + US;
             self.plan_at(later, Event::Arrival { connection: id });
+            return;
+        }
+        if !is_broken && blocked_until > now {
+            self.plan_at(now + 100 * US, Event::Arrival { connection: id });
             return;
         }
         let packet = self.connections[id].queue.pop_front();

@@ -1,10 +1,9 @@
 //! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier.
 
-use super::invariants::Holder;
 use super::kinds::{Access, LockKind};
+use super::known::{Arrival, Holder};
 use super::plan::Time;
-use super::scripts;
-use super::server::Execution;
+use super::scripts::{self, Execution};
 use super::world::{World, with};
 use crate::node::{Failure, Value};
 
@@ -16,19 +15,6 @@ fn side(letter: &str, name: &str) -> String {
     format!("{letter} {name}")
 }
 
-/// A wait that the node has entered in its queue.
-#[derive(Debug)]
-pub(super) struct Arrival {
-    lock: String,
-    task: usize,
-    turn: u32,
-    at: Time,
-    /// The lock was not got, or is about to be held.
-    is_over: bool,
-    /// So many writers have held the lock since, if it is a reader.
-    passed: u32,
-}
-
 impl World {
     /// A script has run: it may have entered a wait, or given the lock to one that is in no queue.
     pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
@@ -37,7 +23,9 @@ impl World {
             _ if self.plan.nodes > 1 => return,
             // A bare attempt has a token and a lease, and no wait.
             ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1).unwrap_or(token)),
-            ("rw_acquire", [letter, token, _, _, wait, ..]) => (side(letter, &call.keys[0]), token, wait),
+            ("rw_acquire", [letter, token, _, rest @ ..]) => {
+                (side(letter, &call.keys[0]), token, rest.get(1).unwrap_or(token))
+            }
             _ => return,
         };
         match reply {
@@ -62,14 +50,17 @@ impl World {
             Access::Alone if is_mutex => name.to_owned(),
             Access::Alone => side("w", name),
             // Readers are let in together.
-            Access::Reads | Access::Shares(_) => String::new(),
+            Access::Reads | Access::Shares { .. } => String::new(),
         };
         let given = self.invariants.taken.get(&holder.token).copied().unwrap_or(Time::MAX);
         let arrivals = &mut self.invariants.arrivals;
-        let is_own = |a: &Arrival| a.task == task && a.turn == turn;
+        // A multi-lock waits in several queues.
+        let is_own = |a: &Arrival| a.task == task && a.turn == turn && a.lock == lock;
         let own = arrivals.iter().filter(|a| is_own(a)).map(|a| a.at).min().unwrap_or(given);
-        arrivals.retain(|a| a.task != task);
-        let earlier = arrivals.iter().filter(|a| a.lock == lock && !a.is_over && a.at < own).count();
+        arrivals.retain(|a| a.task != task || a.lock != lock);
+        // What a multi-lock has by now is not known until it has all.
+        let is_waiting = |a: &Arrival| !a.is_over && !self.tasks[a.task].takes_several;
+        let earlier = arrivals.iter().filter(|a| a.lock == lock && is_waiting(a) && a.at < own).count();
         if earlier > 0 && self.plan.is_calm && !was_handed {
             self.violate(format!("out of order: `{lock}` was given to task {task} before {earlier} that came earlier"));
         }

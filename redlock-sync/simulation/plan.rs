@@ -3,23 +3,9 @@
 use std::time::Duration;
 
 use super::kinds::LockKind;
+pub(super) use super::units::{MS, Time, US, chance, nanos};
 use crate::key::Key;
 use crate::options::{ClientOptions, LockOptions, Retry};
-
-/// Nanoseconds of true time.
-pub(super) type Time = u64;
-
-pub(super) const US: Time = 1_000;
-pub(super) const MS: Time = 1_000_000;
-
-pub(super) fn nanos(d: Duration) -> Time {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 4)
-}
-
-/// True with the given probability, in thousandths.
-pub(super) fn chance(per_mille: u32) -> bool {
-    per_mille > 0 && fastrand::u32(0..1000) < per_mille
-}
 
 /// No lease is longer than so many of the plan's.
 const LONGEST: u32 = 4;
@@ -39,6 +25,10 @@ pub(super) enum Fault {
     Restart { node: usize, long: Time },
     /// The wall clock of a node jumps, in ms.
     Jump { node: usize, by: i64 },
+    /// The replica becomes the master. The former one goes on for so long, unless it is killed.
+    FailOver { long: Time, is_killed: bool },
+    /// The master loses its data, and its replica with it.
+    Forget { long: Time },
     /// The push connections of a client break; unseen by either side for some time.
     Unplug { client: usize },
 }
@@ -47,6 +37,8 @@ pub(super) enum Fault {
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) nodes: usize,
+    /// The node has a replica, which can take its place.
+    pub(super) has_replica: bool,
     /// The last of them are foreign.
     pub(super) clients: usize,
     pub(super) foreign: usize,
@@ -108,6 +100,7 @@ impl Plan {
         let foreign = usize::from(chance(300));
         let mut plan = Plan {
             nodes,
+            has_replica: false,
             clients: fastrand::usize(2..=4) + foreign,
             foreign,
             names: draw_names(),
@@ -138,8 +131,9 @@ impl Plan {
             healed: nanos(pace) * fastrand::u64(2..=8),
         };
         plan.draw_faults(level);
+        plan.draw_replica(level);
         // Programs in other languages know mutexes only.
-        let kind = |_: &&str| if foreign > 0 { LockKind::Mutex } else { LockKind::draw() };
+        let kind = |_: &&str| if foreign > 0 { LockKind::Mutex } else { plan.draw_kind() };
         plan.kinds = plan.names.iter().map(kind).collect();
         plan
     }

@@ -1,6 +1,6 @@
 //! Push connections: subscribed at a node, and broken without a word to either side.
 
-use super::network::Incoming;
+use super::connection::Incoming;
 use super::plan::{MS, chance, nanos};
 use super::world::{Event, World};
 

@@ -16,6 +16,8 @@ pub(super) enum Rule {
     Releases,
     /// And one that was taken by an attempt that failed.
     Attempts,
+    /// And no node keeps the token of either.
+    Nodes,
 }
 
 static LEFT_OUT: LazyLock<String> = LazyLock::new(|| std::env::var("REDLOCK_SIM_WITHOUT").unwrap_or_default());

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use generator::{Generator, Gn};
 
-use super::client::{Thread, in_round, live_as_foreigner, quorum};
-use super::invariants::Counts;
-use super::network::Path;
+use super::client::{live_as_foreigner, quorum};
+use super::connection::Path;
+use super::known::Counts;
+use super::latches::LIFE;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
+use super::thread::Thread;
 use super::world::{Event, Job, Task, World, enter, leave, with};
 use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
 use crate::inner::ClientInner;
+use crate::lock::reentry::Belongings;
 
 type Coroutine = Generator<'static, (), ()>;
 
@@ -40,7 +43,7 @@ pub(super) struct Outcome {
 }
 
 /// The coroutines of a schedule, by the number of their task.
-struct Coroutines(Vec<Option<Coroutine>>);
+struct Coroutines(Vec<Option<(Coroutine, Belongings)>>);
 
 impl Coroutines {
     fn start(&mut self, client: usize, life: Job) {
@@ -52,7 +55,7 @@ impl Coroutines {
             }
             None => Gn::new_opt(STACK, life),
         };
-        self.0.push(Some(coroutine));
+        self.0.push(Some((coroutine, Belongings::default())));
         with(|world| {
             world.tasks.push(Task::new(client));
             let waiter = (world.tasks.len() - 1, 0);
@@ -61,17 +64,19 @@ impl Coroutines {
     }
 
     fn resume(&mut self, task: usize) {
-        let Some(mut coroutine) = self.0[task].take() else { return };
+        let Some((mut coroutine, mut belongings)) = self.0[task].take() else { return };
         with(|world| {
             world.current = task;
             world.client = world.tasks[task].client;
         });
+        belongings.exchange();
         coroutine.resume();
+        belongings.exchange();
         if coroutine.is_done() {
             with(|world| world.tasks[task].is_done = true);
             IDLE.with_borrow_mut(|idle| idle.push(coroutine));
         } else {
-            self.0[task] = Some(coroutine);
+            self.0[task] = Some((coroutine, belongings));
         }
     }
 }
@@ -162,7 +167,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
                 std::mem::forget(job);
             } else {
                 with(|world| world.counts.jobs += 1);
-                coroutines.start(client, Box::new(move || in_round(client, job)));
+                coroutines.start(client, job);
             }
         }
         Event::Fault(fault) => with(|world| world.strike(fault, plan)),
@@ -178,6 +183,7 @@ fn handle(event: Event, coroutines: &mut Coroutines, plan: &Plan) {
         Event::Broken { connection, for_client } => with(|world| world.broken(connection, for_client)),
         Event::Up { node } => with(|world| world.come_up(node)),
         Event::Hangup { client } => with(|world| world.hang_up(client)),
+        Event::Replication(event) => with(|world| world.handle_replication(event)),
         Event::Look => with(World::look),
     }
 }
@@ -190,7 +196,12 @@ fn finish(plan: &Plan) {
             world.violate(format!("no end: nothing happens any more, and clients {stuck:?} wait"));
         }
         let set_back = world.servers.iter().map(|server| server.set_back).max().unwrap_or(0) * MS;
-        world.now += nanos(grant_span(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
+        if world.violation.is_none()
+            && let Some(what) = world.wrong_queue()
+        {
+            world.violate(what);
+        }
+        world.now += nanos(LIFE) + nanos(grant_span(plan.longest()) + plan.longest() + QUEUE_LIFETIME * 2) + set_back;
         if world.violation.is_none()
             && let Some(what) = world.residue()
         {
@@ -221,7 +232,10 @@ impl World {
             Fault::Crash { .. } => {}
             Fault::Pause { client, long } => {
                 self.counts.pauses += 1;
-                self.clients[client].paused_until = now + long;
+                // A shorter one within it does not end it.
+                let until = &mut self.clients[client].paused_until;
+                *until = (*until).max(now + long);
+                self.hears_late(client, now + long);
             }
             Fault::Partition { client, node, long, loses } => {
                 self.counts.partitions += 1;
@@ -231,6 +245,8 @@ impl World {
                 }
             }
             Fault::Restart { node, long } => self.go_down(node, long),
+            Fault::FailOver { long, is_killed } => self.fail_over(long, is_killed),
+            Fault::Forget { long } => self.forget(long),
             Fault::Jump { node, by } => self.jump(node, by),
             Fault::Unplug { client } => self.unplug(client),
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::invariants::Counts;
+use super::known::Counts;
 use super::run::{Outcome, schedule};
 use crate::clock::{Clock, SystemClock};
 

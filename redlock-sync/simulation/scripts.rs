@@ -1,17 +1,25 @@
 //! The library's scripts on the store of a simulated node.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::server::Execution;
 use crate::node::memory::{self, Reply, Source, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
-use crate::protocol::script::{ACQUIRE, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE};
+use crate::protocol::script::{
+    ACQUIRE, ADOPT, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE,
+};
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use crate::protocol::script::{
     SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
 };
+
+/// A call of a script.
+#[derive(Debug)]
+pub(super) struct Execution {
+    pub(super) script: &'static Script,
+    pub(super) keys: Vec<String>,
+    pub(super) args: Vec<String>,
+}
 
 /// The scripts of programs in other languages.
 pub(super) static FOREIGN_SET: LazyLock<Script> = LazyLock::new(|| {
@@ -28,23 +36,26 @@ pub(super) static FOREIGN_DELETE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 fn foreign(operation: &'static str, source: &'static str) -> Script {
-    Script { operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None }
+    Script { operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None, goes_alone: false }
 }
 
-static KNOWN: LazyLock<HashMap<&'static str, &'static Script>> = LazyLock::new(|| {
-    let all = script::all().into_iter().chain([&*FOREIGN_SET, &*FOREIGN_DELETE]);
-    all.map(|script| (&*script.sha, script)).collect()
-});
+fn known() -> impl Iterator<Item = &'static Script> {
+    static KNOWN: LazyLock<Vec<&'static Script>> =
+        LazyLock::new(|| script::all().into_iter().chain([&*FOREIGN_SET, &*FOREIGN_DELETE]).collect());
+    KNOWN.iter().copied()
+}
 
-/// The script with that digest.
-pub(super) fn find(digest: &str) -> &'static Script {
-    KNOWN.get(digest).unwrap_or_else(|| panic!("no script has the digest {digest}"))
+/// The script with that digest or source.
+pub(super) fn find(text: &[u8]) -> &'static Script {
+    let is_it = |script: &&Script| script.sha.as_bytes() == text || script.source.as_bytes() == text;
+    known().find(is_it).unwrap_or_else(|| panic!("no script is {}", String::from_utf8_lossy(text)))
 }
 
 /// The file of a script; of one that is not the library's what it does.
 pub(super) fn name(script: &Script) -> &'static str {
     let files = [
         (&ACQUIRE, "acquire"),
+        (&ADOPT, "adopt"),
         (&EXTEND, "extend"),
         (&FENCE, "fence"),
         (&INSPECT, "inspect"),

@@ -1,38 +1,20 @@
 //! What the settings of a hold allow: for how long it lasts at most, and for how long the nodes keep its key.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::known::Allowance;
 use super::plan::{Time, nanos};
 use super::rules::Rule;
-use super::server::short;
+use super::server::{Server, short};
 use super::world::{World, with};
 use crate::clock::Tick;
 use crate::lease::{Core, Lease};
-use crate::options::{LockOptions, drift};
+use crate::options::{LockOptions, Mode, drift};
 
 /// A key lives through its last millisecond, and lengths are rounded up to whole ones.
 pub(super) const ROUNDING: Duration = Duration::from_millis(2);
 /// What an acquire does after its last round.
 const SLACK: Duration = Duration::from_millis(10);
-
-/// By token.
-pub(super) type Allowances = BTreeMap<String, Allowance>;
-
-/// What one holder's settings allow. Moments are those of its client's clock.
-#[derive(Debug, Clone)]
-pub(super) struct Allowance {
-    /// No call asks for more.
-    longest: Duration,
-    /// It is over by then, whatever is renewed.
-    end: Tick,
-    /// From `max_hold`: not even an extension lengthens it beyond that.
-    hold_end: Tick,
-    /// What renewals add at most; `None` for any number of them.
-    renewals: Option<Duration>,
-    /// The minimum hold, for which the key stays after a release.
-    keep: Duration,
-}
 
 impl Allowance {
     fn new(options: &LockOptions, now: Tick) -> Allowance {
@@ -62,16 +44,21 @@ fn milliseconds(text: &str) -> Duration {
     Duration::from_millis(text.parse().unwrap())
 }
 
-/// The current task was given a lock, which it asked for at the given time.
-pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Time) {
+/// The current task was given a lock, which it asked for at the given time; of a part of several locks that says nothing.
+pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Option<Time>) {
     let (token, remaining) = (lease.id().as_str(), lease.remaining());
     with(|world| {
         let mut allowance = Allowance::new(options, world.tick(world.client));
         let former = world.invariants.allowances.get(token);
-        let own = allowance.longest;
+        let mut own = allowance.longest;
         // It was handed over, perhaps after its former holder had tried to lengthen it: some node may keep the key for that long.
         allowance.longest = allowance.longest.max(former.map_or(Duration::ZERO, |former| former.longest));
-        let floor = if former.is_none() { world.floor(token, options, asked) } else { Duration::ZERO };
+        if lease.core().protocol().kind().mode == Mode::Joint {
+            // A writer may have lengthened it before it let readers join.
+            own = allowance.longest;
+        }
+        let asked = asked.filter(|_| former.is_none());
+        let floor = asked.map_or(Duration::ZERO, |asked| world.floor(token, options, asked));
         if remaining > own || remaining < floor {
             let what = format!(
                 "settings not kept: {} of client {} has {remaining:?} left of a lease between {floor:?} and {:?}",
@@ -116,6 +103,11 @@ pub(super) fn extend(lease: &Lease, long: Duration) {
     });
 }
 
+/// The longest lease that this holder may have asked for.
+pub(super) fn longest(lease: &Lease) -> Option<Duration> {
+    with(|world| world.invariants.allowances.get(lease.id().as_str()).map(|allowance| allowance.longest))
+}
+
 /// How much longer the current task's hold can last; `None` if its settings set no end.
 pub(super) fn rest(lease: &Lease) -> Option<Duration> {
     with(|world| {
@@ -143,7 +135,7 @@ impl World {
     /// No node keeps the key for longer than the settings say.
     fn check_keys(&mut self, name: &str, token: &str, longest: Duration) {
         let now = self.now;
-        let ttl = |server: &mut super::server::Server| {
+        let ttl = |server: &mut Server| {
             let is_ours = server.set_back == 0 && server.store(now).text(name) == Some(token.as_bytes());
             is_ours.then(|| server.store.state(name).map(|state| state.left)).flatten()
         };
@@ -169,8 +161,10 @@ impl World {
             (Some(allowance), _) if script == "extend" => allowance.at(began),
             // A node that lost the token is given it again, for as long as the renewal before asked for.
             (Some(allowance), _) => allowance.longest,
-            (None, Some(options)) => Core::first_lease(options),
-            (None, None) => return,
+            // What was granted was drawn by another task. A lease without an allowance is a part of several locks that are still being taken; it can have
+            // been handed on by the task that drew its token, which asks for another lock by now.
+            (None, Some(options)) if script != "extend" && !token.contains(":granted:") => Core::first_lease(options),
+            (None, _) => return,
         };
         if is_timely && asked > allowed + ROUNDING {
             let what = format!(

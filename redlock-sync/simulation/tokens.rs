@@ -3,56 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::connection::Packet;
 use super::kinds::token_of;
-use super::network::Packet;
+use super::known::{Trace, Wait};
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
-use super::scripts;
-use super::server::{Command, Execution, short};
+use super::scripts::{self, Execution};
+use super::server::{Command, short};
 use super::world::World;
 
-/// How long after all is well again, or after it was given up, a token may stand on a majority of the nodes; and some node timeouts.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long after all is well again, or after it was given up, a token may stand on a node; and some node timeouts. A probe that hangs ends after a second, the
+/// repeat of the release after that has the server probed anew, and the next one, half a second later, reaches it.
+const GRACE: Duration = Duration::from_millis(3500);
 /// The nodes are looked at so often after that.
-const LOOKS: u64 = 8;
-
-/// All tokens and ids of a schedule.
-#[derive(Debug, Default)]
-pub(super) struct Tokens {
-    /// Of attempts, and of holders.
-    traces: BTreeMap<String, Trace>,
-    /// Random parts of grants, with the client that made each of them and the token that it released or asked for.
-    granted: BTreeMap<String, (usize, String)>,
-    /// Ids of waits.
-    waits: BTreeMap<String, Wait>,
-}
-
-#[derive(Debug)]
-struct Trace {
-    client: usize,
-    key: String,
-    /// When it was used last: for an attempt, by a holder, or for its first release.
-    used: Time,
-    was_held: bool,
-    is_released: bool,
-    /// Something was executed after its release that set it again, or has it stay for longer; no release comes behind it.
-    is_late: bool,
-}
-
-/// One call to acquire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Wait {
-    client: usize,
-    task: usize,
-    turn: u32,
-}
-
-impl Tokens {
-    /// The task to which a wait belongs, and which of its turns it is.
-    pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
-        self.waits.get(id).map(|wait| (wait.task, wait.turn))
-    }
-}
+const LOOKS: u64 = 4;
 
 impl World {
     /// Notes a command that is about to be written, perhaps to a further node or once more.
@@ -69,20 +33,28 @@ impl World {
                     self.note_grant(random, token);
                 }
             }
-            ("rw_acquire", [_, token, ms, _, wait, ..])
-            | ("semaphore_acquire", [token, ms, _, _, _, _, _, wait, ..]) => {
+            ("rw_acquire", [_, token, ms, rest @ ..]) | ("semaphore_acquire", [token, ms, _, _, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length("acquire", token, ms);
-                self.note_wait(wait, token);
+                // What a bare attempt has there is that of permissions.lua.
+                if let [_, wait, _, ..] = rest {
+                    self.note_wait(wait, token);
+                }
             }
-            ("rw_extend", [_, token, ms, _]) | ("semaphore_extend", [token, _, ms]) => {
+            ("adopt", [token, ..]) => self.note_attempt(&keys[0], token),
+            ("rw_extend", [_, token, ms, ..]) | ("semaphore_extend", [token, _, ms]) => {
                 self.note_length("extend", token, ms);
             }
-            ("rw_release", [_, token, _, wait, ..]) | ("semaphore_release", [token, _, _, _, _, _, wait]) => {
+            ("rw_release", [_, token, rest @ ..]) | ("semaphore_release", [token, _, _, _, rest @ ..]) => {
                 self.note_release(token);
-                self.note_leaver(wait);
+                if let Some(wait) = rest.get(if script == "rw_release" { 1 } else { 2 }) {
+                    self.note_leaver(wait);
+                }
             }
-            ("extend", [token, ms]) => self.note_length(script, token, ms),
+            ("extend", [token, ms]) => {
+                self.counts.renewals += 1;
+                self.note_length(script, token, ms);
+            }
             ("release_all", args) => args.iter().step_by(3).for_each(|token| self.note_release(token)),
             ("release", [token, wait, random, ..]) => {
                 self.note_release(token);
@@ -156,7 +128,8 @@ impl World {
             if let Command::Script { execution, .. } = command
                 && let Some(trace) = self.invariants.tokens.traces.get_mut(scripts::token(execution))
             {
-                trace.is_late |= scripts::name(execution.script).ends_with("acquire");
+                let name = scripts::name(execution.script);
+                trace.is_late |= name.ends_with("acquire") || name == "adopt";
             }
         }
     }
@@ -197,20 +170,24 @@ impl World {
         (1..=LOOKS).map(move |look| healed + MS + grace / 2 * (look + 1))
     }
 
-    /// No majority of the nodes has a token which a client that is alive has given up.
+    /// No node has a token which a client that is alive has given up: such a node is missing from the majorities of the next holders.
+    /// A release asks no replica, so that a failover can bring back what was given up.
     pub(super) fn look(&mut self) {
-        for name in self.plan.names.clone() {
-            for token in self.tokens_of_majority(name) {
-                if self.is_left(&token) {
-                    self.tell_left(name, &token);
+        if self.plan.has_replica {
+            return;
+        }
+        for (key, name) in self.plan.names.clone().into_iter().enumerate() {
+            for (token, nodes) in self.tokens_of(name) {
+                if self.is_left(&token) && !self.invariants.is_unseen(key) {
+                    self.tell_left(name, &token, nodes);
                 }
             }
         }
     }
 
     /// Nodes aside whose clock was set back: what a minimum hold keeps lives for longer there.
-    fn tokens_of_majority(&mut self, name: &str) -> Vec<String> {
-        let (now, need) = (self.now, self.plan.nodes / 2 + 1);
+    fn tokens_of(&mut self, name: &str) -> BTreeMap<String, usize> {
+        let now = self.now;
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
         for server in self.servers.iter_mut().filter(|server| server.set_back == 0) {
             let held = server.store(now).holders(name);
@@ -219,7 +196,7 @@ impl World {
                 *found.entry(token.to_owned()).or_default() += 1;
             }
         }
-        found.into_iter().filter(|(_, many)| *many >= need).map(|(token, _)| token).collect()
+        found
     }
 
     fn is_left(&self, token: &str) -> bool {
@@ -231,22 +208,21 @@ impl World {
         is_over && self.now > since + self.grace()
     }
 
-    fn tell_left(&mut self, name: &str, token: &str) {
+    fn tell_left(&mut self, name: &str, token: &str, nodes: usize) {
         let Trace { client, used, was_held, .. } = self.invariants.tokens.traces[token];
         let ms = (self.now - used) / MS;
         let short = short(token);
-        if was_held {
+        if nodes <= self.plan.nodes / 2 {
+            let what = format!(
+                "a node keeps a token: `{name}` has {short} of client {client} on {nodes} nodes, which gave it up {ms} ms ago"
+            );
+            self.breaks(Rule::Nodes, what);
+        } else if was_held {
             let what = format!("a lock is left: `{name}` has {short} of client {client}, which gave it up {ms} ms ago");
             self.breaks(Rule::Releases, what);
         } else {
             let what = format!("an attempt is left: `{name}` has {short} of client {client}, which failed {ms} ms ago");
             self.breaks(Rule::Attempts, what);
         }
-    }
-}
-
-impl Trace {
-    fn new(client: usize, key: &str, used: Time) -> Trace {
-        Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, is_late: false }
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
-use super::network::Connection;
+use super::connection::Connection;
 use super::plan::US;
 use super::server::Command;
-use super::world::{sleep, wait, with};
+use super::world::{sleep, try_with, wait, with};
 use crate::clock::{Clock, Tick};
 use crate::node::memory::command;
-use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind};
+use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind, Login};
 
 /// Node `node` for client `client`.
 pub(super) struct SimulatedServer {
@@ -35,7 +35,8 @@ impl SimulatedServer {
             if world.now < there {
                 return Err(Some(Duration::from_nanos((there - world.now).max(50 * US))));
             }
-            if world.reaches(client, node) { Ok(world.open(client, node)) } else { Err(None) }
+            let server = world.server_of(client, node);
+            if world.reaches(client, server) { Ok(world.open(client, server)) } else { Err(None) }
         })
     }
 }
@@ -45,8 +46,16 @@ impl Dial for SimulatedServer {
         &self.address
     }
 
-    fn login(&self) -> Result<RedisConnectionInfo, Failure> {
-        Ok(self.login.clone())
+    fn moves(&self) -> Option<u64> {
+        with(|world| world.moves(self.client))
+    }
+
+    fn master_for(&self) -> Option<Duration> {
+        with(|world| world.master_for())
+    }
+
+    fn login(&self) -> Result<Login, Failure> {
+        Ok(self.login.clone().into())
     }
 
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Wire>, Failure> {
@@ -169,6 +178,6 @@ impl Wire for SimulatedConnection {
 impl Drop for SimulatedConnection {
     /// What is dropped with a schedule that failed finds no world.
     fn drop(&mut self) {
-        super::world::try_with(|world| world.close(self.id));
+        try_with(|world| world.close(self.id));
     }
 }

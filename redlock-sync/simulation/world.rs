@@ -3,17 +3,16 @@
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::io;
-use std::sync::Arc;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
-use super::identity::Generator;
-use super::invariants::{Counts, InvariantChecker};
-use super::network::{Connection, Incoming, Packet, Path};
+use super::connection::{Connection, Incoming, Packet, Path, Waiter};
+use super::known::{Counts, InvariantChecker};
 use super::plan::{Fault, Plan, Time, chance, nanos};
+use super::random::Generator;
+use super::replication::{Replication, Sequel};
 use super::server::Server;
-use crate::clock::{Clock, Tick, Waiting};
+use crate::clock::Tick;
 use crate::options::LockOptions;
 
 thread_local!(static WORLD: RefCell<Option<Box<World>>> = const { RefCell::new(None) });
@@ -37,9 +36,6 @@ pub(super) fn leave() -> World {
 }
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
-
-/// A coroutine's wait; woken later than that it sleeps on.
-pub(super) type Waiter = (usize, u64);
 
 pub(super) enum Event {
     Wake(Waiter),
@@ -70,10 +66,12 @@ pub(super) enum Event {
     Hangup {
         client: usize,
     },
+    /// A thread of a client begins.
     Job {
         client: usize,
         job: Job,
     },
+    Replication(Sequel),
     /// What the nodes have is checked.
     Look,
 }
@@ -116,11 +114,13 @@ pub(super) struct Task {
     pub(super) options: Option<LockOptions>,
     /// The largest fence of that lock that was given out by then.
     pub(super) floor: u64,
+    /// It is in a call for several locks.
+    pub(super) takes_several: bool,
 }
 
 impl Task {
     pub(super) fn new(client: usize) -> Task {
-        Task { client, waits: 0, is_done: false, turn: 0, options: None, floor: 0 }
+        Task { client, waits: 0, is_done: false, turn: 0, options: None, floor: 0, takes_several: false }
     }
 }
 
@@ -130,17 +130,12 @@ impl Task {
 pub(super) struct Client {
     pub(super) is_dead: bool,
     pub(super) is_closed: bool,
-    pub(super) is_closing: bool,
     pub(super) paused_until: Time,
     offset: Time,
     rate: i64,
     /// Time that passed for it after its end.
     afterlife: Time,
     pub(super) paths: Vec<Path>,
-    /// When its leases are due for renewal, by token.
-    pub(super) due: BTreeMap<String, Tick>,
-    /// How many of its threads are in a round of a lease.
-    pub(super) in_rounds: u32,
     pub(super) generator: Generator,
     /// It may not use channels.
     pub(super) is_refused: bool,
@@ -148,7 +143,7 @@ pub(super) struct Client {
 
 pub(super) struct World {
     pub(super) now: Time,
-    order: u64,
+    pub(super) order: u64,
     planned: BinaryHeap<Planned>,
     pub(super) plan: Plan,
     pub(super) tasks: Vec<Task>,
@@ -158,8 +153,9 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) servers: Vec<Server>,
     pub(super) connections: Vec<Connection>,
+    pub(super) replication: Replication,
     /// Threads that wait for a notification of the condition variable at that address.
-    sleepers: Vec<(usize, Waiter)>,
+    pub(super) sleepers: Vec<(usize, Waiter)>,
     /// Which task has drawn which random part.
     pub(super) drawn: HashMap<u128, usize>,
     pub(super) invariants: InvariantChecker,
@@ -175,7 +171,7 @@ impl World {
         let client = |client| Client {
             offset: fastrand::u64(1..1_000_000_000_000),
             rate: fastrand::i64(-plan.rates..=plan.rates),
-            paths: (0..plan.nodes).map(|_| Path::default()).collect(),
+            paths: (0..plan.servers()).map(|_| Path::default()).collect(),
             generator: Generator::new(client),
             is_refused: chance(plan.refused),
             ..Client::default()
@@ -188,8 +184,9 @@ impl World {
             current: 0,
             client: 0,
             clients: (0..plan.clients).map(client).collect(),
-            servers: (0..plan.nodes).map(|_| Server::new(&plan)).collect(),
+            servers: (0..plan.servers()).map(|_| Server::new(&plan)).collect(),
             connections: Vec::new(),
+            replication: Replication::new(&plan),
             sleepers: Vec::new(),
             drawn: HashMap::new(),
             invariants: InvariantChecker::new(plan.names.len()),
@@ -205,7 +202,7 @@ impl World {
         for at in world.looks() {
             world.plan_at(at, Event::Look);
         }
-        world
+        world.with_replica()
     }
 
     pub(super) fn plan_at(&mut self, at: Time, event: Event) {
@@ -280,40 +277,8 @@ impl World {
     }
 }
 
-/// Notifications of condition variables reach the coroutines that wait there.
-#[derive(Debug, Default)]
-pub(crate) struct Condvar(parking_lot::Condvar);
-
-impl Condvar {
-    pub(crate) fn new() -> Condvar {
-        Condvar::default()
-    }
-
-    pub(crate) fn notify_one(&self) -> bool {
-        self.notify(1);
-        self.0.notify_one()
-    }
-
-    pub(crate) fn notify_all(&self) -> usize {
-        self.notify(usize::MAX);
-        self.0.notify_all()
-    }
-
-    fn notify(&self, most: usize) {
-        try_with(|world| world.notify(std::ptr::from_ref(self).addr(), most));
-    }
-}
-
-impl std::ops::Deref for Condvar {
-    type Target = parking_lot::Condvar;
-
-    fn deref(&self) -> &parking_lot::Condvar {
-        &self.0
-    }
-}
-
 impl World {
-    fn notify(&mut self, condvar: usize, most: usize) {
+    pub(super) fn notify(&mut self, condvar: usize, most: usize) {
         let mut left = most;
         let sleepers = std::mem::take(&mut self.sleepers);
         for (address, waiter) in sleepers {
@@ -351,7 +316,7 @@ pub(super) fn sleep(client: usize, d: Duration) {
 }
 
 /// As that, until a notification of the condition variable at this address.
-fn sleep_on(client: usize, d: Duration, condvar: Option<usize>) {
+pub(super) fn sleep_on(client: usize, d: Duration, condvar: Option<usize>) {
     wait(|world, waiter| {
         world.sleepers.extend(condvar.map(|condvar| (condvar, waiter)));
         if world.clients[client].is_dead {
@@ -359,40 +324,4 @@ fn sleep_on(client: usize, d: Duration, condvar: Option<usize>) {
         }
         world.true_time(client, d)
     });
-}
-
-/// A client's clock.
-#[derive(Debug)]
-pub(super) struct VirtualClock {
-    pub(super) client: usize,
-}
-
-impl VirtualClock {
-    pub(super) fn shared(client: usize) -> Arc<dyn Clock> {
-        Arc::new(VirtualClock { client })
-    }
-}
-
-impl Clock for VirtualClock {
-    fn now(&self) -> Tick {
-        with(|world| world.tick(self.client))
-    }
-
-    fn sleep(&self, d: Duration) {
-        sleep(self.client, d);
-    }
-
-    fn wait(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
-        let time = until.since(self.now());
-        waiting.unlocked(&mut || sleep_on(self.client, time, Some(Arc::as_ptr(condvar).addr())));
-        with(|world| {
-            let task = world.current;
-            world.sleepers.retain(|(_, waiter)| waiter.0 != task);
-        });
-    }
-
-    /// What such a thread would do is the clients' part: they have the turns in their hands (`client.rs`).
-    fn start(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -4,10 +4,12 @@
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
 //! 3. [`attempt`]: one round, what it brought, and what is taken back.
 //! 4. [`together`]: several locks in one round trip.
-//! 5. [`adopt`](mod@adopt): a lock that a holder has left held.
-//! 6. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
+//! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
+//! 7. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod adopt;
+mod aim;
 pub(crate) mod claim;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -17,6 +19,7 @@ pub(crate) mod together;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::aim::aim;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::endless::EndlessKeys;
@@ -24,13 +27,13 @@ use crate::handover::grant::{self, Queued};
 use crate::handover::listener::Pushed;
 use crate::handover::queue::{Entered, QueueHead};
 use crate::handover::rules::{Chain, Pauses};
-use crate::handover::wait::{ServerWait, Slept, note_strangers, rest};
+use crate::handover::wait::{ServerWait, note_strangers, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::observer::Event;
 use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
-use crate::protocol::reply::Acquired;
+use crate::protocol::reply::{Acquired, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, random_part};
@@ -59,8 +62,8 @@ fn observed(
     let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
     let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
     observers.tell(&Event::Wanted { lock });
-    let outcome = call();
-    match &outcome {
+    let mut outcome = call();
+    match &mut outcome {
         Ok(lease) => lease.acquired(began),
         Err(error) if observers.are_there() => {
             let waited = client.quorum.now().since(began);
@@ -123,14 +126,15 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
     if kind.mode != Mode::Joint || !options.is_plain() || client.ready().is_err() {
         return None;
     }
-    let (lease, is_look_due) = client.queues.join(key, kind, options)?;
-    let is_joined = is_good(&lease) && (!is_look_due || lease.core().keeps_none_out());
-    if !is_joined {
+    let (mut lease, is_look_due) = client.queues.join(key, kind, options)?;
+    // It was held at that moment, which is within this call.
+    let now = lease.taken;
+    if !lease.core().is_fresh(now) || is_look_due && !lease.core().keeps_none_out() {
         lease.core().gate.close();
         return None;
     }
     client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, kind) });
-    lease.acquired(client.quorum.now());
+    lease.acquired(now);
     Some(lease)
 }
 
@@ -140,7 +144,7 @@ fn is_good(lease: &Lease) -> bool {
     if core.protocol().kind().mode != Mode::Joint {
         return lease.check().is_ok();
     }
-    let is_fresh = core.is_fresh();
+    let is_fresh = core.is_fresh(core.quorum.now());
     if !is_fresh {
         core.gate.close();
     }
@@ -235,7 +239,7 @@ impl<'a> AcquireLoop<'a> {
                 return Err(refusal.error);
             }
             // Ends at the deadline at the latest: the attempt after that is the last.
-            if let Slept::Granted(pushed) = self.wait.sleep(&refusal, was_bare, self.made)
+            if let Some(pushed) = self.wait.sleep(&refusal, was_bare, self.made)
                 && let Some(lease) = self.open(&pushed)
             {
                 return Ok(lease);
@@ -299,12 +303,15 @@ impl<'a> AcquireLoop<'a> {
 
     /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
     /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
-    /// exclusion is that of Redlock.
+    /// exclusion is that of Redlock, and where replicas have to have the lock, since the holder did not ask them.
     fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;
         if quorum.len() > 1 {
             self.pending_grant = Some(LockId::from_server(random));
+            return None;
+        }
+        if quorum.is_too_young() {
             return None;
         }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;
@@ -328,7 +335,12 @@ impl<'a> AcquireLoop<'a> {
     fn is_as_asked_for(&self, pushed: &Pushed) -> bool {
         let options = &self.request.options;
         let has_fence = pushed.fence > 0 || !options.fenced;
-        options.can_change_hands() && options.owner.is_none() && options.lease == pushed.span && has_fence
+        let is_for_replicas = self.client.quorum.limits.min_replicas_ack > 0;
+        options.can_change_hands()
+            && options.owner.is_none()
+            && options.lease == pushed.span
+            && has_fence
+            && !is_for_replicas
     }
 
     /// Enough is left of a lease that began then to renew it.
@@ -363,6 +375,12 @@ fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, E
         Err(refusal) if refusal.is_queued() && quorum.now() < by => attempt(client, request, &Try::default(), by),
         outcome => outcome,
     };
+    let outcome = match &outcome {
+        Err(refusal) => {
+            aim(client, request, refusal, by).map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by))
+        }
+        Ok(_) => outcome,
+    };
     match &outcome {
         Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
             client.outages.since(by.before(quorum.limits.node_timeout), quorum.now(), &refusal.error);
@@ -385,11 +403,7 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     let fence = request.options.fenced.then_some(0);
     let is_bare = what.is_bare && fence.is_none() && orphans.is_empty();
     let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };
-    let order = match quorum.len() {
-        1 if is_bare => Order::Bare,
-        1 => Order::First { random: &random, span: grant::span(quorum, request.options.lease) },
-        _ => Order::None,
-    };
+    let order = first_order(quorum, request, is_bare, &random);
     let args = AcquireArgs { id: &id, lease, fence, wait: what.entry, order, orphans: &orphans };
     let mut ballot = quorum.round(&request.protocol.acquire(&args), Lane::Ordinary, by, &|_| true);
     quorum.disqualify_restarted(&mut ballot.votes);
@@ -410,9 +424,13 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
 }
 
-/// What a bare attempt does with a lock that is free.
-fn attempt_order(quorum: &Quorum) -> Order<'static> {
-    if quorum.len() == 1 { Order::Bare } else { Order::None }
+/// What an attempt does with a lock that is free.
+fn first_order<'a>(quorum: &Quorum, request: &Request, is_bare: bool, random: &'a str) -> Order<'a> {
+    match quorum.len() {
+        1 if is_bare => Order::Bare,
+        1 => Order::First { random, span: grant::span(quorum, request.options.lease) },
+        _ => Order::None,
+    }
 }
 
 /// Whether the round was won, and if not, why.
@@ -458,6 +476,7 @@ fn take_back(
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
     if quorum.roll_back(ballot, &request.protocol.release(&release), by) {
-        client.left_token(request, id, quorum.now().after(lease));
+        let at = ballot.votes.iter().map(Vote::may_be_set).collect();
+        client.left_token(request, id, quorum.now().after(lease), at);
     }
 }

@@ -11,7 +11,7 @@ use std::{fmt, io};
 use crate::sync::{Condvar, MutexGuard, thread};
 
 /// A moment on the lease clock, in nanoseconds since some fixed start. Arithmetic saturates: "for ever" stays for ever.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Tick(u64);
 
 impl Tick {

@@ -159,8 +159,8 @@ pub enum LostReason {
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,
-    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all), [`Redlock::close`](crate::Redlock::close), or
-    /// [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace.
+    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all), [`Redlock::close`](crate::Redlock::close),
+    /// [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace, or [`Mutex::force_unlock`](crate::Mutex::force_unlock) through this same client.
     Revoked,
     /// `max_hold` or `max_renewals` was reached.
     MaxHold,
@@ -250,12 +250,12 @@ impl fmt::Display for Error {
                 expires_in.map_or(Ok(()), |d| write!(f, "; it ends in {} ms unless it is renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
-                write!(f, "failed to {op} lock `{}`: no majority of {of} node(s) can be reached", key.escape_debug())?;
+                write!(f, "failed to {op} `{}`: no majority of {of} node(s) can be reached", key.escape_debug())?;
                 write_nodes(f, nodes)
             }
             Error::Lost { key, reason } => write!(f, "lock `{}` was lost: {reason}", key.escape_debug()),
             Error::Unconfirmed { key, confirmed, of, nodes } => {
-                write!(f, "release of lock `{}` was confirmed by {confirmed} of {of} node(s)", key.escape_debug())?;
+                write!(f, "release of `{}` was confirmed by {confirmed} of {of} node(s)", key.escape_debug())?;
                 write_nodes(f, nodes)
             }
             Error::WouldDeadlock { key } => write!(
@@ -264,7 +264,7 @@ impl fmt::Display for Error {
                 key.escape_debug()
             ),
             Error::WrongType { op, key, node } => {
-                write!(f, "failed to {op} lock `{}`: the key holds something else: {node}", key.escape_debug())
+                write!(f, "failed to {op} `{}`: the key holds something else: {node}", key.escape_debug())
             }
             Error::Full { key, len } => write!(f, "queue `{}` is full: it has {len} tasks", key.escape_debug()),
             Error::Config { message } => write!(f, "{message}"),
@@ -329,7 +329,7 @@ mod tests {
         let e = Error::Unavailable { op: "extend", key: "order:7\n".into(), of: 3, nodes: vec![node(), node()] };
         assert_eq!(
             e.to_string(),
-            "failed to extend lock `order:7\\n`: no majority of 3 node(s) can be reached: \
+            "failed to extend `order:7\\n`: no majority of 3 node(s) can be reached: \
              node 2 (10.0.0.2:6379): timed out after 200 ms; node 2 (10.0.0.2:6379): timed out after 200 ms"
         );
     }

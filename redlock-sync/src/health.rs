@@ -140,11 +140,11 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let said = quorum.round(&facts(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
     let took = quorum.now().since(said.started);
     let written = quorum.round(&probe(key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
-    let addresses = quorum.members().map(|node| node.address().to_owned());
+    let addresses = quorum.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();
     for ((address, said), written) in addresses.zip(said.votes).zip(written.votes) {
-        let facts = judge::Facts::read(said);
+        let facts = judge::Facts::read(said, quorum.limits.min_replicas_ack);
         let node = facts.node(address, &written, key.as_str());
         warnings.extend(facts.warnings(&node, quorum.len(), &written));
         nodes.push(node);

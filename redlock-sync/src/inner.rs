@@ -1,7 +1,7 @@
 //! What all locks of a client share, from its first lock to its end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::Tick;
@@ -10,7 +10,7 @@ use crate::handover::listener::Listener;
 use crate::handover::queue::WaitQueues;
 use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
-use crate::lease::{Afterlife, Backlog, Core, GivenUp, Lease, Leftover, Origin, Registry, Renewer, Start};
+use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
 use crate::node::Lane;
 use crate::options::CLOSING;
 use crate::protocol::{Next, ReleaseArgs, Request};
@@ -27,8 +27,7 @@ pub(crate) struct ClientInner {
     pub(crate) tokens: TokenSource,
     pub(crate) outages: Outages,
     pub(crate) backlog: Arc<Backlog>,
-    renewer: Arc<Renewer>,
-    registry: Registry,
+    leases: Arc<Leases>,
     /// How many threads are in an acquire.
     competing: AtomicUsize,
     /// It has given up everything.
@@ -49,14 +48,14 @@ impl ClientInner {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let quorum = Arc::new(quorum);
         let clock = Arc::clone(&quorum.clock);
+        let queues = WaitQueues::new(Arc::clone(&clock));
         Arc::new(ClientInner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             backlog: Backlog::new(&quorum),
             listener: Listener::new(Arc::clone(&quorum)),
             quorum,
-            renewer: Renewer::new(Arc::clone(&clock)),
-            queues: WaitQueues::new(clock),
-            registry: Registry::default(),
+            leases: Leases::new(&queues, &clock),
+            queues,
             tokens: TokenSource::new(),
             outages: Outages::default(),
             competing: AtomicUsize::new(0),
@@ -95,30 +94,19 @@ impl ClientInner {
     }
 
     /// Gives a lock that is held its renewal thread.
-    pub(crate) fn lease(self: &Arc<Self>, core: &Arc<Core>) -> Result<Lease, Error> {
-        let afterlife: Weak<dyn Afterlife> = Arc::downgrade(&(Arc::clone(self) as Arc<dyn Afterlife>));
-        match Lease::new(Arc::clone(core), Arc::clone(&self.renewer), afterlife) {
-            Ok(lease) => {
-                self.registry.add(core);
-                Ok(lease)
-            }
-            Err(spawn) => {
-                let release = core.release(self.quorum.now(), self.quorum.limits.node_timeout);
-                self.ended(core, release.may_linger);
-                Err(Error::Unavailable {
-                    op: "acquire",
-                    key: core.key.as_str().to_owned(),
-                    of: self.quorum.len(),
-                    nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
-                })
-            }
-        }
+    pub(crate) fn lease(&self, core: &Arc<Core>) -> Result<Lease, Error> {
+        self.leases.hold(core).map_err(|spawn| Error::Unavailable {
+            op: "acquire",
+            key: core.key.as_str().to_owned(),
+            of: self.quorum.len(),
+            nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
+        })
     }
 
     // --- what is left of an acquire -----------------------------------------------------------------------------------
 
-    /// An attempt that was taken back may have left its token on some node: the next attempt may take the lock from it, and its release is repeated.
-    pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick) {
+    /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock from it, and its release is repeated.
+    pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
         self.queues.add_orphan(request.key.name(), id.clone(), ends);
         self.backlog.add(Leftover {
             protocol: Arc::clone(&request.protocol),
@@ -126,7 +114,8 @@ impl ClientInner {
             wait: None,
             keep_until: Tick::ZERO,
             ends,
-            core: None,
+            lease: None,
+            at,
         });
     }
 
@@ -179,14 +168,16 @@ impl ClientInner {
         let until = self.quorum.now().after(grace);
         self.queues.close();
         self.listener.close();
-        self.wait_until(until, || !self.is_competing() && self.registry.live().iter().all(|core| core.is_lost()));
+        self.wait_until(until, || {
+            !self.is_competing() && self.leases.registry.live().iter().all(|core| core.is_lost())
+        });
         self.is_over.store(true, Ordering::SeqCst);
         let by = self.quorum.now().after(CLOSING);
-        let mut given_up = self.backlog.revoke(self.registry.live(), self.backlog.close());
+        let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
         // In a loop: a thread may have looked before the client was closed, and start to wait only now.
         self.wait_until(by, || !self.is_competing());
         // What a thread got after the first look.
-        given_up.add(self.backlog.revoke(self.registry.live(), Vec::new()));
+        given_up.add(revoke(&self.backlog, self.leases.registry.live(), Vec::new()));
         Ok(given_up)
     }
 
@@ -203,7 +194,7 @@ impl ClientInner {
 
     /// The lock that has this token was taken away: its guard reports it lost at once if it is one of this client, and the next thread in the queue goes on.
     pub(crate) fn taken_away(&self, id: &LockId) {
-        for core in self.registry.live().into_iter().filter(|core| core.id == *id) {
+        for core in self.leases.registry.live().into_iter().filter(|core| core.id == *id) {
             core.revoke();
             core.tell_loss();
         }
@@ -212,30 +203,14 @@ impl ClientInner {
     /// Gives up every lock that this client holds.
     pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
         self.serves()?;
-        self.backlog.revoke(self.registry.live(), Vec::new()).counted()
-    }
-}
-
-impl Afterlife for ClientInner {
-    fn passed_on(&self, successor: &Arc<Core>) {
-        self.registry.add(successor);
-    }
-
-    fn ended(&self, core: &Core, may_linger: bool) {
-        if may_linger {
-            self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
-        }
-    }
-
-    fn unshared(&self, core: &Core) {
-        self.queues.unshare(core.key.name());
+        revoke(&self.backlog, self.leases.registry.live(), Vec::new()).counted()
     }
 }
 
 impl Drop for ClientInner {
     fn drop(&mut self) {
         if !self.tokens.home().is_left() {
-            self.renewer.close();
+            self.leases.renewer.close();
         }
     }
 }

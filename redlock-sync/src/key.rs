@@ -33,29 +33,17 @@ pub trait LockKey {
     fn lock_key(&self) -> Cow<'_, str>;
 }
 
-impl LockKey for str {
-    fn lock_key(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self)
-    }
+macro_rules! texts {
+    ($($text:ty),*) => {$(
+        impl LockKey for $text {
+            fn lock_key(&self) -> Cow<'_, str> {
+                Cow::Borrowed(self)
+            }
+        }
+    )*};
 }
 
-impl LockKey for String {
-    fn lock_key(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self)
-    }
-}
-
-impl LockKey for Cow<'_, str> {
-    fn lock_key(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self)
-    }
-}
-
-impl LockKey for Arc<str> {
-    fn lock_key(&self) -> Cow<'_, str> {
-        Cow::Borrowed(self)
-    }
-}
+texts!(str, String, Cow<'_, str>, Arc<str>);
 
 impl<T: LockKey + ?Sized> LockKey for &T {
     fn lock_key(&self) -> Cow<'_, str> {
@@ -205,11 +193,19 @@ fn helper(name: &str, suffix: &str) -> String {
 
 /// True for a name that [`helper`] could have made for another lock.
 fn is_helper(name: &str) -> bool {
-    let is_wrapped =
-        |owner: &str| owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).is_some_and(|o| !o.contains('}'));
-    let is_tagged = |owner: &str| owner.strip_suffix(':').is_some_and(has_hash_tag);
-    let owners = HELPERS.iter().chain(&OF_QUEUES).filter_map(|suffix| name.strip_suffix(suffix)?.strip_suffix(':'));
-    owners.into_iter().any(|owner| is_wrapped(owner) || is_tagged(owner))
+    HELPERS.iter().chain(&OF_QUEUES).any(|suffix| owner(name, suffix).is_some())
+}
+
+/// The name from which [`helper`] made this key with this suffix.
+fn owner<'a>(key: &'a str, suffix: &str) -> Option<&'a str> {
+    let owner = key.strip_suffix(suffix)?.strip_suffix(':')?;
+    let wrapped = owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).filter(|o| !o.contains('}'));
+    wrapped.or_else(|| owner.strip_suffix(':').filter(|o| has_hash_tag(o)))
+}
+
+/// The name, with the prefix, of the queue of tasks that has tasks or dead ones at this key.
+pub(crate) fn queue_of(key: &str) -> Option<&str> {
+    ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))
 }
 
 /// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
@@ -308,6 +304,11 @@ mod tests {
         let queue = QueueKeys::new("", "emails", 1024).unwrap();
         assert_eq!((queue.due.as_str(), &*queue.waits), ("{emails}:q:due", "{emails}:q:waits"));
         assert_eq!(&*QueueKeys::new("", "user:{7}:mails", 1024).unwrap().body, "user:{7}:mails::q:body");
+        assert_eq!(
+            (queue_of("{emails}:q:due"), queue_of("user:{7}:mails::q:dead")),
+            (Some("emails"), Some("user:{7}:mails"))
+        );
+        assert_eq!((queue_of("{emails}:q:body"), queue_of("emails:q:due")), (None, None));
         for taken in ["{emails}:q:due", "user:{7}::q:body", "{a}:q:fence"] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }

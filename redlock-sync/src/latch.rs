@@ -33,14 +33,15 @@ use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{Looked, Vote};
 use crate::quorum::Ballot;
 
-/// How often a wait that will be told looks all the same: with one node, where the message can be lost with its connection only, and with several,
-/// where the node that tells it can lack arrivals.
-const NAP: Duration = Duration::from_secs(5);
+/// How often a wait that will be told looks all the same: with one node, where its client sees each second whether it is remembered still, and with
+/// several, where the node that tells it can lack arrivals.
+const NAP: Duration = Duration::from_secs(30 * 60);
 const NAP_SEVERAL: Duration = Duration::from_secs(1);
 /// Of so many looks of a wait one asks for the arrivals, although all nodes have as many.
 const LOOKS: u32 = 10;
 /// For how long a node remembers a wait that does not look again.
-const STAYS: Duration = Duration::from_secs(30);
+const STAYS: Duration = Duration::from_secs(60 * 60);
+const STAYS_SEVERAL: Duration = Duration::from_secs(30);
 
 /// One latch, ready to be used.
 #[derive(Debug)]
@@ -123,7 +124,7 @@ impl Latch {
     pub(crate) fn arrive(&self, arrival: &str) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.serves()?;
-        let mut patience = Patience::new(self, Wait::Forever);
+        let mut waiting = LatchWait::new(self, Wait::Forever);
         loop {
             let tried_at = self.client.quorum.now();
             match self.store(arrival) {
@@ -131,7 +132,7 @@ impl Latch {
                     self.client.outages.end();
                     return Ok(());
                 }
-                Err(error) => patience.after(error, tried_at)?,
+                Err(error) => waiting.after(error, tried_at)?,
             }
         }
     }
@@ -167,37 +168,45 @@ impl Latch {
         self.look(None, Depth::Full)
     }
 
+    fn is_on_several(&self) -> bool {
+        self.client.quorum.len() > 1
+    }
+
+    fn stays(&self) -> Duration {
+        if self.is_on_several() { STAYS_SEVERAL } else { STAYS }
+    }
+
     /// Blocks until it is open.
     pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
         let (listener, quorum) = (&self.client.listener, &self.client.quorum);
-        let mut patience = Patience::new(self, limit);
+        let mut waiting = LatchWait::new(self, limit);
         if limit != Wait::No && listener.listens() {
-            patience.wait = Some(listener.begin());
+            waiting.wait = Some(listener.begin());
         }
         loop {
             let tried_at = quorum.now();
-            let is_last = tried_at >= patience.until;
-            let id = patience.id();
-            let stays = if is_last { Duration::ZERO } else { STAYS };
+            let is_last = tried_at >= waiting.until;
+            let id = waiting.id();
+            let stays = if is_last { Duration::ZERO } else { self.stays() };
             let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
-            match self.look(entry, patience.depth(is_last)) {
+            match self.look(entry, waiting.depth(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
                     self.client.outages.end();
                     return Ok(());
                 }
                 Ok(_) => {
                     self.client.outages.end();
-                    patience.since = None;
+                    waiting.since = None;
                     // A look that outlasted the deadline was the last one: another would take as long.
-                    if is_last || quorum.now() >= patience.until {
+                    if is_last || quorum.now() >= waiting.until {
                         let key = self.calls.key.as_str().to_owned();
                         return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
                     }
-                    patience.sleep(id.is_some())?;
+                    waiting.sleep(id.is_some())?;
                 }
-                Err(error) => patience.after(error, tried_at)?,
+                Err(error) => waiting.after(error, tried_at)?,
             }
         }
     }
@@ -271,7 +280,7 @@ impl Latch {
 }
 
 /// The pauses of a call that waits, and when it gives up.
-struct Patience<'a> {
+struct LatchWait<'a> {
     latch: &'a Latch,
     limit: Wait,
     until: Tick,
@@ -284,14 +293,14 @@ struct Patience<'a> {
     wait: Option<listener::Wait>,
 }
 
-impl<'a> Patience<'a> {
-    fn new(latch: &'a Latch, limit: Wait) -> Patience<'a> {
+impl<'a> LatchWait<'a> {
+    fn new(latch: &'a Latch, limit: Wait) -> LatchWait<'a> {
         let until = match limit {
             Wait::No => Tick::ZERO,
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
-        Patience { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None }
+        LatchWait { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None }
     }
 
     /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was confirmed, so either it finds the
@@ -314,12 +323,14 @@ impl<'a> Patience<'a> {
 
     /// Until it is time to look again at a closed latch.
     fn sleep(&mut self, is_told: bool) -> Result<(), Error> {
-        let several = self.latch.client.quorum.len() > 1;
+        let (several, waits) = (self.latch.is_on_several(), self.latch.calls.waits().into());
         let wait = self.wait();
         if !is_told && wait.subscription().is_some() {
             return Ok(());
         }
-        wait.await_also(Awaits::Nothing);
+        // The node forgets its waits when it opens.
+        let is_watched = is_told && !several;
+        wait.await_also(if is_watched { Awaits::Set(waits, Tick::NEVER) } else { Awaits::Nothing });
         let nap = match (is_told, several) {
             (true, true) => NAP_SEVERAL,
             (true, false) => jittered(NAP),

@@ -76,7 +76,7 @@
 //!
 //! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them talks to the servers, and they hand
 //! the lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
-//! longest and wakes it, in one step on the server. Only a lock that a program of another library holds is polled. [`Redlock::shutdown`] ends all waits, and
+//! longest and wakes it, in one step on the server; [what breaks this order](Mutex#order). Only a lock that a program of another library holds is polled. [`Redlock::shutdown`] ends all waits, and
 //! lets holders finish.
 //!
 //! # What is promised
@@ -96,8 +96,8 @@
 //!   of the client plays no part.
 //! - Losing a lock is final. A guard that lost it says so for ever, and deletes nothing that is not its own.
 //! - After an acquire that failed nothing is held. What it may have set is taken back; where no server could be told, it ends with its lease.
-//! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that moment keeps the key until its lease ends. Such nodes
-//!   are a minority: until then other clients have one vote fewer to win. This process knows the old token and is not stopped by it.
+//! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that moment is told in the background, as soon as it
+//!   answers, unless the lease has ended before. Such nodes are a minority: until then other clients have one vote fewer to win.
 //! - A request that was given up may still be executed by the server. The release is written behind it on the same connection, which is
 //!   kept for that. At most 16 such connections are kept for each node; beyond that the oldest is closed, and what it still brings about ends with its
 //!   lease.
@@ -132,8 +132,9 @@
 //! - `macros`, on by default: [`distributed_lock`](macro@distributed_lock), [`key!`](macro@key), [`assert_locked!`](macro@assert_locked) and
 //!   [`#[derive(LockKey)]`](derive@LockKey).
 //! - `tls`: `rediss://` URLs, by rustls. See [TLS](#tls).
+//! - `json`: bodies of tasks as JSON, by `serde`: `Task::json`, `Job::json` and `Entry::json`.
 //! - `metrics`: the observer `Metrics`, which counts and measures by the crate `metrics`, for Prometheus and others.
-//! - `tracing`: the observer `Tracing`, which writes events of the crate `tracing`.
+//! - `tracing`: the observer `Tracing`, which writes events of the crate `tracing`, and a span around the bodies of annotated functions.
 //! - `testing`: locks in memory, for the unit tests of programs that use this library: `Redlock::in_memory()` and the module `testing`.
 //!
 //! # TLS
@@ -141,19 +142,22 @@
 //! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3. The server's certificate must be valid for the host as it stands in the URL, and be
 //! signed by an authority that this machine trusts:
 //!
+//! - [`Builder::tls`](crate::Builder::tls) or the variable `REDLOCK_TLS_CA` can name authorities of your own. Only these are trusted then.
 //! - If `SSL_CERT_FILE` (a file of certificates in PEM form) or `SSL_CERT_DIR` (directories of such files, separated by colons) is set, only the
-//!   authorities in there are trusted. Use this for an authority of your own.
+//!   authorities in there are trusted.
 //! - Otherwise the system's authorities are trusted: on Linux those in the places where OpenSSL looks, such as `/etc/ssl/certs`; on macOS those of the
 //!   keychain.
 //!
-//! They are read for each new connection. A certificate that is not trusted, one for another host, and authorities that cannot be read are
-//! [`Config`](Error::Config) errors, which say what to do.
+//! A server can ask for a certificate of the client, and Redis does so by default (`tls-auth-clients`): [`Tls::identity_files`](crate::Tls::identity_files), or
+//! the variables `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY`.
 //!
-//! Client certificates are not supported. By default Redis asks for one: set `tls-auth-clients no`, and let the client log in with a password.
+//! All of them are read for each new connection, so files can be replaced while the program runs; connections that exist go on. The system's authorities are
+//! read even where others are named, and must be readable. A certificate that is not trusted, one for another host, and authorities that cannot be read are
+//! [`Config`](Error::Config) errors, which say what to do. Nothing turns these checks off.
 //!
 //! # What this crate does not do
 //!
-//! - async: it blocks threads. In a program with a runtime, use `rslock`.
+//! - async: it blocks threads. In a program with a runtime, use it [in `spawn_blocking`][async], or use `rslock`.
 //! - Turn a read lock into a write lock: two readers that both wait for that would wait for ever.
 //! - Survive a fork: a forked child cannot use its parent's client or guards. Fork first, then open a client in each process.
 //! - Replace a transaction: if everything protected is in one database, that database's own locks are simpler and stronger.
@@ -163,6 +167,7 @@
 //! Linux is the main platform; macOS is supported. On both, leases are measured on a clock that goes on while the machine sleeps. Elsewhere
 //! `std::time::Instant` is used, which may stop in suspend: a machine that sleeps past its lease learns of the loss late.
 //!
+//! [async]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/async.md
 //! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md
 //! [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md
 //! [permissions]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#permissions
@@ -218,7 +223,7 @@ pub mod guarantees {}
 #[doc(hidden)]
 pub mod __private;
 
-pub use client::{Builder, Redlock};
+pub use client::{Builder, HeldLock, Redlock};
 pub use error::{Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
 pub use facades::Metrics;
@@ -227,15 +232,18 @@ pub use facades::Tracing;
 pub use health::{Health, NodeHealth};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
+pub use lock::hold::Unlocked;
 pub use lock::holder::Holder;
 pub use lock::latch::CountDownLatch;
 pub use lock::multi::{MultiLock, MultiLockGuard};
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
-pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard, Unlocked};
+pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 pub use lock::rw_lock::{RwHolders, RwLock};
 pub use lock::semaphore::{Semaphore, SemaphorePermit};
 pub use node::Credentials;
+#[cfg(feature = "tls")]
+pub use node::Tls;
 pub use observer::{Event, ObservedLock, Observer};
 pub use options::Retry;
 pub use queue::Queue;

@@ -79,7 +79,7 @@ pub struct ObservedLock<'a> {
     pub name: &'a str,
     /// The key on the servers.
     pub key: &'a str,
-    /// `mutex` (of both kinds of mutex), `semaphore`, and the like.
+    /// `mutex` (of both kinds of mutex, and of the keys of a multi-lock), `semaphore` or `rw_lock`.
     pub kind: &'static str,
 }
 
@@ -136,6 +136,8 @@ pub enum Event<'a> {
         lock: ObservedLock<'a>,
         /// How long it lasts unless a renewal is confirmed.
         remaining: Duration,
+        /// Why not.
+        error: &'a Error,
     },
     /// The lock was lost while its guard lived.
     #[non_exhaustive]
@@ -156,6 +158,38 @@ pub enum Event<'a> {
         held: Duration,
         /// Whether a majority of the servers confirmed that it is free.
         confirmed: bool,
+    },
+    /// The claim of a task has ended, by a method of its [`Job`](crate::Job), by what a handler returned, or as the job was dropped.
+    #[non_exhaustive]
+    Job {
+        /// The name of the queue, with the client's `key_prefix`. There are few of them: a label of metrics.
+        queue: &'a str,
+        /// The task.
+        id: &'a str,
+        /// How often it has been claimed, this time included.
+        attempt: u32,
+        /// How: `done`, `retry`, `again` or `dead`; `lost` if it had been lost before, and `unconfirmed` if the server may not know that it has ended.
+        verdict: &'static str,
+        /// How long the task had been due when it was claimed.
+        waited: Duration,
+        /// How long it was claimed.
+        ran: Duration,
+    },
+    /// A server cannot be used: it does not answer, or refuses. Told again only if the cause is another one.
+    #[non_exhaustive]
+    NodeDown {
+        /// Its address.
+        node: &'a str,
+        /// The cause.
+        why: &'a str,
+    },
+    /// A server of which that was told can be used again.
+    #[non_exhaustive]
+    NodeUp {
+        /// Its address.
+        node: &'a str,
+        /// How long ago it was first told that it cannot be used.
+        after: Duration,
     },
 }
 

@@ -48,6 +48,10 @@ pub(crate) struct ClientOptions {
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
+    /// None: on for several nodes.
+    pub(crate) failover_guard: Option<bool>,
+    /// So many replicas of a node have to have what gives or lengthens a lease; 0: none is asked.
+    pub(crate) min_replicas_ack: u32,
     pub(crate) observers: Observers,
     /// How long annotated functions wait that do not say it; without a limit if there is none.
     pub(crate) default_wait: Option<Duration>,
@@ -61,6 +65,8 @@ impl Default for ClientOptions {
             unavailable_after: Duration::from_secs(10),
             max_key_len: 1024,
             restart_guard: true,
+            failover_guard: None,
+            min_replicas_ack: 0,
             observers: Observers::default(),
             default_wait: None,
         }
@@ -185,9 +191,9 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
 /// use std::time::Duration;
 ///
 /// let steady = Retry::every(Duration::from_millis(20));
-/// let patient = Retry::growing(Duration::from_millis(5), Duration::from_secs(1)).jitter(0.3);
+/// let growing = Retry::growing(Duration::from_millis(5), Duration::from_secs(1)).jitter(0.3);
 /// let once_more = Retry::every(Duration::from_millis(50)).max_attempts(2);
-/// # let _ = (steady, patient, once_more);
+/// # let _ = (steady, growing, once_more);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retry {

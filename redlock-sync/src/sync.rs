@@ -3,9 +3,9 @@
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize};
 pub(crate) use std::thread;
 
+pub(crate) use parking_lot::MutexGuard;
 #[cfg(not(test))]
-pub(crate) use parking_lot::Condvar;
-pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::{Condvar, Mutex};
 
 #[cfg(test)]
-pub(crate) use crate::simulation::Condvar;
+pub(crate) use crate::simulation::{Condvar, Mutex};

@@ -280,6 +280,10 @@ pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    #[cfg(test)]
+    if let Some(number) = crate::simulation::thread_number() {
+        return number;
+    }
     NUMBER.try_with(|n| *n).unwrap_or(0)
 }
 
@@ -299,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_fresh_and_say_who() {
+    fn tokens_are_fresh_and_name_their_owner() {
         let tokens = TokenSource::new();
         let (a, b) = (tokens.fresh(None).unwrap().0, tokens.fresh(None).unwrap().0);
         assert_ne!(a, b);

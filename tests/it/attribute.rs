@@ -239,7 +239,7 @@ fn a_lost_lease_is_told() {
 }
 
 #[distributed_lock("unconfirmed:{id}", client = locks)]
-fn nobody_confirms(id: u8, server: &Server, locks: &Redlock) -> Result<u8, Error> {
+fn no_server_confirms(id: u8, server: &Server, locks: &Redlock) -> Result<u8, Error> {
     server.kill();
     Ok(id)
 }
@@ -248,9 +248,9 @@ fn nobody_confirms(id: u8, server: &Server, locks: &Redlock) -> Result<u8, Error
 fn an_unconfirmed_release_is_only_logged() {
     let server = Server::start();
     let locks = Redlock::open(server.url()).unwrap();
-    let (result, logged) = logged(|| nobody_confirms(5, &server, &locks));
+    let (result, logged) = logged(|| no_server_confirms(5, &server, &locks));
     assert_eq!(result, Ok(5));
-    assert!(logged.iter().any(|line| line.starts_with("WARN: release of lock `unconfirmed:5`")), "{logged:?}");
+    assert!(logged.iter().any(|line| line.starts_with("WARN: release of `unconfirmed:5`")), "{logged:?}");
 }
 
 #[distributed_lock(

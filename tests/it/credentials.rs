@@ -1,12 +1,13 @@
 //! Users and passwords that change while locks are held.
 
 use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{Builder, Credentials, Error, Redlock};
+use redlock_sync::{Builder, Credentials, Error, MutexGuard, Redlock};
 use redlock_tests::{Server, eventually};
 
 /// More than a busy machine needs for anything here.
@@ -80,4 +81,117 @@ fn a_function_is_asked_for_users_and_passwords() {
     });
     *now.lock().unwrap() = Ok(Credentials::of("locks", "second"));
     eventually("it is asked again", SOON, || locks.mutex("a").try_lock().is_ok());
+}
+
+/// A password that changes every moment, as its administrators should do it: the server knows both until all clients have read the new one.
+#[test]
+fn no_call_fails_while_a_password_changes() {
+    let server = Server::start();
+    let rules = ["reset", "on", ">password-0", "~*", "&*", "+@all"];
+    server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(&rules));
+    let file = server.dir().join("password");
+    fs::write(&file, "password-0").unwrap();
+    let locks = settings(&server).password_file(&file).build().unwrap();
+    let held = locks.mutex("held").lock().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (locks, is_over) = (&locks, &is_over);
+                scope.spawn(move || {
+                    let mut calls = 0;
+                    while !is_over.load(Ordering::SeqCst) {
+                        // Of two that meet one waits.
+                        locks.mutex(format!("a:{}", thread / 2)).lock()?.unlock()?;
+                        calls += 1;
+                    }
+                    Ok::<_, Error>(calls)
+                })
+            })
+            .collect();
+        for change in 1..=20 {
+            let user = |rule: String| server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule));
+            user(format!(">password-{change}"));
+            let next = server.dir().join("next");
+            fs::write(&next, format!("password-{change}\n")).unwrap();
+            fs::rename(&next, &file).unwrap();
+            user(format!("<password-{}", change - 1));
+            server.ask::<usize>(cmd("CLIENT").arg("KILL").arg("USER").arg("locks"));
+            locks.mutex("b").lock().unwrap().unlock().unwrap();
+        }
+        is_over.store(true, Ordering::SeqCst);
+        for thread in threads {
+            assert!(thread.join().unwrap().unwrap() > 0);
+        }
+    });
+    held.unlock().unwrap();
+}
+
+#[test]
+fn connections_are_replaced_before_their_password_runs_out() {
+    let server = Server::start();
+    password(&server, "sesame");
+    let valid_for = Duration::from_millis(400);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let settings = settings(&server).credentials(move |_node| {
+        // The first one of each connection is out of date.
+        let is_late = count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
+        Ok::<_, Error>(Credentials::password(if is_late { "old" } else { "sesame" }).valid_for(valid_for))
+    });
+    let locks = settings.build().unwrap();
+    let ids = || -> Vec<u64> {
+        let all: String = server.ask(cmd("CLIENT").arg("LIST"));
+        let of_user = all.lines().filter(|line| line.contains("user=locks"));
+        of_user.map(|line| line.split(['=', ' ']).nth(1).unwrap().parse().unwrap()).collect()
+    };
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    let first = ids();
+    assert!(!first.is_empty());
+    let began = Instant::now();
+    let mut calls = 0;
+    while began.elapsed() < valid_for * 4 || ids().iter().any(|id| first.contains(id)) {
+        locks.mutex("a").lock().unwrap().unlock().unwrap();
+        calls += 1;
+        assert!(began.elapsed() < SOON, "the first connections are still there after {calls} calls");
+    }
+    let asked = asked.load(Ordering::SeqCst);
+    assert!(asked >= 6 && asked < calls, "asked {asked} times for {calls} calls");
+    // One that is not used is not used when it has run out.
+    thread::sleep(valid_for + Duration::from_millis(50));
+    let idle = ids();
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    assert!(ids().iter().any(|id| !idle.contains(id)));
+}
+
+/// The function that is asked for the next credentials fails: until the present ones run out, all goes on.
+#[test]
+fn a_server_is_not_left_out_while_its_connections_are_good() {
+    let server = Server::start();
+    password(&server, "sesame");
+    let valid_for = Duration::from_secs(6);
+    let (is_sealed, refusals) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (sealed, refused) = (Arc::clone(&is_sealed), Arc::clone(&refusals));
+    let settings = settings(&server).unavailable_after(Duration::ZERO).credentials(move |_node| {
+        if sealed.load(Ordering::SeqCst) {
+            refused.fetch_add(1, Ordering::SeqCst);
+            return Err("the vault is sealed");
+        }
+        Ok(Credentials::password("sesame").valid_for(valid_for))
+    });
+    let locks = settings.build().unwrap();
+    let began = Instant::now();
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    is_sealed.store(true, Ordering::SeqCst);
+    // The next credentials are asked for after 4.5 s.
+    while began.elapsed() + Duration::from_millis(200) < valid_for {
+        let outcome = locks.mutex("a").try_lock().and_then(MutexGuard::unlock);
+        assert!(outcome.is_ok() || began.elapsed() > valid_for, "{outcome:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let refusals = refusals.load(Ordering::SeqCst);
+    assert!((1..20).contains(&refusals), "asked {refusals} times");
+    is_sealed.store(false, Ordering::SeqCst);
+    let is_renewed = || locks.mutex("a").lock().and_then(MutexGuard::unlock).is_ok();
+    eventually("the next ones are had", SOON, || is_renewed() && began.elapsed() > valid_for);
 }

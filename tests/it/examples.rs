@@ -8,13 +8,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
-use std::time::Duration;
 use std::{env, fs};
 
-use redlock_tests::{Server, eventually};
-
-/// How long something may take that takes a moment.
-const LONG: Duration = Duration::from_secs(20);
+use redlock_tests::Server;
 
 /// The command that runs an example.
 fn example(name: &str) -> Command {
@@ -106,8 +102,19 @@ fn limiter_lets_no_more_in_than_it_should() {
 }
 
 #[test]
+fn batch_goes_on_when_all_parts_are_there() {
+    let texts = ["4 of 5 have arrived, the latch is closed", "the sum of 5000 numbers is 12497500", "OK"];
+    shows(&mut example("batch"), &texts);
+}
+
+#[test]
 fn transfer_keeps_the_money_together() {
     shows(&mut example("transfer"), &["160 transfers", "in all 4000 of 4000", "OK"]);
+}
+
+#[test]
+fn with_tokio_holds_up_no_runtime() {
+    shows(&mut example("with_tokio"), &["120 of 120 additions", "OK"]);
 }
 
 #[test]
@@ -130,7 +137,7 @@ fn names_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// But for releases that were not confirmed, for which a server would have to fail.
+/// But for releases that were not confirmed and servers that cannot be used, for which a server would have to fail.
 #[test]
 fn metrics_are_exposed_by_name_and_not_by_key() {
     let (said, code) = outcome(&mut example("metrics"));
@@ -141,13 +148,15 @@ fn metrics_are_exposed_by_name_and_not_by_key() {
         "redlock_lost_total{lock=\"audit:{year}\",reason=\"revoked\"} 1",
         "redlock_held{lock=\"shelf:{number}\"} 0",
         "redlock_waiting{lock=\"count\"} 0",
+        "mails\",verdict=\"done\"} 1",
+        "redlock_job_wait_seconds_count{queue=",
         "/ready: ready: 1 of 1 servers",
     ] {
         assert!(said.contains(part), "no `{part}` in:\n{said}");
     }
     assert!(!said.contains("shelf:1") && !said.contains("audit:2026"), "{said}");
     let missing: Vec<String> = metrics().difference(&names_in(&said)).cloned().collect();
-    assert_eq!(missing, ["redlock_unconfirmed_total"], "{said}");
+    assert_eq!(missing, ["redlock_node_up", "redlock_unconfirmed_total"], "{said}");
 }
 
 #[test]
@@ -155,8 +164,38 @@ fn the_dashboard_names_only_metrics_that_exist() {
     let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/grafana.json");
     let text = fs::read_to_string(dashboard).unwrap();
     assert_eq!(names_in(&text), metrics(), "in docs/grafana.json");
-    let (open, close) = (text.matches('{').count(), text.matches('}').count());
-    assert!(open == close && text.starts_with('{') && text.trim_end().ends_with('}'), "it is no JSON");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let asked = queries(&dashboard);
+    assert!(asked.len() >= metrics().len(), "{asked:?}");
+    for query in asked {
+        let named = labels(&query).into_iter();
+        // What the exporter adds for histograms.
+        let unknown: Vec<String> =
+            named.filter(|label| label != "le" && !known_labels(&query).contains(label)).collect();
+        assert!(unknown.is_empty(), "{unknown:?} in {query}");
+    }
+}
+
+/// The queries of all panels.
+fn queries(dashboard: &serde_json::Value) -> Vec<String> {
+    let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What a query groups and selects by: `by (le, lock)`, `{lock=~"…", outcome="…"}`.
+fn labels(query: &str) -> BTreeSet<String> {
+    let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+    let selected = query.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let all = grouped.chain(selected).flat_map(|list| list.split(','));
+    all.filter_map(|part| part.split('=').next()).map(|name| name.trim().to_owned()).collect()
+}
+
+/// The labels of the metric of a query, as the page about metrics has them.
+fn known_labels(query: &str) -> BTreeSet<String> {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md")).unwrap();
+    let metric = names_in(query).into_iter().next().unwrap();
+    let row = page.lines().find(|line| line.starts_with(&format!("| `{metric}` |"))).unwrap();
+    row.split('|').nth(3).unwrap().split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]
@@ -178,76 +217,4 @@ fn quickstart_without_locks_shows_the_damage() {
     assert!(code == Some(1) && said.contains("DAMAGE"), "{code:?} {said}");
     let twice = said.lines().find_map(|line| line.trim().strip_prefix("units that were sold twice"));
     assert_ne!(twice.map(str::trim), Some("0"), "{said}");
-}
-
-/// `exclusive` on that server.
-fn exclusive<const N: usize>(server: &Server, args: [&str; N]) -> Command {
-    let mut command = example("exclusive");
-    command.env("REDIS_URL", server.url()).args(args);
-    command
-}
-
-#[test]
-fn exclusive_ends_as_its_command_does() {
-    let server = Server::start();
-    let print = r#"echo "$REDLOCK_KEY $REDLOCK_FENCING_TOKEN"; exit 7"#;
-    let (said, code) = outcome(&mut exclusive(&server, ["job", "--", "sh", "-c", print]));
-    assert_eq!(code, Some(7), "{said}");
-    let token = said.trim().strip_prefix("job ").expect("the key stands first");
-    assert!(token.parse::<u64>().is_ok(), "{said}");
-    assert_eq!(server.get("job"), None);
-
-    let codes = [
-        (outcome(&mut exclusive(&server, ["job", "--", "sh", "-c", "kill -9 $$"])), 137),
-        (outcome(&mut exclusive(&server, ["job", "--", "no-such-command"])), 127),
-        (outcome(&mut exclusive(&server, ["job", "--", "/"])), 126),
-        (outcome(&mut exclusive(&server, ["job"])), 64),
-        (outcome(exclusive(&server, ["job", "--", "true"]).env("REDIS_URL", "http://127.0.0.1/")), 66),
-        (outcome(exclusive(&server, ["-n", "job", "--", "true"]).env("REDIS_URL", "redis://127.0.0.1:1/")), 69),
-    ];
-    for ((said, code), expected) in codes {
-        assert_eq!(code, Some(expected), "{said}");
-    }
-}
-
-#[test]
-fn exclusive_does_not_run_its_command_when_busy() {
-    let server = Server::start();
-    let dir = server.dir();
-    // Ends in any case: the directory goes with the server.
-    let script = format!("cd {} && until [ -e go ] || [ ! -e log ]; do sleep 0.05; done", dir.display());
-    let mut first = exclusive(&server, ["job", "--", "sh", "-c", &script]).spawn().unwrap();
-    eventually("the lock is held", LONG, || server.get("job").is_some());
-
-    let (said, code) = outcome(&mut exclusive(&server, ["--nonblock", "job", "--", "echo", "ran"]));
-    assert!(code == Some(1) && !said.contains("ran"), "{code:?} {said}");
-    let (said, code) = outcome(&mut exclusive(&server, ["-n", "-E", "42", "job", "--", "echo", "ran"]));
-    assert!(code == Some(42) && !said.contains("ran"), "{code:?} {said}");
-    let (said, code) = outcome(&mut exclusive(&server, ["--timeout", "0.2", "job", "--", "echo", "ran"]));
-    assert!(code == Some(1) && !said.contains("ran"), "{code:?} {said}");
-
-    let waiting = exclusive(&server, ["job", "--", "echo", "ran"]).stdout(Stdio::piped()).spawn().unwrap();
-    fs::write(dir.join("go"), "").unwrap();
-    let output = waiting.wait_with_output().unwrap();
-    assert!(output.status.success() && output.stdout == b"ran\n", "{output:?}");
-    assert!(first.wait().unwrap().success());
-}
-
-#[test]
-fn exclusive_ends_its_command_when_the_lock_is_lost() {
-    for (how, command, expected) in [
-        ("term", "exec sleep 60", "ending the command"),
-        ("kill", "trap '' TERM; exec sleep 60", "ending the command"),
-        ("tell", "sleep 2; echo had its way", "had its way"),
-    ] {
-        let server = Server::start();
-        let mut running = exclusive(&server, ["--lease", "1", "--on-lost", how, "job", "--", "sh", "-c", command]);
-        let running = running.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        eventually("the lock is held", LONG, || server.get("{job}:fence").is_some());
-        server.del("job");
-        let Output { status, stdout, stderr } = running.wait_with_output().unwrap();
-        let said = String::from_utf8([stdout, stderr].concat()).unwrap();
-        assert_eq!(status.code(), Some(75), "{how}: {said}");
-        assert!(said.contains(expected) && said.contains("was lost"), "{how}: {said}");
-    }
 }

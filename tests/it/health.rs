@@ -74,6 +74,12 @@ fn what_is_wrong_with_a_server_is_said() {
     assert!(!is_ready && said.contains("replica"), "{said}");
     let said = health(&master).to_string();
     assert!(said.contains("has 1 replicas and waits for none") && said.contains("min-replicas-to-write"), "{said}");
+
+    let acks = |replicas| settings().node(master.url()).min_replicas_ack(replicas).build().unwrap().health().unwrap();
+    let said = acks(1).to_string();
+    assert!(acks(1).is_ready() && !said.contains("replicas"), "{said}");
+    let said = acks(2).to_string();
+    assert!(!acks(2).is_ready() && said.contains("1 replicas are connected to it, and 2 must confirm"), "{said}");
 }
 
 #[test]
@@ -99,6 +105,10 @@ fn missing_permissions_are_named() {
     assert!(other.is_ready() && other.warnings()[0].contains("~PREFIXredlock-sync:health"), "{other}");
 
     if !server.info("redis_version").is_some_and(|version| version.starts_with("6.")) {
+        _ = user("~* &* +@all -wait");
+        let url = format!("redis://probe:secret@{}/", server.addr());
+        let said = settings().node(url).min_replicas_ack(1).build().unwrap().health().unwrap().to_string();
+        assert!(said.contains("give it +wait"), "{said}");
         let deaf = user("~* resetchannels +@all");
         assert!(deaf.is_ready() && deaf.warnings()[0].contains("&redlock-sync:*"), "{deaf}");
     }

@@ -1,7 +1,7 @@
 //! The guard contract: what every kind of lock must do, so that one test runs for all of them.
 //!
-//! A test is a function `fn name<K: Kind>()`. `each_kind!(name, …)` makes one `#[test]` of it for each kind of mutex, for what needs a server of its own;
-//! `every_kind!(GROUP: name, …)` makes one for all kinds of a group at once. A new kind joins by an `impl Kind` and a line in `kinds_of!`.
+//! A test is a function `fn name<K: Kind>()`. `each_kind!(name, …)` makes one `#[test]` of it for each kind of mutex, for what needs a server of its own, and
+//! `each_kind!(all: name, …)` for the other kinds too by the feature `kinds`; `every_kind!(GROUP: name, …)` makes one for all kinds of a group at once. A new kind joins by an `impl Kind` and a line in `kinds_of!`.
 //!
 //! What is a lock of one holder at a time is a mutex: so a semaphore of one permit, the writer's side of a read-write lock, and a multi-lock of one key.
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redlock_sync::{
     Error, Holder, Lease, MultiLock, MultiLockGuard, Mutex, MutexGuard, Redlock, ReentrantMutex, ReentrantMutexGuard,
-    RwLock, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
 use crate::place::Place;
@@ -194,6 +194,100 @@ impl Kind for RwLock {
     member!("w");
 }
 
+/// The settings of what a handle is wrapped in.
+macro_rules! settings_within {
+    ($wrapped:ident) => {
+        fn lease(self, lease: Duration) -> Self {
+            $wrapped(self.0.lease(lease))
+        }
+        fn renew(self, renew: bool) -> Self {
+            $wrapped(self.0.renew(renew))
+        }
+        fn min_hold(self, hold: Duration) -> Self {
+            $wrapped(self.0.min_hold(hold))
+        }
+        fn max_hold(self, hold: Duration) -> Self {
+            $wrapped(self.0.max_hold(hold))
+        }
+        fn max_renewals(self, times: u32) -> Self {
+            $wrapped(self.0.max_renewals(times))
+        }
+        fn fenced(self, fenced: bool) -> Self {
+            $wrapped(self.0.fenced(fenced))
+        }
+        fn retry(self, retry: redlock_sync::Retry) -> Self {
+            $wrapped(self.0.retry(retry))
+        }
+        fn owner(self, owner: &str) -> Self {
+            $wrapped(self.0.owner(owner))
+        }
+    };
+}
+
+/// The reader's side.
+#[derive(Clone)]
+pub(crate) struct Reader(RwLock);
+
+impl Kind for Reader {
+    type Guard = RwLockReadGuard;
+
+    fn new(locks: &Redlock, key: &str) -> Self {
+        Reader(locks.rw_lock(key))
+    }
+    settings_within!(Reader);
+    fn lock(&self) -> Result<RwLockReadGuard, Error> {
+        self.0.read()
+    }
+    fn try_lock(&self) -> Result<RwLockReadGuard, Error> {
+        self.0.try_read()
+    }
+    fn try_lock_for(&self, wait: Duration) -> Result<RwLockReadGuard, Error> {
+        self.0.try_read_for(wait)
+    }
+    fn is_locked(&self) -> Result<bool, Error> {
+        self.0.is_locked()
+    }
+    fn inspect(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.0.inspect()?.readers.pop())
+    }
+    fn unlock(guard: RwLockReadGuard) -> Result<(), Error> {
+        guard.unlock().map(drop)
+    }
+    member!("r");
+}
+
+/// Both permits of a semaphore of two, at once.
+#[derive(Clone)]
+pub(crate) struct Pair(Semaphore);
+
+impl Kind for Pair {
+    type Guard = SemaphorePermit;
+
+    fn new(locks: &Redlock, key: &str) -> Self {
+        Pair(locks.semaphore(key, 2))
+    }
+    settings_within!(Pair);
+    fn lock(&self) -> Result<SemaphorePermit, Error> {
+        self.0.acquire_many(2)
+    }
+    fn try_lock(&self) -> Result<SemaphorePermit, Error> {
+        self.0.try_acquire_many(2)
+    }
+    fn try_lock_for(&self, wait: Duration) -> Result<SemaphorePermit, Error> {
+        self.0.try_acquire_many_for(2, wait)
+    }
+    fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.0.available()? < 2)
+    }
+    fn inspect(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.0.inspect()?.pop())
+    }
+    fn unlock(permit: SemaphorePermit) -> Result<(), Error> {
+        permit.release()
+    }
+    member!("0 ");
+}
+
 /// A multi-lock of one key.
 #[derive(Clone)]
 pub(crate) struct OfOneKey {
@@ -279,8 +373,27 @@ pub(crate) fn at_once(tests: &[(&'static str, fn())]) {
     assert!(failed.is_empty(), "it failed for {failed:?}");
 }
 
-/// The tests `$test` of the kinds of a group: `every` kind; those of one `single` lock, which have a minimum hold; those whose lock is a `string`.
+/// The kind's name in the words of `agent`.
+pub(crate) fn name_of_kind<K: Kind>() -> &'static str {
+    let name = std::any::type_name::<K>();
+    let words = [("Reentrant", "reentrant"), ("Semaphore", "permit"), ("RwLock", "writer"), ("OfOneKey", "several")];
+    words.iter().find(|(part, _)| name.contains(part)).map_or("mutex", |(_, word)| word)
+}
+
+/// The tests `$test` of the kinds of a group: `every` kind of one holder at a time; whatever is `held`, also by several; those of one `single` lock, which have a minimum
+/// hold; those whose lock is a `string`.
 macro_rules! kinds_of {
+    (held, $test:ident $(, $place:ty)?) => {
+        [
+            ("mutex", $test::<redlock_sync::Mutex $(, $place)?> as fn()),
+            ("reentrant mutex", $test::<redlock_sync::ReentrantMutex $(, $place)?>),
+            ("permit", $test::<redlock_sync::Semaphore $(, $place)?>),
+            ("several permits", $test::<crate::kinds::Pair $(, $place)?>),
+            ("reader", $test::<crate::kinds::Reader $(, $place)?>),
+            ("writer", $test::<redlock_sync::RwLock $(, $place)?>),
+            ("key of a multi-lock", $test::<crate::kinds::OfOneKey $(, $place)?>),
+        ]
+    };
     (every, $test:ident $(, $place:ty)?) => {
         [
             ("mutex", $test::<redlock_sync::Mutex $(, $place)?> as fn()),
@@ -319,8 +432,24 @@ macro_rules! every_kind {
     };
 }
 
-/// One `#[test]` for each kind of mutex for each generic test named.
+/// One `#[test]` for each kind of mutex for each generic test named. Behind `all:` stand those that hold for every kind of one holder at a time: by the feature
+/// `kinds` there is one for each of the others too.
 macro_rules! each_kind {
+    (all: $($test:ident),+ $(,)? $(; mutexes: $($mutex:ident),+ $(,)?)?) => {
+        crate::kinds::each_kind!($($test,)+ $($($mutex,)+)?);
+        #[cfg(feature = "kinds")]
+        mod semaphore_of_one {
+            $(#[test] fn $test() { super::$test::<redlock_sync::Semaphore>() })+
+        }
+        #[cfg(feature = "kinds")]
+        mod write_lock {
+            $(#[test] fn $test() { super::$test::<redlock_sync::RwLock>() })+
+        }
+        #[cfg(feature = "kinds")]
+        mod multi_lock_of_one {
+            $(#[test] fn $test() { super::$test::<crate::kinds::OfOneKey>() })+
+        }
+    };
     ($($test:ident),+ $(,)?) => {
         mod mutex {
             $(#[test] fn $test() { super::$test::<redlock_sync::Mutex>() })+

@@ -2,7 +2,7 @@
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `logged`: what the library logs.
-//! 3. `contract`: what every lock must do when nothing is broken.
+//! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
@@ -11,9 +11,10 @@
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: random input, and what must hold for all of it.
 //! 11. `regressions`: what reviews found.
-//! 12. `health`: what is wrong with servers. `observer`: what is told of locks. `credentials`: passwords that change. `tls`: servers behind TLS, with certificates of every sort.
-//! 13. `tidy`: rules of the repository.
-//! 14. `interop`, a feature: locks of other programs on the same keys.
+//! 12. `health`: what is wrong with servers. `observer`: what is told of locks. `credentials`: passwords that change. `replicas`: which have to have a lock. `tls`: servers behind TLS, with certificates of every sort.
+//! 13. `sentinel`: servers that Sentinels watch. `cluster`: locks on Redis Clusters.
+//! 14. `tidy`: rules of the repository.
+//! 15. `interop`, a feature: locks of other programs on the same keys.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,10 +27,12 @@
 mod attribute;
 mod attribute_misuse;
 mod chaos;
+mod cluster;
 mod contract;
 mod credentials;
 mod examples;
 mod faults;
+mod features;
 mod fixture;
 mod handover;
 mod health;
@@ -46,8 +49,10 @@ mod place;
 mod properties;
 mod queue;
 mod regressions;
+mod replicas;
 mod rw_lock;
 mod semaphore;
+mod sentinel;
 mod taking_over;
 mod tidy;
 mod tls;

@@ -356,7 +356,7 @@ fn kind_07_in_memory_too_one_key_lost_is_all_lost() {
 
 /// The best of a few, since the machine is busy. One round trip takes the delay; one for each key would take eight times as long.
 #[test]
-fn keys_that_are_free_are_taken_in_one_round_trip() {
+fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
     const DELAY: Duration = Duration::from_millis(60);
     for nodes in [1, 3] {
         let servers = servers(nodes);
@@ -365,15 +365,37 @@ fn keys_that_are_free_are_taken_in_one_round_trip() {
         let locks = Redlock::builder().nodes(delay.urls()).restart_guard(false).build().unwrap();
         let keys = locks.multi_lock((0..8).map(|key| format!("key:{key}")));
         keys.lock().unwrap().unlock().unwrap(); // connects
-        let take = |_| {
+        let is_one = |took: Duration| took >= DELAY && took < 4 * DELAY;
+        for fenced in [false, true] {
+            let keys = keys.clone().fenced(fenced);
+            let take = |drops: bool| {
+                let began = Instant::now();
+                let guard = keys.lock().unwrap();
+                let took = began.elapsed();
+                if drops {
+                    drop(guard);
+                } else {
+                    guard.unlock().unwrap();
+                }
+                (took, began.elapsed().saturating_sub(took))
+            };
+            let all: Vec<_> = [false, true, false, true, false].map(take).to_vec();
+            let (took, gave_up) =
+                (all.iter().map(|pair| pair.0).min().unwrap(), all.iter().map(|pair| pair.1).min().unwrap());
+            assert!(is_one(took) && is_one(gave_up), "{nodes} nodes, fenced {fenced}: {took:?}, {gave_up:?}");
+        }
+        // So are holds of other kinds, where a client gives up all it has.
+        let end = |_| {
+            let permits: Vec<_> = (0..8).map(|_| locks.semaphore("permits", 8).acquire().unwrap()).collect();
+            let readers: Vec<_> = (0..8).map(|i| locks.rw_lock(format!("read:{i}")).read().unwrap()).collect();
             let began = Instant::now();
-            let guard = keys.lock().unwrap();
+            assert_eq!(locks.unlock_all().unwrap(), 16);
             let took = began.elapsed();
-            guard.unlock().unwrap();
+            drop((permits, readers));
             took
         };
-        let best = (0..5).map(take).min().unwrap();
-        assert!(best >= DELAY && best < 4 * DELAY, "{nodes} nodes: {best:?}");
+        let best = (0..2).map(end).min().unwrap();
+        assert!(best < 6 * DELAY, "{nodes} nodes: {best:?}");
         // The keys before one that is held are kept, those behind it are given back at once.
         let held = open(&servers);
         let held = held.mutex("key:4").lock().unwrap();

@@ -46,9 +46,18 @@ impl Observer for Journal {
                 assert!(remaining > Duration::ZERO);
                 format!("renewed {}", of(lock))
             }
-            Event::RenewalFailed { lock, .. } => format!("renewal failed {}", of(lock)),
+            Event::RenewalFailed { lock, error, .. } => format!("renewal failed {}: {error}", of(lock)),
             Event::Lost { lock, reason, .. } => format!("lost {}: {reason:?}", of(lock)),
             Event::Released { lock, confirmed, .. } => format!("released {}: {confirmed}", of(lock)),
+            Event::Job { queue, id, attempt, verdict, waited, .. } => {
+                assert!(id != "c" || waited >= ms(60), "{waited:?}");
+                format!("job {queue} {id} {attempt} {verdict}")
+            }
+            Event::NodeDown { node, .. } => format!("down {node}"),
+            Event::NodeUp { node, after, .. } => {
+                assert!(after > Duration::ZERO);
+                format!("up {node}")
+            }
             _ => format!("{event:?}"),
         };
         self.told.lock().unwrap_or_else(PoisonError::into_inner).push(told);
@@ -169,9 +178,14 @@ fn a_panic_of_an_observer_is_caught() {
     guard.unlock().unwrap();
     assert_eq!(journal.count("released"), 1);
 
+    let _held = locks.mutex("b").lock().unwrap();
     memory.take_away(1);
     assert!(locks.mutex("a").try_lock().unwrap_err().is_unavailable());
     assert_eq!(journal.count("not acquired  a mutex: false"), 1);
+    memory.advance(Duration::from_secs(12));
+    let why = "renewal failed  b mutex: failed to renew `b`";
+    eventually("it was not renewed", Duration::from_secs(10), || journal.count("renewal failed") > 0);
+    assert!(journal.count(why) > 0, "{:?}", journal.told());
 }
 
 #[distributed_lock("stock:<item>:{shelf}", client = locks)]
@@ -186,4 +200,39 @@ fn the_name_of_an_annotated_function_is_its_template() {
     let locks = memory.build(Redlock::builder().observer(Arc::clone(&journal))).unwrap();
     annotated(&locks, "tea", 7).unwrap();
     assert_eq!(journal.told()[1], "acquired stock:<item>:{shelf} stock:tea:7 mutex");
+}
+
+/// Each claim ends once, with how it ended.
+#[test]
+fn the_end_of_each_claim_is_told_and_servers_that_go_and_come() {
+    let (server, journal) = (redlock_tests::Server::start(), Arc::new(Journal::default()));
+    let settings = Redlock::builder().node(server.url()).node_timeout(ms(2000)).key_prefix("shop:");
+    let locks = settings.observer(Arc::clone(&journal)).build().unwrap();
+    let mails = locks.queue("mails").retry(redlock_sync::Retry::every(ms(1)).max_attempts(2));
+    mails.push(redlock_sync::Task::new("body").id("a")).unwrap();
+    mails.claim().unwrap().again_after(Duration::ZERO).unwrap();
+    drop(mails.claim().unwrap());
+    mails.claim().unwrap().retry("boom").unwrap();
+    mails.push(redlock_sync::Task::new("body").id("b")).unwrap();
+    mails.claim().unwrap().ack().unwrap();
+    mails.push(redlock_sync::Task::new("body").id("c")).unwrap();
+    thread::sleep(ms(60));
+    let lost = mails.claim().unwrap();
+    assert!(lost.waited() >= ms(60));
+    assert!(mails.remove("c").unwrap());
+    assert!(lost.ack().unwrap_err().is_lost());
+    let jobs: Vec<String> =
+        journal.told().into_iter().filter_map(|told| Some(told.strip_prefix("job ")?.into())).collect();
+    let expected =
+        ["a 1 again", "a 1 retry", "a 2 dead", "b 1 done", "c 1 lost"].map(|end| format!("shop:mails {end}"));
+    assert_eq!(jobs, expected);
+
+    server.kill();
+    assert!(mails.try_claim().is_err());
+    server.restart();
+    let soon = Duration::from_secs(20);
+    eventually("it is back", soon, || mails.try_claim().is_ok() && journal.count("up") == 1);
+    let told = journal.told();
+    let nodes: Vec<&String> = told.iter().filter(|told| told.starts_with("down") || told.starts_with("up")).collect();
+    assert_eq!(nodes, [&format!("down {}", server.addr()), &format!("up {}", server.addr())]);
 }

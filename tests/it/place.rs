@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use redlock_sync::testing::Memory;
 use redlock_sync::{__private, Builder, Redlock};
-use redlock_tests::{Server, eventually, servers};
+use redlock_tests::{Group, Server, eventually, servers};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(30);
@@ -16,6 +16,8 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// A lease of which some can be waited for, and that a busy machine renews in time.
     const LEASE: Duration;
+    /// Whether the library lists all locks here.
+    const LISTS: bool = true;
 
     /// So many nodes.
     fn start(nodes: usize) -> Vec<Self>;
@@ -109,17 +111,51 @@ impl Place for Server {
     }
 }
 
-fn command(words: &[&str]) -> redis::Cmd {
+pub(crate) fn command(words: &[&str]) -> redis::Cmd {
     let mut command = redis::Cmd::new();
     command.arg(words);
     command
 }
 
-fn replies(value: redis::Value) -> Vec<String> {
+pub(crate) fn replies(value: redis::Value) -> Vec<String> {
     match value {
         redis::Value::Nil => Vec::new(),
         redis::Value::Array(values) => values.into_iter().flat_map(replies).collect(),
         value => vec![redis::from_redis_value(value).unwrap()],
+    }
+}
+
+/// With this variable set to `sentinel`, databases are found by a Sentinel: `.ci/run contract_sentinel`.
+const PLACE: &str = "REDLOCK_TEST_PLACE";
+
+/// What the servers are found by.
+static WAYS: LazyLock<Vec<Way>> = LazyLock::new(|| {
+    let groups = env::var(PLACE).is_ok_and(|place| place == "sentinel");
+    let settings = Server::builder().arg("--databases").arg("10000");
+    let start =
+        || if groups { Way::Group(Group::with(&settings, 0, 1)) } else { Way::Server(Box::new(settings.start())) };
+    thread::scope(|scope| {
+        let starting: Vec<_> = (0..MOST).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|way| way.join().unwrap()).collect()
+    })
+});
+
+/// Most nodes of a test.
+const MOST: usize = 5;
+
+/// A server, or the group of which it is the master.
+enum Way {
+    Server(Box<Server>),
+    Group(Group),
+}
+
+impl Way {
+    /// For a client with the library, and for the test itself.
+    fn urls(&self, number: usize) -> [String; 2] {
+        match self {
+            Way::Server(server) => [server.url(), server.url()].map(|url| format!("{url}{number}")),
+            Way::Group(group) => [format!("{}/{number}", group.url()), format!("{}{number}", group.servers[0].url())],
+        }
     }
 }
 
@@ -133,23 +169,15 @@ impl Place for Database {
     const LEASE: Duration = Server::LEASE;
 
     fn start(nodes: usize) -> Vec<Database> {
-        const MOST: usize = 5;
-        static SERVERS: LazyLock<Vec<Server>> = LazyLock::new(|| {
-            let settings = Server::builder().arg("--databases").arg("10000");
-            thread::scope(|scope| {
-                let starting: Vec<_> = (0..MOST).map(|_| scope.spawn(|| settings.start())).collect();
-                starting.into_iter().map(|server| server.join().unwrap()).collect()
-            })
-        });
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let open = |server: &Server| {
-            let url = format!("{}{number}", server.url());
-            let connection = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+        let open = |way: &Way| {
+            let [url, direct] = way.urls(number);
+            let connection = redis::Client::open(direct).unwrap().get_connection().unwrap();
             Database { url, connection: Mutex::new(connection) }
         };
         assert!(nodes <= MOST);
-        SERVERS.iter().take(nodes).map(open).collect()
+        WAYS.iter().take(nodes).map(open).collect()
     }
 
     fn client(nodes: &[Database], settings: Builder) -> Redlock {
@@ -242,6 +270,10 @@ macro_rules! each_kind_and_place {
             mod on_three_in_memory {
                 crate::place::each_kind_at!($group, crate::place::ThreeInMemory, $($test),+);
             }
+            #[cfg(feature = "cluster")]
+            mod on_clusters {
+                crate::place::each_kind_at!($group, crate::cluster::place::Slots, $($test),+);
+            }
         }
     };
 }
@@ -268,6 +300,10 @@ macro_rules! each_place {
             }
             mod on_three_in_memory {
                 $(#[test] fn $test() { super::super::$test::<crate::place::ThreeInMemory>() })+
+            }
+            #[cfg(feature = "cluster")]
+            mod on_clusters {
+                $(#[test] fn $test() { super::super::$test::<crate::cluster::place::Slots>() })+
             }
         }
     };

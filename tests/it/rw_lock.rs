@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use redlock_sync::{Redlock, RwHolders};
 use redlock_tests::{Server, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 
 const KEY: &str = "prices";
-/// The end of patience where something must happen, however busy the machine is.
+/// The longest wait where something must happen, however busy the machine is.
 const SOON: Duration = Duration::from_secs(30);
 
 const fn ms(n: u64) -> Duration {
@@ -72,6 +73,16 @@ impl Agent {
         let mut line = String::new();
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         assert!(!line.is_empty(), "the agent does not hold the lock");
+    }
+
+    /// Stops it, until it is killed.
+    fn stop(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::STOP).unwrap();
+        let stat = format!("/proc/{}/stat", self.0.id());
+        eventually("the agent is stopped", SOON, || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        });
     }
 
     fn kill(mut self) {

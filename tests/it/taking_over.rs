@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Error, LockToken, LostReason, Redlock};
-use redlock_tests::{Server, eventually, servers};
+use redlock_tests::{Proxy, Server, eventually, servers};
 
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
@@ -77,6 +77,22 @@ fn a_lock_that_is_not_adopted_ends_with_its_lease() {
     assert_eq!(lost(&order.clone().adopt(&token).unwrap_err()), None, "this thread holds it");
     next.unlock().unwrap();
     assert!(lost(&order.adopt(&token).unwrap_err()).is_some());
+}
+
+#[test]
+fn a_node_that_missed_the_adoption_gets_the_new_token() {
+    let servers = servers(3);
+    let late = Proxy::start(&servers[2]);
+    let token = open(&servers).mutex(KEY).lease(6 * SOON).lock().unwrap().into_token().unwrap();
+    let urls = [servers[0].url(), servers[1].url(), late.url()];
+    let locks = Redlock::builder().nodes(urls).node_timeout(200 * MS).lease(900 * MS).build().unwrap();
+    late.refuse();
+    let adopted = locks.mutex(KEY).adopt(&token).unwrap();
+    assert_eq!(servers[2].get(KEY).as_deref(), Some(token.as_str()));
+    late.heal();
+    let is_there = || servers[2].get(KEY).as_deref() == Some(adopted.id().as_str());
+    eventually("it is renewed there too", SOON, is_there);
+    adopted.unlock().unwrap();
 }
 
 #[test]
@@ -202,7 +218,7 @@ fn without_a_majority_force_is_unavailable() {
     drop(guard);
 }
 
-/// A client whose lease, and so its patience with keys that never end, is short.
+/// A client whose lease, and so its wait for keys that never end, is short.
 fn patient(servers: &[Server]) -> Redlock {
     let nodes = servers.iter().map(Server::url);
     Redlock::builder().nodes(nodes).node_timeout(100 * MS).lease(400 * MS).build().unwrap()

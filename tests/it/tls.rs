@@ -3,11 +3,14 @@
 //! Which authorities a process trusts stands in its environment, so the client is an agent.
 
 mod relay;
+mod told;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use redlock_sync::{Error, Redlock};
+use redlock_sync::{Builder, Error, Redlock, Tls};
 use redlock_tests::Server;
 use rustls::version::{TLS12, TLS13};
 
@@ -24,8 +27,12 @@ fn agent(server: &Server, authority: &Authority, url: &str) -> (u64, String) {
 }
 
 fn agent_with(variable: &str, value: &str, url: &str) -> (u64, String) {
+    agent_in(&[(variable, value)], url)
+}
+
+fn agent_in(environment: &[(&str, &str)], url: &str) -> (u64, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
-    command.args(["tls", url]).env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").env(variable, value);
+    command.args(["tls", url]).env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").envs(environment.iter().copied());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
@@ -77,7 +84,7 @@ fn input_14_a_client_certificate_is_asked_for() {
     let (server, authority) = (Server::start(), Authority::new());
     for version in [&TLS13, &TLS12] {
         let relay = Relay::start(&server, authority.config("127.0.0.1", true, &[version]));
-        let words = ["client certificate", "tls-auth-clients no"];
+        let words = ["client certificate", "Builder::tls", "tls-auth-clients no"];
         refused(agent(&server, &authority, &relay.url("127.0.0.1")), &words);
     }
 }
@@ -89,4 +96,127 @@ fn input_14_certificates_that_cannot_be_read() {
     let nowhere = server.dir().join("nowhere.pem");
     let words = ["nowhere.pem", "SSL_CERT_FILE"];
     refused(agent_with("SSL_CERT_FILE", nowhere.to_str().unwrap(), &relay.url("127.0.0.1")), &words);
+}
+
+// --- an authority and a certificate that are given --------------------------------------------------------------------------
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// The files of a client.
+struct Files {
+    ca: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Files {
+    fn of(dir: &Path, authority: &Authority) -> Files {
+        let files = Files { ca: dir.join("ca.pem"), certificate: dir.join("client.pem"), key: dir.join("client.key") };
+        files.write(authority);
+        files
+    }
+
+    fn write(&self, authority: &Authority) {
+        let (certificate, key) = authority.identity();
+        for (file, text) in [(&self.ca, authority.pem()), (&self.certificate, certificate), (&self.key, key)] {
+            fs::write(file, text).unwrap();
+        }
+    }
+
+    fn tls(&self) -> Tls {
+        Tls::new().ca_file(&self.ca).identity_files(&self.certificate, &self.key)
+    }
+}
+
+fn settings(relay: &Relay, tls: Tls) -> Builder {
+    Redlock::builder()
+        .node(relay.url("127.0.0.1"))
+        .node_timeout(Duration::from_secs(2))
+        .unavailable_after(SOON)
+        .tls(tls)
+}
+
+#[test]
+fn input_14_a_client_certificate_that_is_given() {
+    let (server, authority) = (Server::start(), Authority::new());
+    let files = Files::of(&server.dir(), &authority);
+    let (certificate, key) = authority.identity();
+    for version in [&TLS13, &TLS12] {
+        let relay = Relay::start(&server, authority.config("127.0.0.1", true, &[version]));
+        let texts = Tls::new().ca_pem(authority.pem()).identity_pem(&certificate, &key);
+        for tls in [files.tls(), texts] {
+            assert!(!format!("{tls:?}").contains("BEGIN"));
+            settings(&relay, tls).build().unwrap().mutex("a").lock().unwrap().unlock().unwrap();
+        }
+        // Of an authority that the server does not trust.
+        let (certificate, key) = Authority::new().identity();
+        let stranger = Tls::new().ca_file(&files.ca).identity_pem(certificate, key);
+        let error = settings(&relay, stranger).build().unwrap().mutex("a").lock().unwrap_err();
+        let is_told = |text: &str| text.contains("does not accept the client's certificate") && text.contains("node 1");
+        assert!(matches!(&error, Error::Config { message } if is_told(message)), "{error}");
+    }
+    let relay = Relay::start(&server, authority.config("127.0.0.1", true, &[&TLS13]));
+    let [ca, certificate, key] = [&files.ca, &files.certificate, &files.key].map(|path| path.to_str().unwrap());
+    let named = [("REDLOCK_TLS_CA", ca), ("REDLOCK_TLS_CERT", certificate), ("REDLOCK_TLS_KEY", key)];
+    assert_eq!(agent_in(&named, &relay.url("127.0.0.1")).1, "ok");
+    // The system's are read all the same.
+    let nowhere = server.dir().join("nowhere.pem");
+    let broken = [&named[..], &[("SSL_CERT_FILE", nowhere.to_str().unwrap())]].concat();
+    refused(agent_in(&broken, &relay.url("127.0.0.1")), &["nowhere.pem", "the system's", "also where `Builder::tls`"]);
+}
+
+#[test]
+fn input_14_files_that_cannot_be_used() {
+    let (server, authority) = (Server::start(), Authority::new());
+    let files = Files::of(&server.dir(), &authority);
+    let (other_certificate, other_key) = authority.identity();
+    let relay = Relay::start(&server, authority.config("127.0.0.1", false, &[&TLS13]));
+    let key = fs::read_to_string(&files.key).unwrap();
+    for (tls, words) in [
+        (Tls::new().ca_file(server.dir().join("nowhere")), "nowhere: No such file"),
+        (Tls::new().ca_file(&files.key), "client.key has no certificate"),
+        (Tls::new().ca_pem(""), "has no certificate"),
+        (Tls::new().identity_files(&files.certificate, &files.ca), "ca.pem has no private key"),
+        (Tls::new().identity_pem(&other_certificate, &key), "cannot be used together"),
+        (Tls::new().identity_pem("", &other_key), "has no certificate"),
+    ] {
+        let error = settings(&relay, tls).build().unwrap_err();
+        let is_told =
+            |text: &str| text.contains("TLS cannot be set up") && text.contains(words) && !text.contains("BEGIN");
+        assert!(matches!(&error, Error::Config { message } if is_told(message)), "{error}");
+    }
+    let plain = Redlock::builder().node(server.url()).tls(files.tls()).build().unwrap_err();
+    assert!(plain.to_string().contains("`rediss://`"), "{plain}");
+}
+
+#[test]
+fn files_of_tls_are_read_again_at_the_next_connection() {
+    let (server, first, second) = (Server::start(), Authority::new(), Authority::new());
+    let files = Files::of(&server.dir(), &first);
+    let relay = Relay::start(&server, first.config("127.0.0.1", true, &[&TLS13]));
+    let locks = settings(&relay, files.tls()).build().unwrap();
+    let held = locks.mutex("held").lock().unwrap();
+
+    // Another authority for the server and for the client: connections that are there go on, and the next ones are of the new one.
+    files.write(&second);
+    held.extend(Duration::from_secs(60)).unwrap();
+    relay.change(second.config("127.0.0.1", true, &[&TLS13]));
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    held.extend(Duration::from_secs(60)).unwrap();
+
+    // The server is first: refused, until the files have come.
+    let third = Authority::new();
+    relay.change(third.config("127.0.0.1", true, &[&TLS13]));
+    let error = locks.mutex("a").lock().unwrap_err();
+    assert!(matches!(&error, Error::Config { message } if message.contains("authority")), "{error}");
+    fs::write(&files.ca, third.pem()).unwrap();
+    // A certificate without its key passes as soon as that is there.
+    let (certificate, key) = third.identity();
+    fs::write(&files.certificate, certificate).unwrap();
+    let error = locks.mutex("a").try_lock().unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("cannot be used together"), "{error}");
+    fs::write(&files.key, key).unwrap();
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
+    held.check().unwrap();
+    held.unlock().unwrap();
 }

@@ -34,5 +34,5 @@ mod wait;
 pub use fork::{ended, fork, wait_for};
 pub use proxy::{Act, Fault, Proxy, Seen};
 pub use samples::stand_in;
-pub use server::{Builder, Server, find, servers};
+pub use server::{Builder, Cluster, Group, Server, find, servers};
 pub use wait::{eventually, poll};

@@ -24,6 +24,7 @@ macro_rules! pages {
 
 pages! {
     readme = "README.md",
+    in_async_programs = "docs-async.md",
     errors = "docs-errors.md",
     operations = "docs-operations.md",
     queue = "docs-queue.md",

@@ -10,7 +10,7 @@ const WAITS: [&str; 4] = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
 
 fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Semaphore {
     let many = u32::try_from(slots.len()).unwrap().max(1);
-    Semaphore { key: exclusive().key, permits, many, several, reservation: LEASE, slots: slots.to_vec() }
+    Semaphore { key: exclusive().key, permits, many, several, reservation: LEASE, first: None, slots: slots.to_vec() }
 }
 
 fn reserved(wait: &str) -> String {
@@ -76,7 +76,7 @@ impl Model {
         (found.len() == many).then_some(found)
     }
 
-    /// Reserves free slots for the first waits up to `own`; on several nodes only tells them. True if the rest is kept for one that wants more.
+    /// Reserves free slots for the first waits up to `own`, and tells the next when to look; on several nodes only tells them. True if the rest is kept for one that wants more.
     fn serve(&mut self, own: &str, permits: u32, first: u32) -> bool {
         let (before, mut kept, mut is_kept) = (self.slots.clone(), Vec::new(), false);
         while self.free(permits, first, 1).is_some()
@@ -98,6 +98,11 @@ impl Model {
             if listens(&wait) && self.several {
                 kept.push(wait);
             }
+        }
+        // The next one looks when what was reserved is free again.
+        if !self.several && !is_kept && self.slots != before && self.free(permits, first, 1).is_none() {
+            let mut next = self.queue.iter().take(8).take_while(|wait| *wait != own && !polls(wait));
+            self.told.extend(next.find(|wait| listens(wait)).map(|wait| client(wait).to_owned()));
         }
         if self.several {
             self.slots = before;

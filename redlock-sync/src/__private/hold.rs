@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::span::{Span, enter};
 use crate::{
     Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RwLockReadGuard, RwLockWriteGuard,
     SemaphorePermit,
@@ -11,20 +12,40 @@ use crate::{
 
 /// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is released.
 #[derive(Debug)]
-pub struct Hold<G>(Option<G>);
+pub struct Hold<G>(Option<Held<G>>);
+
+/// In the order in which they end: what is told of the release is told in the span.
+#[derive(Debug)]
+struct Held<G> {
+    guard: G,
+    _span: Span,
+}
+
+impl<G: Guard> Held<G> {
+    fn new(guard: G) -> Held<G> {
+        let span = enter(|| guard.leases());
+        Held { guard, _span: span }
+    }
+
+    fn end(self) -> Result<(), Error> {
+        self.guard.end()
+    }
+}
 
 /// A guard of any kind.
 pub trait Guard {
     /// What the body knows by the name that it gives the guard.
     type Seen;
     fn seen(&self) -> &Self::Seen;
+    fn leases(&self) -> impl Iterator<Item = &Lease>;
     fn end(self) -> Result<(), Error>;
 }
 
 impl<G: Guard> Hold<G> {
     #[must_use]
+    #[allow(clippy::new_without_default, reason = "the attribute makes it")]
     pub fn new() -> Hold<G> {
-        Hold::default()
+        Hold(None)
     }
 
     /// Calls `body`. Through a bound on `FnOnce`, so that it may return a borrow from its captures.
@@ -34,12 +55,12 @@ impl<G: Guard> Hold<G> {
 
     /// Keeps the guard for as long as the call lasts.
     pub fn keep(&mut self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
-        Ok(self.0.insert(guard?).seen())
+        Ok(self.0.insert(Held::new(guard?)).guard.seen())
     }
 
     /// Releases the lock. An error says that the lock was lost under the body; one that the body's own error hides is logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
-        match self.0.take().map_or(Ok(()), Guard::end) {
+        match self.0.take().map_or(Ok(()), Held::end) {
             Ok(()) => Ok(()),
             Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) => {
                 log::warn!("{error}");
@@ -50,39 +71,28 @@ impl<G: Guard> Hold<G> {
     }
 }
 
-impl<G> Default for Hold<G> {
-    fn default() -> Hold<G> {
-        Hold(None)
-    }
-}
-
 /// As [`Hold`], for a body that is a function of its own.
 ///
 /// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output could not be left out.
 #[derive(Debug)]
-pub struct SharedHold<G>(Rc<OnceCell<G>>);
+pub struct SharedHold<G>(Rc<OnceCell<Held<G>>>);
 
 impl<G: Guard> SharedHold<G> {
     #[must_use]
+    #[allow(clippy::new_without_default, reason = "the attribute makes it")]
     pub fn new() -> SharedHold<G> {
-        SharedHold::default()
+        SharedHold(Rc::default())
     }
 
     /// As [`Hold::keep`]; once.
     pub fn keep(&self, guard: Result<G, Error>) -> Result<&G::Seen, Error> {
-        let guard = guard?;
-        Ok(self.0.get_or_init(|| guard).seen())
+        let held = Held::new(guard?);
+        Ok(self.0.get_or_init(|| held).guard.seen())
     }
 
     /// As [`Hold::release`], when the body's clone is gone.
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
-    }
-}
-
-impl<G> Default for SharedHold<G> {
-    fn default() -> SharedHold<G> {
-        SharedHold(Rc::default())
     }
 }
 
@@ -100,6 +110,10 @@ macro_rules! of_one_lease {
 
             fn seen(&self) -> &Lease {
                 self
+            }
+
+            fn leases(&self) -> impl Iterator<Item = &Lease> {
+                std::iter::once(&**self)
             }
 
             fn end(self) -> Result<(), Error> {
@@ -122,6 +136,10 @@ impl Guard for MultiLockGuard {
 
     fn seen(&self) -> &MultiLockGuard {
         self
+    }
+
+    fn leases(&self) -> impl Iterator<Item = &Lease> {
+        MultiLockGuard::leases(self)
     }
 
     fn end(self) -> Result<(), Error> {

@@ -4,7 +4,9 @@
 //! 2. `policy`: what a call returns that had no lock.
 //! 3. `escape`: values in keys.
 //! 4. `assert`: whether this thread holds a lock.
-//! 5. `memory`: commands to a node in memory, as any client of a server can send them.
+//! 5. `span`: that of a body, with feature `tracing`.
+//! 6. `memory`: commands to a node in memory, as any client of a server can send them.
+//! 7. `duration`: lengths of time as variables have them, for `redlock-cli`.
 
 mod assert;
 mod escape;
@@ -12,9 +14,10 @@ mod hold;
 #[cfg(feature = "testing")]
 mod memory;
 mod policy;
+mod span;
 
 pub use self::assert::assert_locked;
-pub use self::escape::{Escaped, escape};
+pub use self::escape::escape;
 pub use self::hold::{AnyValue, Guard, Hold, SharedHold, Value, client, default_wait};
 #[cfg(feature = "testing")]
 pub use self::memory::command;
@@ -24,4 +27,10 @@ pub use self::policy::{OrError, OrSkip, panic};
 #[must_use]
 pub fn scripts() -> Vec<(&'static str, String)> {
     crate::protocol::script::all().into_iter().map(|script| (script.operation, script.sha.clone())).collect()
+}
+
+/// A length of time as environment variables have it, such as `1h30m`.
+#[must_use]
+pub fn duration(text: &str) -> Option<std::time::Duration> {
+    crate::client::duration(text)
 }

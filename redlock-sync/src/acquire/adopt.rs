@@ -47,6 +47,11 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
         return Err(if error.is_busy() { Error::Lost { key: key.to_owned(), reason } } else { error });
     }
+    let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
+    if missed.contains(&true) {
+        // It is freed there, and the next renewal sets ours: else that node would have the former token to its end.
+        client.left_token(request, former, quorum.now().after(length), missed);
+    }
     let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
     let lease = client.lease(&Arc::new(Core::won(start, &ballot)))?;
     if let Some(head) = head {

@@ -196,7 +196,7 @@ impl Waiting<'_> {
             FIRST_POLL.saturating_mul(1 << (self.made - 1).min(16)).min(LAST_POLL)
         };
         let nap = next.map_or(jittered(nap), |next| next.min(jittered(nap)));
-        queued.listener.await_also(if is_away { Awaits::Servers } else { Awaits::Nothing });
+        queued.listener.await_also(if is_away { Awaits::Servers } else { Awaits::Task });
         let end = now.after(nap).min(self.until);
         loop {
             let slice = end.min(self.slice());
@@ -290,7 +290,8 @@ fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, leas
             wait: None,
             keep_until: Tick::ZERO,
             ends: quorum.now().after(lease),
-            core: None,
+            lease: None,
+            at: vec![true],
         });
     }
 }

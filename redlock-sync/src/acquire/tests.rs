@@ -8,7 +8,7 @@ use crate::handover::listener::Pushed;
 use crate::handover::rules::Pauses;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::holder;
+use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
 use crate::protocol::Exclusive;
 use crate::protocol::reply::{Place, Vote};
@@ -195,7 +195,7 @@ fn try_lock(client: &Arc<ClientInner>) -> Result<Lease, Error> {
 }
 
 #[test]
-fn a_free_lock_for_which_only_the_dead_wait_is_free_for_those_who_do_not() {
+fn a_free_lock_for_which_only_dead_waits_are_queued_is_free_for_others() {
     let mail = Mail::new(1);
     mail.servers[0].ask::<()>(redis::cmd("ZADD").arg(plain_request().key.queue()).arg(1).arg("redlock-sync:0/1"));
     try_lock(&mail.client).unwrap().check().unwrap();
@@ -238,6 +238,11 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
     }
 }
 
+fn handle(client: &Arc<ClientInner>) -> Handle {
+    let key = Ok(plain_request().key);
+    Handle::new(Arc::clone(client), key, LockOptions::default(), |key| Exclusive { key })
+}
+
 #[test]
 fn the_end_of_a_client_gives_up_what_it_holds() {
     let mail = Mail::new(1);
@@ -248,8 +253,8 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
         acquire(&mail.client, &request, Wait::No).unwrap()
     };
     let lease = try_lock(&mail.client).unwrap();
-    let lock = Exclusive { key: plain_request().key };
-    let holder = || holder::inspect(&mail.client, &lock.key, &lock);
+    let handle = handle(&mail.client);
+    let holder = || handle.inspect();
     assert_eq!(holder().unwrap().map(|holder| holder.id), Some(lease.id().clone()));
     assert_eq!(mail.client.unlock_all(), Ok(2));
     assert_eq!((lease.check().is_err(), other.check().is_err()), (true, true));
@@ -262,10 +267,9 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
 }
 
 #[test]
-fn without_a_majority_nobody_can_say_who_holds_it() {
+fn without_a_majority_the_holder_is_not_known() {
     let mail = Mail::new(3);
-    let lock = Exclusive { key: plain_request().key };
     mail.servers[1..].iter().for_each(Server::kill);
-    let error = holder::inspect(&mail.client, &lock.key, &lock).unwrap_err();
+    let error = handle(&mail.client).inspect().unwrap_err();
     assert!(matches!(error, Error::Unavailable { op: "inspect", of: 3, .. }), "{error}");
 }

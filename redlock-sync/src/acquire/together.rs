@@ -1,19 +1,20 @@
-//! Locks that are taken in one round trip: one bare attempt for each, all in one packet.
+//! Locks that are taken in one round trip: one attempt for each, all in one packet. Each asks for the lock, and for its fence if that is wanted.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{attempt_order, judge, keep, take_back};
+use super::{first_order, judge, keep};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::queue::{Entered, QueueHead};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
+use crate::node::Lane;
 use crate::observer::Event;
-use crate::protocol::reply::Acquired;
-use crate::protocol::{AcquireArgs, Request, TypedCall};
+use crate::protocol::reply::{Acquired, Vote};
+use crate::protocol::{AcquireArgs, Next, ReleaseArgs, Request, TypedCall};
 use crate::quorum::Ballot;
-use crate::token::{LockId, RandomPart};
+use crate::token::{LockId, RandomPart, random_part};
 
 /// One of the attempts.
 struct Attempt<'a> {
@@ -26,20 +27,16 @@ struct Attempt<'a> {
 }
 
 /// Takes as many of the locks as can be had at once, from the first on: up to one that is not free, or that threads of this process want. What it got
-/// behind that is taken back. None if the attempts cannot travel together, or if one of them would have to ask for more than the lock.
+/// behind that is taken back. None if the attempts cannot travel together.
 pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Result<Vec<Lease>, Error> {
     let _competing = client.competes();
     client.ready()?;
     let (quorum, began) = (&client.quorum, client.quorum.now());
     requests.iter().try_for_each(|request| request.options.check(&quorum.limits))?;
-    let is_bare = |request: &Request| !request.options.fenced && client.queues.orphans(request.key.name()).is_empty();
-    if !requests.iter().all(is_bare) {
-        return Ok(Vec::new());
-    }
     let attempts = requests.iter().map_while(|request| enter(client, request, began)).collect::<Result<Vec<_>, _>>()?;
-    let calls: Vec<_> = attempts.iter().map(|attempt| call(client, attempt)).collect();
+    let calls = attempts.iter().map(|attempt| call(client, attempt)).collect::<Result<Vec<_>, _>>()?;
     let by = quorum.round_deadline();
-    let Some(mut ballots) = quorum.rounds(&calls, by) else { return Ok(Vec::new()) };
+    let Some(mut ballots) = quorum.rounds(&calls, Lane::Ordinary, by) else { return Ok(Vec::new()) };
     for ballot in &mut ballots {
         quorum.disqualify_restarted(&mut ballot.votes);
     }
@@ -52,15 +49,39 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
         leases.push(hold(client, attempt, &ballot, began));
     }
     // After that, since it can take time: what is held is renewed meanwhile.
-    for (attempt, ballot) in each {
-        take_back(client, attempt.request, &ballot, &attempt.id, attempt.lease, by);
-    }
+    let may_be_set = |(_, ballot): &(_, Ballot<_>)| ballot.duplicate || ballot.votes.iter().any(Vote::may_be_set);
+    take_back(client, &each.filter(may_be_set).collect::<Vec<_>>(), by);
     // All of them were made, so that each is either held or released.
     leases.into_iter().collect()
 }
 
-/// None for a lock that threads of this process want, or that is left to other programs for the moment.
+/// Takes back what these may have set, in one packet too. Where that is not confirmed it is repeated in the background.
+fn take_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)], by: Tick) {
+    let quorum = &client.quorum;
+    let release = |(attempt, _): &(Attempt<'_>, _)| {
+        let args = ReleaseArgs { id: Some(&attempt.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
+        attempt.request.protocol.release(&args)
+    };
+    let calls: Vec<_> = attempts.iter().map(release).collect();
+    if calls.is_empty() {
+        return;
+    }
+    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
+    for ((attempt, ballot), undone) in attempts.iter().zip(quorum.releases(None, &calls, by)) {
+        let votes = || ballot.votes.iter().zip(&undone.votes);
+        let is_gone = votes().all(|(vote, said)| !vote.may_be_set() || said.is_yes() || said.is_definite_no());
+        if ballot.may_linger() || undone.duplicate || !is_gone {
+            let at = ballot.votes.iter().map(Vote::may_be_set).collect();
+            client.left_token(attempt.request, &attempt.id, quorum.now().after(attempt.lease), at);
+        }
+    }
+}
+
+/// None for a lock that threads of this process want, that is left to other programs for the moment, or that a token without a lease may hold.
 fn enter<'a>(client: &ClientInner, request: &'a Request, now: Tick) -> Option<Result<Attempt<'a>, Error>> {
+    if !client.queues.orphans(request.key.name()).is_empty() {
+        return None;
+    }
     let head = match client.queues.try_enter(request.key.name(), request.protocol.kind(), &request.options) {
         Some(Entered::Head(head)) if head.rest().until <= now => head,
         _ => return None,
@@ -69,11 +90,13 @@ fn enter<'a>(client: &ClientInner, request: &'a Request, now: Tick) -> Option<Re
     Some(drawn.map(|(id, next)| Attempt { request, head, id, next, lease: Core::first_lease(&request.options) }))
 }
 
-fn call(client: &ClientInner, attempt: &Attempt<'_>) -> TypedCall<Acquired> {
+fn call(client: &ClientInner, attempt: &Attempt<'_>) -> Result<TypedCall<Acquired>, Error> {
     let Attempt { request, id, lease, .. } = attempt;
     client.quorum.note_lease(*lease);
-    let order = attempt_order(&client.quorum);
-    request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence: None, wait: None, order, orphans: &[] })
+    let fence = request.options.fenced.then_some(0);
+    let random = if fence.is_none() || client.quorum.len() > 1 { String::new() } else { random_part()? };
+    let order = first_order(&client.quorum, request, fence.is_none(), &random);
+    Ok(request.protocol.acquire(&AcquireArgs { id, lease: *lease, fence, wait: None, order, orphans: &[] }))
 }
 
 fn hold(
@@ -85,7 +108,7 @@ fn hold(
     let Attempt { request, head, id, next, .. } = attempt;
     client.outages.end();
     let origin = Origin { next: Some(next), ..Origin::default() };
-    let lease = client.lease(&Arc::new(Core::won(client.start(request, id, origin), ballot)))?;
+    let mut lease = client.lease(&Arc::new(Core::won(client.start(request, id, origin), ballot)))?;
     let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
     client.quorum.limits.observers.tell(&Event::Wanted { lock });
     lease.acquired(began);

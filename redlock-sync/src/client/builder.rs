@@ -1,22 +1,20 @@
 //! The settings of a client.
 
+mod building;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-#[cfg(any(test, feature = "testing"))]
-use std::sync::Weak;
 use std::time::Duration;
 
 use super::Redlock;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::SystemClock;
 use crate::error::Error;
-use crate::inner::ClientInner;
-#[cfg(any(test, feature = "testing"))]
-use crate::node::Dial;
-use crate::node::{Asked, Credentials, NodeSettings, NodeUrl, Nodes};
+#[cfg(feature = "tls")]
+use crate::node::Tls;
+use crate::node::{Asked, Credentials, NodeSettings, NodeUrl};
 use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
-use crate::quorum::Quorum;
 
 /// Most connections to a node: room for them is made in advance, and more than a few do not help.
 const MAX_CONNECTIONS: u32 = 1_000;
@@ -42,6 +40,8 @@ pub struct Builder {
     pub(super) options: LockOptions,
     connections: u32,
     credentials: Option<Asked>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
     /// Which environment variables it has settings from.
     pub(super) variables: Vec<&'static str>,
 }
@@ -55,6 +55,8 @@ impl Default for Builder {
             options: LockOptions::default(),
             connections: NodeSettings::default().connections,
             credentials: None,
+            #[cfg(feature = "tls")]
+            tls: None,
             variables: Vec::new(),
         }
     }
@@ -64,7 +66,10 @@ impl Builder {
     /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
     /// Take an odd number: an even one tolerates no more failures than the odd one below it.
     ///
-    /// Each URL is one as in [`open`](Redlock::open); it names a server that stands alone, no member of a cluster and no Sentinel.
+    /// Each URL is one as in [`open`](Redlock::open). It names a server that stands alone, a group that Sentinels watch, or a whole Redis Cluster:
+    /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, with TLS `rediss+cluster://…`. A cluster is one node, whatever the number of its servers; some
+    /// of them are enough in the URL, since they name the others. It has database 0 only. A master that fails can take the last locks along, as its replica
+    /// has them a little later: [Redis Cluster](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#redis-cluster).
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;
@@ -83,6 +88,18 @@ impl Builder {
     /// ```
     pub fn nodes(self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
         urls.into_iter().fold(self, Builder::node)
+    }
+
+    /// These servers and no others: takes out those that were named before, such as by [`from_env`](Builder::from_env).
+    ///
+    /// ```
+    /// use redlock_sync::Builder;
+    /// let locks = Builder::from_env()?.only_nodes(["redis://127.0.0.1/"]).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn only_nodes(mut self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+        self.urls.clear();
+        self.nodes(urls)
     }
 
     /// Put before every lock's name; default empty.
@@ -221,6 +238,58 @@ impl Builder {
         self
     }
 
+    /// Whether a server that has just become the master of its Sentinel group counts as one that restarted just now: it may not have heard of locks that the
+    /// master before it had granted. "Just now" is as in [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
+    ///
+    /// With one node no new lock is taken then until the longest lease of this client has passed since the failover, [`Unavailable`](Error::Unavailable)
+    /// meanwhile; locks that are held go on. The same holds after a restart of a server that stands alone, and after a start of all: nothing can
+    /// be locked for one lease. Take it with a short lease. With several nodes the new master casts no vote for so long, and the others go on.
+    ///
+    /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the sentinels' answer to `SENTINEL
+    /// MASTER`: where that is forbidden, each new connection counts as a failover. A Redis Cluster does not tell it: with a cluster as the only node
+    /// the guard is [`Config`](Error::Config) at the build.
+    ///
+    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis+sentinel://a.example,b.example,c.example/mymaster")
+    ///     .lease(Duration::from_secs(5))
+    ///     .failover_guard(true)
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn failover_guard(mut self, on: bool) -> Builder {
+        self.limits.failover_guard = Some(on);
+        self
+    }
+
+    /// How many replicas of a node must have confirmed what gives or lengthens a lease, before the node's vote counts: an acquire, a renewal, a fencing
+    /// token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's own word is enough, and a replica that becomes the master may not
+    /// have the last locks.
+    ///
+    /// The node asks its replicas in the same round trip (`WAIT`), which takes their round trip longer, for up to half of
+    /// [`node_timeout`](Builder::node_timeout). With fewer confirmations there is no lock: what was written is taken back, and the error is
+    /// [`Unavailable`](Error::Unavailable) with their number. So a node without enough replicas takes no lock, and a lease that is held ends if they stay away;
+    /// a push may be queued all the same. Releases ask no replica. The user needs the permission `+wait`.
+    ///
+    /// With the number of all replicas, no replica that becomes the master lacks a lock that was given. With fewer, the one that becomes it may: give the
+    /// number of all, or have servers of their own ([`nodes`](Builder::nodes)). Nodes in memory (feature `testing`) confirm always.
+    ///
+    /// ```
+    /// # let (server, replica) = (redlock_tests::Server::start(), redlock_tests::Server::start());
+    /// # replica.replica_of(&server);
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::builder().node(&url).min_replicas_ack(1).build()?;
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn min_replicas_ack(mut self, replicas: u32) -> Builder {
+        self.limits.min_replicas_ack = replicas;
+        self
+    }
+
     /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
     /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). Locks that are taken by hand have their own.
     ///
@@ -237,7 +306,8 @@ impl Builder {
     }
 
     /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for secrets that change. It is given the
-    /// server's address. Connections that exist stay logged in, as the server has it.
+    /// server's address. Connections that exist stay logged in, as the server has it, unless the credentials say for how long they are
+    /// [valid](Credentials::valid_for). A password that the server refuses is asked for once more.
     ///
     /// It is called by threads that make connections, and a call for a lock may wait for it: keep what takes long in a variable. An error, or a panic, is a failure
     /// of that server, [`Unavailable`](Error::Unavailable) if there are too many; the next connection asks again.
@@ -277,6 +347,23 @@ impl Builder {
         self
     }
 
+    /// Feature `tls`: which authorities servers with `rediss://` URLs are checked against, and which certificate this client shows. Default: the system's
+    /// authorities, and none.
+    ///
+    /// [`build`](Builder::build) checks that all of it can be read and fits together; what cannot be read at a later connection is a failure of that server.
+    ///
+    /// ```no_run
+    /// use redlock_sync::{Redlock, Tls};
+    /// let tls = Tls::new().ca_file("/etc/redis/ca.pem").identity_files("/etc/redis/shop.pem", "/etc/redis/shop.key");
+    /// let locks = Redlock::builder().node("rediss://redis.example/").tls(tls).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Builder {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none:
     /// then no event is made. With one, a lock costs three calls of it more.
     ///
@@ -311,73 +398,6 @@ impl Builder {
     pub fn build(self) -> Result<Redlock, Error> {
         self.build_by(Arc::new(SystemClock))
     }
-
-    /// As `build`, with a clock that a test may have made.
-    pub(crate) fn build_by(self, clock: Arc<dyn Clock>) -> Result<Redlock, Error> {
-        if self.urls.is_empty() {
-            return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
-        }
-        self.check().map_err(|error| self.blame(error))?;
-        let url = |url: &String| Ok(NodeUrl::parse(url)?.with_credentials(self.credentials.clone()));
-        let urls = self.urls.iter().map(url).collect::<Result<Vec<_>, Error>>()?;
-        if urls.len().is_multiple_of(2) {
-            log::warn!("{} nodes tolerate no more failures than {}; take an odd number", urls.len(), urls.len() - 1);
-        }
-        let nodes = Nodes::new(&urls, self.node_settings(), &clock)?;
-        Ok(self.on(nodes, clock))
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
-            let each = self.connections;
-            return Err(Error::config(format!("connections = {each} is outside 1 to {MAX_CONNECTIONS}")));
-        }
-        if self.limits.node_timeout < Duration::from_millis(1) {
-            let timeout = self.limits.node_timeout;
-            return Err(Error::config(format!("node_timeout = {timeout:?} is less than 1 ms")));
-        }
-        self.options.check(&self.limits)
-    }
-
-    /// Values that are right one by one and do not go together: names the variables that were set.
-    fn blame(&self, error: Error) -> Error {
-        if self.variables.is_empty() {
-            return error;
-        }
-        Error::config(format!("{error} (set by {})", self.variables.join(", ")))
-    }
-
-    pub(crate) fn names_no_server(&self) -> bool {
-        self.urls.is_empty()
-    }
-
-    fn node_settings(&self) -> NodeSettings {
-        NodeSettings { node_timeout: self.limits.node_timeout, connections: self.connections }
-    }
-
-    fn on(self, nodes: Nodes, clock: Arc<dyn Clock>) -> Redlock {
-        let inner = ClientInner::new(Quorum::new(nodes, clock, self.limits));
-        Redlock { inner, prefix: self.prefix.into(), options: Arc::new(self.options) }
-    }
-}
-
-/// For clients of nodes in memory.
-#[cfg(any(test, feature = "testing"))]
-impl Builder {
-    pub(crate) fn check_without_urls(&self) -> Result<(), Error> {
-        match self.urls.first() {
-            Some(_) => Err(Error::config("the settings name a server; a client of nodes in memory has no other")),
-            None => self.check(),
-        }
-    }
-
-    /// The settings must have been checked.
-    pub(crate) fn build_on(self, servers: Vec<Arc<dyn Dial>>, clock: Arc<dyn Clock>) -> (Redlock, Weak<ClientInner>) {
-        let nodes = Nodes::of(servers, self.node_settings(), &clock);
-        let client = self.on(nodes, clock);
-        let inner = Arc::downgrade(&client.inner);
-        (client, inner)
-    }
 }
 
 impl fmt::Debug for Builder {
@@ -388,7 +408,10 @@ impl fmt::Debug for Builder {
             .iter()
             .map(|url| NodeUrl::parse(url).map_or_else(|error| error.to_string(), |url| url.to_string()))
             .collect();
-        f.debug_struct("Builder")
+        let mut shown = f.debug_struct("Builder");
+        #[cfg(feature = "tls")]
+        shown.field("tls", &self.tls);
+        shown
             .field("nodes", &nodes)
             .field("key_prefix", &self.prefix)
             .field("limits", &self.limits)

@@ -16,67 +16,55 @@ pub(crate) const URL: &str = "REDIS_URL";
 
 const PREFIX: &str = "REDLOCK_";
 /// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and those of the library's own tests.
-const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCING_TOKEN"];
+const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const OTHERS_BEGIN: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
 
 const TIME: &str = "length of time; write such as 30s, 250ms or 1h30m";
 const NUMBER: &str = "number";
+/// With the feature no path is wrong before it is read.
+const WITHOUT_TLS: &str = "setting without the crate's feature `tls`";
 
-/// One setting that a variable has.
-struct Setting {
-    variable: &'static str,
-    /// What its values are, for errors.
-    form: &'static str,
-    set: fn(Builder, &str) -> Option<Builder>,
+/// A variable, what its values are (for errors), and the setting that it is.
+type Setting = (&'static str, &'static str, fn(Builder, &str) -> Option<Builder>);
+
+/// What a file has that TLS needs.
+#[derive(Clone, Copy)]
+enum TlsFile {
+    Authorities,
+    Certificate,
+    Key,
 }
 
 /// Those of `retry` stand in the order in which they are set.
-const SETTINGS: [Setting; 13] = [
-    Setting { variable: "REDLOCK_KEY_PREFIX", form: "text", set: |to, value| Some(to.key_prefix(value)) },
-    Setting { variable: "REDLOCK_PASSWORD_FILE", form: "path", set: |to, value| Some(to.password_file(value)) },
-    Setting { variable: "REDLOCK_LEASE", form: TIME, set: |to, value| Some(to.lease(duration(value)?)) },
-    Setting {
-        variable: "REDLOCK_RETRY",
-        form: "pause between attempts; write such as 20ms, or 2ms..100ms for pauses that grow",
-        set: |to, value| {
-            let (first, last) = value.split_once("..").unwrap_or((value, value));
-            Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
-        },
-    },
-    Setting {
-        variable: "REDLOCK_RETRY_JITTER",
-        form: "number from 0.0 to 1.0",
-        set: |to, value| value.parse().ok().map(|part| to.retry_with(|retry| retry.jitter(part))),
-    },
-    Setting {
-        variable: "REDLOCK_RETRY_MAX_ATTEMPTS",
-        form: NUMBER,
-        set: |to, value| value.parse().ok().map(|most| to.retry_with(|retry| retry.max_attempts(most))),
-    },
-    Setting { variable: "REDLOCK_NODE_TIMEOUT", form: TIME, set: |to, value| Some(to.node_timeout(duration(value)?)) },
-    Setting { variable: "REDLOCK_MIN_VALIDITY", form: TIME, set: |to, value| Some(to.min_validity(duration(value)?)) },
-    Setting {
-        variable: "REDLOCK_UNAVAILABLE_AFTER",
-        form: TIME,
-        set: |to, value| Some(to.unavailable_after(duration(value)?)),
-    },
-    Setting { variable: "REDLOCK_DEFAULT_WAIT", form: TIME, set: |to, value| Some(to.default_wait(duration(value)?)) },
-    Setting {
-        variable: "REDLOCK_MAX_KEY_LEN",
-        form: NUMBER,
-        set: |to, value| value.parse().ok().map(|bytes| to.max_key_len(bytes)),
-    },
-    Setting {
-        variable: "REDLOCK_CONNECTIONS",
-        form: NUMBER,
-        set: |to, value| value.parse().ok().map(|each| to.connections(each)),
-    },
-    Setting {
-        variable: "REDLOCK_RESTART_GUARD",
-        form: "`true` or `false`",
-        set: |to, value| value.parse().ok().map(|on| to.restart_guard(on)),
-    },
+const SETTINGS: [Setting; 18] = [
+    ("REDLOCK_KEY_PREFIX", "text", |to, value| Some(to.key_prefix(value))),
+    ("REDLOCK_PASSWORD_FILE", "path", |to, value| Some(to.password_file(value))),
+    ("REDLOCK_TLS_CA", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Authorities, value)),
+    ("REDLOCK_TLS_CERT", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Certificate, value)),
+    ("REDLOCK_TLS_KEY", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Key, value)),
+    ("REDLOCK_LEASE", TIME, |to, value| Some(to.lease(duration(value)?))),
+    ("REDLOCK_RETRY", "pause between attempts; write such as 20ms, or 2ms..100ms for pauses that grow", |to, value| {
+        let (first, last) = value.split_once("..").unwrap_or((value, value));
+        Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
+    }),
+    ("REDLOCK_RETRY_JITTER", "number from 0.0 to 1.0", |to, value| {
+        let retry = to.options.retry.clone().jitter(value.parse().ok()?);
+        Some(to.retry(retry))
+    }),
+    ("REDLOCK_RETRY_MAX_ATTEMPTS", NUMBER, |to, value| {
+        let retry = to.options.retry.clone().max_attempts(value.parse().ok()?);
+        Some(to.retry(retry))
+    }),
+    ("REDLOCK_NODE_TIMEOUT", TIME, |to, value| Some(to.node_timeout(duration(value)?))),
+    ("REDLOCK_MIN_VALIDITY", TIME, |to, value| Some(to.min_validity(duration(value)?))),
+    ("REDLOCK_UNAVAILABLE_AFTER", TIME, |to, value| Some(to.unavailable_after(duration(value)?))),
+    ("REDLOCK_DEFAULT_WAIT", TIME, |to, value| Some(to.default_wait(duration(value)?))),
+    ("REDLOCK_MAX_KEY_LEN", NUMBER, |to, value| Some(to.max_key_len(value.parse().ok()?))),
+    ("REDLOCK_CONNECTIONS", NUMBER, |to, value| Some(to.connections(value.parse().ok()?))),
+    ("REDLOCK_RESTART_GUARD", "`true` or `false`", |to, value| Some(to.restart_guard(value.parse().ok()?))),
+    ("REDLOCK_FAILOVER_GUARD", "`true` or `false`", |to, value| Some(to.failover_guard(value.parse().ok()?))),
+    ("REDLOCK_MIN_REPLICAS_ACK", NUMBER, |to, value| Some(to.min_replicas_ack(value.parse().ok()?))),
 ];
 
 impl Builder {
@@ -84,9 +72,11 @@ impl Builder {
     ///
     /// | Variable | Setting | Written as |
     /// |---|---|---|
-    /// | `REDLOCK_NODES` | [`nodes`](Builder::nodes) | URLs, separated by commas |
+    /// | `REDLOCK_NODES` | [`nodes`](Builder::nodes) | URLs, separated by commas; a comma begins another one only before `scheme://` |
     /// | `REDIS_URL` | [`node`](Builder::node), if there is no `REDLOCK_NODES` | one URL |
     /// | `REDLOCK_PASSWORD_FILE` | [`password_file`](Builder::password_file) | a path |
+    /// | `REDLOCK_TLS_CA` | [`tls`](Builder#method.tls): the file of the authorities | a path |
+    /// | `REDLOCK_TLS_CERT`, `REDLOCK_TLS_KEY` | the files of this client's certificate and of its key | paths |
     /// | `REDLOCK_KEY_PREFIX` | [`key_prefix`](Builder::key_prefix) | text |
     /// | `REDLOCK_LEASE` | [`lease`](Builder::lease) | `30s`, `500ms`, `1m30s` |
     /// | `REDLOCK_NODE_TIMEOUT` | [`node_timeout`](Builder::node_timeout) | likewise |
@@ -99,6 +89,8 @@ impl Builder {
     /// | `REDLOCK_MAX_KEY_LEN` | [`max_key_len`](Builder::max_key_len) | bytes |
     /// | `REDLOCK_CONNECTIONS` | [`connections`](Builder::connections) | a number |
     /// | `REDLOCK_RESTART_GUARD` | [`restart_guard`](Builder::restart_guard) | `true` or `false` |
+    /// | `REDLOCK_FAILOVER_GUARD` | [`failover_guard`](Builder::failover_guard) | likewise |
+    /// | `REDLOCK_MIN_REPLICAS_ACK` | [`min_replicas_ack`](Builder::min_replicas_ack) | a number |
     ///
     /// Variables that are empty count as not set. Units are `ms`, `s`, `m` and `h`. A variable that begins with `REDLOCK_` and is none of these is a line in the
     /// log at WARN, with the name that may have been meant.
@@ -115,11 +107,23 @@ impl Builder {
     pub fn from_env() -> Result<Builder, Error> {
         Environment::of(env::vars_os()).builder()
     }
+}
 
-    fn retry_with(self, change: impl FnOnce(Retry) -> Retry) -> Builder {
-        let retry = change(self.options.retry.clone());
-        self.retry(retry)
-    }
+#[cfg(feature = "tls")]
+#[allow(clippy::unnecessary_wraps, reason = "as the one of a build without TLS")]
+fn tls_file(mut to: Builder, file: TlsFile, path: &str) -> Option<Builder> {
+    let tls = to.tls.take().unwrap_or_default();
+    to.tls = Some(match file {
+        TlsFile::Authorities => tls.ca_file(path),
+        TlsFile::Certificate => tls.certificate_file(path.as_ref()),
+        TlsFile::Key => tls.key_file(path.as_ref()),
+    });
+    Some(to)
+}
+
+#[cfg(not(feature = "tls"))]
+fn tls_file(_: Builder, _: TlsFile, _: &str) -> Option<Builder> {
+    None
 }
 
 /// The variables that can be settings.
@@ -138,7 +142,7 @@ impl Environment {
             }
         }
         let mut builder = self.nodes()?;
-        for Setting { variable, form, set } in &SETTINGS {
+        for (variable, form, set) in &SETTINGS {
             if let Some(value) = self.value(variable)? {
                 let value = if *variable == "REDLOCK_KEY_PREFIX" { value } else { value.trim() };
                 let wrong = || Error::config(format!("{variable} = `{}` is no {form}", value.escape_debug()));
@@ -171,7 +175,7 @@ impl Environment {
 
 fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
     let urls: Vec<_> = match name {
-        NODES => value.split(',').map(str::trim).filter(|url| !url.is_empty()).collect(),
+        NODES => listed(value),
         _ => vec![value.trim()],
     };
     for url in &urls {
@@ -183,8 +187,27 @@ fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
     Ok(urls)
 }
 
+/// URLs that are separated by commas. There are commas within URLs too, so that one begins another only before a scheme.
+fn listed(value: &str) -> Vec<&str> {
+    let begins = |(at, _): &(usize, &str)| value.get(at + 1..).is_some_and(|rest| has_scheme(rest.trim_start()));
+    let mut start = 0;
+    let mut parts = Vec::new();
+    for (at, _) in value.match_indices(',').filter(begins) {
+        parts.extend(value.get(start..at));
+        start = at + 1;
+    }
+    parts.extend(value.get(start..));
+    let bare = parts.into_iter().map(|part| part.trim_matches(|c: char| c == ',' || c.is_whitespace()));
+    bare.filter(|url| !url.is_empty()).collect()
+}
+
+fn has_scheme(text: &str) -> bool {
+    let name = text.split_once("://").map(|(name, _)| name);
+    name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '+'))
+}
+
 /// Numbers with units, added up, as the attribute's arguments have them (`duration.rs` in redlock-macros).
-fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = None;
     while !rest.is_empty() {
@@ -207,7 +230,7 @@ fn duration(text: &str) -> Option<Duration> {
 // --- names that are no settings -------------------------------------------------------------------------------------------
 
 fn known() -> impl Iterator<Item = &'static str> {
-    [NODES, URL].into_iter().chain(SETTINGS.iter().map(|setting| setting.variable))
+    [NODES, URL].into_iter().chain(SETTINGS.iter().map(|(variable, ..)| *variable))
 }
 
 /// What is said of a variable that looks like a setting and is none. Its value may be a secret.

@@ -1,4 +1,4 @@
-//! The locks and queues that are made from a client.
+//! The locks, latches and queues that are made from a client.
 
 use std::sync::Arc;
 
@@ -6,6 +6,8 @@ use super::Redlock;
 use crate::error::Error;
 use crate::key::{Key, LockKey, QueueKeys};
 use crate::lock::handle::Handle;
+use crate::lock::latch::CountDownLatch;
+use crate::lock::multi::MultiLock;
 use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::rw_lock::RwLock;
@@ -67,6 +69,34 @@ impl Redlock {
         RwLock::new(&self.inner, &self.key(&key), &self.options)
     }
 
+    /// The locks of these names, which are taken together or not at all: 1 to 64, in any order; one that is named twice counts once. They exclude
+    /// [`mutex`](Redlock::mutex) of the same names. No I/O; what is wrong is reported by the first use.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn multi_lock(&self, keys: impl IntoIterator<Item = impl LockKey>) -> MultiLock {
+        let mutexes = keys.into_iter().map(|key| self.mutex(key)).collect();
+        MultiLock::new(Arc::clone(&self.inner), mutexes)
+    }
+
+    /// The latch of that name, which opens when `count` workers have arrived; at most 10,000. No I/O; a wrong name or number is reported by the first
+    /// use. All processes must give the same number. A lock of the same name is refused with
+    /// [`WrongType`](Error::WrongType), and the other way round.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let loaded = locks.count_down_latch("import:42:loaded", 8);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn count_down_latch(&self, name: impl LockKey, count: usize) -> CountDownLatch {
+        CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, self.options.retry.clone())
+    }
+
     /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first use. A lock of the same name is
     /// something else.
     ///
@@ -85,7 +115,7 @@ impl Redlock {
         Handle::new(Arc::clone(&self.inner), self.key(key), (*self.options).clone(), |key| Exclusive { key })
     }
 
-    fn key(&self, key: &impl LockKey) -> Result<Key, Error> {
+    pub(super) fn key(&self, key: &impl LockKey) -> Result<Key, Error> {
         Key::new(&self.prefix, &key.lock_key(), self.inner.quorum.limits.max_key_len)
     }
 }

@@ -4,15 +4,16 @@ mod builder;
 mod ending;
 mod environment;
 mod health;
+mod listing;
 mod locks;
-mod others;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::Builder;
-pub(crate) use self::environment::{NODES, URL};
+pub(crate) use self::environment::{NODES, URL, duration};
+pub use self::listing::HeldLock;
 
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -47,8 +48,12 @@ impl Redlock {
     /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data; for a lock that
     /// survives the loss of servers give [`builder`](Redlock::builder) three or five.
     ///
-    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`. Which certificates
+    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`; for a Redis Cluster
+    /// `redis+cluster://[user[:password]@]host[:port],host[:port]` ([`Builder::node`]), for the master of a group that Sentinels watch
+    /// `redis+sentinel://[user[:password]@]host[:port],…/name[/database]` ([page on Sentinel][sentinel]). Which certificates
     /// are trusted, `SSL_CERT_FILE` among them: [TLS](crate#tls). What the user has to be allowed: [Permissions](crate#permissions).
+    ///
+    /// [sentinel]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a URL that cannot be. No connection is made here.

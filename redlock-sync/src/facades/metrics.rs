@@ -16,6 +16,9 @@ use crate::observer::{Event, ObservedLock, Observer};
 /// | `redlock_renewals_total` | counter | `lock`, `outcome` | renewals: `confirmed`, `failed` |
 /// | `redlock_lost_total` | counter | `lock`, `reason` | locks that were lost while their guards lived |
 /// | `redlock_unconfirmed_total` | counter | `lock` | releases that no majority confirmed |
+/// | `redlock_job_seconds` | histogram | `queue`, `verdict` | how long tasks were claimed; `done`, `retry`, `again`, `dead`, `lost`, `unconfirmed` |
+/// | `redlock_job_wait_seconds` | histogram | `queue` | how long tasks had been due when they were claimed |
+/// | `redlock_node_up` | gauge | `node` | 0 while a server cannot be used, 1 when it can be used again; there is none before the first failure |
 ///
 /// `lock` is the [name](ObservedLock::name): the template of an annotated function, or what a handle is [`named`](crate::Mutex::named). It is never the key, of
 /// which there can be millions. Install the recorder before the client is used.
@@ -48,6 +51,13 @@ impl Metrics {
         describe_counter!("redlock_renewals_total", "Renewals of leases");
         describe_counter!("redlock_lost_total", "Locks that were lost while their guards lived");
         describe_counter!("redlock_unconfirmed_total", "Releases that no majority of the servers confirmed");
+        describe_histogram!("redlock_job_seconds", Unit::Seconds, "How long tasks of queues were claimed");
+        describe_histogram!(
+            "redlock_job_wait_seconds",
+            Unit::Seconds,
+            "How long tasks had been due when they were claimed"
+        );
+        describe_gauge!("redlock_node_up", "0 while a server cannot be used, 1 when it can be used again");
         Metrics
     }
 }
@@ -79,6 +89,12 @@ impl Observer for Metrics {
                     counter!("redlock_unconfirmed_total", "lock" => name(lock)).increment(1);
                 }
             }
+            Event::Job { queue, verdict, waited, ran, .. } => {
+                histogram!("redlock_job_wait_seconds", "queue" => queue.to_owned()).record(waited);
+                histogram!("redlock_job_seconds", "queue" => queue.to_owned(), "verdict" => verdict).record(ran);
+            }
+            Event::NodeDown { node, .. } => gauge!("redlock_node_up", "node" => node.to_owned()).set(0.0),
+            Event::NodeUp { node, .. } => gauge!("redlock_node_up", "node" => node.to_owned()).set(1.0),
         }
     }
 }
@@ -110,3 +126,7 @@ fn why(reason: LostReason) -> &'static str {
         LostReason::Revoked => "revoked",
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+mod tests;

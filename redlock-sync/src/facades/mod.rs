@@ -2,9 +2,6 @@
 
 #[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(all(test, feature = "tracing"))]
-#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
-mod tests;
 #[cfg(feature = "tracing")]
 mod tracing;
 

@@ -8,6 +8,9 @@ use crate::observer::{Event, Observer};
 /// confirmed at WARN, the rest at DEBUG, of the target `redlock_sync::locks`. They stand in the span of the thread that holds the lock, but for renewals, which
 /// have a thread of their own.
 ///
+/// Beside it, and without it too, the body of an annotated function stands in a span `locked` of the same target, at DEBUG, with the fields `name`, `key` (of several
+/// locks all of them) and `kind`. It lasts until the lock is released.
+///
 /// What the library writes with the crate `log` stays, and is about the same losses; leave out one of the two.
 ///
 /// ```
@@ -56,10 +59,24 @@ impl Observer for Tracing {
             Event::Acquired { lock, waited } => tell!(debug, lock, "acquired", ?waited),
             Event::NotAcquired { lock, waited, error } => tell!(debug, lock, "not acquired", ?waited, %error),
             Event::Renewed { lock, remaining } => tell!(debug, lock, "renewed", ?remaining),
-            Event::RenewalFailed { lock, remaining } => tell!(warn, lock, "renewal failed", ?remaining),
+            Event::RenewalFailed { lock, remaining, error } => {
+                tell!(warn, lock, "renewal failed", ?remaining, %error);
+            }
             Event::Lost { lock, held, reason } => tell!(warn, lock, "lost", ?held, ?reason),
             Event::Released { lock, held, confirmed: true } => tell!(debug, lock, "released", ?held),
             Event::Released { lock, held, .. } => tell!(warn, lock, "released, not confirmed", ?held),
+            Event::Job { queue, id, attempt, verdict: verdict @ ("lost" | "unconfirmed"), waited, ran } => {
+                warn!(target: "redlock_sync::locks", queue, id, attempt, verdict, ?waited, ?ran, "job ended");
+            }
+            Event::Job { queue, id, attempt, verdict, waited, ran } => {
+                debug!(target: "redlock_sync::locks", queue, id, attempt, verdict, ?waited, ?ran, "job ended");
+            }
+            Event::NodeDown { node, why } => warn!(target: "redlock_sync::locks", node, why, "node down"),
+            Event::NodeUp { node, after } => debug!(target: "redlock_sync::locks", node, ?after, "node up"),
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+mod tests;

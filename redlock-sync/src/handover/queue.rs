@@ -84,9 +84,10 @@ impl<T> WaitQueue<T> {
     }
 
     /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads that are there.
-    fn admit(&mut self, kind: Kind, options: &LockOptions) -> Option<Place<T>> {
+    fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<Place<T>> {
         let is_alone = self.heads > 0 && self.mode == Mode::Exclusive;
-        if !is_alone && let Some(part) = self.shared.as_mut().and_then(|shared| shared.join(kind, options)) {
+        let shared = self.shared.as_mut().filter(|_| !is_alone);
+        if let Some(part) = shared.and_then(|shared| shared.join(kind, options, clock.now())) {
             return Some(Place::Handed(part));
         }
         let mode = as_head(kind, options);
@@ -99,10 +100,10 @@ impl<T> WaitQueue<T> {
     }
 
     /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how many did.
-    fn advance(&mut self) -> usize {
+    fn advance(&mut self, clock: &dyn Clock) -> usize {
         let before = self.waiting.len();
         while let Some(first) = self.waiting.front().map(Arc::clone)
-            && let Some(place) = self.admit(first.kind, &first.options)
+            && let Some(place) = self.admit(first.kind, &first.options, clock)
         {
             self.waiting.pop_front();
             first.put(place);
@@ -121,16 +122,10 @@ fn as_head(kind: Kind, options: &LockOptions) -> Mode {
 }
 
 /// A pause in which the head of a queue leaves the key to other programs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rest {
     pub(crate) until: Tick,
     pub(crate) pauses: Pauses,
-}
-
-impl Default for Rest {
-    fn default() -> Rest {
-        Rest { until: Tick::ZERO, pauses: Pauses::default() }
-    }
 }
 
 /// A thread in a queue, and its place there.
@@ -208,10 +203,6 @@ impl<T> WaitQueues<T> {
         })
     }
 
-    fn head(self: &Arc<Self>, key: &Arc<str>, rest: Rest) -> QueueHead<T> {
-        QueueHead { queues: Arc::clone(self), key: Arc::clone(key), rest }
-    }
-
     /// The head of the key's queue, if no thread is there.
     pub(crate) fn try_enter(self: &Arc<Self>, key: &Arc<str>, kind: Kind, options: &LockOptions) -> Option<Entered<T>> {
         let mut by_key = self.by_key.lock();
@@ -219,12 +210,14 @@ impl<T> WaitQueues<T> {
         if !queue.waiting.is_empty() {
             return None;
         }
-        self.entered(key, queue.admit(kind, options)?)
+        self.entered(key, queue.admit(kind, options, &*self.clock)?)
     }
 
     fn entered(self: &Arc<Self>, key: &Arc<str>, place: Place<T>) -> Option<Entered<T>> {
         match place {
-            Place::Head(rest) => Some(Entered::Head(self.head(key, rest))),
+            Place::Head(rest) => {
+                Some(Entered::Head(QueueHead { queues: Arc::clone(self), key: Arc::clone(key), rest }))
+            }
             Place::Handed(gift) => Some(Entered::Handed(gift)),
             Place::Closed => Some(Entered::Closed),
             Place::Waiting | Place::Promised => None,
@@ -233,14 +226,15 @@ impl<T> WaitQueues<T> {
 
     /// A part of what threads of this process share, unless others wait for their turn. Also whether its holder has to ask whether another process is kept out.
     pub(crate) fn join(&self, key: &str, kind: Kind, options: &LockOptions) -> Option<(T, bool)> {
+        let now = self.clock.now();
         let mut by_key = self.by_key.lock();
         let queue = by_key.get_mut(key)?;
         if !queue.waiting.is_empty() || queue.heads > 0 && queue.mode == Mode::Exclusive {
             return None;
         }
         let shared = queue.shared.as_mut()?;
-        let part = shared.join(kind, options)?;
-        Some((part, shared.is_look_due(self.clock.now())))
+        let part = shared.join(kind, options, now)?;
+        Some((part, shared.is_look_due(now)))
     }
 
     /// Forgets what was shared, once it is closed.
@@ -271,7 +265,8 @@ impl<T> WaitQueues<T> {
             }
             let queue = by_key.entry(Arc::clone(key)).or_default();
             if queue.waiting.is_empty()
-                && let Some(entered) = queue.admit(kind, options).and_then(|place| self.entered(key, place))
+                && let Some(entered) =
+                    queue.admit(kind, options, &*self.clock).and_then(|place| self.entered(key, place))
             {
                 return entered;
             }
@@ -316,7 +311,7 @@ impl<T> WaitQueues<T> {
         let place = queue.waiting.iter().position(|other| Arc::ptr_eq(other, thread));
         let was_there = place.and_then(|i| queue.waiting.remove(i)).is_some();
         // Threads behind it may share the lock with those at the head.
-        let moved = queue.advance();
+        let moved = queue.advance(&*self.clock);
         self.standing.fetch_sub(usize::from(was_there) + moved, Ordering::SeqCst);
         was_there
     }
@@ -326,7 +321,7 @@ impl<T> WaitQueues<T> {
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
         let queue = entry.get_mut();
         queue.heads = queue.heads.saturating_sub(1);
-        self.standing.fetch_sub(queue.advance(), Ordering::SeqCst);
+        self.standing.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
         if queue.is_idle(&*self.clock) {
             entry.remove();
         }

@@ -23,6 +23,8 @@ pub(crate) const STRANGERS_REMEMBERED: Duration = Duration::from_secs(60);
 /// A wait whose lock may end within this time looks at that very moment; the others leave it to their client, which looks after all of its locks
 /// once a second.
 pub(crate) const SHORT_NAP: Duration = Duration::from_secs(3);
+/// So often at least a client looks into the sorted sets of holders for which it waits; sooner where one of these may have come to its end.
+pub(crate) const SET_LOOK: Duration = Duration::from_secs(10);
 /// Longest uninterrupted wait for a push.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(30 * 60);
 /// For how long a queue outlives the last attempt that entered it. Entries of clients that are gone do no harm.

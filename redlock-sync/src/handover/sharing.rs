@@ -15,7 +15,7 @@ use crate::sync::AtomicUsize;
 
 /// After so long, or so many threads that joined, the next one that joins asks the servers whether another process is kept out.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-const JOINS_PER_LOOK: u32 = 1024;
+pub(super) const JOINS_PER_LOOK: u32 = 4096;
 
 /// Twice the number of threads that hold it, and one if more may come.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ pub(crate) struct Shared<T> {
     kind: Kind,
     options: LockOptions,
     gate: Arc<Gate>,
-    /// One more hold, for a thread that the gate has let in.
-    another: Box<dyn Fn() -> T + Send + Sync>,
+    /// One more hold, for a thread that the gate has let in at that moment.
+    another: Box<dyn Fn(Tick) -> T + Send + Sync>,
     looked: Tick,
     joins: u32,
 }
@@ -73,7 +73,7 @@ impl<T> Shared<T> {
         kind: Kind,
         options: LockOptions,
         gate: Arc<Gate>,
-        another: Box<dyn Fn() -> T + Send + Sync>,
+        another: Box<dyn Fn(Tick) -> T + Send + Sync>,
     ) -> Shared<T> {
         Shared { kind, options, gate, another, looked: Tick::ZERO, joins: 0 }
     }
@@ -89,11 +89,11 @@ impl<T> Shared<T> {
     }
 
     /// One more hold, for a thread that wants the same with the same settings.
-    pub(crate) fn join(&mut self, kind: Kind, options: &LockOptions) -> Option<T> {
+    pub(crate) fn join(&mut self, kind: Kind, options: &LockOptions, now: Tick) -> Option<T> {
         let is_wanted = self.kind == kind && self.options == *options;
         (is_wanted && self.gate.enter()).then(|| {
             self.joins = self.joins.saturating_add(1);
-            (self.another)()
+            (self.another)(now)
         })
     }
 

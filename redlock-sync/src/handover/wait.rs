@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::grant::{self, Queued, Standing};
 use super::listener::{Awaits, Listener, Pushed, Woken};
 use super::queue::WaitQueues;
-use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SHORT_NAP};
+use super::rules::{Chain, LONG_PAUSE, LONGEST_NAP, LOOK, Pauses, SET_LOOK, SHORT_NAP};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::options::{Mode, jittered};
-use crate::protocol::reply::{Acquired, Holders, Vote};
-use crate::protocol::{Grant, Next, ReleaseArgs, Request};
+use crate::protocol::reply::{Acquired, Holders, Place, Vote};
+use crate::protocol::{Grant, HandOver, Next, ReleaseArgs, Request};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{is_ours, random_part};
 
@@ -25,6 +25,9 @@ const LONGEST_POLL: Duration = Duration::from_millis(100);
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
 /// As that for one that listens on another node than the others.
 const ASIDE: Duration = Duration::from_millis(250);
+/// The longest sleep for a permit is a lease of its own, within these bounds: a wait for several, for which permits are kept, may have died with its process,
+/// and no message tells.
+const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
 pub(crate) struct ServerWait<'a, T> {
@@ -39,14 +42,6 @@ pub(crate) struct ServerWait<'a, T> {
     /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later looks are left to the client
     /// ([`Awaits::Lock`]).
     has_looked: bool,
-}
-
-/// How a sleep ended.
-pub(crate) enum Slept {
-    /// It is time to try again.
-    Enough,
-    /// The last holder granted the lock to this wait.
-    Granted(Pushed),
 }
 
 impl<'a, T> ServerWait<'a, T> {
@@ -112,7 +107,7 @@ impl<'a, T> ServerWait<'a, T> {
         let protocol = &*self.request.protocol;
         let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
         grant::unreserve(quorum, protocol, &ballot, &random, by);
-        self.standing.may_linger |= ballot.duplicate || !ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no());
+        self.standing.may_linger |= ballot.duplicate || !ballot.votes.iter().all(Vote::is_definite);
     }
 
     /// The entry of a wait that is over, if it may still be in a queue.
@@ -123,17 +118,18 @@ impl<'a, T> ServerWait<'a, T> {
 
     // --- waiting ------------------------------------------------------------------------------------------------------
 
-    /// Waits until the holder pushes, or until it is time to look again, after so many attempts.
-    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Slept {
+    /// Waits until the holder pushes, or until it is time to look again, after so many attempts. The push by which the last holder granted the lock to this
+    /// wait, if that has come.
+    pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Option<Pushed> {
         if !self.may_queue() {
             let retry = &self.request.options.retry;
             self.queues.pause(retry, made, refusal.expires_in(), self.until);
-            return Slept::Enough;
+            return None;
         }
         let queued = self.begin();
         let may_enter = queued.listener.subscription().is_some() || queued.listener.polls();
         if was_bare && refusal.error.is_busy() && (may_enter || refusal.is_queued()) || queued.is_outdated() {
-            return Slept::Enough;
+            return None;
         }
         let nap = self.nap(refusal, made);
         self.sleep_until(refusal, self.quorum.now().after(nap))
@@ -149,15 +145,19 @@ impl<'a, T> ServerWait<'a, T> {
         let (Some(ballot), Some(queued)) = (&refusal.ballot, &self.queued) else { return polls() };
         let node = queued.node();
         let vote = ballot.votes.get(node.unwrap_or(0));
-        let Some(Vote::Taken { token, ttl, .. }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
+        let Some(Vote::Taken { token, ttl, place }) = vote.filter(|_| queued.id.is_some()) else { return polls() };
+        // A cluster moves the slot, and the queue is out of reach.
+        if *place == Place::Nowhere && quorum.nodes.are_in_slots() {
+            return polls();
+        }
         // A holder of another library pushes nothing.
         if !token.is_empty() && !is_ours(token) || node.is_none() && !queued.polls() {
             return polls();
         }
-        let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(jittered(LONGEST_NAP));
+        let longest = jittered(self.longest_nap());
+        let nap = ttl.map_or(LONGEST_NAP, |left| left + NAP_SLACK).min(longest);
         match node {
-            // Of a lock with several holders the client learns only that one of them has come to its end.
-            Some(_) if self.is_alone() && self.has_looked && nap > SHORT_NAP => jittered(LONGEST_NAP),
+            Some(_) if self.is_watched() && self.has_looked && nap > SHORT_NAP => longest,
             None => nap.min(jittered(LONGEST_POLL)),
             Some(node) if quorum.len() > 1 && quorum.wake_node().is_none_or(|(first, _)| first != node) => {
                 nap.min(ASIDE)
@@ -170,25 +170,35 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// There is one node and one holder: whenever the lock is free, the client learns it (`Awaits::Lock`).
-    fn is_alone(&self) -> bool {
-        self.quorum.len() == 1 && self.request.protocol.kind().mode == Mode::Exclusive
+    /// There is one node, and whenever the lock is free, or a holder has come to its end, the client learns it (`Awaits`). A reader can also be kept out by a
+    /// wait that is gone.
+    fn is_watched(&self) -> bool {
+        self.quorum.len() == 1 && self.request.protocol.kind().mode != Mode::Joint
     }
 
-    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Slept {
+    fn longest_nap(&self) -> Duration {
+        let (least, most) = LONGEST_FOR_PERMIT;
+        if self.request.protocol.lending().is_some() {
+            self.request.options.lease.clamp(least, most)
+        } else {
+            LONGEST_NAP
+        }
+    }
+
+    fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Pushed> {
         let (quorum, mut end, mut looks) = (self.quorum, end.min(self.until), false);
         self.await_also(refusal);
         loop {
-            let Some(queued) = &self.queued else { return Slept::Enough };
+            let Some(queued) = &self.queued else { return None };
             let next_look = if looks { quorum.now().after(LOOK) } else { Tick::NEVER };
             match queued.listener.sleep(end.min(next_look)) {
                 Woken::Timer if next_look < end => look(quorum, self.queues, self.request, end),
-                Woken::Timer | Woken::Connected | Woken::Closed => return Slept::Enough,
+                Woken::Timer | Woken::Connected | Woken::Closed => return None,
                 Woken::Push(pushed) => {
                     let now = quorum.now();
                     self.chain = Chain::told(now, pushed.age, pushed.pauses.max(self.chain.pauses));
                     if pushed.random.is_some() {
-                        return Slept::Granted(pushed);
+                        return Some(pushed);
                     }
                     let rest = if pushed.span.is_zero() { pushed.span } else { pushed.span + NAP_SLACK };
                     end = now.after(rest.min(jittered(LONGEST_NAP))).min(self.until);
@@ -205,9 +215,18 @@ impl<'a, T> ServerWait<'a, T> {
         let Some(queued) = &self.queued else { return };
         queued.listener.await_also(match &queued.id {
             _ if refusal.error.is_unavailable() => Awaits::Servers,
-            Some(id) if queued.node().is_some() => Awaits::Lock(Arc::clone(self.request.key.name()), Arc::clone(id)),
+            Some(id) if queued.node().is_some() => self.awaits(id, refusal),
             _ => Awaits::Nothing,
         });
+    }
+
+    fn awaits(&self, id: &Arc<str>, refusal: &Refusal) -> Awaits {
+        let key = Arc::clone(self.request.key.name());
+        if self.request.protocol.handing_over().and_then(HandOver::granting).is_some() {
+            return Awaits::Lock(key, Arc::clone(id));
+        }
+        let first_end = refusal.expires_in().map_or(SET_LOOK, |left| (left + NAP_SLACK).min(SET_LOOK));
+        Awaits::Set(key, self.quorum.now().after(first_end))
     }
 }
 

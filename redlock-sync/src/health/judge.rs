@@ -13,24 +13,27 @@ const APART: Duration = Duration::from_secs(1);
 
 /// What one server said of itself.
 pub(super) struct Facts {
-    facts: HashMap<String, String>,
+    said: HashMap<String, String>,
     failure: Option<Failure>,
+    /// How many replicas must confirm a lock: `min_replicas_ack`.
+    acks: u64,
 }
 
 impl Facts {
-    pub(super) fn read(said: Vote<reply::Facts>) -> Facts {
-        match said {
+    pub(super) fn read(said: Vote<reply::Facts>, acks: u32) -> Facts {
+        let (said, failure) = match said {
             Vote::Yes(reply::Facts(text)) => {
                 let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
-                Facts { facts: pairs.map(|(name, value)| (name.into(), value.into())).collect(), failure: None }
+                (pairs.map(|(name, value)| (name.into(), value.into())).collect(), None)
             }
-            Vote::Failed(failure) => Facts { facts: HashMap::new(), failure: Some(failure) },
-            Vote::Taken { .. } | Vote::Absent | Vote::Void => Facts { facts: HashMap::new(), failure: None },
-        }
+            Vote::Failed(failure) => (HashMap::new(), Some(failure)),
+            Vote::Taken { .. } | Vote::Absent | Vote::Void => (HashMap::new(), None),
+        };
+        Facts { said, failure, acks: acks.into() }
     }
 
     fn text(&self, name: &str) -> Option<&str> {
-        self.facts.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.said.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     fn number(&self, name: &str) -> Option<u64> {
@@ -52,7 +55,7 @@ impl Facts {
             eviction_policy: self.text("maxmemory_policy").map(str::to_owned),
             evicted_keys: self.number("evicted_keys"),
             append_only: self.number("aof_enabled").map(|on| on == 1),
-            replicas: self.number("connected_slaves"),
+            replicas: self.replicas(),
             address,
         }
     }
@@ -62,7 +65,8 @@ impl Facts {
         if let Some(failure) = &self.failure {
             return Some(failure.message.clone());
         }
-        if self.says("role", "slave") {
+        // One of a cluster sends the writes on.
+        if self.says("role", "slave") && !self.says("cluster_enabled", "1") {
             return Some("is a replica, which takes no writes: give the client its master".into());
         }
         match written {
@@ -71,8 +75,25 @@ impl Facts {
             Vote::Yes(_) if self.is_full() => Some(format!(
                 "its memory is full, so it takes no new keys such as `{key}`: raise maxmemory, or remove data"
             )),
-            _ => None,
+            _ => self.lacks_replicas(),
         }
+    }
+
+    fn replicas(&self) -> Option<u64> {
+        self.number("connected_slaves")
+    }
+
+    /// Nodes in memory tell no number, and confirm always.
+    fn lacks_replicas(&self) -> Option<String> {
+        let acks = self.acks;
+        if acks > 0 && self.says("may_wait", "0") {
+            return Some(format!("min_replicas_ack is {acks}, and the user may not run WAIT: give it +wait"));
+        }
+        let replicas = self.replicas().filter(|replicas| *replicas < acks)?;
+        Some(format!(
+            "{replicas} replicas are connected to it, and {acks} must confirm each lock (min_replicas_ack): start the missing ones and \
+             look at their replicaof, or lower min_replicas_ack"
+        ))
     }
 
     fn used_part(&self) -> Option<u64> {
@@ -143,13 +164,21 @@ impl Facts {
 
     /// `INFO` has the number of good replicas only if `min-replicas-to-write` is set.
     fn may_fail_over(&self, nodes: usize) -> Option<String> {
-        let replicas = self.number("connected_slaves").filter(|replicas| *replicas > 0)?;
-        let waits_for_none = self.text("min_slaves_good_slaves").is_none();
-        (nodes == 1 && waits_for_none).then(|| {
-            format!(
+        let replicas = self.replicas().filter(|replicas| *replicas > self.acks)?;
+        if nodes > 1 || self.text("min_slaves_good_slaves").is_some() {
+            return None;
+        }
+        // The servers of a cluster have no guard.
+        let guard = if self.says("cluster_enabled", "1") { "" } else { "failover_guard and " };
+        Some(match self.acks {
+            0 => format!(
                 "has {replicas} replicas and waits for none of them: a failover forgets the last locks; set \
-                 min-replicas-to-write 1, use three masters, or fence what is protected"
-            )
+                 min-replicas-to-write 1, use {guard}min_replicas_ack({replicas}), or three masters, or fence what is protected"
+            ),
+            acks => format!(
+                "has {replicas} replicas, of which {acks} must confirm each lock: a failover to another one forgets the last locks; \
+                 use min_replicas_ack({replicas})"
+            ),
         })
     }
 }

@@ -1,22 +1,23 @@
-//! Releases that no majority of the nodes has confirmed: repeated in the background until one has, or the lease has ended by itself.
+//! Releases that are not confirmed yet, by a majority of the nodes and by each that may have the token: repeated in the background until they are, or the
+//! lease has ended by itself. A majority is enough for the holder that gave up the lock. But a node that was left out at that moment would keep the token until
+//! its end, and be missing from the majorities of the next holders.
 //!
 //! Only releases are sent from here. They compare a token that is never used again, so a late or doubled one does no harm. All that are due go out in
 //! one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::Core;
-use super::giving_up::is_confirmed;
+use super::giving_up::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::LONGEST_GRANT;
-use crate::node::Lane;
 use crate::protocol::reply::Released;
-use crate::protocol::{HandOver, Next, Protocol, ReleaseArgs, release_all};
+use crate::protocol::{Granting, HandOver, Next, Protocol, ReleaseArgs, release_all};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
@@ -24,6 +25,8 @@ use crate::token::LockId;
 const MOST: usize = 4096;
 /// Most locks in one call: so many keep the server busy for some 20 ms.
 const MOST_IN_A_CALL: usize = MOST;
+/// Most calls in one packet.
+const MOST_TOGETHER: usize = 128;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
@@ -40,7 +43,17 @@ pub(crate) struct Leftover {
     /// No node keeps the token for longer.
     pub(crate) ends: Tick,
     /// The lease, if there was one: a round of it that is still under way goes first.
-    pub(crate) core: Option<Arc<Core>>,
+    pub(crate) lease: Option<Arc<dyn Ended>>,
+    /// The nodes that may have the token.
+    pub(crate) at: Vec<bool>,
+}
+
+/// A lease that is over, of which a token is left.
+pub(crate) trait Ended: fmt::Debug + Send + Sync {
+    /// No round of it is under way, and none begins.
+    fn is_idle(&self) -> bool;
+    /// Its release was not confirmed by a majority, which said this.
+    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
 }
 
 impl Leftover {
@@ -53,7 +66,8 @@ impl Leftover {
             keep_until: Tick::ZERO,
             // No grant lasts longer.
             ends: now.after(LONGEST_GRANT),
-            core: None,
+            lease: None,
+            at: Vec::new(),
         }
     }
 
@@ -62,44 +76,61 @@ impl Leftover {
         ReleaseArgs { id: Some(&self.id), keep, wait: self.wait.as_deref(), next: Next::Anybody }
     }
 
+    fn is_done(&self, ballot: &Ballot<Released>) -> bool {
+        is_confirmed(ballot) && is_gone_from(&self.at, ballot)
+    }
+
     fn is_idle(&self) -> bool {
-        self.core.as_ref().is_none_or(|core| core.is_idle())
+        self.lease.as_ref().is_none_or(|lease| lease.is_idle())
     }
 }
 
 type Unconfirmed = (Leftover, Option<Ballot<Released>>);
 
-/// Gives up all of these, together. Returns those that no majority confirmed, each with what the nodes said, if they were asked.
+/// No majority confirmed it.
+fn is_unconfirmed((_, ballot): &Unconfirmed) -> bool {
+    !ballot.as_ref().is_some_and(is_confirmed)
+}
+
+/// Gives up all of these, together. Returns those that are not done, each with what the nodes said, if they were asked.
 fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
     // A round of a lease that is under way could set its token again behind the release.
     let (idle, busy): (Vec<_>, Vec<_>) = all.into_iter().partition(Leftover::is_idle);
     let mut left: Vec<Unconfirmed> = busy.into_iter().map(|one| (one, None)).collect();
     for batch in idle.chunks(MOST_IN_A_CALL) {
-        let said = release_each(quorum, batch, by).into_iter().filter(|(_, ballot)| !is_confirmed(ballot));
+        let said = release_each(quorum, batch, by).into_iter().filter(|(one, ballot)| !one.is_done(ballot));
         left.extend(said.map(|(one, ballot)| (one.clone(), Some(ballot))));
     }
     left
 }
 
-/// One call for all of a kind that can be released so, and one for each of the others.
+/// One call for all of a kind that can be released so, and one for each of the others, in one packet: a server that hangs has all of them when it goes on.
 fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
     let now = quorum.now();
+    let (together, alone) = parted(quorum, all);
+    let calls = |some: &[&Leftover]| some.iter().map(|one| one.protocol.release(&one.give_up(now))).collect::<Vec<_>>();
+    let many = (!together.is_empty())
+        .then(|| release_all(together.iter().map(|(one, lock)| (*lock, one.give_up(now)))))
+        .map(|call| (call, together.len()));
+    let (first, others) = alone.split_at(alone.len().min(MOST_TOGETHER));
+    let mut ballots = quorum.releases(many, &calls(first), by);
+    for some in others.chunks(MOST_TOGETHER) {
+        ballots.extend(quorum.releases(None, &calls(some), by));
+    }
+    together.into_iter().map(|(one, _)| one).chain(alone).zip(ballots).collect()
+}
+
+/// Those that one call can be about, and the others.
+fn parted<'a>(quorum: &Quorum, all: &'a [Leftover]) -> (Vec<(&'a Leftover, &'a dyn Granting)>, Vec<&'a Leftover>) {
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for one in all {
         match one.protocol.handing_over().and_then(HandOver::granting) {
-            Some(lock) => together.push((one, lock)),
-            None => alone.push(one),
+            // One call is for one slot of a cluster.
+            Some(lock) if !quorum.nodes.are_in_slots() => together.push((one, lock)),
+            _ => alone.push(one),
         }
     }
-    let mut said = Vec::new();
-    if !together.is_empty() {
-        let call = release_all(together.iter().map(|(one, lock)| (*lock, one.give_up(now))));
-        let ballots = quorum.round_about_many(&call, together.len(), by);
-        said.extend(together.into_iter().map(|(one, _)| one).zip(ballots));
-    }
-    let release = |one: &Leftover| one.protocol.release(&one.give_up(now));
-    said.extend(alone.into_iter().map(|one| (one, quorum.round(&release(one), Lane::Reserved, by, &|_| true))));
-    said
+    (together, alone)
 }
 
 /// Locks that were given up although their guards live.
@@ -143,42 +174,36 @@ impl Backlog {
         Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default() })
     }
 
-    /// Gives up all these locks, and what is overdue, together and within two node timeouts; then their handlers are called. Their guards report them
-    /// lost. Returns those that were held.
-    pub(crate) fn revoke(self: &Arc<Self>, held: Vec<Arc<Core>>, overdue: Vec<Leftover>) -> GivenUp {
-        let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
-        let all = revoked.iter().map(Core::leftover).chain(overdue).collect();
+    /// Gives up all of these together, within two node timeouts, and has it repeated where it is not done. The error is that of the first that no majority
+    /// confirmed.
+    pub(super) fn give_up(self: &Arc<Self>, all: Vec<Leftover>) -> Option<Error> {
         let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
-        let unconfirmed = left.iter().find_map(|(one, ballot)| Some(one.core.as_ref()?.unconfirmed(ballot.as_ref())));
+        let mut unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
+        let error = unconfirmed.find_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
         for (one, _) in left {
             self.add(one);
         }
-        // Last: a handler takes as long as it takes.
-        for core in &revoked {
-            core.tell_loss();
-        }
-        GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }
-    }
-
-    /// Gives up all these locks without waiting for the servers, for guards that are being released: no handler is called.
-    pub(crate) fn revoke_in_background(self: &Arc<Self>, held: Vec<Arc<Core>>) {
-        for core in held.into_iter().filter(|core| core.revoke()) {
-            self.add(core.leftover());
-        }
+        error
     }
 
     fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
         let pause = self.quorum.limits.node_timeout / 10;
         let mut left = give_up(&self.quorum, all, self.quorum.round_deadline());
-        while !left.is_empty() && self.quorum.now().after(pause) < by {
+        let mut late = Vec::new();
+        loop {
+            // For these a majority is enough until the next repetition.
+            late.extend(left.extract_if(.., |one| !is_unconfirmed(one)));
+            if left.is_empty() || self.quorum.now().after(pause) >= by {
+                late.extend(left);
+                return late;
+            }
             self.quorum.clock.sleep(pause);
             let again = left.into_iter().map(|(one, _)| one).collect();
             left = give_up(&self.quorum, again, self.quorum.round_deadline().min(by));
         }
-        left
     }
 
-    /// Has a release repeated until a majority of the nodes confirms it, or the lease has ended.
+    /// Has a release repeated until it is confirmed, or the lease has ended.
     pub(crate) fn add(self: &Arc<Self>, leftover: Leftover) {
         let mut state = self.state.lock();
         if state.is_closed {

@@ -5,12 +5,16 @@ use crate::quorum::{Ballot, Tally};
 
 /// A majority said that the token is not there (any more); something else in its place says so too.
 pub(super) fn is_confirmed(ballot: &Ballot<Released>) -> bool {
-    let clear = ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
-    clear >= Tally::need(ballot.votes.len())
+    ballot.definite() >= Tally::need(ballot.votes.len())
+}
+
+/// All of these nodes said so.
+pub(super) fn is_gone_from(nodes: &[bool], ballot: &Ballot<Released>) -> bool {
+    nodes.iter().zip(&ballot.votes).all(|(has, vote)| !has || vote.is_definite())
 }
 
 pub(super) fn is_everywhere(ballot: &Ballot<Released>) -> bool {
-    ballot.votes.iter().all(|v| v.is_yes() || v.is_definite_no())
+    ballot.votes.iter().all(Vote::is_definite)
 }
 
 /// The token is not there: there is no such key, or another holder has it by now.
@@ -23,7 +27,7 @@ pub(super) fn is_gone(vote: &Vote<Released>) -> bool {
 pub(super) fn merge(ballot: &mut Ballot<Released>, again: Ballot<Released>) {
     ballot.duplicate |= again.duplicate;
     for (old, new) in ballot.votes.iter_mut().zip(again.votes) {
-        if !old.is_yes() && !old.is_definite_no() {
+        if !old.is_definite() {
             let was_known = !matches!(old, Vote::Failed(f) if f.executed == Executed::Maybe);
             *old = match (&*old, new) {
                 (_, new) if !was_known && is_gone(&new) => Vote::Yes(Released::Freed),
@@ -59,6 +63,17 @@ mod tests {
         merge(&mut first, ballot(vec![Vote::Absent, Vote::Absent]));
         assert_eq!(first.votes, [Vote::Yes(Released::Freed), Vote::Absent]);
         assert!(is_confirmed(&first) && is_everywhere(&first));
+    }
+
+    #[test]
+    fn a_node_that_may_have_it_has_to_confirm_besides_the_majority() {
+        let freed = || Vote::Yes(Released::Freed);
+        let silent = || failed(FailureKind::LeftOut, Executed::No);
+        let two_of_three = ballot(vec![freed(), silent(), Vote::Absent]);
+        assert!(is_confirmed(&two_of_three));
+        assert!(
+            is_gone_from(&[true, false, true], &two_of_three) && !is_gone_from(&[false, true, false], &two_of_three)
+        );
     }
 
     #[test]

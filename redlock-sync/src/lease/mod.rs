@@ -7,7 +7,8 @@
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
 //! 7. [`watched`]: what observers are told.
-//! 8. [`Lease`], here: what users see, and the one way in which it ends.
+//! 8. [`together`]: the end of several leases in one round trip.
+//! 9. [`Lease`], here: what users see, and the one way in which it ends.
 
 mod backlog;
 mod core;
@@ -15,38 +16,29 @@ pub(crate) mod expiry;
 mod giving_up;
 mod renewal;
 mod state;
+mod together;
 mod watched;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 
 pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
-#[cfg(test)]
-pub(crate) use self::core::Next;
+use self::core::Release;
 pub(crate) use self::core::{Core, Origin, Part, Start};
-pub(crate) use self::renewal::Renewer;
 pub use self::state::LeaseState;
+pub(crate) use self::together::{finish_all, revoke};
 
-use self::renewal::Worker;
-use crate::clock::Tick;
+use self::renewal::{Renewer, Worker};
+use crate::clock::{Clock, Tick};
 use crate::error::Error;
-use crate::handover::queue::QueueHead;
+use crate::handover::queue::{QueueHead, WaitQueues};
 use crate::handover::sharing::Shared;
 use crate::options::Mode;
 use crate::token::LockId;
-
-/// Is told how leases end, and what a release left in doubt, so that this process is not locked out by its own token.
-pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
-    /// The lock is on its way to another thread.
-    fn passed_on(&self, successor: &Arc<Core>);
-    fn ended(&self, core: &Core, may_linger: bool);
-    /// No thread joins it any more.
-    fn unshared(&self, core: &Core);
-}
 
 /// A lock that is held for a time and renewed: what every guard derefs to.
 ///
@@ -62,7 +54,7 @@ pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
 ///
 /// fn write(lease: &Lease) -> Result<(), redlock_sync::Error> {
 ///     lease.check()?; // still held
-///     println!("UPDATE … WHERE fence < {}", lease.fencing_token()?);
+///     println!("UPDATE … WHERE fence <= {}", lease.fencing_token()?);
 ///     Ok(())
 /// }
 ///
@@ -74,39 +66,26 @@ pub(crate) trait Afterlife: Send + Sync + fmt::Debug {
 pub struct Lease {
     core: Arc<Core>,
     worker: Arc<Worker>,
-    renewer: Arc<Renewer>,
-    afterlife: Weak<dyn Afterlife>,
-    part: Part,
+    leases: Arc<Leases>,
+    /// Once it has handlers.
+    part: OnceLock<Part>,
     /// When this thread got it, and when its call for it began.
-    taken: Tick,
-    wanted: OnceLock<Tick>,
+    pub(crate) taken: Tick,
+    wanted: Option<Tick>,
     is_finished: AtomicBool,
 }
 
 impl Lease {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        renewer: Arc<Renewer>,
-        afterlife: Weak<dyn Afterlife>,
-    ) -> std::io::Result<Lease> {
-        let worker = renewer.assign(Arc::clone(&core))?;
-        Ok(Lease::of(core, worker, renewer, afterlife))
-    }
-
-    fn of(core: Arc<Core>, worker: Arc<Worker>, renewer: Arc<Renewer>, afterlife: Weak<dyn Afterlife>) -> Lease {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let part = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (taken, wanted) = (core.quorum.now(), OnceLock::new());
-        Lease { core, worker, renewer, afterlife, part, taken, wanted, is_finished: AtomicBool::new(false) }
+    fn of(core: Arc<Core>, worker: Arc<Worker>, leases: Arc<Leases>, taken: Tick) -> Lease {
+        let (part, is_finished) = (OnceLock::new(), AtomicBool::new(false));
+        Lease { core, worker, leases, part, taken, wanted: None, is_finished }
     }
 
     /// Lets threads of this process join, and the next in the queue move up.
     pub(crate) fn share(&self, head: QueueHead<Lease>) {
-        let (core, worker, renewer) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.renewer));
+        let (core, worker, leases) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.leases));
         let (kind, options, gate) = (core.protocol().kind(), core.options.clone(), Arc::clone(&core.gate));
-        let afterlife = Weak::clone(&self.afterlife);
-        let another =
-            move || Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&renewer), Weak::clone(&afterlife));
+        let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&leases), now);
         if options.is_plain() && kind.mode == Mode::Joint {
             head.share(Shared::new(kind, options, gate, Box::new(another)));
         }
@@ -246,7 +225,9 @@ impl Lease {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn on_lost(&self, handler: impl FnOnce(Error) + Send + 'static) {
-        self.core.on_lost(self.part, Box::new(handler));
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let part = *self.part.get_or_init(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        self.core.on_lost(part, Box::new(handler));
     }
 
     /// The lock's key on the server, with the client's prefix.
@@ -294,41 +275,50 @@ impl Lease {
     }
 
     fn finish_within(&self, grace: Duration) -> Result<(), Error> {
-        if self.is_finished.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        if self.core.home.is_left() {
-            return Err(Error::Closed);
-        }
         let began = self.core.quorum.now();
-        let result = self.give_up(began, grace);
-        self.tell_end(began, &result);
-        result
+        self.leave(began).unwrap_or_else(|| self.released(began, self.core.release(began, grace)))
     }
 
-    fn give_up(&self, began: Tick, grace: Duration) -> Result<(), Error> {
+    /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it on.
+    fn leave(&self, began: Tick) -> Option<Result<(), Error>> {
+        if self.is_finished.swap(true, Ordering::AcqRel) {
+            return Some(Ok(()));
+        }
+        if self.core.home.is_left() {
+            return Some(Err(Error::Closed));
+        }
+        let result = self.leave_to_others(began)?;
+        self.tell_end(began, &result);
+        Some(result)
+    }
+
+    fn leave_to_others(&self, began: Tick) -> Option<Result<(), Error>> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Before this thread leaves: after that, the last one may end the lease at any time.
-        let held = if is_joint { self.core.check_at_leave() } else { Ok(()) };
+        let held = if is_joint { self.core.check_at_leave(began) } else { Ok(()) };
         if !self.core.gate.leave() {
-            self.core.forget_handlers(self.part);
-            return held;
+            if let Some(part) = self.part.get() {
+                self.core.forget_handlers(*part);
+            }
+            return Some(held);
         }
         if self.pass_on() {
-            return Ok(());
+            return Some(Ok(()));
         }
-        let afterlife = self.afterlife.upgrade();
-        if is_joint && let Some(afterlife) = &afterlife {
-            afterlife.unshared(&self.core);
+        if is_joint {
+            self.leases.queues.unshare(self.core.key.name());
         }
-        self.renewer.retire(&self.worker);
-        let release = self.core.release(began, grace);
-        if let Some(afterlife) = afterlife {
-            afterlife.ended(&self.core, release.may_linger);
-        }
-        if !release.is_confirmed {
+        self.leases.renewer.retire(&self.worker);
+        None
+    }
+
+    /// What there is to do after it.
+    fn released(&self, began: Tick, release: Release) -> Result<(), Error> {
+        self.leases.ended(&self.core, &release);
+        if !release.is_done {
             self.core.keep_releasing();
         }
+        self.tell_end(began, &release.result);
         release.result
     }
 
@@ -340,7 +330,7 @@ impl Lease {
             return Err(self.core.unconfirmed(None));
         }
         self.is_finished.store(true, Ordering::Release);
-        self.renewer.retire(&self.worker);
+        self.leases.renewer.retire(&self.worker);
         self.tell_end(self.core.quorum.now(), &Ok(()));
         Ok(())
     }
@@ -351,11 +341,9 @@ impl Lease {
         let core = Arc::new(successor);
         Renewer::transfer(&self.worker, Arc::clone(&core));
         // Here, and not when that thread runs: the lock is held in between too, and `unlock_all` has to find it.
-        if let Some(afterlife) = self.afterlife.upgrade() {
-            afterlife.passed_on(&core);
-        }
-        let (worker, renewer) = (Arc::clone(&self.worker), Arc::clone(&self.renewer));
-        thread.hand(Lease::of(core, worker, renewer, Weak::clone(&self.afterlife)));
+        self.leases.registry.add(&core);
+        let now = core.quorum.now();
+        thread.hand(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
         true
     }
 
@@ -381,6 +369,38 @@ impl Drop for Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.core.fmt(f)
+    }
+}
+
+/// What the leases of a client have in common, as long as one of them is left.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    queues: Arc<WaitQueues<Lease>>,
+    pub(crate) renewer: Arc<Renewer>,
+    pub(crate) registry: Registry,
+}
+
+impl Leases {
+    pub(crate) fn new(queues: &Arc<WaitQueues<Lease>>, clock: &Arc<dyn Clock>) -> Arc<Leases> {
+        let renewer = Renewer::new(Arc::clone(clock));
+        Arc::new(Leases { queues: Arc::clone(queues), renewer, registry: Registry::default() })
+    }
+
+    /// Gives a lock that is held its renewal thread; if none can be started it is released.
+    pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
+        let worker = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
+            let release = core.release(core.quorum.now(), core.quorum.limits.node_timeout);
+            self.ended(core, &release);
+        })?;
+        self.registry.add(core);
+        Ok(Lease::of(Arc::clone(core), worker, Arc::clone(self), core.quorum.now()))
+    }
+
+    /// What a release left in doubt does not lock this process out.
+    fn ended(&self, core: &Core, release: &Release) {
+        if release.may_linger {
+            self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
+        }
     }
 }
 

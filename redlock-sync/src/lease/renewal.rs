@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Core, Next};
+use super::core::Core;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
@@ -38,7 +38,7 @@ pub(crate) struct Worker {
     wake: Arc<Condvar>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slot {
     job: Option<Job>,
     /// The thread looks at the slot again at this moment; zero while it is not asleep.
@@ -80,14 +80,7 @@ impl Renewer {
     }
 
     fn start(self: &Arc<Self>, job: Job) -> io::Result<Arc<Worker>> {
-        let slot = Slot {
-            job: Some(job),
-            wakes_at: Tick::ZERO,
-            is_running: false,
-            idle_since: Tick::ZERO,
-            nap: SLICE,
-            is_closed: false,
-        };
+        let slot = Slot { job: Some(job), nap: SLICE, ..Slot::default() };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
         let (mine, renewer) = (Arc::clone(&worker), Arc::clone(self));
         self.clock.start("redlock-renew", Box::new(move || mine.run(&renewer)))?;
@@ -165,8 +158,8 @@ impl Worker {
     fn run(self: &Arc<Self>, renewer: &Renewer) {
         while let Some(core) = self.next_due(renewer) {
             let started = renewer.clock.now();
-            let next = core.tick();
-            self.note(renewer, &core, started, next);
+            let due = core.tick();
+            self.note(renewer, &core, started, due);
         }
     }
 
@@ -203,18 +196,17 @@ impl Worker {
     }
 
     /// Files what comes next for the lease that was just looked at, if the thread still has it.
-    fn note(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, next: Next) {
+    fn note(self: &Arc<Self>, renewer: &Renewer, core: &Arc<Core>, started: Tick, due: Tick) {
         let mut slot = self.slot.lock();
         slot.is_running = false;
-        match (&mut slot.job, next) {
-            (Some(job), Next::At(due)) if Arc::ptr_eq(&job.core, core) => {
+        match &mut slot.job {
+            // Also of a lease that ended by itself: the thread stays with its guard, which will retire it.
+            Some(job) if Arc::ptr_eq(&job.core, core) => {
                 job.due = due;
                 slot.nap = due.since(started).clamp(Duration::from_millis(5), SLICE);
             }
-            // The lease ended by itself; the thread stays with its guard, which will retire it.
-            (Some(job), Next::Done) if Arc::ptr_eq(&job.core, core) => job.due = Tick::NEVER,
-            (Some(_), _) => {}
-            (None, _) => {
+            Some(_) => {}
+            None => {
                 slot.idle_since = renewer.clock.now();
                 drop(slot);
                 renewer.put_back(self);
@@ -241,7 +233,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let limits = ClientOptions::default();
         let urls = [NodeUrl::parse("redis://127.0.0.1:1/").unwrap()];
-        let settings = NodeSettings { node_timeout: limits.node_timeout, connections: 1 };
+        let settings = NodeSettings { node_timeout: limits.node_timeout, connections: 1, ..NodeSettings::default() };
         let quorum = Arc::new(Quorum::new(Nodes::new(&urls, settings, &clock).unwrap(), Arc::clone(&clock), limits));
         let key = Key::new("", "key", 100).unwrap();
         let tokens = TokenSource::new();
@@ -265,16 +257,9 @@ mod tests {
         let renewer = Renewer::new(Arc::new(SystemClock));
         let former = core();
         let job = Job { core: Arc::clone(&former), due: SystemClock.now() };
-        let slot = Slot {
-            job: Some(job),
-            wakes_at: Tick::ZERO,
-            is_running: true,
-            idle_since: Tick::ZERO,
-            nap: SLICE,
-            is_closed: false,
-        };
+        let slot = Slot { job: Some(job), is_running: true, ..Slot::default() };
         let worker = Arc::new(Worker { slot: Mutex::new(slot), wake: Arc::new(Condvar::new()) });
-        worker.note(&renewer, &former, SystemClock.now(), Next::Done);
+        worker.note(&renewer, &former, SystemClock.now(), Tick::NEVER);
         assert_eq!(worker.slot.lock().job.as_ref().unwrap().due, Tick::NEVER);
         let successor = core();
         Renewer::transfer(&worker, Arc::clone(&successor));

@@ -71,20 +71,11 @@ impl State {
         self.until = self.until.min(until);
     }
 
-    /// True if this call made it lost.
-    pub(super) fn lose(&mut self, reason: LostReason) -> bool {
+    /// Ends it for good, as lost or as released. True if this call did so.
+    pub(super) fn end(&mut self, how: LeaseState) -> bool {
         let was_live = self.is_live();
         if was_live {
-            self.now = LeaseState::Lost(reason);
-        }
-        was_live
-    }
-
-    /// True if this call released it.
-    pub(super) fn release(&mut self) -> bool {
-        let was_live = self.is_live();
-        if was_live {
-            self.now = LeaseState::Released;
+            self.now = how;
         }
         was_live
     }
@@ -100,8 +91,8 @@ mod tests {
         state.round_ended(false, Tick::from_nanos(10));
         assert_eq!(state.now, LeaseState::Suspended);
         assert!(!state.is_overdue(Tick::from_nanos(9)) && state.is_overdue(Tick::from_nanos(10)));
-        assert!(state.lose(LostReason::Expired));
-        assert!(!state.lose(LostReason::Taken) && !state.release());
+        assert!(state.end(LeaseState::Lost(LostReason::Expired)));
+        assert!(!state.end(LeaseState::Lost(LostReason::Taken)) && !state.end(LeaseState::Released));
         state.round_ended(true, Tick::NEVER);
         assert_eq!(state.now, LeaseState::Lost(LostReason::Expired));
 
@@ -110,8 +101,8 @@ mod tests {
         let mut state = State::held(Tick::from_nanos(10));
         state.round_ended(true, Tick::from_nanos(20));
         assert_eq!((state.now, state.until), (LeaseState::Held, Tick::from_nanos(20)));
-        assert!(state.release());
-        assert!(!state.lose(LostReason::Taken));
+        assert!(state.end(LeaseState::Released));
+        assert!(!state.end(LeaseState::Lost(LostReason::Taken)));
         assert!(!state.is_overdue(Tick::NEVER));
     }
 }

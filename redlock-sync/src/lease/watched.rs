@@ -6,13 +6,14 @@ use std::time::Duration;
 use super::Lease;
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::observer::Event;
+use crate::observer::{Event, Observers};
 
 impl Lease {
     /// A call that began then has got this lock. From now on observers are told of it.
-    pub(crate) fn acquired(&self, wanted: Tick) {
+    pub(crate) fn acquired(&mut self, wanted: Tick) {
+        self.wanted = Some(wanted);
         let (core, observers) = (&self.core, &self.core.quorum.limits.observers);
-        if self.wanted.set(wanted).is_err() || !observers.are_there() {
+        if !observers.are_there() {
             return;
         }
         core.is_now_observed();
@@ -26,7 +27,8 @@ impl Lease {
         });
     }
 
-    /// How long the call waited that took the lock: from its beginning until it had the lock. Zero for a [job](crate::Job).
+    /// How long the call waited that took the lock: from its beginning until it had the lock. A [job](crate::Job) has a
+    /// [`waited`](crate::Job::waited) of its own.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -39,7 +41,7 @@ impl Lease {
     /// ```
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.wanted.get().map_or(Duration::ZERO, |wanted| self.taken.since(*wanted))
+        self.wanted.map_or(Duration::ZERO, |wanted| self.taken.since(wanted))
     }
 
     /// How long ago the lock was acquired, on the clock of the lease, whether it is still held or not.
@@ -59,11 +61,15 @@ impl Lease {
         self.core.quorum.now().since(self.taken)
     }
 
+    pub(crate) fn observers(&self) -> &Observers {
+        &self.core.quorum.limits.observers
+    }
+
     /// Its guard gave it up, beginning then. Of a loss observers were told when it was noticed.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
         let observers = &self.core.quorum.limits.observers;
         let is_over = !matches!(result, Err(Error::Lost { .. } | Error::Closed));
-        if observers.are_there() && is_over && self.wanted.get().is_some() {
+        if observers.are_there() && is_over && self.wanted.is_some() {
             let (lock, held, confirmed) = (self.core.observed(), began.since(self.taken), result.is_ok());
             observers.tell(&Event::Released { lock, held, confirmed });
         }

@@ -10,10 +10,11 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
-use crate::lock::holder::{self, Holder};
+use crate::lock::holder::Holder;
 use crate::lock::reentry::Mine;
+use crate::node::Lane;
 use crate::options::LockOptions;
-use crate::protocol::{Exclusive, Protocol, Request};
+use crate::protocol::{Exclusive, Next, Protocol, ReleaseArgs, Request};
 use crate::token::LockId;
 
 /// A lock of kind `P` by name, with its settings. Stateless and cheap; a wrong name is reported by the first use.
@@ -93,21 +94,49 @@ impl<P: Protocol + 'static> Handle<P> {
             _ => Err(Error::Busy { key, expires_in: Some(own.remaining()), by_this_thread: true }),
         }
     }
+}
 
+impl<P: Protocol + 'static> Handle<P> {
+    /// Asks all nodes for the holder of a lock that has one.
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
-        let (key, protocol) = self.lock.clone()?;
-        holder::inspect(&self.client, &key, &*protocol)
+        let first = self.holders()?.into_iter().next();
+        Ok(first.map(|(token, remaining)| Holder::new(&token, remaining)))
     }
 
-    pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
-        let (key, protocol) = self.lock.clone()?;
-        holder::force_unlock(&self.client, &key, &*protocol, holder)
-    }
-
-    /// All holders of the lock, as the servers name them.
+    /// All holders that a majority of the nodes names, as the servers name them.
     pub(crate) fn holders(&self) -> Result<Vec<(String, Option<Duration>)>, Error> {
-        let (key, protocol) = self.lock.clone()?;
-        holder::holders(&self.client, &key, &*protocol)
+        let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
+        self.client.serves()?;
+        let quorum = &self.client.quorum;
+        let ballot = quorum.round(&protocol.inspect(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        if !ballot.tally().is_answered() {
+            return Err(quorum.failed("inspect", key.as_str(), &ballot));
+        }
+        Ok(ballot.of_majority())
+    }
+
+    /// Frees the lock on all nodes where this holder has it. True if it had a majority.
+    pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
+        let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
+        self.client.serves()?;
+        // What a token that is no text was read as.
+        if holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
+            let problem = format!("lock `{key}` has a holder whose token is no text: delete the key by hand");
+            return Err(Error::config(problem));
+        }
+        let quorum = &self.client.quorum;
+        let release = ReleaseArgs { id: Some(&holder.id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
+        let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, quorum.round_deadline(), &|_| true);
+        let tally = ballot.tally();
+        if !tally.is_answered() {
+            return Err(quorum.failed("force unlock", key.as_str(), &ballot));
+        }
+        // A call that was sent twice finds nothing where its first copy freed the lock.
+        let is_freed = tally.won() || ballot.duplicate;
+        if is_freed {
+            self.client.taken_away(&holder.id);
+        }
+        Ok(is_freed)
     }
 }
 
@@ -221,7 +250,7 @@ macro_rules! settings {
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
         #[doc = concat!("let guard = ", $open, ".fenced(true).", $take, "()?;")]
-        /// println!("UPDATE … WHERE fence < {}", guard.fencing_token()?); // no I/O
+        /// println!("UPDATE … WHERE fence <= {}", guard.fencing_token()?); // no I/O
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
@@ -358,8 +387,8 @@ macro_rules! exclusive {
         /// Threads of one client that hand a lock to each other have the same token one after the other: what `inspect` showed of one of them, names the next
         /// one too.
         ///
-        /// **The holder may still be at work.** It learns of the loss at its next renewal, up to a third of its lease later, or not before the end of its
-        /// lease if it does not renew; until then another holder can be beside it. Only [fencing tokens](crate::Lease::fencing_token) protect the
+        /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a third of its lease later, or not before the
+        /// end of its lease if it does not renew; a holder of this same client at once. Until then another holder can be beside it. Only [fencing tokens](crate::Lease::fencing_token) protect the
         /// resource then.
         ///
         /// # Errors
@@ -384,4 +413,23 @@ macro_rules! exclusive {
     };
 }
 
-pub(crate) use {exclusive, settings};
+/// What every guard is: a lease in the first place.
+macro_rules! derefs_to_lease {
+    ($guard:ident $(<$bound:ident>)?, $($lease:ident).+) => {
+        impl$(<$bound>)? std::ops::Deref for $guard$(<$bound>)? {
+            type Target = $crate::Lease;
+
+            fn deref(&self) -> &$crate::Lease {
+                &self.$($lease).+
+            }
+        }
+
+        impl$(<$bound>)? std::fmt::Debug for $guard$(<$bound>)? {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_tuple(stringify!($guard)).field(&self.$($lease).+).finish()
+            }
+        }
+    };
+}
+
+pub(crate) use {derefs_to_lease, exclusive, settings};

@@ -7,10 +7,11 @@
 //! 5. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
 //! 6. [`multi`]: several mutexes at once.
 //! 7. [`latch`]: no lock, but waited for.
-//! 8. [`reentry`]: what this thread holds.
+//! 8. [`reentry`]: what this thread holds; [`hold`]: one of several guards that it has of one lock.
 //! 9. [`holder`]: the holder of a lock, as other clients see it.
 
 pub(crate) mod handle;
+pub(crate) mod hold;
 pub(crate) mod holder;
 pub(crate) mod latch;
 pub(crate) mod multi;

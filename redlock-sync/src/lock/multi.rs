@@ -1,6 +1,7 @@
 //! Several mutexes at once: all of them, or none.
 //!
-//! Those that are free are taken in one round trip, the others one after the other in the order of their keys, each with a lease of its own. All multi-locks have the same order, so they never wait for
+//! Those that are free are taken in one round trip, the others one after the other in the order of their keys, each with a
+//! lease of its own; all are given up in one round trip. All multi-locks have the same order, so they never wait for
 //! each other in a circle; and what one of them has it keeps while it waits for the next, so each gets its turn in the queues of the mutexes.
 
 mod guard;
@@ -31,8 +32,8 @@ const MOST_KEYS: usize = 64;
 /// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
 /// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
 ///
-/// Keys that are free are taken in one round trip, all together, up to the first that is not; [`fenced`](MultiLock::fenced) ones, and those from there on,
-/// in one each. A release costs a round trip for each key. Each key has a lease and a renewal thread, and with several nodes a majority of its own. It has the
+/// Keys that are free are taken in one round trip, all together, up to the first that is not, and those from there on in one each. All of them are given up
+/// in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. It has the
 /// settings of a mutex but `min_hold`: a key that is given back, as others were busy, would stay taken.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
@@ -150,7 +151,7 @@ impl MultiLock {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["a", "b"]).fenced(true).lock()?;
     /// for lease in guard.leases() {
-    ///     println!("UPDATE … WHERE id = '{}' AND fence < {}", lease.key(), lease.fencing_token()?);
+    ///     println!("UPDATE … WHERE id = '{}' AND fence <= {}", lease.key(), lease.fencing_token()?);
     /// }
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

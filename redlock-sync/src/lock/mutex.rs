@@ -2,17 +2,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::error::Error;
 use crate::key::Key;
-use crate::lease::Lease;
-use crate::lock::handle::{Handle, settings};
+use crate::lease::{Lease, finish_all};
+use crate::lock::handle::{Handle, derefs_to_lease, settings};
 use crate::lock::reentry::{self, Entry};
 use crate::options::LockOptions;
 use crate::protocol::Request;
+use crate::quorum::Quorum;
 use crate::token::LockToken;
 
 /// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
@@ -31,6 +31,21 @@ use crate::token::LockToken;
 /// assert!(!order.is_locked()?);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// # Order
+///
+/// On one server the lock is first come, first served, among the threads of all processes: a free lock is for the first that waits. What breaks this order:
+///
+/// - Of the threads of one client only the first is in the server's queue. While other processes wait, they pass the lock on to each other for at
+///   most 20 ms, or 256 times, before it goes to the next process.
+/// - A thread whose process cannot be told, because it has ended or its connection for messages has broken, is passed over. Once connected again, it is the last
+///   in the queue.
+/// - A server that loses its data loses the queue.
+/// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the queue: they get the lock if they find it free. For
+///   such programs it is left free from time to time.
+///
+/// On several servers each has a queue, and any attempt may take a free lock. A release wakes the threads that have waited longest, which come first as a
+/// rule.
 #[derive(Clone)]
 pub struct Mutex {
     handle: Handle,
@@ -304,6 +319,14 @@ impl<M> MutexGuard<M> {
     }
 }
 
+impl<M> MutexGuard<M> {
+    /// Releases all of these, in this order and in one round trip.
+    pub(super) fn unlock_all(guards: impl Iterator<Item = MutexGuard<M>>, quorum: &Quorum) -> Result<(), Error> {
+        let leases: Vec<Lease> = guards.map(|guard| guard.lease).collect();
+        finish_all(quorum, &leases)
+    }
+}
+
 impl MutexGuard {
     /// Lets the guard change threads. From then on, a thread that locks the key again waits for this guard: the library cannot detect any more that a
     /// thread waits for itself.
@@ -321,19 +344,7 @@ impl MutexGuard {
     }
 }
 
-impl<M> Deref for MutexGuard<M> {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
-
-impl<M> fmt::Debug for MutexGuard<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MutexGuard").field(&self.lease).finish()
-    }
-}
+derefs_to_lease!(MutexGuard<M>, lease);
 
 #[cfg(test)]
 mod tests {

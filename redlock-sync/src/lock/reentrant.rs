@@ -2,20 +2,18 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::error::Error;
-use crate::key::Key;
-use crate::lease::Lease;
-use crate::lock::handle::{Handle, settings};
-use crate::lock::reentry::{self, Left};
+use crate::lock::handle::{Handle, derefs_to_lease, settings};
+use crate::lock::hold::{Hold, Unlocked};
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
 /// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
+///
+/// It is the lock of a [`Mutex`](crate::Mutex) of that name, with the same [order](crate::Mutex#order).
 ///
 /// Ownership is by thread, client and key, as with Java's locks. A nested `lock()` costs no I/O and shares the outer
 /// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` have no effect. The guard that brings
@@ -131,21 +129,8 @@ impl ReentrantMutex {
     }
 
     fn enter(&self, wait: Wait) -> Result<ReentrantMutexGuard, Error> {
-        let client = self.handle.client.id;
-        let key = self.handle.key()?;
-        self.handle.client.serves()?;
-        let lease = match reentry::enter_again(client, key.as_str(), true, |held| held == MUTEX) {
-            Some(lease) => lease?,
-            None => self.enter_first(wait, client, key)?,
-        };
-        Ok(ReentrantMutexGuard { lease, is_entered: true, bound: PhantomData })
-    }
-
-    fn enter_first(&self, wait: Wait, client: u64, key: &Key) -> Result<Arc<Lease>, Error> {
-        self.handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
-        let lease = Arc::new(self.handle.acquire(wait)?);
-        reentry::enter_first(client, key.name(), &lease, true);
-        Ok(lease)
+        let hold = Hold::enter(&self.handle, wait, true, |held| held == MUTEX)?;
+        Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }
 }
 
@@ -158,25 +143,7 @@ impl fmt::Debug for ReentrantMutex {
     }
 }
 
-/// What [`ReentrantMutexGuard::unlock`] did.
-///
-/// ```
-/// # let server = redlock_tests::Server::start();
-/// # let url = server.url();
-/// let locks = redlock_sync::Redlock::open(&url)?;
-/// let guard = locks.reentrant_mutex("order:42").lock()?;
-/// assert_eq!(guard.unlock()?, redlock_sync::Unlocked::Released);
-/// # Ok::<(), redlock_sync::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Unlocked {
-    /// It was this thread's last guard: this thread does not hold the lock any more.
-    Released,
-    /// Other guards of this thread still hold it.
-    StillHeld,
-}
-
-/// One of the holds of a thread; the last one that goes releases the lock. Derefs to [`Lease`]. Never leaves its thread.
+/// One of the holds of a thread; the last one that goes releases the lock. Derefs to [`Lease`](crate::Lease). Never leaves its thread.
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -185,8 +152,7 @@ pub enum Unlocked {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct ReentrantMutexGuard {
-    lease: Arc<Lease>,
-    is_entered: bool,
+    hold: Hold,
     bound: PhantomData<*const ()>,
 }
 
@@ -204,40 +170,9 @@ impl ReentrantMutexGuard {
     /// guard.unlock()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn unlock(mut self) -> Result<Unlocked, Error> {
-        if self.leave() {
-            self.lease.finish()?;
-            return Ok(Unlocked::Released);
-        }
-        self.lease.check()?;
-        Ok(Unlocked::StillHeld)
-    }
-
-    /// True if this was the last hold.
-    fn leave(&mut self) -> bool {
-        let was_entered = std::mem::take(&mut self.is_entered);
-        was_entered && reentry::leave(&self.lease, true) == Left::All
+    pub fn unlock(self) -> Result<Unlocked, Error> {
+        self.hold.unlock()
     }
 }
 
-impl Deref for ReentrantMutexGuard {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
-
-impl Drop for ReentrantMutexGuard {
-    fn drop(&mut self) {
-        if self.leave() {
-            self.lease.finish_quietly();
-        }
-    }
-}
-
-impl fmt::Debug for ReentrantMutexGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReentrantMutexGuard").field(&self.lease).finish()
-    }
-}
+derefs_to_lease!(ReentrantMutexGuard, hold.lease);

@@ -13,6 +13,19 @@ use crate::options::Kind;
 
 thread_local!(static HELD: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) });
 
+/// What a thread holds that is a coroutine.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Belongings(Vec<Place>);
+
+#[cfg(test)]
+impl Belongings {
+    /// Puts them in the place of what is there.
+    pub(crate) fn exchange(&mut self) {
+        with(|places| std::mem::swap(places, &mut self.0));
+    }
+}
+
 #[derive(Debug)]
 struct Place {
     client: u64,
@@ -163,6 +176,20 @@ pub(crate) fn step_down(lease: &Arc<Lease>) -> bool {
         _ => true,
     });
     is_last.unwrap_or(true)
+}
+
+/// Forgets the only guard of this thread that has this lease: it may be given up on another thread. False if there are others.
+pub(crate) fn let_go(lease: &Arc<Lease>) -> bool {
+    let is_only = with(|places| {
+        let Some(i) = places.iter().rposition(|place| is_of(place, lease)) else { return true };
+        let is_only = matches!(places.get(i), Some(Place { held: Held::Nested { count: 1, .. }, .. }));
+        if is_only {
+            // The caller has the lease still: nothing is released in here.
+            places.swap_remove(i);
+        }
+        is_only
+    });
+    is_only.unwrap_or(true)
 }
 
 fn is_of(place: &Place, lease: &Arc<Lease>) -> bool {

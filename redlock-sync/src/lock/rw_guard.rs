@@ -1,88 +1,13 @@
 //! The guards of a read-write lock. Those of one thread share a lease.
 
-use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::acquire::Wait;
 use crate::error::Error;
-use crate::lease::Lease;
-use crate::lock::handle::Handle;
-use crate::lock::reentrant::Unlocked;
-use crate::lock::reentry::{self, Left};
-use crate::options::Kind;
-use crate::protocol::ReadWrite;
-
-/// One of the guards of a thread, which share a lease.
-pub(crate) struct Hold {
-    lease: Arc<Lease>,
-    is_entered: bool,
-    /// It was taken to write.
-    writes: bool,
-    /// What a drop waits for a round under way.
-    patience: Duration,
-}
-
-impl Hold {
-    pub(crate) fn enter(
-        handle: &Handle<ReadWrite>,
-        wait: Wait,
-        writes: bool,
-        serves: impl Fn(Kind) -> bool,
-    ) -> Result<Hold, Error> {
-        let (client, key) = (handle.client.id, handle.key()?);
-        handle.client.serves()?;
-        let lease = if let Some(nested) = reentry::enter_again(client, key.as_str(), writes, serves) {
-            nested?
-        } else {
-            handle.refuse_mine(&reentry::mine(client, key.as_str()), wait)?;
-            let lease = Arc::new(handle.acquire(wait)?);
-            reentry::enter_first(client, key.name(), &lease, writes);
-            lease
-        };
-        Ok(Hold { lease, is_entered: true, writes, patience: handle.client.quorum.limits.node_timeout / 2 })
-    }
-
-    fn leave(&mut self) -> Left {
-        if std::mem::take(&mut self.is_entered) { reentry::leave(&self.lease, self.writes) } else { Left::Nothing }
-    }
-
-    fn unlock(mut self) -> Result<Unlocked, Error> {
-        match self.leave() {
-            Left::All => {
-                self.lease.finish()?;
-                return Ok(Unlocked::Released);
-            }
-            Left::Alone => self.lease.downgrade(self.patience)?,
-            Left::Nothing => self.lease.check()?,
-        }
-        Ok(Unlocked::StillHeld)
-    }
-
-    /// Reads from now on.
-    fn step_down(mut self) -> Result<Hold, Error> {
-        self.writes = false;
-        if reentry::step_down(&self.lease) {
-            self.lease.downgrade(self.patience)?;
-        } else {
-            self.lease.check()?;
-        }
-        Ok(self)
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        match self.leave() {
-            Left::All => self.lease.finish_quietly(),
-            // A loss is reported by the guards that are left.
-            Left::Alone => _ = self.lease.downgrade(self.patience),
-            Left::Nothing => {}
-        }
-    }
-}
+use crate::lock::handle::derefs_to_lease;
+use crate::lock::hold::Hold;
+use crate::lock::hold::Unlocked;
+use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::reentry;
 
 macro_rules! guard {
     ($guard:ident, $take:literal) => {
@@ -91,6 +16,29 @@ macro_rules! guard {
                 $guard { hold, bound: PhantomData }
             }
 
+            /// Lets the guard change threads. From then on this thread counts as one that does not have the lock: what it asks for waits for this guard
+            /// as for that of any other thread, and the library cannot detect any more that a thread waits for itself.
+            ///
+            /// # Errors
+            /// The guard itself, unchanged, if this thread has nested guards beside it: they share the lease, and stay on their thread.
+            ///
+            /// ```
+            /// # let server = redlock_tests::Server::start();
+            /// # let url = server.url();
+            /// let locks = redlock_sync::Redlock::open(&url)?;
+            #[doc = concat!("let guard = locks.rw_lock(\"prices\").", $take, "()?.into_send().expect(\"the only one of this thread\");")]
+            /// std::thread::spawn(move || guard.unlock()).join().unwrap()?;
+            /// # Ok::<(), redlock_sync::Error>(())
+            /// ```
+            pub fn into_send(self) -> Result<$guard<GuardSend>, $guard> {
+                if reentry::let_go(&self.hold.lease) {
+                    return Ok($guard { hold: self.hold, bound: PhantomData });
+                }
+                Err(self)
+            }
+        }
+
+        impl<M> $guard<M> {
             /// Gives up this hold; releases the lock if it was the last of this thread.
             ///
             /// # Errors
@@ -112,23 +60,11 @@ macro_rules! guard {
             }
         }
 
-        impl Deref for $guard {
-            type Target = Lease;
-
-            fn deref(&self) -> &Lease {
-                &self.hold.lease
-            }
-        }
-
-        impl fmt::Debug for $guard {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_tuple(stringify!($guard)).field(&self.hold.lease).finish()
-            }
-        }
+        derefs_to_lease!($guard<M>, hold.lease);
     };
 }
 
-/// The lock is held to read while this lives. Derefs to [`Lease`]. Never leaves its thread.
+/// The lock is held to read while this lives. Derefs to [`Lease`](crate::Lease).
 ///
 /// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later writer exceeds it. Threads that have one
 /// lease together have one number, so a resource takes a reader's if it is not less than the largest it has seen.
@@ -142,29 +78,33 @@ macro_rules! guard {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
+/// It cannot leave its thread, unless it is made [sendable](RwLockReadGuard::into_send):
+///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
 /// let guard = locks.rw_lock("prices").read().unwrap();
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the lock is released at once"]
-pub struct RwLockReadGuard {
+pub struct RwLockReadGuard<M = ThreadBound> {
     hold: Hold,
-    bound: PhantomData<*const ()>,
+    bound: PhantomData<M>,
 }
 
 guard!(RwLockReadGuard, "read");
 
-/// The lock is held to write while this lives. Derefs to [`Lease`]. Never leaves its thread.
+/// The lock is held to write while this lives. Derefs to [`Lease`](crate::Lease).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let writer = locks.rw_lock("prices").write()?;
-/// println!("UPDATE … WHERE fence < {}", writer.fencing_token()?);
+/// println!("UPDATE … WHERE fence <= {}", writer.fencing_token()?);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// It cannot leave its thread, unless it is made [sendable](RwLockWriteGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -172,14 +112,14 @@ guard!(RwLockReadGuard, "read");
 /// std::thread::spawn(move || drop(guard));
 /// ```
 #[must_use = "if unused the lock is released at once"]
-pub struct RwLockWriteGuard {
+pub struct RwLockWriteGuard<M = ThreadBound> {
     hold: Hold,
-    bound: PhantomData<*const ()>,
+    bound: PhantomData<M>,
 }
 
 guard!(RwLockWriteGuard, "write");
 
-impl RwLockWriteGuard {
+impl<M> RwLockWriteGuard<M> {
     /// Keeps the lock to read, without letting another writer in between: what was written can be read on, beside others. Readers that wait are let in, also
     /// before a writer that waits. One round trip to each node. The lease goes on with the settings of the writer, and has a new
     /// [fencing token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive until that one goes.
@@ -188,7 +128,7 @@ impl RwLockWriteGuard {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a forked child. No error if the servers
-    /// do not answer: to those that did not learn of it the holder is a writer until the next renewal.
+    /// do not answer: to those that did not learn of it the holder is a writer until the next renewal, and the fencing token may be that of the writer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -202,8 +142,8 @@ impl RwLockWriteGuard {
     /// # drop((reader, beside));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn downgrade(self) -> Result<RwLockReadGuard, Error> {
-        Ok(RwLockReadGuard::new(self.hold.step_down()?))
+    pub fn downgrade(self) -> Result<RwLockReadGuard<M>, Error> {
+        Ok(RwLockReadGuard { hold: self.hold.step_down()?, bound: PhantomData })
     }
 }
 
@@ -215,7 +155,42 @@ mod tests {
 
     use redlock_tests::eventually;
 
+    use super::*;
     use crate::Redlock;
+    use crate::testing::Memory;
+
+    #[test]
+    fn only_a_guard_made_to_be_send_is_send() {
+        fn send<T: Send>() {}
+        send::<RwLockReadGuard<GuardSend>>();
+        send::<RwLockWriteGuard<GuardSend>>();
+    }
+
+    /// The threads that read by one client have one lease; a writer that steps down shares its own, also on another thread.
+    #[test]
+    fn in_memory_readers_share_a_lease_also_one_that_was_downgraded() {
+        for nodes in [1, 3] {
+            let memory = Memory::new(nodes);
+            let (lock, others) = (memory.client().rw_lock("prices"), memory.client().rw_lock("prices"));
+            let reader = lock.read().unwrap();
+            let beside = thread::scope(|scope| scope.spawn(|| lock.read().unwrap().id().clone()).join().unwrap());
+            assert_eq!(&beside, reader.id());
+            assert_eq!(others.inspect().unwrap().readers.len(), 1);
+            reader.unlock().unwrap();
+
+            let writer = lock.write().unwrap();
+            let nested = lock.read().unwrap();
+            let writer = writer.into_send().unwrap_err();
+            drop(nested);
+            let (writer, fence) = (writer.into_send().unwrap(), others.try_read().unwrap_err().is_busy());
+            assert!(fence);
+            let reader = thread::spawn(move || writer.downgrade().unwrap()).join().unwrap();
+            assert_eq!(lock.read().unwrap().id(), reader.id(), "it is shared with the threads of its process");
+            assert!(others.try_read().is_ok() && others.try_write().unwrap_err().is_busy());
+            thread::spawn(move || reader.unlock().unwrap()).join().unwrap();
+            assert!(!others.is_locked().unwrap());
+        }
+    }
 
     #[test]
     fn in_memory_it_is_as_on_servers() {

@@ -9,8 +9,9 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lock::handle::{Handle, settings};
+use crate::lock::hold::Hold;
 use crate::lock::holder::Holder;
-use crate::lock::rw_guard::{Hold, RwLockReadGuard, RwLockWriteGuard};
+use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::options::{LockOptions, Mode};
 use crate::protocol::ReadWrite;
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
@@ -28,7 +29,7 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 ///
 /// **Leases.** Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one takes nothing from the others.
 /// The threads of a process that read by the same client with equal settings have one lease together. The first takes it, and those that come while one of
-/// them reads join it without a round trip; the last gives it up. So many threads that read cost the servers what one costs. Every 20 ms, or 1024 joins, one of
+/// them reads join it without a round trip; the last gives it up. So many threads that read cost the servers what one costs. Every 20 ms, or 4096 joins, one of
 /// those that join asks whether another process waits to write. If so, no more join, and those that come later wait for that writer. When
 /// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).

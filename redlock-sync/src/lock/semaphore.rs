@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +11,8 @@ use crate::handover::rules::MIN_RESERVATION;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::Lease;
-use crate::lock::handle::{Handle, settings};
-use crate::lock::holder::{self, Holder};
+use crate::lock::handle::{Handle, derefs_to_lease, settings};
+use crate::lock::holder::Holder;
 use crate::lock::mutex::{GuardSend, ThreadBound};
 use crate::options::LockOptions;
 use crate::protocol::Lending;
@@ -47,8 +46,9 @@ use crate::token::LockId;
 /// for it within half a second, or two node timeouts if they are longer, is passed over. On several servers any attempt may take a free permit: a
 /// release wakes those that have waited longest, which come first as a rule.
 ///
-/// On several servers a permit that is free on a majority can be missed by a single attempt, while permits are held on different majorities or other
-/// attempts are under way. [`try_acquire`](Semaphore::try_acquire) is then `Busy` although a permit is free; the calls that wait try again.
+/// On several servers, where permits are held on different majorities, an attempt can be lent another slot by each server. A call that does not wait looks then
+/// where a majority has the same slots free, and tries these. So [`try_acquire`](Semaphore::try_acquire) is `Busy` although a permit is free only while other
+/// calls take, give back or wait for permits at that moment: to rule that out, it would have to lock the semaphore itself. The calls that wait try again.
 ///
 /// # Changing the number
 ///
@@ -74,7 +74,8 @@ impl Semaphore {
         let key = key.and_then(|key| check_permits(&key, permits).map(|()| key));
         let several = client.quorum.len() > 1;
         let reservation = MIN_RESERVATION.max(client.quorum.limits.node_timeout * 2);
-        let lock = |key| protocol::Semaphore { key, permits, many: 1, several, reservation, slots: Vec::new() };
+        let lock =
+            |key| protocol::Semaphore { key, permits, many: 1, several, reservation, first: None, slots: Vec::new() };
         Semaphore { handle: Handle::new(client, key, options, lock), permits }
     }
 
@@ -128,7 +129,7 @@ impl Semaphore {
         self.take(permits, Wait::Forever)
     }
 
-    /// One attempt, one round trip to each node. Takes one node timeout at most.
+    /// One attempt, one round trip to each node; on several nodes that [lent different slots](Semaphore#order) a second one. Takes one node timeout at most.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them;
@@ -287,13 +288,11 @@ impl Semaphore {
 
     /// What is lent or reserved, in the order of the slots.
     fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
-        let (key, protocol) = self.handle.lock.clone()?;
-        let all = holder::holders(&self.handle.client, &key, &*protocol)?;
         let slot = |(member, remaining): (String, _)| {
             let (slot, token) = member.split_once(' ')?;
             Some((slot.parse().ok()?, Holder { id: LockId::from_server(token), remaining }))
         };
-        let mut lent: Vec<(u32, Holder)> = all.into_iter().filter_map(slot).collect();
+        let mut lent: Vec<(u32, Holder)> = self.handle.holders()?.into_iter().filter_map(slot).collect();
         lent.sort_unstable_by_key(|(slot, _)| *slot);
         Ok(lent)
     }
@@ -425,19 +424,7 @@ impl SemaphorePermit {
     }
 }
 
-impl<M> Deref for SemaphorePermit<M> {
-    type Target = Lease;
-
-    fn deref(&self) -> &Lease {
-        &self.lease
-    }
-}
-
-impl<M> fmt::Debug for SemaphorePermit<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SemaphorePermit").field(&self.lease).finish()
-    }
-}
+derefs_to_lease!(SemaphorePermit<M>, lease);
 
 #[cfg(test)]
 mod tests {

@@ -3,19 +3,21 @@
 //! Everything that can be written at once is written, a packet to each node. Then the replies are read, node by node, until a common deadline: so it
 //! costs the slowest round trip, not the sum. A round whose last reply is read is over at once, and its thread goes on.
 
+mod replicas;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::condition::During;
-use super::host::Host;
 use super::line::Line;
-use super::link::{Broken, Link};
-use super::round::RoundOp;
-use super::server::{Members, Node};
+use super::link::Broken;
+use super::members::{Members, Node};
+use super::ride::{Cut, Due, Ride, Rider, Sent, Stop, Way, grouped, note, replies};
+use super::round::{LeftBehind, RoundOp};
 use super::{Executed, Failure, FailureKind, Value, reply};
 use crate::clock::Tick;
-use crate::protocol::script::{Call, Note, Purpose};
+use crate::protocol::script::{Note, Purpose};
 
 /// How long a round waits for a connection to a node that is left out but needed for a majority: waiting longer for one that is silent would cost each
 /// round all of its time.
@@ -31,37 +33,8 @@ pub(super) struct Batch<'a> {
     /// The moment before the first byte.
     started: Tick,
     deadline: Tick,
-}
-
-/// A round in the batch.
-struct Rider {
-    op: RoundOp,
-    call: Arc<Call>,
-}
-
-/// The calls that go to one node, in the order in which they are written.
-struct Stop {
-    node: usize,
-    riders: Vec<usize>,
-}
-
-/// A call that was written, and whose reply is due.
-struct Due {
-    rider: usize,
-    note: Note,
-    sent_at: Tick,
-    /// The host's count of permissions when it was written.
-    permissions: u64,
-}
-
-/// A packet that broke off.
-struct Cut {
-    why: String,
-    /// The server has some of it, or may have.
-    arrived: bool,
-    /// By a signal, which says nothing of the server.
-    is_signal: bool,
-    unanswered: Vec<Due>,
+    /// What servers of a cluster sent elsewhere.
+    redirected: Vec<(Way, Ride)>,
 }
 
 impl<'a> Batch<'a> {
@@ -74,7 +47,7 @@ impl<'a> Batch<'a> {
                 round.start(started);
                 (round.call(), false)
             });
-            call.map(|call| Rider { op, call })
+            call.map(|call| Rider { op, call, alone: None })
         };
         Batch {
             spares: members.nodes.iter().filter(|node| node.outage().is_none()).count() >= need,
@@ -83,105 +56,120 @@ impl<'a> Batch<'a> {
             members,
             line,
             started,
+            redirected: Vec::new(),
         }
     }
 
     pub(super) fn run(mut self) {
-        let members = self.members;
         let (mut written, mut cold) = (Vec::new(), Vec::new());
-        for (node, server) in members.nodes.iter().enumerate() {
-            let stop = Stop { node, riders: self.riders_to(node) };
-            match server.outage().filter(|_| self.spares) {
-                Some(outage) => self.leave_out(&stop, &outage),
-                None if self.has_link(node) => written.push((node, self.write(&stop))),
-                None => cold.push(stop),
-            }
+        for stop in self.stops() {
+            self.set_out(stop, &mut cold, &mut written);
         }
-        cold.retain(|stop| !stop.riders.is_empty());
-        for stop in &cold {
-            self.order(stop.node);
-        }
-        // Nodes to which a connection is made are waited for first, a little, then the replies of the others are read.
+        // Servers to which a connection is made are waited for first, a little, then the replies of the others are read.
         while !cold.is_empty() || !written.is_empty() {
             self.warm_up(&mut cold, &mut written);
-            for (node, sent) in std::mem::take(&mut written) {
-                self.bring_home(node, sent);
+            for (way, sent) in std::mem::take(&mut written) {
+                self.bring_home(&way, sent);
+            }
+            for stop in grouped(std::mem::take(&mut self.redirected)) {
+                self.set_out(stop, &mut cold, &mut written);
             }
         }
     }
 
-    /// The rounds that ask this node.
-    fn riders_to(&self, node: usize) -> Vec<usize> {
-        let asks = |rider: &Rider| rider.op.note(|round| (round.is_open(node), false)) == Some(true);
-        self.riders.iter().enumerate().filter(|(_, rider)| asks(rider)).map(|(i, _)| i).collect()
-    }
-
-    fn server(&self, node: usize) -> Option<&'a Node> {
-        self.members.nodes.get(node)
-    }
-
-    fn host(&self, node: usize) -> Option<&'a Host> {
-        self.server(node).map(|server| &*server.host)
-    }
-
-    /// The line has a good connection to that node, or one has come for it.
-    fn has_link(&mut self, node: usize) -> bool {
-        let Some(host) = self.host(node) else { return false };
-        let Some(seat) = self.line.links.get_mut(node) else { return false };
-        if seat.as_ref().is_some_and(|link| host.is_stale(link)) {
-            *seat = None;
+    /// Which rounds go where.
+    fn stops(&self) -> Vec<Stop> {
+        let mut rides = Vec::new();
+        for (node, member) in self.members.nodes.iter().enumerate() {
+            for (i, rider) in self.riders.iter().enumerate() {
+                let asks = rider.op.note(|round| (round.is_open(node), false)) == Some(true);
+                if asks && let Some(server) = member.server_for(&rider.call) {
+                    rides.push((Way { node, server }, Ride::of(i)));
+                }
+            }
         }
-        if seat.is_none() {
-            let come = self.line.posts.take(node);
-            *seat = come.and_then(Result::ok).filter(|link| !host.is_stale(link));
-        }
-        seat.is_some()
+        grouped(rides)
     }
 
-    /// A node that is left out says why. A release is written all the same where that takes no time, and not waited for: it may have to go behind
+    /// Writes where there is a connection, and orders one where there is none. A server of a cluster that is left out has no others that could do without
+    /// it, and is not waited for either: a probe finds it again, or another one that serves its slots.
+    fn set_out(&mut self, stop: Stop, cold: &mut Vec<Stop>, written: &mut Vec<Sent>) {
+        let leaves_out = self.spares || stop.way.host().is_of_cluster();
+        match stop.way.server.outage().filter(|_| leaves_out) {
+            Some(outage) => self.leave_out(&stop, &outage),
+            None if self.has_link(&stop.way) => written.push((stop.way.clone(), self.write(&stop))),
+            None => {
+                stop.way.host().order(&self.line.posts);
+                match cold.iter_mut().find(|other| other.way.server.number == stop.way.server.number) {
+                    Some(other) => other.rides.extend(stop.rides),
+                    None => cold.push(stop),
+                }
+            }
+        }
+    }
+
+    /// The line has a good connection to that server, or one has come for it.
+    fn has_link(&mut self, way: &Way) -> bool {
+        let (host, number) = (way.host(), way.server.number);
+        if self.line.link(number).is_some_and(|link| host.is_stale(link)) {
+            self.line.take(number);
+        }
+        if self.line.link(number).is_none_or(|link| host.runs_out(link)) {
+            let come = self.line.posts.take(number);
+            match (come, self.line.link(number)) {
+                (Some(Ok(come)), _) if !host.is_stale(&come) => self.line.seat(number, come),
+                (Some(Err(failure)), Some(link)) => host.keeps(link, &failure),
+                (_, Some(_)) => host.order(&self.line.posts),
+                (_, None) => {}
+            }
+        }
+        self.line.link(number).is_some()
+    }
+
+    /// A server that is left out says why. A release is written all the same where that takes no time, and not waited for: it may have to go behind
     /// something late.
     fn leave_out(&mut self, stop: &Stop, outage: &Failure) {
-        let is_release = |&i: &usize| self.riders.get(i).is_some_and(|rider| rider.call.purpose == Purpose::Release);
-        let (releases, others): (Vec<usize>, Vec<usize>) = stop.riders.iter().copied().partition(is_release);
-        for rider in others {
-            self.answer(stop.node, rider, Err(outage.clone()));
+        let is_release = |ride: &Ride| self.riders.get(ride.rider).is_some_and(|r| r.call.purpose == Purpose::Release);
+        let (releases, others): (Vec<Ride>, Vec<Ride>) = stop.rides.iter().copied().partition(is_release);
+        for ride in others {
+            self.answer(&stop.way, ride, Err(outage.clone()));
         }
         if releases.is_empty() {
             return;
         }
-        let releases = Stop { node: stop.node, riders: releases };
-        let may_arrive = self.has_link(stop.node)
+        let releases = Stop { way: stop.way.clone(), rides: releases };
+        let may_arrive = self.has_link(&stop.way)
             && match self.write(&releases) {
                 Ok(due) => {
-                    self.shelve(stop.node, &due, due.len());
+                    self.shelve(&stop.way, &due, replies(&due));
                     true
                 }
                 Err(cut) => cut.arrived,
             };
         let executed = if may_arrive { Executed::Maybe } else { Executed::No };
-        for rider in releases.riders {
-            self.answer(stop.node, rider, Err(Failure { executed, ..outage.clone() }));
-        }
+        self.answer_all(&releases, &Failure { executed, ..outage.clone() });
     }
 
-    /// Waits for connections to nodes to which the line has none, and writes on each that comes. Once something was
+    /// Waits for connections to servers to which the line has none, and writes on each that comes. Once something was
     /// written, they are waited for no longer than an eighth of a node timeout from the start.
-    fn warm_up(&mut self, cold: &mut Vec<Stop>, written: &mut Vec<(usize, Result<Vec<Due>, Cut>)>) {
+    fn warm_up(&mut self, cold: &mut Vec<Stop>, written: &mut Vec<Sent>) {
         let a_little = self.started.after(self.members.settings.node_timeout / 8);
         while !cold.is_empty() {
             let until = if written.is_empty() { self.deadline } else { a_little.min(self.deadline) };
-            let until = cold.iter().map(|stop| self.connect_by(stop.node)).fold(until, Tick::min);
-            let nodes: Vec<usize> = cold.iter().map(|stop| stop.node).collect();
-            self.line.posts.wait(&nodes, until, &*self.members.clock);
+            let until = cold.iter().map(|stop| self.connect_by(&stop.way)).fold(until, Tick::min);
+            let servers: Vec<usize> = cold.iter().map(|stop| stop.way.server.number).collect();
+            self.line.posts.wait(&servers, until, &*self.members.clock);
             let now = self.members.clock.now();
             for stop in std::mem::take(cold) {
-                match self.line.posts.take(stop.node) {
+                match self.line.posts.take(stop.way.server.number) {
                     Some(Ok(link)) => {
-                        self.seat(stop.node, Some(link));
-                        written.push((stop.node, self.write(&stop)));
+                        self.line.seat(stop.way.server.number, link);
+                        written.push((stop.way.clone(), self.write(&stop)));
                     }
                     Some(Err(failure)) => self.answer_all(&stop, &failure),
-                    None if now >= self.connect_by(stop.node) => self.answer_all(&stop, &self.no_connection(stop.node)),
+                    None if now >= self.connect_by(&stop.way) => {
+                        self.answer_all(&stop, &self.no_connection(&stop.way));
+                    }
                     None => cold.push(stop),
                 }
             }
@@ -191,127 +179,110 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn order(&self, node: usize) {
-        if let Some(host) = self.host(node) {
-            host.order(&self.line.posts);
-        }
-    }
-
-    /// Until when a connection to that node is waited for.
-    fn connect_by(&self, node: usize) -> Tick {
-        let is_out = self.server(node).is_some_and(|server| server.outage().is_some());
+    /// Until when a connection to that server is waited for.
+    fn connect_by(&self, way: &Way) -> Tick {
+        let is_out = way.server.outage().is_some();
         if is_out { self.deadline.min(self.started.after(GLANCE)) } else { self.deadline }
     }
 
-    fn no_connection(&self, node: usize) -> Failure {
-        let Some(host) = self.host(node) else { return super::round::not_asked() };
-        if let Some(outage) = host.breaker.outage() {
+    fn no_connection(&self, way: &Way) -> Failure {
+        if let Some(outage) = way.server.outage() {
             return outage;
         }
         let failure = Failure::unsent(FailureKind::TimedOut, "no connection in time");
         if self.members.clock.now().since(self.started) >= self.members.settings.node_timeout / 2 {
-            host.note(&failure, During::Connect);
+            way.host().note(&failure, During::Connect);
         }
         failure
     }
 
-    fn seat(&mut self, node: usize, link: Option<Link>) {
-        if let Some(seat) = self.line.links.get_mut(node) {
-            *seat = link;
-        }
-    }
-
-    /// One packet to one node. A round that its thread has left by now is skipped: nothing is sent for a thread that has gone.
+    /// One packet to one server. A round that its thread has left by now is skipped: nothing is sent for a thread that has gone.
     fn write(&mut self, stop: &Stop) -> Result<Vec<Due>, Cut> {
-        let (Some(host), Some(Some(link))) = (self.host(stop.node), self.line.links.get_mut(stop.node)) else {
-            return Err(Cut {
-                why: "connection is gone".into(),
-                arrived: false,
-                is_signal: false,
-                unanswered: Vec::new(),
-            });
-        };
-        let (permissions, sent_at) = (host.permissions(), self.members.clock.now());
-        let (mut packet, mut due) = (Vec::new(), Vec::with_capacity(stop.riders.len()));
-        for &i in &stop.riders {
-            let Some(rider) = self.riders.get(i) else { continue };
-            if rider.op.note(|round| (round.write_on(stop.node, link.id()), false)).is_some() {
-                let note = note(&rider.call, link, permissions);
-                rider.call.write_to(&mut packet, note);
-                due.push(Due { rider: i, note, sent_at, permissions });
+        let (server, now) = (&stop.way.server, self.members.clock.now());
+        let Some(link) = self.line.link(server.number) else { return Err(Cut::unlinked()) };
+        let permissions = server.host.permissions();
+        let (mut packet, mut due) = (Vec::new(), Vec::with_capacity(stop.rides.len()));
+        for &ride in &stop.rides {
+            let Some(rider) = self.riders.get_mut(ride.rider) else { continue };
+            let id = link.id;
+            let written = LeftBehind { late: Arc::clone(&server.late), link: id, asks: ride.asks };
+            if rider.op.note(|round| (round.write_on(stop.way.node, written), false)).is_some() {
+                let note = if ride.is_alone { Note::Nothing } else { note(&rider.call, link, permissions) };
+                rider.write(&mut packet, ride, note);
+                due.push(Due { ride, note, sent_at: now, permissions });
             }
         }
+        replicas::ask(&mut packet, self.members, self.deadline, &self.riders, &due);
         match if due.is_empty() { Ok(()) } else { link.send(&packet) } {
             Ok(()) => Ok(due),
             // The server cannot execute a part of a call; of several calls it may have some.
-            Err(broken) => Err(self.cut(stop.node, broken, due.len() > 1, due)),
+            Err(broken) => Err(self.cut(&stop.way, broken, due.len() > 1, due)),
         }
     }
 
-    fn cut(&mut self, node: usize, broken: Broken, arrived: bool, unanswered: Vec<Due>) -> Cut {
+    fn cut(&mut self, way: &Way, broken: Broken, arrived: bool, unanswered: Vec<Due>) -> Cut {
         let why = match broken {
             Broken::TimedOut => "timed out while writing".to_owned(),
             Broken::Interrupted => "interrupted by a signal".to_owned(),
             Broken::Cut(why) | Broken::Distrusted(why) => why,
         };
-        let link = self.line.links.get_mut(node).and_then(Option::take);
-        if let (Some(host), Some(mut link)) = (self.host(node), link) {
-            host.put_out_of_use(&mut link);
+        if let Some(mut link) = self.line.take(way.server.number) {
+            way.host().put_out_of_use(&mut link);
         }
         Cut { why, arrived, is_signal: false, unanswered }
     }
 
-    /// Reads the replies of one node. What broke off is sent once more, on another connection.
-    fn bring_home(&mut self, node: usize, sent: Result<Vec<Due>, Cut>) {
-        let cut = match sent.and_then(|due| self.read_all(node, due)) {
-            Ok(()) => return self.put_back(node),
+    /// Reads the replies of one server. What broke off is sent once more, on another connection.
+    fn bring_home(&mut self, way: &Way, sent: Result<Vec<Due>, Cut>) {
+        let cut = match sent.and_then(|due| self.read_all(way, due)) {
+            Ok(()) => return self.put_back(way),
             Err(cut) => cut,
         };
-        match self.send_again(node, &cut).and_then(|due| self.read_all(node, due)) {
-            Ok(()) => self.put_back(node),
+        match self.send_again(way, &cut).and_then(|due| self.read_all(way, due)) {
+            Ok(()) => self.put_back(way),
             // Not the server's doing: once more, as long as there is time.
             Err(signal) if signal.is_signal && self.members.clock.now() < self.deadline => {
-                self.bring_home(node, Err(signal));
+                self.bring_home(way, Err(signal));
             }
-            Err(second) => self.give_up(node, &cut, second),
+            Err(second) => self.give_up(way, &cut, second),
         }
     }
 
     /// The call broke off twice.
-    fn give_up(&self, node: usize, first: &Cut, second: Cut) {
+    fn give_up(&self, way: &Way, first: &Cut, second: Cut) {
         let executed = if first.arrived || second.arrived { Executed::Maybe } else { Executed::No };
         let failure = Failure::new(FailureKind::Unreachable, executed, both(&first.why, &second.why));
-        if let Some(host) = self.host(node).filter(|_| !second.is_signal) {
-            host.note(&failure, During::Call);
+        if !second.is_signal {
+            way.host().note(&failure, During::Call);
         }
         for due in second.unanswered {
-            self.answer(node, due.rider, Err(failure.clone()));
+            self.answer(way, due.ride, Err(failure.clone()));
         }
     }
 
     /// Sends what broke off a second time: the scripts may be executed twice for the same token. If a fresh connection breaks as well, it was not
     /// staleness.
-    fn send_again(&mut self, node: usize, cut: &Cut) -> Result<Vec<Due>, Cut> {
+    fn send_again(&mut self, way: &Way, cut: &Cut) -> Result<Vec<Due>, Cut> {
         if cut.arrived {
             for due in &cut.unanswered {
-                if let Some(rider) = self.riders.get(due.rider) {
+                if let Some(rider) = self.riders.get(due.ride.rider) {
                     rider.op.note(|round| (round.note_duplicate(), false));
                 }
             }
         }
-        let stop = Stop { node, riders: cut.unanswered.iter().map(|due| due.rider).collect() };
-        if self.has_link(node) {
+        let stop = Stop { way: way.clone(), rides: cut.unanswered.iter().map(|due| due.ride).collect() };
+        if self.has_link(way) {
             return self.write(&stop);
         }
-        self.order(node);
-        self.line.posts.wait(&[node], self.connect_by(node), &*self.members.clock);
-        let failure = match self.line.posts.take(node) {
+        way.host().order(&self.line.posts);
+        self.line.posts.wait(&[way.server.number], self.connect_by(way), &*self.members.clock);
+        let failure = match self.line.posts.take(way.server.number) {
             Some(Ok(link)) => {
-                self.seat(node, Some(link));
+                self.line.seat(way.server.number, link);
                 return self.write(&stop);
             }
             Some(Err(failure)) => failure,
-            None => self.no_connection(node),
+            None => self.no_connection(way),
         };
         let executed = if cut.arrived { Executed::Maybe } else { failure.executed };
         let message = both(&cut.why, &failure.message);
@@ -320,44 +291,55 @@ impl<'a> Batch<'a> {
     }
 
     /// Exactly one read for each command that was written. Calls whose script the server does not know are sent again with their sources.
-    fn read_all(&mut self, node: usize, due: Vec<Due>) -> Result<(), Cut> {
-        let unknown = self.read(node, due)?;
+    fn read_all(&mut self, way: &Way, due: Vec<Due>) -> Result<(), Cut> {
+        let unknown = self.read(way, due)?;
         if unknown.is_empty() {
             return Ok(());
         }
-        let due = self.write_sources(node, unknown)?;
-        for due in self.read(node, due)? {
+        let due = self.write_sources(way, unknown)?;
+        for due in self.read(way, due)? {
             let failure = Failure::new(FailureKind::Refused, Executed::No, "NOSCRIPT in spite of the source");
-            self.answer(node, due.rider, Err(failure));
+            self.answer(way, due.ride, Err(failure));
         }
         Ok(())
     }
 
     /// Reads as many replies as are due; returns the calls that met NOSCRIPT. Those that are not answered in time are failed here.
-    fn read(&mut self, node: usize, due: Vec<Due>) -> Result<Vec<Due>, Cut> {
-        let mut unknown = Vec::new();
+    fn read(&mut self, way: &Way, due: Vec<Due>) -> Result<Vec<Due>, Cut> {
+        let is_for_replicas = replicas::are_asked(self.members, &self.riders, &due);
+        let (mut unknown, mut held) = (Vec::new(), Vec::new());
+        let mut owed = replies(&due) + usize::from(is_for_replicas);
         let mut due = due.into_iter();
         while let Some(next) = due.next() {
-            let reply = match self.receive(node) {
-                Ok(reply) => reply,
+            match self.receive(way, next.ride, &mut owed) {
+                Ok(reply) if reply::is_noscript(&reply) => unknown.push(next),
+                Ok(reply) if self.is_sent_on(way, &next, &reply) => {}
+                Ok(reply) => match reply::value(reply) {
+                    Ok(yes) if replicas::must_have(self.members, &self.riders, &next, &yes) => held.push((next, yes)),
+                    result => self.judge(way, &next, result),
+                },
                 Err(broken) => {
-                    let unanswered: Vec<_> = std::iter::once(next).chain(due).collect();
-                    // One read was made for the first of them, and ended too early.
-                    let owed = unanswered.len() - 1;
-                    return self.not_read(node, broken, unanswered.into_iter().chain(unknown).collect(), owed);
+                    let held = held.into_iter().map(|(due, _)| due);
+                    let unanswered = std::iter::once(next).chain(due).chain(held).chain(unknown).collect();
+                    return self.not_read(way, broken, unanswered, owed);
                 }
-            };
-            if reply::is_noscript(&reply) {
-                unknown.push(next);
-            } else {
-                self.judge(node, &next, reply);
             }
         }
-        Ok(unknown)
+        if is_for_replicas { self.read_acknowledgements(way, held, unknown) } else { Ok(unknown) }
     }
 
-    fn receive(&mut self, node: usize) -> Result<redis::Value, Broken> {
-        let Some(Some(link)) = self.line.links.get_mut(node) else {
+    /// The reply to a call, behind that to its `ASKING`. Counts the reads that are still to be made.
+    fn receive(&mut self, way: &Way, ride: Ride, owed: &mut usize) -> Result<redis::Value, Broken> {
+        for _ in 1..ride.replies() {
+            *owed -= 1;
+            self.receive_one(way)?;
+        }
+        *owed -= 1;
+        self.receive_one(way)
+    }
+
+    fn receive_one(&mut self, way: &Way) -> Result<redis::Value, Broken> {
+        let Some(link) = self.line.link(way.server.number) else {
             return Err(Broken::Cut("connection is gone".into()));
         };
         loop {
@@ -370,70 +352,85 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn not_read(&mut self, node: usize, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
+    /// True for a reply that is no answer, but sends the call elsewhere.
+    fn is_sent_on(&mut self, way: &Way, due: &Due, reply: &redis::Value) -> bool {
+        let (Some(Node::Cluster(cluster)), Some(rider)) =
+            (self.members.nodes.get(way.node), self.riders.get(due.ride.rider))
+        else {
+            return false;
+        };
+        let on = cluster.redirect(reply, &way.server, &rider.call, due.ride);
+        let is_sent_on = on.is_some();
+        self.redirected.extend(on.map(|(server, ride)| (Way { node: way.node, server }, ride)));
+        is_sent_on
+    }
+
+    fn not_read(&mut self, way: &Way, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
         if matches!(broken, Broken::Interrupted) {
             // As after a break, but the other connections are good.
-            self.seat(node, None);
+            self.line.take(way.server.number);
             return Err(Cut { why: "interrupted by a signal".into(), arrived: true, is_signal: true, unanswered });
         }
         if !matches!(broken, Broken::TimedOut) {
-            return Err(self.cut(node, broken, true, unanswered));
+            return Err(self.cut(way, broken, true, unanswered));
         }
         // Not from the start of the batch: a connection that came late is not the node's silence.
         let waited = unanswered.first().map_or(Duration::ZERO, |due| self.members.clock.now().since(due.sent_at));
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = Failure::new(FailureKind::TimedOut, Executed::Maybe, message);
         // A short one, of callers in a hurry, says nothing about the node.
-        if waited >= self.members.settings.node_timeout * 3 / 4
-            && let Some(host) = self.host(node)
-        {
-            host.note(&failure, During::Call);
+        if waited >= self.members.settings.node_timeout * 3 / 4 {
+            way.host().note(&failure, During::Call);
         }
-        // Filed before the threads know: a release finds the late call from then on.
-        self.shelve(node, &unanswered, owed);
-        for due in unanswered {
-            self.answer(node, due.rider, Err(failure.clone()));
-        }
+        self.give_up_on(way, unanswered, owed, &failure);
         Ok(Vec::new())
     }
 
+    /// They may be executed, or have been. Filed before the threads know: a release finds the late call from then on.
+    fn give_up_on(&mut self, way: &Way, unanswered: Vec<Due>, owed: usize, failure: &Failure) {
+        self.shelve(way, &unanswered, owed);
+        for due in unanswered {
+            self.answer(way, due.ride, Err(failure.clone()));
+        }
+    }
+
     /// Keeps the connection for what is late on it. `owed` replies have not been read for.
-    fn shelve(&mut self, node: usize, late: &[Due], owed: usize) {
-        let link = self.line.links.get_mut(node).and_then(Option::take);
-        if let (Some(server), Some(mut link)) = (self.server(node), link) {
-            let calls = late.iter().filter_map(|due| self.riders.get(due.rider)).map(|rider| &*rider.call);
+    fn shelve(&mut self, way: &Way, late: &[Due], owed: usize) {
+        if let Some(mut link) = self.line.take(way.server.number) {
+            let call = |due: &Due| Some((&*self.riders.get(due.ride.rider)?.call, due.ride.asks));
+            let calls = late.iter().filter_map(call);
             let owed = owed + link.owed;
-            server.late.keep(&mut link, calls, owed);
+            way.server.late.keep(&mut link, calls, owed);
         }
     }
 
     /// The first call of each script brings the source, which the others then find.
-    fn write_sources(&mut self, node: usize, unknown: Vec<Due>) -> Result<Vec<Due>, Cut> {
+    fn write_sources(&mut self, way: &Way, unknown: Vec<Due>) -> Result<Vec<Due>, Cut> {
         let (mut packet, mut brought, mut due) = (Vec::new(), HashSet::new(), Vec::new());
         for next in unknown {
-            let Some(rider) = self.riders.get(next.rider) else { continue };
+            let Some(rider) = self.riders.get_mut(next.ride.rider) else { continue };
             if rider.op.note(|_| ((), false)).is_none() {
                 continue;
             }
             if brought.insert(&rider.call.script.sha) {
-                rider.call.write_source_to(&mut packet, next.note);
+                rider.write_source(&mut packet, next.ride, next.note);
             } else {
-                rider.call.write_to(&mut packet, next.note);
+                rider.write(&mut packet, next.ride, next.note);
             }
             due.push(next);
         }
-        let Some(Some(link)) = self.line.links.get_mut(node) else { return Ok(Vec::new()) };
+        replicas::ask(&mut packet, self.members, self.deadline, &self.riders, &due);
+        let Some(link) = self.line.link(way.server.number) else { return Ok(Vec::new()) };
         match if due.is_empty() { Ok(()) } else { link.send(&packet) } {
             Ok(()) => Ok(due),
-            Err(broken) => Err(self.cut(node, broken, due.len() > 1, due)),
+            Err(broken) => Err(self.cut(way, broken, due.len() > 1, due)),
         }
     }
 
     /// What a reply says of the call, the link and the node.
-    fn judge(&mut self, node: usize, due: &Due, reply: redis::Value) {
-        let (Some(host), Some(rider)) = (self.host(node), self.riders.get(due.rider)) else { return };
-        let result = reply::value(reply);
-        if let Some(Some(link)) = self.line.links.get_mut(node) {
+    fn judge(&mut self, way: &Way, due: &Due, result: Result<Value, Failure>) {
+        let (host, Some(rider)) = (way.host(), self.riders.get(due.ride.rider)) else { return };
+        if let Some(link) = self.line.link(way.server.number) {
             match &result {
                 Ok(_) if due.note == Note::Check => link.permit(rider.call.script.needs, due.permissions),
                 Ok(_) => {}
@@ -441,36 +438,30 @@ impl<'a> Batch<'a> {
             }
         }
         host.replied(&rider.call, &result);
-        self.answer(node, due.rider, result);
+        self.answer(way, due.ride, result.map_err(|failure| host.meant(failure)));
     }
 
-    fn answer(&self, node: usize, rider: usize, result: Result<Value, Failure>) {
-        if let Some(rider) = self.riders.get(rider) {
-            rider.op.note(|round| ((), round.answer(node, result)));
+    fn answer(&self, way: &Way, ride: Ride, result: Result<Value, Failure>) {
+        if let Some(rider) = self.riders.get(ride.rider) {
+            let result = result.map_err(|failure| way.host().named(failure));
+            rider.op.note(|round| ((), round.answer(way.node, result)));
         }
     }
 
     fn answer_all(&self, stop: &Stop, failure: &Failure) {
-        for &rider in &stop.riders {
-            self.answer(stop.node, rider, Err(failure.clone()));
+        for &ride in &stop.rides {
+            self.answer(&stop.way, ride, Err(failure.clone()));
         }
     }
 
     /// All replies were read. What has to go behind calls that their threads have left is written now.
-    fn put_back(&mut self, node: usize) {
-        if let (Some(server), Some(Some(link))) = (self.server(node), self.line.links.get_mut(node)) {
-            server.late.settle(link);
+    fn put_back(&mut self, way: &Way) {
+        if let Some(link) = self.line.link(way.server.number) {
+            way.server.late.settle(link);
         }
     }
 }
 
 fn both(first: &str, second: &str) -> String {
     if first == second { first.to_owned() } else { format!("{first}, then {second}") }
-}
-
-/// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until the check of one of their kind was
-/// passed, so that nothing is set before.
-fn note(call: &Call, link: &Link, permissions: u64) -> Note {
-    let is_unknown = call.script.needs.is_some_and(|needs| !link.is_permitted(needs, permissions));
-    if is_unknown { Note::Check } else { Note::Nothing }
 }

@@ -1,8 +1,11 @@
 //! What the log says of one node: a line when its condition changes, and none for each call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use crate::clock::Tick;
 
 /// The condition that was logged last.
 #[derive(Debug, Default)]
@@ -10,6 +13,8 @@ pub(super) struct Condition {
     /// Set while it is not `Well`, so that a call that is answered costs one load.
     is_bad: AtomicBool,
     state: Mutex<State>,
+    /// When it was first told that it is bad.
+    since: Mutex<Option<Tick>>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -84,6 +89,16 @@ impl Condition {
         Some(news)
     }
 
+    /// For how long it has been told to be bad; from now on it is not, if this is the news.
+    pub(super) fn lasts(&self, news: News, now: Tick) -> Duration {
+        let mut since = self.since.lock();
+        let first = *since.get_or_insert(now);
+        if matches!(news, News::Back | News::Usable) {
+            *since = None;
+        }
+        now.since(first)
+    }
+
     fn set(&self, state: &mut State, new: State) {
         self.is_bad.store(new != State::Well, Ordering::Release);
         *state = new;
@@ -107,6 +122,16 @@ mod tests {
         assert_eq!(node.down(During::Connect), Some(News::Down));
         assert_eq!(node.unusable(During::Connect, replica), Some(News::Unusable));
         assert_eq!(node.succeeded(Success::Connected), Some(News::Usable));
+    }
+
+    #[test]
+    fn it_is_bad_from_the_first_cause_to_the_end_of_all() {
+        let (node, second) = (Condition::default(), Duration::from_secs(1));
+        let [first, later, last] = [0, 1, 3].map(|n| Tick::ZERO.after(second * n));
+        assert_eq!(node.lasts(News::Down, first), Duration::ZERO);
+        assert_eq!(node.lasts(News::Unusable, later), second);
+        assert_eq!(node.lasts(News::Usable, last), second * 3);
+        assert_eq!(node.lasts(News::Down, last), Duration::ZERO);
     }
 
     #[test]

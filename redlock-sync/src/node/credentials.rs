@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
@@ -22,6 +23,7 @@ use super::{Failure, FailureKind};
 pub struct Credentials {
     user: Option<String>,
     password: String,
+    valid_for: Option<Duration>,
 }
 
 impl Credentials {
@@ -33,7 +35,7 @@ impl Credentials {
     /// ```
     #[must_use]
     pub fn password(password: impl Into<String>) -> Credentials {
-        Credentials { user: None, password: password.into() }
+        Credentials { user: None, password: password.into(), valid_for: None }
     }
 
     /// A user and its password, whatever stands in the URL.
@@ -44,13 +46,41 @@ impl Credentials {
     /// ```
     #[must_use]
     pub fn of(user: impl Into<String>, password: impl Into<String>) -> Credentials {
-        Credentials { user: Some(user.into()), password: password.into() }
+        Credentials { user: Some(user.into()), password: password.into(), valid_for: None }
+    }
+
+    /// Connections that logged in with these are replaced before they are older than that: for passwords that run out, such as tokens of a cloud. It is asked
+    /// for the next ones when a quarter of the time is left. Default: a connection is kept as long as the server keeps it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let credentials = redlock_sync::Credentials::of("locks", "a token").valid_for(Duration::from_secs(900));
+    /// # drop(credentials);
+    /// ```
+    #[must_use]
+    pub fn valid_for(mut self, time: Duration) -> Credentials {
+        self.valid_for = Some(time);
+        self
     }
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+/// How to log in.
+pub(crate) struct Login {
+    pub(super) info: RedisConnectionInfo,
+    pub(super) valid_for: Option<Duration>,
+    /// It was asked for just now: asked again, it can be another one.
+    pub(super) was_asked_for: bool,
+}
+
+impl From<RedisConnectionInfo> for Login {
+    fn from(info: RedisConnectionInfo) -> Login {
+        Login { info, valid_for: None, was_asked_for: false }
     }
 }
 
@@ -75,18 +105,19 @@ impl Asked {
     }
 
     /// The login in the URL with these in their place.
-    pub(super) fn login(&self, node: &str, url: &RedisConnectionInfo) -> Result<RedisConnectionInfo, Failure> {
+    pub(super) fn login(&self, node: &str, url: &RedisConnectionInfo) -> Result<Login, Failure> {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("no credentials: {why}"));
         // What a program panics with must not end a thread that makes connections.
         let asked = catch_unwind(AssertUnwindSafe(|| (self.0)(node))).map_err(|panic| {
             std::mem::forget(panic);
             failed("the function that was asked panicked")
         })?;
-        let Credentials { user, password } = asked.map_err(|why| failed(&why))?;
+        let Credentials { user, password, valid_for } = asked.map_err(|why| failed(&why))?;
         let login = url.clone().set_password(password);
-        Ok(match user {
+        let info = match user {
             Some(user) => login.set_username(user),
             None => login,
-        })
+        };
+        Ok(Login { info, valid_for, was_asked_for: true })
     }
 }

@@ -52,14 +52,6 @@ enum Turn<L> {
     Over,
 }
 
-/// How a thread without a line goes on.
-pub(super) enum Followed<L> {
-    /// With this line.
-    Leads(L),
-    /// Its round is over.
-    Over,
-}
-
 impl<L, R> Op<L, R> {
     pub(super) fn new(record: R, is_urgent: bool, by: Tick) -> Arc<Op<L, R>> {
         let state = State { turn: Turn::Queued, record };
@@ -150,38 +142,39 @@ impl<L, R> Depot<L, R> {
 
     /// A line for several rounds of one thread, if one is idle; without one they are in no queue.
     pub(super) fn lead_now(&self, ops: &[Arc<Op<L, R>>], idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
+        let is_urgent = ops.iter().all(|op| op.is_urgent);
         let mut queues = self.queues.lock();
-        let line = if queues.may_lead(false, self.most_ordinary) { idle() } else { None }?;
+        let line = if queues.may_lead(is_urgent, self.most_ordinary) { idle() } else { None }?;
         for op in ops {
             op.take();
         }
-        queues.count_leader(false);
+        queues.count_leader(is_urgent);
         drop(queues);
-        Some(self.led(line, false))
+        Some(self.led(line, is_urgent))
     }
 
     fn led(&self, line: L, is_urgent: bool) -> Led<'_, L, R> {
         Led { depot: self, line: Some(line), is_urgent }
     }
 
-    /// Waits until the round is over or leads. When its time is up its thread leaves it, after `leave` has noted how it ended; it is told
+    /// Waits until the round leads, or is over: then there is no line. When its time is up its thread leaves it, after `leave` has noted how it ended; it is told
     /// whether the round was in a batch.
-    pub(super) fn follow(&self, op: &Arc<Op<L, R>>, leave: impl FnOnce(&mut R, bool)) -> Followed<Led<'_, L, R>> {
+    pub(super) fn follow(&self, op: &Arc<Op<L, R>>, leave: impl FnOnce(&mut R, bool)) -> Option<Led<'_, L, R>> {
         let mut state = op.state.lock();
         loop {
             let left = op.by.since(self.clock.now());
             match std::mem::replace(&mut state.turn, Turn::Taken) {
-                Turn::Leads(line) if !left.is_zero() => return Followed::Leads(self.led(line, op.is_urgent)),
+                Turn::Leads(line) if !left.is_zero() => return Some(self.led(line, op.is_urgent)),
                 Turn::Over => {
                     state.turn = Turn::Over;
-                    return Followed::Over;
+                    return None;
                 }
                 turn if left.is_zero() => {
                     state.turn = Turn::Over;
                     leave(&mut state.record, matches!(turn, Turn::Taken));
                     drop(state);
                     self.left(op, turn);
-                    return Followed::Over;
+                    return None;
                 }
                 turn => state.turn = turn,
             }

@@ -1,39 +1,47 @@
-//! The handshake on a new connection: log in, choose the database, and ask the server for its identity. One write, one round trip.
+//! The handshake on a new connection: log in, choose the database, and ask the server for its identity, and one of a cluster for the map of the slots. One
+//! write, one round trip.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
+use super::cluster::told::Told;
 use super::identities::Identity;
-use super::link::{Broken, Link};
+use super::link::Link;
 use super::url::host_port;
 use super::{Failure, FailureKind, reply};
 use crate::clock::{Clock, Tick};
 
+/// What a handshake is about.
+pub(super) struct Talk<'a> {
+    pub(super) login: &'a RedisConnectionInfo,
+    /// The server is to be one of a cluster.
+    pub(super) of_cluster: bool,
+    pub(super) by: Tick,
+    pub(super) clock: &'a dyn Clock,
+}
+
+/// What the server said.
+pub(super) struct Greeting {
+    pub(super) identity: Identity,
+    /// Nothing if the user may not ask, or the cluster has no slots yet.
+    pub(super) told: Option<Told>,
+}
+
 /// Logs in and asks. An error for a server that cannot be used at all.
-pub(super) fn greet(
-    link: &mut Link,
-    login: &RedisConnectionInfo,
-    by: Tick,
-    clock: &dyn Clock,
-) -> Result<Identity, Failure> {
-    match talk(link, login, login.username(), by, clock) {
+pub(super) fn greet(link: &mut Link, about: &Talk<'_>) -> Result<Greeting, Failure> {
+    match talk(link, about, about.login.username()) {
         // Before Redis 6 there were no users.
-        Err(e) if login.username().is_some() && e.message.contains("wrong number of arguments") => {
-            talk(link, login, None, by, clock)
+        Err(e) if about.login.username().is_some() && e.message.contains("wrong number of arguments") => {
+            talk(link, about, None)
         }
         result => result,
     }
 }
 
-fn talk(
-    link: &mut Link,
-    login: &RedisConnectionInfo,
-    user: Option<&str>,
-    by: Tick,
-    clock: &dyn Clock,
-) -> Result<Identity, Failure> {
+fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greeting, Failure> {
+    let Talk { login, of_cluster, by, clock } = *about;
     let mut pipe = redis::pipe();
     if let Some(password) = login.password() {
         pipe.cmd("AUTH").arg(user).arg(password);
@@ -43,7 +51,10 @@ fn talk(
     }
     let demands = pipe.len();
     pipe.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-    link.send(&pipe.get_packed_pipeline()).map_err(lost)?;
+    if of_cluster {
+        pipe.cmd("CLUSTER").arg("SLOTS");
+    }
+    link.send(&pipe.get_packed_pipeline()).map_err(|broken| broken.while_doing("connecting"))?;
     let mut refusal = None;
     for _ in 0..demands {
         let answer = receive(link, by, clock)?;
@@ -54,23 +65,32 @@ fn talk(
         let answer = receive(link, by, clock)?;
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
+    let told = if of_cluster { Told::read(&receive(link, by, clock)?) } else { None };
     // The mode comes first: a server in another mode may refuse the database for that reason.
-    unfit(&facts).or(refusal).map_or_else(|| Ok(identity(&facts, clock.now())), Err)
+    let identity = identity(&facts, clock.now());
+    unfit(&facts, of_cluster).or(refusal).map_or(Ok(Greeting { identity, told }), Err)
 }
 
 /// A server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
-fn unfit(facts: &HashMap<String, String>) -> Option<Failure> {
+fn unfit(facts: &HashMap<String, String>, of_cluster: bool) -> Option<Failure> {
     let mode = facts.get("redis_mode").or_else(|| facts.get("server_mode"))?;
     let why = match mode.as_str() {
-        "cluster" => "belongs to a Redis Cluster, which is not supported: give the client servers that stand alone",
-        "sentinel" => "is a Redis Sentinel, which keeps no keys: give the client the servers that it watches",
+        "cluster" if !of_cluster => {
+            "belongs to a Redis Cluster: give the client the cluster as `redis+cluster://host:port,host:port`"
+        }
+        "standalone" if of_cluster => {
+            "is not a member of a Redis Cluster: give the client this server as `redis://host:port`"
+        }
+        "sentinel" => {
+            "is a Redis Sentinel, which keeps no keys: give the client the servers that it watches, or `redis+sentinel://` and the name of the group"
+        }
         _ => return None,
     };
     Some(Failure::unsent(FailureKind::Misuse, why))
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {
-    let answer = link.receive(by.since(clock.now())).map_err(lost)?;
+    let answer = link.receive(by.since(clock.now())).map_err(|broken| broken.while_doing("connecting"))?;
     match &answer {
         // The one error after which the server closes without having read anything.
         redis::Value::ServerError(e) if e.details().is_some_and(|d| d.contains("max number of clients")) => {
@@ -82,16 +102,6 @@ fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value,
             Err(Failure::unsent(FailureKind::Misuse, failure.message))
         }
         _ => Ok(answer),
-    }
-}
-
-fn lost(broken: Broken) -> Failure {
-    match broken {
-        Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, "timed out while connecting"),
-        Broken::Interrupted => Failure::unsent(FailureKind::Unreachable, "interrupted by a signal while connecting"),
-        Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while connecting: {why}")),
-        // The first write makes TLS.
-        Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
     }
 }
 

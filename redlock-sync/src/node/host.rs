@@ -8,29 +8,67 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::cluster::told::Told;
 use super::condition::{Condition, During, News, Success};
+use super::handshake::{Greeting, Talk};
 use super::health::{Breaker, FIRST_PROBE, next_pause};
-use super::identities::ServerIdentities;
+use super::identities::{Identity, ServerIdentities};
 use super::line::Posts;
 use super::link::{Broken, Dial, Link};
-use super::{Background, Failure, FailureKind, NodeSettings, Value, handshake, reply};
+use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
+use crate::observer::{Event, Observers};
 use crate::protocol::script::{Call, Purpose};
 
-/// Told when a node that was left out answers again. Must not wait.
-pub(super) type Returns = OnceLock<Box<dyn Fn() + Send + Sync>>;
+/// What is told of the nodes.
+#[derive(Default)]
+pub(super) struct Hearers {
+    /// A node that was left out answers again. Must not wait.
+    pub(super) returns: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// A node cannot be used, or can be used again.
+    pub(super) observers: OnceLock<Observers>,
+}
 
-/// One server as a member of a client.
+/// What all hosts of a client share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) settings: NodeSettings,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) identities: Arc<ServerIdentities>,
+    pub(super) background: Background,
+    pub(super) hearers: Arc<Hearers>,
+}
+
+impl Shared {
+    /// A node that was left out answers again.
+    pub(super) fn tell_return(&self) {
+        if let Some(tell) = self.hearers.returns.get() {
+            tell();
+        }
+    }
+}
+
+/// The cluster of a server, which keeps the map of the slots.
+pub(super) trait MapKeeper: Send + Sync {
+    /// Has the servers asked for the map.
+    fn learn_soon(&self);
+    /// The server at that address has told the map on a new connection.
+    fn learn(&self, told: &Told, from: &str);
+}
+
+/// One server as a member of a client, or of a cluster that is one.
 pub(super) struct Host {
-    /// Its place among the nodes of its client.
+    /// The place of its node among those of its client.
     pub(super) member: usize,
+    /// Its place in every line.
+    pub(super) number: usize,
     pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
     pub(super) breaker: Breaker,
-    returns: Arc<Returns>,
+    hearers: Arc<Hearers>,
     condition: Condition,
     /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
     generation: AtomicU64,
@@ -39,7 +77,10 @@ pub(super) struct Host {
     links_made: AtomicU64,
     /// The last attempt to connect succeeded.
     proven: AtomicBool,
+    /// Of the newest connection its generation, and when what it logged in with runs out.
+    logged_in: Mutex<Option<(u64, Tick)>>,
     orders: Mutex<Orders>,
+    cluster: Option<Weak<dyn MapKeeper>>,
     this: Weak<Host>,
 }
 
@@ -52,33 +93,34 @@ struct Orders {
 }
 
 /// How long a probe waits for the answer of a server that accepts connections: one that hangs is found again at the moment at which it goes on.
-const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Host {
     pub(super) fn new(
-        member: usize,
+        (member, number): (usize, usize),
         server: Arc<dyn Dial>,
-        settings: NodeSettings,
-        clock: Arc<dyn Clock>,
-        identities: Arc<ServerIdentities>,
-        background: Background,
-        returns: Arc<Returns>,
+        shared: Shared,
+        cluster: Option<Weak<dyn MapKeeper>>,
     ) -> Arc<Host> {
+        let Shared { settings, clock, identities, background, hearers } = shared;
         Arc::new_cyclic(|this| Host {
             member,
+            number,
             server,
             settings,
             clock,
             identities,
             background,
             breaker: Breaker::default(),
-            returns,
+            hearers,
             condition: Condition::default(),
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
             links_made: AtomicU64::new(0),
             proven: AtomicBool::new(false),
+            logged_in: Mutex::default(),
             orders: Mutex::default(),
+            cluster,
             this: this.clone(),
         })
     }
@@ -89,13 +131,35 @@ impl Host {
 
     /// True if the link was made before the last time a connection to this server broke, or is of no use for another reason.
     pub(super) fn is_stale(&self, link: &Link) -> bool {
-        link.is_broken() || link.generation() < self.generation.load(Ordering::Acquire)
+        let has_run_out = link.validity.is_some_and(|(_, end)| self.clock.now() >= end);
+        link.is_broken || link.generation < self.generation() || has_run_out
+    }
+
+    /// What a link made now has.
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire) + self.server.moves().unwrap_or(0)
+    }
+
+    /// The server can become another one, by a failover.
+    fn may_move(&self) -> bool {
+        self.server.moves().is_some()
+    }
+
+    /// What a failure means here: a server that was the master when the call was sent will be found again.
+    pub(super) fn meant(&self, failure: Failure) -> Failure {
+        let passes = failure.kind == FailureKind::Misuse && reply::is_of_replica(&failure) && self.may_move();
+        if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
+    }
+
+    /// What the link logged in with runs out soon.
+    pub(super) fn runs_out(&self, link: &Link) -> bool {
+        link.validity.is_some_and(|(soon, _)| self.clock.now() >= soon)
     }
 
     /// Puts the link and all older ones out of use. Links made since the last such event stay.
     pub(super) fn put_out_of_use(&self, link: &mut Link) {
-        link.poison();
-        let seen = link.generation();
+        link.is_broken = true;
+        let Some(seen) = link.generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -106,13 +170,22 @@ impl Host {
 
     /// What the server's refusal of a call says of its link, and of all links.
     pub(super) fn was_refused(&self, link: &mut Link, failure: &Failure) {
-        link.forget_permissions();
+        link.permitted.clear();
         if reply::lacks_permission(failure) {
             self.permissions.fetch_add(1, Ordering::AcqRel);
         }
         if reply::wants_new_connection(failure) {
             self.put_out_of_use(link);
         }
+    }
+
+    pub(super) fn is_of_cluster(&self) -> bool {
+        self.cluster.is_some()
+    }
+
+    /// The cluster to which it belongs.
+    fn cluster(&self) -> Option<Arc<dyn MapKeeper>> {
+        self.cluster.as_ref().and_then(Weak::upgrade)
     }
 
     /// Notes a failure of a call or a connect; one that tells of a dead server opens the breaker.
@@ -123,6 +196,10 @@ impl Host {
         self.proven.store(false, Ordering::Release);
         if self.breaker.trip(failure) {
             self.probe_after(FIRST_PROBE);
+        }
+        // Another server may serve its slots by now.
+        if let Some(cluster) = self.cluster() {
+            cluster.learn_soon();
         }
         self.log(self.condition.down(during), &failure.message);
     }
@@ -139,6 +216,20 @@ impl Host {
         }
     }
 
+    /// A failure as it is told: of a cluster with the server.
+    pub(super) fn named(&self, mut failure: Failure) -> Failure {
+        if self.is_of_cluster() {
+            if reply::is_redirect(&failure) {
+                failure =
+                    Failure::unsent(FailureKind::Transient, "was sent from server to server, as the cluster changes");
+            }
+            failure.message.push_str(" (at ");
+            failure.message.push_str(self.server.address());
+            failure.message.push(')');
+        }
+        failure
+    }
+
     fn succeeded(&self, success: Success) {
         self.log(self.condition.succeeded(success), "");
     }
@@ -146,22 +237,31 @@ impl Host {
     /// One line for a change. Failures have no part of a password in their messages.
     fn log(&self, news: Option<News>, cause: &str) {
         let Some(news) = news else { return };
-        let (number, address) = (self.member + 1, self.server.address());
+        let (number, address) = (self.member + 1, self.server.shown());
         match news {
             News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
             News::Back => log::info!("node {number} ({address}) answers again"),
             News::Unusable => log::warn!("node {number} ({address}) cannot be used: {cause}"),
             News::Usable => log::info!("node {number} ({address}) can be used again"),
         }
+        if let Some(observers) = self.hearers.observers.get() {
+            // The name that it keeps after a failover.
+            let node = self.server.address();
+            let after = self.condition.lasts(news, self.clock.now());
+            observers.tell(&match news {
+                News::Down | News::Unusable => Event::NodeDown { node, why: cause },
+                News::Back | News::Usable => Event::NodeUp { node, after },
+            });
+        }
     }
 
     /// Orders a connection for a line, unless one is ordered. It comes to the line's post, or the reason why there is none.
     pub(super) fn order(&self, posts: &Arc<Posts>) {
-        if !posts.order(self.member) {
+        if !posts.order(self.number) {
             return;
         }
         if !self.server.may_wait() {
-            return posts.deliver(self.member, self.connect(self.settings.node_timeout));
+            return posts.deliver(self.number, self.connect(self.settings.node_timeout));
         }
         self.orders.lock().waiting.push(Arc::downgrade(posts));
         match self.background.threads() {
@@ -207,13 +307,13 @@ impl Host {
             Ok(link) => {
                 let next = self.orders.lock().waiting.pop().and_then(|posts| posts.upgrade());
                 if let Some(posts) = next {
-                    posts.deliver(self.member, Ok(link));
+                    posts.deliver(self.number, Ok(link));
                 }
             }
             Err(failure) => {
                 let all = std::mem::take(&mut self.orders.lock().waiting);
                 for posts in all.iter().filter_map(Weak::upgrade) {
-                    posts.deliver(self.member, Err(failure.clone()));
+                    posts.deliver(self.number, Err(failure.clone()));
                 }
             }
         }
@@ -239,7 +339,7 @@ impl Host {
         if failure.kind == FailureKind::Misuse {
             self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
         }
-        if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
+        if failure.is_answer() {
             self.answers();
         }
     }
@@ -247,7 +347,7 @@ impl Host {
     /// The node is not left out any more.
     fn answers(&self) {
         if self.breaker.recover()
-            && let Some(tell) = self.returns.get()
+            && let Some(tell) = self.hearers.returns.get()
         {
             tell();
         }
@@ -265,17 +365,82 @@ impl Host {
         let now = self.clock.now();
         let by = now.after(answer_timeout);
         // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
-        let generation = self.generation.load(Ordering::Acquire);
+        let generation = self.generation();
         let mut wire = self.server.dial(now.after(timeout), &*self.clock)?;
         let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(answer_timeout)));
         set.map_err(Broken::while_connecting)?;
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
-        let mut link = Link::live(wire, id, generation, timeout.max(answer_timeout));
-        let identity = handshake::greet(&mut link, &self.server.login()?, by, &*self.clock)?;
-        link.set_longest(timeout);
+        let mut link = Link::live(&self.server, wire, id, generation, timeout.max(answer_timeout));
+        let greeting = self.log_in(&mut link, now, by)?;
+        link.longest = timeout;
+        self.learn(greeting)?;
+        Ok(link)
+    }
+
+    /// A replica of a cluster can be asked as well: it says where the master is.
+    fn learn(&self, greeting: Greeting) -> Result<(), Failure> {
+        let Greeting { identity, told } = greeting;
+        if let Some(cluster) = self.cluster() {
+            let id = told.as_ref().map(|told| told.id.clone()).unwrap_or_default();
+            self.identities
+                .report_part(self.member, Identity { run_id: id, replid: String::new(), master: None, ..identity });
+            if let Some(told) = &told {
+                cluster.learn(told, self.server.address());
+            }
+            return Ok(());
+        }
+        self.accept(identity)
+    }
+
+    /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
+    fn accept(&self, mut identity: Identity) -> Result<(), Failure> {
         let master = identity.master.clone();
-        self.identities.report(self.member, identity);
-        master.map_or(Ok(link), |m| Err(Failure::unsent(FailureKind::Misuse, format!("is a replica of {m}"))))
+        let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Misuse };
+        if let Some(age) = self.server.master_for().filter(|_| self.settings.failover_guard) {
+            identity.was_made_master(age, self.clock.now());
+        }
+        if master.is_none() || !self.may_move() {
+            self.identities.report(self.member, identity);
+        }
+        master.map_or(Ok(()), |master| Err(Failure::unsent(kind, format!("is a replica of {master}"))))
+    }
+
+    /// A password that is refused is asked for once more: it can have been changed in between.
+    fn log_in(&self, link: &mut Link, began: Tick, by: Tick) -> Result<Greeting, Failure> {
+        let mut login = self.login()?;
+        let mut greeted = self.greet(link, &login, by);
+        if login.was_asked_for && greeted.as_ref().is_err_and(reply::is_wrong_password) {
+            login = self.login()?;
+            greeted = self.greet(link, &login, by);
+        }
+        if let Some(valid_for) = login.valid_for {
+            link.limit(began, valid_for);
+        }
+        if greeted.is_ok() {
+            *self.logged_in.lock() = Some((link.generation, link.validity.map_or(Tick::NEVER, |(_, end)| end)));
+        }
+        greeted
+    }
+
+    /// Credentials that cannot be had say nothing about the server: while connections are good it is not left out for that.
+    fn login(&self) -> Result<Login, Failure> {
+        let is_good = |(generation, end): (u64, Tick)| generation == self.generation() && self.clock.now() < end;
+        self.server.login().map_err(|failure| {
+            let has_others = self.logged_in.lock().is_some_and(is_good);
+            if has_others { Failure { kind: FailureKind::Overloaded, ..failure } } else { failure }
+        })
+    }
+
+    /// The link cannot be replaced yet, before what it logged in with runs out.
+    pub(super) fn keeps(&self, link: &mut Link, failure: &Failure) {
+        let (number, address, why) = (self.member + 1, self.server.shown(), &failure.message);
+        log::warn!("node {number} ({address}): a connection whose login runs out cannot be replaced yet: {why}");
+        link.put_off(self.clock.now());
+    }
+
+    fn greet(&self, link: &mut Link, login: &Login, by: Tick) -> Result<Greeting, Failure> {
+        let talk = Talk { login: &login.info, of_cluster: self.is_of_cluster(), by, clock: &*self.clock };
+        handshake::greet(link, &talk)
     }
 
     fn probe_after(&self, pause: Duration) {
@@ -315,7 +480,9 @@ impl Host {
         let is_idle = self.may_probe();
         let began = self.clock.now();
         if is_idle {
-            let result = self.connect(self.settings.node_timeout.max(PROBE_PATIENCE));
+            // One that hangs may be deposed meanwhile: then another one is to be found.
+            let least = if self.may_move() { Duration::ZERO } else { PROBE_TIMEOUT };
+            let result = self.connect(self.settings.node_timeout.max(least));
             self.dialled(result);
         }
         if !self.breaker.probe_is_done() {

@@ -19,6 +19,14 @@ pub(super) struct Identity {
     pub(super) uptime: Option<(Duration, Tick)>,
 }
 
+impl Identity {
+    /// It has been the master for so long at least: what others wrote before may not have reached it.
+    pub(super) fn was_made_master(&mut self, age: Duration, now: Tick) {
+        let up = self.uptime.map_or(age, |(uptime, at)| uptime.saturating_add(now.since(at)).min(age));
+        self.uptime = Some((up, now));
+    }
+}
+
 /// The identities of all members.
 #[derive(Debug)]
 pub(super) struct ServerIdentities {
@@ -45,6 +53,20 @@ impl ServerIdentities {
         let found = find_conflict(&members, &self.addresses);
         self.in_conflict.store(found.is_some(), Ordering::Release);
         *self.conflict.lock() = found;
+    }
+
+    /// As `report`, of a member that is several servers: its uptime is that of the youngest, and an id that one does not tell is kept.
+    pub(super) fn report_part(&self, member: usize, mut identity: Identity) {
+        let former = self.members.lock().get(member).cloned().flatten();
+        if let Some(former) = former {
+            let both = [identity.uptime, former.uptime];
+            let latest = both.iter().flatten().map(|(_, at)| *at).max().unwrap_or(Tick::ZERO);
+            identity.uptime = both.into_iter().flatten().min_by_key(|(uptime, at)| *uptime + latest.since(*at));
+            if identity.run_id.is_empty() {
+                identity.run_id = former.run_id;
+            }
+        }
+        self.report(member, identity);
     }
 
     /// How long a member has been up, at least.

@@ -17,6 +17,9 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::script::{Call, Note, Purpose};
 use crate::token::LockId;
 
+/// Lets the next call in for a slot that is on its way to that server.
+pub(super) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+
 /// At most this many sockets per node. Beyond that the oldest is closed, perhaps before the server has executed the release behind it: an acquire that is
 /// executed after that leaves a token that no lease has, until its time-to-live ends. As an orphan it does not lock this process out.
 const MOST: usize = 16;
@@ -53,7 +56,7 @@ struct Entry {
     /// Replies due for which no read was made yet; the reads that timed out are counted by the connection.
     owed: usize,
     /// The releases written behind.
-    behind: Vec<Vec<u8>>,
+    behind: Vec<Behind>,
     pause: Duration,
     next_poll: Tick,
 }
@@ -65,13 +68,22 @@ struct Filed {
     keep_until: Tick,
     /// Nothing more has to be written behind: it is a release, or has one behind it.
     is_settled: bool,
+    /// `ASKING` stands before it.
+    asks: bool,
 }
 
 /// A call that its thread has left while a leader reads on that link.
 struct Out {
     link: u64,
     filed: Filed,
-    behind: Vec<Vec<u8>>,
+    behind: Vec<Behind>,
+}
+
+/// A release that goes behind a late call.
+#[derive(Clone, PartialEq, Eq)]
+struct Behind {
+    bytes: Vec<u8>,
+    replies: usize,
 }
 
 impl LateReplies {
@@ -81,17 +93,18 @@ impl LateReplies {
     }
 
     /// Keeps the socket of a link for calls that were not answered, unless none of them matters. `owed` replies have not been read for.
-    pub(super) fn keep<'a>(&self, link: &mut Link, calls: impl Iterator<Item = &'a Call>, owed: usize) {
+    /// With each call comes whether `ASKING` stands before it.
+    pub(super) fn keep<'a>(&self, link: &mut Link, calls: impl Iterator<Item = (&'a Call, bool)>, owed: usize) {
         let now = self.clock.now();
         let Some(mut wire) = link.take() else { return };
-        let filed: Vec<_> = calls.filter_map(|call| Filed::new(call, now)).collect();
+        let filed: Vec<_> = calls.filter_map(|(call, asks)| Filed::new(call, asks, now)).collect();
         let mut entries = self.entries.lock();
-        let outs = self.take_out(&mut entries, link.id());
+        let outs = self.take_out(&mut entries, link.id);
         if filed.is_empty() || wire.set_write_timeout(GLANCE).and(wire.set_read_timeout(GLANCE)).is_err() {
             return;
         }
         let mut entry = Entry {
-            link: link.id(),
+            link: link.id,
             calls: filed,
             wire,
             owed,
@@ -116,9 +129,9 @@ impl LateReplies {
     }
 
     /// Files a call as out on a link whose replies a leader still reads. The caller keeps the leader from reading this call's own reply meanwhile.
-    pub(super) fn file_out(&self, link: u64, call: &Call) {
+    pub(super) fn file_out(&self, link: u64, call: &Call, asks: bool) {
         let now = self.clock.now();
-        let Some(filed) = Filed::new(call, now) else { return };
+        let Some(filed) = Filed::new(call, asks, now) else { return };
         let mut entries = self.entries.lock();
         entries.out.retain(|out| out.filed.keep_until > now);
         // Else the leader has given up on that link, and has filed this call itself.
@@ -134,11 +147,11 @@ impl LateReplies {
             return;
         }
         let mut entries = self.entries.lock();
-        for out in self.take_out(&mut entries, link.id()) {
+        for out in self.take_out(&mut entries, link.id) {
             for release in out.behind {
                 // A link that breaks here is found broken when it is used next.
-                if link.send(&release).is_ok() {
-                    link.owed += 1;
+                if link.send(&release.bytes).is_ok() {
+                    link.owed += release.replies;
                 }
             }
         }
@@ -159,20 +172,25 @@ impl LateReplies {
             return false;
         }
         let (now, token) = (self.clock.now(), release.token.as_ref().map_or("", LockId::as_str));
-        let mut bytes = Vec::new();
-        release.write_source_to(&mut bytes, Note::Nothing);
+        let [plain, asking] = [false, true].map(|asks| Behind::of(release, asks));
+        let for_one = |asks| if asks { &asking } else { &plain };
         // Written under the lock, so that the sweeper cannot have the socket in its hands meanwhile. A write waits only when the
         // socket's buffer is full.
         let (mine, others): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(|entry| entry.is_about(token));
-        let written: Vec<_> = mine.into_iter().filter_map(|entry| entry.with_behind(token, &bytes, now)).collect();
+        let written = mine.into_iter().filter_map(|entry| {
+            let release = for_one(entry.asks(token));
+            entry.with_behind(token, release, now)
+        });
+        let written: Vec<_> = written.collect();
         let mut any = !written.is_empty();
         entries.list.extend(others);
         entries.list.extend(written);
         entries.list.sort_by_key(Entry::keep_until);
         for out in entries.out.iter_mut().filter(|out| out.filed.token == token) {
             any = true;
-            if !out.behind.contains(&bytes) {
-                out.behind.push(bytes.clone());
+            let release = for_one(out.filed.asks);
+            if !out.behind.contains(release) {
+                out.behind.push(release.clone());
             }
         }
         self.order_sweeper(&mut entries);
@@ -221,10 +239,15 @@ impl LateReplies {
 
 impl Filed {
     /// Nothing for a call whose late execution does no harm.
-    fn new(call: &Call, now: Tick) -> Option<Filed> {
+    fn new(call: &Call, asks: bool, now: Tick) -> Option<Filed> {
         let token = call.token.as_ref().map_or("", LockId::as_str).to_owned();
         let is_settled = call.purpose == Purpose::Release;
-        (call.purpose != Purpose::Other).then(|| Filed { token, keep_until: now.after(call.lifetime), is_settled })
+        (call.purpose != Purpose::Other).then(|| Filed {
+            token,
+            keep_until: now.after(call.lifetime),
+            is_settled,
+            asks,
+        })
     }
 }
 
@@ -232,6 +255,10 @@ impl Entry {
     /// From then on no late execution on this socket can do harm.
     fn keep_until(&self) -> Tick {
         self.calls.iter().map(|filed| filed.keep_until).max().unwrap_or(Tick::ZERO)
+    }
+
+    fn asks(&self, token: &str) -> bool {
+        self.calls.iter().any(|filed| filed.asks && filed.token == token)
     }
 
     fn is_about(&self, token: &str) -> bool {
@@ -245,11 +272,11 @@ impl Entry {
     }
 
     /// The entry with the release behind it, or nothing if the connection is gone. A release that was written once is not repeated.
-    fn with_behind(mut self, token: &str, release: &[u8], now: Tick) -> Option<Entry> {
+    fn with_behind(mut self, token: &str, release: &Behind, now: Tick) -> Option<Entry> {
         if !self.behind.iter().any(|written| written == release) {
-            self.wire.send(release).ok()?;
-            self.owed += 1;
-            self.behind.push(release.to_vec());
+            self.wire.send(&release.bytes).ok()?;
+            self.owed += release.replies;
+            self.behind.push(release.clone());
             self.pause = FIRST_POLL;
             self.next_poll = now.after(FIRST_POLL);
         }
@@ -279,6 +306,17 @@ impl Entry {
             }
         }
         None
+    }
+}
+
+impl Behind {
+    /// Behind a call that went with `ASKING` it has one too, and names its first key alone: else the server would send it away, since the slot is not
+    /// its own, or the other keys have not arrived.
+    fn of(release: &Call, asks: bool) -> Behind {
+        let mut bytes = if asks { ASKING.to_vec() } else { Vec::new() };
+        let alone = release.alone().filter(|_| asks && release.script.goes_alone);
+        alone.as_ref().unwrap_or(release).write_source_to(&mut bytes, Note::Nothing);
+        Behind { bytes, replies: 1 + usize::from(asks) }
     }
 }
 

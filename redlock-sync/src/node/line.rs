@@ -1,4 +1,4 @@
-//! A line: one connection to each node, or a place for it. r2d2 keeps the lines of a client.
+//! A line: one connection to each server, or a place for it. r2d2 keeps the lines of a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,9 +14,32 @@ use crate::sync::{Condvar, Mutex};
 /// A line of a client: what a leader has for itself.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// One for each node.
-    pub(super) links: Vec<Option<Link>>,
+    /// By the numbers of the servers. Clusters can get new ones.
+    links: Vec<Option<Link>>,
     pub(super) posts: Arc<Posts>,
+}
+
+impl Line {
+    pub(super) fn link(&mut self, server: usize) -> Option<&mut Link> {
+        self.links.get_mut(server)?.as_mut()
+    }
+
+    pub(super) fn seat(&mut self, server: usize, link: Link) {
+        // Those to servers that a cluster has no more.
+        for seat in &mut self.links {
+            seat.take_if(|link| link.is_orphan());
+        }
+        if self.links.len() <= server {
+            self.links.resize_with(server + 1, || None);
+        }
+        if let Some(seat) = self.links.get_mut(server) {
+            *seat = Some(link);
+        }
+    }
+
+    pub(super) fn take(&mut self, server: usize) -> Option<Link> {
+        self.links.get_mut(server)?.take()
+    }
 }
 
 /// The lines that r2d2 keeps. Making one needs no I/O, and links break but lines do not: so the pool is full from the start, none is ever replaced, and
@@ -26,17 +49,14 @@ pub(super) type PooledLine = r2d2::PooledConnection<LineManager>;
 
 /// Makes lines without connections.
 #[derive(Debug)]
-pub(super) struct LineManager {
-    nodes: usize,
-}
+pub(super) struct LineManager;
 
 impl ManageConnection for LineManager {
     type Connection = Line;
     type Error = std::convert::Infallible;
 
     fn connect(&self) -> Result<Line, Self::Error> {
-        let links = (0..self.nodes).map(|_| None).collect();
-        Ok(Line { links, posts: Posts::new(self.nodes) })
+        Ok(Line { links: Vec::new(), posts: Posts::new() })
     }
 
     fn is_valid(&self, _: &mut Line) -> Result<(), Self::Error> {
@@ -48,8 +68,8 @@ impl ManageConnection for LineManager {
     }
 }
 
-/// So many lines to so many nodes, all of which are there when this returns. That takes no time; the bound is for a machine that stands still.
-pub(super) fn pool(nodes: usize, lines: u32, background: &Background) -> Result<LinePool, Failure> {
+/// So many lines, all of which are there when this returns. That takes no time; the bound is for a machine that stands still.
+pub(super) fn pool(lines: u32, background: &Background) -> Result<LinePool, Failure> {
     let built = Pool::builder()
         .max_size(lines)
         .max_lifetime(None)
@@ -58,13 +78,13 @@ pub(super) fn pool(nodes: usize, lines: u32, background: &Background) -> Result<
         .connection_timeout(Duration::from_secs(30))
         .error_handler(Box::new(NopErrorHandler))
         .thread_pool(Arc::clone(background.threads()?))
-        .build(LineManager { nodes });
+        .build(LineManager);
     built.map_err(|why| {
         Failure::unsent(super::FailureKind::Unreachable, format!("cannot make the pool of connections: {why}"))
     })
 }
 
-/// Where a line waits for connections: a post for each node.
+/// Where a line waits for connections: a post for each server.
 pub(super) struct Posts {
     list: Mutex<Vec<Post>>,
     arrived: Arc<Condvar>,
@@ -78,35 +98,37 @@ struct Post {
 }
 
 impl Posts {
-    pub(super) fn new(nodes: usize) -> Arc<Posts> {
-        let list = Mutex::new((0..nodes).map(|_| Post::default()).collect());
-        Arc::new(Posts { list, arrived: Arc::new(Condvar::new()) })
+    pub(super) fn new() -> Arc<Posts> {
+        Arc::new(Posts { list: Mutex::new(Vec::new()), arrived: Arc::new(Condvar::new()) })
     }
 
-    /// True if there is no order for that node yet; then there is one from now on.
-    pub(super) fn order(&self, node: usize) -> bool {
+    /// True if there is no order for that server yet; then there is one from now on.
+    pub(super) fn order(&self, server: usize) -> bool {
         let mut list = self.list.lock();
-        list.get_mut(node).is_some_and(|post| !std::mem::replace(&mut post.is_ordered, true))
+        if list.len() <= server {
+            list.resize_with(server + 1, Post::default);
+        }
+        list.get_mut(server).is_some_and(|post| !std::mem::replace(&mut post.is_ordered, true))
     }
 
     /// Brings a connection, or says why there is none.
-    pub(super) fn deliver(&self, node: usize, result: Result<Link, Failure>) {
+    pub(super) fn deliver(&self, server: usize, result: Result<Link, Failure>) {
         let mut list = self.list.lock();
-        if let Some(post) = list.get_mut(node) {
+        if let Some(post) = list.get_mut(server) {
             *post = Post { is_ordered: false, inbox: Some(result) };
         }
         self.arrived.notify_all();
     }
 
-    /// What has come for that node.
-    pub(super) fn take(&self, node: usize) -> Option<Result<Link, Failure>> {
-        self.list.lock().get_mut(node)?.inbox.take()
+    /// What has come from that server.
+    pub(super) fn take(&self, server: usize) -> Option<Result<Link, Failure>> {
+        self.list.lock().get_mut(server)?.inbox.take()
     }
 
-    /// Waits until something has come for one of these nodes.
-    pub(super) fn wait(&self, nodes: &[usize], until: Tick, clock: &dyn Clock) {
+    /// Waits until something has come from one of these servers.
+    pub(super) fn wait(&self, servers: &[usize], until: Tick, clock: &dyn Clock) {
         let mut list = self.list.lock();
-        let has_come = |list: &[Post]| nodes.iter().any(|&n| list.get(n).is_some_and(|post| post.inbox.is_some()));
+        let has_come = |list: &[Post]| servers.iter().any(|&n| list.get(n).is_some_and(|post| post.inbox.is_some()));
         while !has_come(&list) {
             if clock.now() >= until {
                 return;

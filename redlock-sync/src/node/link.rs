@@ -1,12 +1,12 @@
 //! The one seam between rounds and servers: a node dials a server ([`Dial`]); what it gets writes commands and reads replies ([`Connection`]). A socket
 //! to Redis (`socket.rs`), memory (`memory/`) and the simulation are implementations; everything above is the same code.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::RedisConnectionInfo;
-
-use super::{Failure, FailureKind};
+use super::{Failure, FailureKind, Login};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Needs;
 
@@ -15,8 +15,24 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
     /// As [`Node::address`](super::Node::address).
     fn address(&self) -> &str;
 
+    /// The address for people. A group is shown with the address of its master as it was known last.
+    fn shown(&self) -> Cow<'_, str> {
+        Cow::Borrowed(self.address())
+    }
+
+    /// How often the server was found at another address than before; nothing for one that always has the same. Connections from before are stale.
+    /// Asked before each use of a connection.
+    fn moves(&self) -> Option<u64> {
+        None
+    }
+
+    /// For how long at least the server has been the master, if it is one of a group.
+    fn master_for(&self) -> Option<Duration> {
+        None
+    }
+
     /// The login, and the database to choose.
-    fn login(&self) -> Result<RedisConnectionInfo, Failure>;
+    fn login(&self) -> Result<Login, Failure>;
 
     fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure>;
 
@@ -47,6 +63,9 @@ pub(crate) trait Connection: Send {
 /// A read waits at least this long, so that a reply which has come already is seen.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
+/// Pause before another attempt to replace a link.
+const SOONEST: Duration = Duration::from_millis(50);
+
 /// How an exchange on a connection ended early. The connection is of no more use for anything else.
 #[derive(Debug)]
 pub(crate) enum Broken {
@@ -60,15 +79,23 @@ pub(crate) enum Broken {
 }
 
 impl Broken {
+    /// The failure of what was begun on the connection and sent no call.
+    pub(super) fn while_doing(self, what: &str) -> Failure {
+        match self {
+            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}")),
+            Broken::Interrupted => {
+                Failure::unsent(FailureKind::Unreachable, format!("interrupted by a signal while {what}"))
+            }
+            Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
+            Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
+        }
+    }
+
     /// The failure of an attempt to connect that ended in this way.
     pub(super) fn while_connecting(self) -> Failure {
         match self {
-            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, "timed out while connecting"),
-            Broken::Interrupted => {
-                Failure::unsent(FailureKind::Unreachable, "interrupted by a signal while connecting")
-            }
             Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, why),
-            Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
+            other => other.while_doing("connecting"),
         }
     }
 }
@@ -78,29 +105,51 @@ pub(super) struct Link {
     /// None once it was taken out.
     wire: Option<Box<dyn Connection>>,
     /// Tells the links of a node apart.
-    id: u64,
+    pub(super) id: u64,
     /// Links of an earlier generation than their host's are stale.
-    generation: u64,
-    /// The longest a read may wait: what the socket is set to most of the time.
-    longest: Duration,
+    pub(super) generation: u64,
+    /// The longest a read may wait from now on: what the socket is set to most of the time.
+    pub(super) longest: Duration,
     /// What the socket is set to now, so that it is told only of changes.
     read_timeout: Duration,
-    poisoned: bool,
+    /// Of no more use.
+    pub(super) is_broken: bool,
     /// For which kinds the user's permissions were found to be enough, and when, as the host counts (`Host::permissions`).
-    permitted: Vec<(Needs, u64)>,
+    pub(super) permitted: Vec<(Needs, u64)>,
+    /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out then.
+    pub(super) validity: Option<(Tick, Tick)>,
     /// Replies to so many commands come first, and are skipped.
     pub(super) owed: usize,
+    server: Weak<dyn Dial>,
 }
 
 impl Link {
     /// The socket must have `longest` as its read timeout.
-    pub(super) fn live(wire: Box<dyn Connection>, id: u64, generation: u64, longest: Duration) -> Link {
+    pub(super) fn live(
+        server: &Arc<dyn Dial>,
+        wire: Box<dyn Connection>,
+        id: u64,
+        generation: u64,
+        longest: Duration,
+    ) -> Link {
         let (wire, read_timeout) = (Some(wire), longest);
-        Link { wire, id, generation, longest, read_timeout, poisoned: false, permitted: Vec::new(), owed: 0 }
+        Link {
+            wire,
+            id,
+            generation,
+            longest,
+            read_timeout,
+            is_broken: false,
+            permitted: Vec::new(),
+            validity: None,
+            owed: 0,
+            server: Arc::downgrade(server),
+        }
     }
 
-    pub(super) fn id(&self) -> u64 {
-        self.id
+    /// Its server is gone.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.server.strong_count() == 0
     }
 
     pub(super) fn is_permitted(&self, needs: Needs, permissions: u64) -> bool {
@@ -112,31 +161,21 @@ impl Link {
         self.permitted.extend(needs.map(|needs| (needs, permissions)));
     }
 
-    pub(super) fn forget_permissions(&mut self) {
-        self.permitted.clear();
+    /// What it logged in with lasts for so long from then on. The next connection is ordered when a quarter of that is left.
+    pub(super) fn limit(&mut self, began: Tick, valid_for: Duration) {
+        self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
     }
 
-    /// From now on no read waits for longer.
-    pub(super) fn set_longest(&mut self, longest: Duration) {
-        self.longest = longest;
-    }
-
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.poisoned
-    }
-
-    /// Keeps the link from being used again.
-    pub(super) fn poison(&mut self) {
-        self.poisoned = true;
+    /// No other one can be had now: it is asked for again when a quarter of what is left has passed.
+    pub(super) fn put_off(&mut self, now: Tick) {
+        if let Some((soon, end)) = &mut self.validity {
+            *soon = now.after((end.since(now) / 4).max(SOONEST));
+        }
     }
 
     /// Takes the connection out; the link is of no more use.
     pub(super) fn take(&mut self) -> Option<Box<dyn Connection>> {
-        self.poisoned = true;
+        self.is_broken = true;
         self.wire.take()
     }
 
@@ -176,7 +215,7 @@ impl Link {
     }
 
     fn checked<T>(&mut self, result: Result<T, Broken>) -> Result<T, Broken> {
-        self.poisoned |= result.is_err();
+        self.is_broken |= result.is_err();
         result
     }
 }
@@ -188,7 +227,7 @@ fn nearly(part: Duration, full: Duration) -> bool {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("id", &self.id).field("poisoned", &self.poisoned).finish_non_exhaustive()
+        f.debug_struct("Link").field("id", &self.id).field("is_broken", &self.is_broken).finish_non_exhaustive()
     }
 }
 

@@ -11,24 +11,30 @@
 //!
 //! What is inside, from the wire up:
 //!
-//! 1. `url.rs`: a node's URL, its address, and how both are shown without a password.
+//! 1. `url.rs`: a node's URL and its address. `redact.rs`: how they are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at each connection.
+//!    `certificates.rs`: those of TLS.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
 //! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last. `memory/`: a server
-//!    in memory, feature `testing`.
+//!    in memory, feature `testing`. `sentinel/`: a server that Sentinels watch.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `identities.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
 //! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is what is said on a new connection.
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
-//! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: a [`Node`].
+//! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: one server.
 //! 11. `line.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
 //! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
-//! 13. `batch.rs`: rounds on their way, led by one thread over one line.
-//! 14. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
+//! 13. `batch.rs`: rounds on their way, led by one thread over one line. `ride.rs` is what it carries, `batch/replicas.rs` which replicas have what was
+//!     written.
+//! 14. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or one server.
+//! 15. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
 mod background;
 mod batch;
+#[cfg(feature = "tls")]
+mod certificates;
+mod cluster;
 mod condition;
 mod credentials;
 mod depot;
@@ -39,12 +45,16 @@ mod identities;
 mod late;
 mod line;
 mod link;
+mod members;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
 mod push;
+mod redact;
 mod reply;
 mod resolve;
+mod ride;
 mod round;
+mod sentinel;
 mod server;
 mod set;
 mod socket;
@@ -62,15 +72,42 @@ use std::time::Duration;
 use crate::clock::Tick;
 pub(crate) use crate::protocol::reply::{Executed, Failure, FailureKind, Value};
 pub(crate) use background::Background;
+#[cfg(feature = "tls")]
+pub use certificates::Tls;
 pub(crate) use credentials::Asked;
 pub use credentials::Credentials;
+pub(crate) use credentials::Login;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use link::Dial;
 #[cfg(test)]
 pub(crate) use link::{Broken, Connection};
-pub(crate) use server::Node;
-pub(crate) use set::{NodeSettings, Nodes};
+pub(crate) use members::Node;
+pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
+
+/// What concerns the connections to every node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeSettings {
+    /// Longest wait for one node: to connect, to write, to read.
+    pub(crate) node_timeout: Duration,
+    /// Lines for ordinary rounds. There is one more, so that releases find one.
+    pub(crate) connections: u32,
+    /// A server that has become the master of its group counts as restarted at that moment.
+    pub(crate) failover_guard: bool,
+    /// So many replicas have to have what gives or lengthens a lease; 0: none is asked.
+    pub(crate) min_replicas_ack: u32,
+}
+
+impl Default for NodeSettings {
+    fn default() -> NodeSettings {
+        NodeSettings {
+            node_timeout: Duration::from_millis(250),
+            connections: 2,
+            failover_guard: false,
+            min_replicas_ack: 0,
+        }
+    }
+}
 
 /// Which connections a call may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,24 +1,28 @@
 //! The push connection: it is subscribed to one channel, and a thread that has it waits for messages.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::Host;
-use super::link::{Broken, Connection, Link, SHORTEST};
+use super::link::{Broken, Connection, Dial, Link, SHORTEST};
 use super::{Executed, Failure, FailureKind, Heard, Push, reply};
-use crate::clock::Tick;
+use crate::clock::{Clock, Tick};
 
 /// Connects, logs in as any connection does, and subscribes.
 pub(super) fn subscribe(host: &Host, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
+    let lost = |broken: Broken| broken.while_doing("subscribing");
+    let moves = host.server.moves();
     let mut link = connect(host)?;
     let command = redis::cmd("SUBSCRIBE").arg(channel).get_packed_command();
-    link.send(&command).map_err(|broken| lost(&broken))?;
-    let answer = link.receive(host.time_left(by)).map_err(|broken| lost(&broken))?;
+    link.send(&command).map_err(lost)?;
+    let answer = link.receive(host.time_left(by)).map_err(lost)?;
     if let redis::Value::ServerError(error) = &answer {
         return Err(refused(reply::failure(error)));
     }
-    let wire = link.take().ok_or_else(|| lost(&Broken::Cut("connection is gone".into())))?;
-    Ok(Box::new(Subscribed(wire)))
+    let ends = link.validity.map(|(_, end)| (end, Arc::clone(&host.clock)));
+    let wire = link.take().ok_or_else(|| lost(Broken::Cut("connection is gone".into())))?;
+    Ok(Box::new(Subscribed { wire, ends, server: Arc::clone(&host.server), moves }))
 }
 
 /// Not to a server that is left out: a probe will find it back.
@@ -26,16 +30,6 @@ fn connect(host: &Host) -> Result<Link, Failure> {
     match host.breaker.outage() {
         Some(outage) => Err(outage),
         None => host.connect(host.settings.node_timeout),
-    }
-}
-
-fn lost(broken: &Broken) -> Failure {
-    match broken {
-        Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, "timed out while subscribing"),
-        Broken::Interrupted => Failure::unsent(FailureKind::Unreachable, "interrupted by a signal while subscribing"),
-        Broken::Cut(why) | Broken::Distrusted(why) => {
-            Failure::unsent(FailureKind::Unreachable, format!("lost while subscribing: {why}"))
-        }
     }
 }
 
@@ -48,11 +42,26 @@ fn refused(failure: Failure) -> Failure {
 }
 
 /// A connection with a subscription. Dropping it closes it, without a word to the server.
-struct Subscribed(Box<dyn Connection>);
+struct Subscribed {
+    wire: Box<dyn Connection>,
+    /// When what it logged in with runs out.
+    ends: Option<(Tick, Arc<dyn Clock>)>,
+    server: Arc<dyn Dial>,
+    /// How often it was another server when this connection was made.
+    moves: Option<u64>,
+}
 
 impl Push for Subscribed {
     fn receive(&mut self, timeout: Duration) -> Heard {
-        match self.0.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.0.hear()) {
+        if self.ends.as_ref().is_some_and(|(end, clock)| clock.now() >= *end) {
+            return Heard::Broken("what it logged in with has run out".into());
+        }
+        let heard = self.wire.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.wire.hear());
+        // Asked after the read: a master that was deposed while it hung grants locks when it goes on.
+        if self.server.moves() != self.moves {
+            return Heard::Broken("another server is the master now".into());
+        }
+        match heard {
             Ok(message) => Heard::Message(message),
             Err(Broken::TimedOut | Broken::Interrupted) => Heard::Nothing,
             Err(Broken::Cut(why) | Broken::Distrusted(why)) => Heard::Broken(why),

@@ -35,6 +35,21 @@ pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && words.iter().any(|word| failure.message.contains(word))
 }
 
+/// True for the answer of a replica to a write.
+pub(super) fn is_of_replica(failure: &Failure) -> bool {
+    failure.message.contains("READONLY")
+}
+
+/// True if the server does not know this user with this password.
+pub(super) fn is_wrong_password(failure: &Failure) -> bool {
+    failure.kind == FailureKind::Misuse && failure.message.starts_with("WRONGPASS")
+}
+
+/// True for the reply of a server of a cluster that does not serve the slot.
+pub(super) fn is_redirect(failure: &Failure) -> bool {
+    ["MOVED ", "ASK "].iter().any(|code| failure.message.starts_with(code))
+}
+
 /// True if the server said no because of what this user may not do.
 pub(super) fn lacks_permission(failure: &Failure) -> bool {
     let words = FORBIDDEN_IN_SCRIPT.iter().chain(&["NOPERM"]);

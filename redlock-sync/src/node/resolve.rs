@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_lookup_at_a_time_and_nobody_waits_longer_than_he_said() {
+    fn one_slow_lookup_at_a_time_and_each_call_waits_no_longer_than_it_was_told() {
         static GATE: Mutex<()> = Mutex::new(());
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let slow = Resolver::with_lookup("slow", 7, |_, port| {

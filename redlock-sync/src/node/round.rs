@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::depot::{Depot, Op};
+use super::late::LateReplies;
 use super::line::PooledLine;
 use super::{Answers, Executed, Failure, FailureKind, Value};
 use crate::clock::Tick;
@@ -26,15 +27,18 @@ pub(super) struct Round {
 enum Seat {
     /// Not written.
     Open,
-    /// Written on the link of that id.
-    Written(u64),
+    /// Written there.
+    Written(LeftBehind),
     Answered(Result<Value, Failure>),
 }
 
-/// A call that its thread left at one node after it had been written.
+/// A call that was written on a link, and that its thread may leave there.
+#[derive(Clone)]
 pub(super) struct LeftBehind {
-    pub(super) node: usize,
+    pub(super) late: Arc<LateReplies>,
     pub(super) link: u64,
+    /// Behind `ASKING`.
+    pub(super) asks: bool,
 }
 
 impl Round {
@@ -59,9 +63,9 @@ impl Round {
     }
 
     /// To be called before the call is written on a link, or written again.
-    pub(super) fn write_on(&mut self, node: usize, link: u64) {
+    pub(super) fn write_on(&mut self, node: usize, written: LeftBehind) {
         if let Some(seat @ (Seat::Open | Seat::Written(_))) = self.seats.get_mut(node) {
-            *seat = Seat::Written(link);
+            *seat = Seat::Written(written);
         }
     }
 
@@ -82,13 +86,13 @@ impl Round {
     /// The thread's time is up, in a batch or in the queue. Returns where the call may still be executed.
     pub(super) fn leave(&mut self, in_batch: bool) -> Vec<LeftBehind> {
         let mut left = Vec::new();
-        for (node, seat) in self.seats.iter_mut().enumerate() {
-            let failure = match *seat {
+        for seat in &mut self.seats {
+            let failure = match seat {
                 Seat::Answered(_) => continue,
                 Seat::Open if in_batch => Failure::unsent(FailureKind::TimedOut, "no connection in time"),
                 Seat::Open => overloaded(),
-                Seat::Written(link) => {
-                    left.push(LeftBehind { node, link });
+                Seat::Written(written) => {
+                    left.push(written.clone());
                     Failure::new(FailureKind::TimedOut, Executed::Maybe, "timed out")
                 }
             };

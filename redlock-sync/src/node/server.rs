@@ -1,62 +1,53 @@
-//! A node: one server as rounds see it.
+//! One server, with what is late there, and its place in the lines.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::Failure;
 use super::host::Host;
 use super::late::LateReplies;
-use super::{Failure, NodeSettings, Push, push};
-use crate::clock::{Clock, Tick};
 
 /// One server, with what is late there.
-pub(crate) struct Node {
+pub(crate) struct Server {
+    /// Its place in every line.
+    pub(super) number: usize,
     pub(super) host: Arc<Host>,
     pub(super) late: Arc<LateReplies>,
 }
 
-impl Node {
-    pub(super) fn new(host: Arc<Host>) -> Node {
-        let late = LateReplies::new(Arc::clone(&host.clock), host.background.clone());
-        Node { host, late }
+/// Gives servers their places in the lines of a client.
+#[derive(Clone)]
+pub(super) struct ServerNumbers(Arc<AtomicUsize>);
+
+impl ServerNumbers {
+    pub(super) fn after(members: usize) -> ServerNumbers {
+        ServerNumbers(Arc::new(AtomicUsize::new(members)))
     }
 
-    /// Host and port, or the path of the socket; never a password.
-    pub(crate) fn address(&self) -> &str {
+    pub(super) fn next(&self) -> usize {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Server {
+    pub(super) fn new(host: Arc<Host>) -> Server {
+        let late = LateReplies::new(Arc::clone(&host.clock), host.background.clone());
+        Server { number: host.number, host, late }
+    }
+
+    pub(super) fn address(&self) -> &str {
         self.host.server.address()
     }
 
-    /// The failure for which the node is left out at the moment, if it is. Costs nothing.
-    pub(crate) fn outage(&self) -> Option<Failure> {
+    /// The failure for which it is left out at the moment, if it is. Costs nothing.
+    pub(super) fn outage(&self) -> Option<Failure> {
         self.host.breaker.outage()
     }
-
-    /// How long the server has been up at least; `None` if it never said.
-    pub(crate) fn uptime(&self) -> Option<Duration> {
-        self.host.identities.uptime(self.host.member, self.host.clock.now())
-    }
-
-    /// The id that the server gave itself when it started; `None` if it never said.
-    pub(crate) fn run_id(&self) -> Option<String> {
-        self.host.identities.run_id(self.host.member)
-    }
-
-    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
-    /// subscribe is [`FailureKind::Refused`](super::FailureKind::Refused).
-    pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
-        push::subscribe(&self.host, channel, by)
-    }
 }
 
-/// The servers of a client, and what their rounds need to know.
-pub(super) struct Members {
-    pub(super) nodes: Vec<Node>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) settings: NodeSettings,
-}
-
-impl fmt::Debug for Node {
+impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("host", &self.host).field("late", &self.late).finish_non_exhaustive()
+        f.debug_struct("Server").field("host", &self.host).field("late", &self.late).finish_non_exhaustive()
     }
 }

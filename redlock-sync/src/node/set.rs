@@ -4,55 +4,46 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::host::{Host, Returns};
+use super::cluster::Cluster;
+use super::host::{Hearers, Host, Shared};
 use super::identities::ServerIdentities;
 use super::link::Dial;
-use super::server::{Members, Node};
+use super::members::{Members, Node};
+use super::sentinel::SentinelServer;
+use super::server::{Server, ServerNumbers};
 use super::socket::RedisServer;
 use super::wire::Wire;
-use super::{Answers, Background, Lane, NodeUrl};
+use super::{Answers, Background, Lane, NodeSettings, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
+use crate::observer::Observers;
 use crate::protocol::script::Call;
-
-/// What concerns the connections to every node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeSettings {
-    /// Longest wait for one node: to connect, to write, to read.
-    pub(crate) node_timeout: Duration,
-    /// Lines for ordinary rounds. There is one more, so that releases find one.
-    pub(crate) connections: u32,
-}
-
-impl Default for NodeSettings {
-    fn default() -> NodeSettings {
-        NodeSettings { node_timeout: Duration::from_millis(250), connections: 2 }
-    }
-}
 
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
     wire: Wire,
     identities: Arc<ServerIdentities>,
     background: Background,
-    returns: Arc<Returns>,
+    hearers: Arc<Hearers>,
 }
 
 impl Nodes {
     /// The servers at these URLs. Does no I/O and starts no thread: connections are made when they are needed.
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
-        let servers = urls.iter().map(|url| Arc::new(RedisServer::new(url.clone())) as Arc<dyn Dial>);
-        let servers: Vec<_> = servers.collect();
-        check(&servers, settings)?;
-        Ok(Nodes::of(servers, settings, clock))
+        let places: Vec<_> = urls.iter().map(|url| Place::of(url, settings, clock)).collect();
+        check(&places, settings)?;
+        let (connecting, background) = (Background::new(places.len()), Background::new(1));
+        Ok(Nodes::at(places, settings, clock, connecting, background))
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn of(servers: Vec<Arc<dyn Dial>>, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Nodes {
         // Threads apart: a server that hangs keeps those that connect busy, and must not keep releases from going out.
         let (connecting, background) = (Background::new(servers.len()), Background::new(1));
         Nodes::with(servers, settings, clock, connecting, background)
     }
 
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(
         servers: Vec<Arc<dyn Dial>>,
         settings: NodeSettings,
@@ -60,26 +51,53 @@ impl Nodes {
         connecting: Background,
         background: Background,
     ) -> Nodes {
+        let places = servers.into_iter().map(Place::Server).collect();
+        Nodes::at(places, settings, clock, connecting, background)
+    }
+
+    fn at(
+        places: Vec<Place>,
+        settings: NodeSettings,
+        clock: &Arc<dyn Clock>,
+        connecting: Background,
+        background: Background,
+    ) -> Nodes {
         let identities =
-            Arc::new(ServerIdentities::new(servers.iter().map(|server| server.address().to_owned()).collect()));
-        let returns = Arc::new(Returns::new());
-        let node = |(member, server): (usize, Arc<dyn Dial>)| {
-            let (clock, identities) = (Arc::clone(clock), Arc::clone(&identities));
-            let returns = Arc::clone(&returns);
-            Node::new(Host::new(member, server, settings, clock, identities, connecting.clone(), returns))
+            Arc::new(ServerIdentities::new(places.iter().map(|place| place.address().to_owned()).collect()));
+        let hearers = Arc::new(Hearers::default());
+        let shared = Shared {
+            settings,
+            clock: Arc::clone(clock),
+            identities: Arc::clone(&identities),
+            background: connecting.clone(),
+            hearers: Arc::clone(&hearers),
         };
-        let nodes = servers.into_iter().enumerate().map(node).collect();
+        let numbers = ServerNumbers::after(places.len());
+        let node = |(member, place)| match place {
+            Place::Server(server) => {
+                Node::Server(Arc::new(Server::new(Host::new((member, member), server, shared.clone(), None))))
+            }
+            Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), numbers.clone())),
+        };
+        let nodes = places.into_iter().enumerate().map(node).collect();
         Nodes {
             wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings }, connecting),
             identities,
             background,
-            returns,
+            hearers,
         }
     }
 
     /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this has an effect.
     pub(crate) fn on_return(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        drop(self.returns.set(tell));
+        drop(self.hearers.returns.set(tell));
+    }
+
+    /// Tells them when a node cannot be used, and when it can be used again.
+    pub(crate) fn tell(&self, observers: &Observers) {
+        if observers.are_there() {
+            drop(self.hearers.observers.set(observers.clone()));
+        }
     }
 
     /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
@@ -87,10 +105,16 @@ impl Nodes {
         self.wire.round(call, lane, by, asks, need)
     }
 
-    /// One round for each call, to every node, all in one packet; `None` if that is not possible now.
-    pub(crate) fn rounds(&self, calls: &[Arc<Call>], by: Tick, need: usize) -> Option<Vec<Answers>> {
-        let asks = vec![true; self.len()];
-        self.wire.rounds(calls, by, &asks, need)
+    /// One round for each call, to every node for which `asks` is true, all in one packet; `None` if that is not possible now.
+    pub(crate) fn rounds(
+        &self,
+        calls: &[Arc<Call>],
+        lane: Lane,
+        by: Tick,
+        asks: &[bool],
+        need: usize,
+    ) -> Option<Vec<Answers>> {
+        self.wire.rounds(calls, lane, by, asks, need)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,7 +130,7 @@ impl Nodes {
     pub(crate) fn probe_now(&self, member: usize) {
         let node = self.wire.members.nodes.get(member).filter(|node| node.outage().is_some());
         if let Some(node) = node {
-            node.host.probe_now();
+            node.probe_now();
         }
     }
 
@@ -120,6 +144,11 @@ impl Nodes {
         self.wire.waiting()
     }
 
+    /// A node is a cluster: it keeps the keys in slots, so that one call cannot name any two locks.
+    pub(crate) fn are_in_slots(&self) -> bool {
+        self.wire.members.nodes.iter().any(Node::is_cluster)
+    }
+
     /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
     pub(crate) fn conflict(&self) -> Option<String> {
         self.identities.conflict()
@@ -131,12 +160,44 @@ impl Nodes {
     }
 }
 
-fn check(servers: &[Arc<dyn Dial>], settings: NodeSettings) -> Result<(), Error> {
+/// Where a node is.
+enum Place {
+    Server(Arc<dyn Dial>),
+    Cluster(Box<NodeUrl>),
+}
+
+impl Place {
+    fn of(url: &NodeUrl, settings: NodeSettings, clock: &Arc<dyn Clock>) -> Place {
+        match (url.hosts(), url.group()) {
+            ([], None) => Place::Server(Arc::new(RedisServer::new(url.clone()))),
+            ([], Some(group)) => {
+                let server = SentinelServer::new(url.clone(), group, settings.node_timeout, clock);
+                Place::Server(Arc::new(server))
+            }
+            _ => Place::Cluster(Box::new(url.clone())),
+        }
+    }
+
+    fn address(&self) -> &str {
+        match self {
+            Place::Server(server) => server.address(),
+            Place::Cluster(url) => url.address(),
+        }
+    }
+}
+
+fn check(servers: &[Place], settings: NodeSettings) -> Result<(), Error> {
     if servers.is_empty() {
         return Err(Error::config("no node was given: a client needs at least one URL"));
     }
     if settings.node_timeout < Duration::from_millis(1) {
         return Err(Error::config(format!("node_timeout = {:?} is shorter than 1 ms", settings.node_timeout)));
+    }
+    if settings.failover_guard && matches!(servers, [Place::Cluster(_)]) {
+        return Err(Error::config(
+            "failover_guard is for Sentinel groups: the servers of a Redis Cluster do not tell since when they are masters; use \
+             min_replicas_ack, or several nodes",
+        ));
     }
     if settings.connections == 0 {
         return Err(Error::config("a node needs at least one connection"));

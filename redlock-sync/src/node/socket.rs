@@ -10,7 +10,7 @@ use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError};
 
 use super::link::{Broken, Connection, Dial, SHORTEST};
 use super::resolve::Resolver;
-use super::{Failure, FailureKind, NodeUrl};
+use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
 /// A server at a URL.
@@ -34,7 +34,13 @@ impl RedisServer {
         // No login here: our own handshake does it, in one round trip and with the server's own words if it refuses.
         let quiet = RedisConnectionInfo::default().set_skip_set_lib_name();
         let info: ConnectionInfo = self.url.info().clone().set_addr(address).set_redis_settings(quiet);
-        let client = redis::Client::open(info).map_err(|e| failed(&e))?;
+        #[cfg(feature = "tls")]
+        let client = match self.url.tls() {
+            Some(tls) => tls.client(info)?,
+            None => open(info)?,
+        };
+        #[cfg(not(feature = "tls"))]
+        let client = open(info)?;
         client.get_connection_with_timeout(within).map_err(|e| failed(&e))
     }
 
@@ -58,7 +64,7 @@ impl Dial for RedisServer {
         self.url.address()
     }
 
-    fn login(&self) -> Result<RedisConnectionInfo, Failure> {
+    fn login(&self) -> Result<Login, Failure> {
         self.url.login()
     }
 
@@ -109,6 +115,10 @@ impl Connection for redis::Connection {
     fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
         redis::Connection::set_write_timeout(self, Some(timeout)).map_err(|e| broken(&e))
     }
+}
+
+fn open(info: ConnectionInfo) -> Result<redis::Client, Failure> {
+    redis::Client::open(info).map_err(|e| failed(&e))
 }
 
 fn failed(error: &RedisError) -> Failure {

@@ -23,21 +23,37 @@ pub(super) fn refusal(error: &RedisError) -> Option<String> {
 /// What was wrong before anything was sent.
 fn prepared(error: &dyn StdError) -> String {
     format!(
-        "TLS cannot be set up: {error} (certificates are read from SSL_CERT_FILE and SSL_CERT_DIR, else from the system)"
+        "TLS cannot be set up: {error} (the system's certificates are read from SSL_CERT_FILE and SSL_CERT_DIR, else from its store, also where \
+         `Builder::tls` names others)"
     )
 }
 
 /// What an error in the talk with the server means, if it lasts.
 fn meaning(error: &Error) -> Option<String> {
-    use AlertDescription::{CertificateRequired, HandshakeFailure, InsufficientSecurity, ProtocolVersion};
+    use AlertDescription::{
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown,
+        DecryptError, HandshakeFailure, InsufficientSecurity, ProtocolVersion, UnknownCA, UnsupportedCertificate,
+    };
     let remedy = match error {
         Error::InvalidCertificate(why) => certificate_remedy(why),
         Error::AlertReceived(CertificateRequired) => {
-            "the server asks for a client certificate, which this library cannot give: set `tls-auth-clients no` there"
+            "the server asks for a client certificate: give one by `Builder::tls` or in REDLOCK_TLS_CERT, or set `tls-auth-clients no` there"
         }
         // What TLS 1.2 has for that, among other things.
         Error::AlertReceived(HandshakeFailure) => {
-            "most likely the server asks for a client certificate, which this library cannot give: set `tls-auth-clients no` there"
+            "most likely the server asks for a client certificate: give one by `Builder::tls` or in REDLOCK_TLS_CERT, or set `tls-auth-clients no` there"
+        }
+        Error::AlertReceived(
+            UnknownCA
+            | BadCertificate
+            | UnsupportedCertificate
+            | CertificateRevoked
+            | CertificateExpired
+            | CertificateUnknown
+            | DecryptError
+            | AccessDenied,
+        ) => {
+            "the server does not accept the client's certificate: give one that is valid and signed by an authority that it trusts"
         }
         Error::AlertReceived(ProtocolVersion | InsufficientSecurity) | Error::PeerIncompatible(_) => {
             "let the server accept TLS 1.2 or 1.3"
@@ -55,7 +71,7 @@ fn certificate_remedy(why: &CertificateError) -> &'static str {
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "renew the server's certificate",
         _ => {
-            "trust the authority that signed the server's certificate: name its file in SSL_CERT_FILE, or add it to the system's certificates"
+            "trust the authority that signed the server's certificate: name its file by `Builder::tls`, in REDLOCK_TLS_CA or SSL_CERT_FILE, or add it to the system's certificates"
         }
     }
 }

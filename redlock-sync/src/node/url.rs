@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::{Asked, Failure};
+#[cfg(feature = "tls")]
+use super::Tls;
+use super::cluster::url::servers;
+use super::redact::{check_parameters, redact};
+use super::sentinel::url::{GroupText, group_in};
+use super::{Asked, Failure, Login};
 use crate::error::Error;
 
 /// After this much silence the kernel asks whether the peer is still there.
@@ -20,17 +25,51 @@ pub(crate) struct NodeUrl {
     info: ConnectionInfo,
     address: String,
     credentials: Option<Asked>,
+    /// The server is the master of this group; `info` has the login there.
+    group: Option<Arc<Watched>>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+    /// The servers of a cluster that it names; empty for a server that stands alone.
+    hosts: Vec<(String, u16)>,
 }
 
 impl NodeUrl {
-    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`, `unix://` likewise.
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`, `unix://` likewise,
+    /// `redis+sentinel://…` as in `sentinel/url.rs`, and for a cluster
+    /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, `rediss+cluster://` likewise.
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
         NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
     }
 
     fn check(text: &str) -> Result<NodeUrl, String> {
+        servers(text).map_or_else(|| NodeUrl::check_one(text), |servers| NodeUrl::check_cluster(&servers))
+    }
+
+    fn check_cluster(servers: &[String]) -> Result<NodeUrl, String> {
+        let all: Vec<NodeUrl> = servers.iter().map(|text| NodeUrl::check_one(text)).collect::<Result<_, _>>()?;
+        let host = |url: &NodeUrl| match url.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Some((host.clone(), *port)),
+            _ => None,
+        };
+        let hosts = all.iter().filter_map(host).collect();
+        let address = all.iter().map(NodeUrl::address).collect::<Vec<_>>().join(",");
+        let first = all.into_iter().next().ok_or("the host is missing")?;
+        if first.info.redis_settings().db() != 0 {
+            return Err("a cluster has database 0 only".into());
+        }
+        Ok(NodeUrl { address, hosts, ..first })
+    }
+
+    fn check_one(text: &str) -> Result<NodeUrl, String> {
         check_scheme(text, cfg!(feature = "tls"))?;
-        let url = redis::parse_redis_url(text).ok_or("not a valid URL")?;
+        if let Some(group) = group_in(text) {
+            return NodeUrl::check_group(group?);
+        }
+        let url = redis::parse_redis_url(text).ok_or(if lacks_host(text) {
+            "the host is missing"
+        } else {
+            "not a valid URL"
+        })?;
         let tcp = matches!(url.scheme(), "redis" | "rediss" | "valkey" | "valkeys");
         if tcp && url.host_str().is_none_or(str::is_empty) {
             return Err("the host is missing".into());
@@ -42,18 +81,17 @@ impl NodeUrl {
             return Err("a part after `#` has no meaning here; write `%23` for a `#` in a user name or password".into());
         }
         let known: &[&str] = if tcp { &["protocol"] } else { &["db", "user", "pass", "protocol"] };
-        if let Some((name, _)) = url.query_pairs().find(|(name, _)| !known.contains(&name.as_ref())) {
-            // With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
-            let may_be_secret = !is_word(&name) || url.query().is_some_and(|query| query.contains('@'));
-            return Err(if may_be_secret {
-                "unknown parameter".into()
-            } else {
-                format!("unknown parameter `{}`", name.escape_debug())
-            });
-        }
+        check_parameters(url.query_pairs(), url.query(), known)?;
         // The crate's own message can carry a part of the URL only in its detail, which is left out.
         let info = url.into_connection_info().map_err(|e| plain(&e))?;
         NodeUrl::from_info(info)
+    }
+
+    fn check_group(text: GroupText) -> Result<NodeUrl, String> {
+        let GroupText { name, server, sentinels, user, password } = text;
+        let sentinel = |text: &String| Ok(NodeUrl::check_one(text)?.with_login(user.clone(), password.clone()));
+        let group = Watched { name, sentinels: sentinels.iter().map(sentinel).collect::<Result<_, String>>()? };
+        Ok(NodeUrl { address: group.address(), group: Some(Arc::new(group)), ..NodeUrl::check_one(&server)? })
     }
 
     fn from_info(info: ConnectionInfo) -> Result<NodeUrl, String> {
@@ -66,7 +104,27 @@ impl NodeUrl {
         let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
         let address = address_of(info.addr());
-        Ok(NodeUrl { info: info.set_tcp_settings(tcp).set_redis_settings(settings), address, credentials: None })
+        Ok(NodeUrl {
+            info: info.set_tcp_settings(tcp).set_redis_settings(settings),
+            address,
+            credentials: None,
+            group: None,
+            hosts: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
+    }
+
+    pub(super) fn group(&self) -> Option<&Watched> {
+        self.group.as_deref()
+    }
+
+    /// With this login in place of that in the URL.
+    pub(super) fn with_login(self, user: Option<String>, password: Option<String>) -> NodeUrl {
+        let login = self.info.redis_settings().clone();
+        let login = user.into_iter().fold(login, RedisConnectionInfo::set_username);
+        let login = password.into_iter().fold(login, RedisConnectionInfo::set_password);
+        NodeUrl { info: self.info.set_redis_settings(login), ..self }
     }
 
     /// Asks for users and passwords there, at each connection.
@@ -74,9 +132,26 @@ impl NodeUrl {
         NodeUrl { credentials, ..self }
     }
 
-    pub(super) fn login(&self) -> Result<RedisConnectionInfo, Failure> {
+    /// Uses these certificates, if its connections speak TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn with_tls(self, tls: Option<Tls>) -> NodeUrl {
+        let group = self.group.as_ref().map(|group| Arc::new(group.with_tls(tls.as_ref())));
+        NodeUrl { tls: tls.filter(|_| self.speaks_tls()), group, ..self }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn speaks_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    pub(super) fn login(&self) -> Result<Login, Failure> {
         let login = self.info.redis_settings();
-        self.credentials.as_ref().map_or_else(|| Ok(login.clone()), |asked| asked.login(&self.address, login))
+        self.credentials.as_ref().map_or_else(|| Ok(login.clone().into()), |asked| asked.login(&self.address, login))
     }
 
     /// `host:port`, or the path of the socket.
@@ -84,9 +159,56 @@ impl NodeUrl {
         &self.address
     }
 
+    /// The servers of a cluster that it names; none for a server that stands alone.
+    pub(super) fn hosts(&self) -> &[(String, u16)] {
+        &self.hosts
+    }
+
+    /// The URL of one server of a cluster.
+    pub(super) fn at(&self, host: &str, port: u16) -> NodeUrl {
+        let mut addr = self.info.addr().clone();
+        if let ConnectionAddr::Tcp(of, at) | ConnectionAddr::TcpTls { host: of, port: at, .. } = &mut addr {
+            (*of, *at) = (host.to_owned(), port);
+        }
+        let info = self.info.clone().set_addr(addr);
+        NodeUrl { info, address: host_port(host, port), group: None, hosts: Vec::new(), ..self.clone() }
+    }
+
     pub(super) fn info(&self) -> &ConnectionInfo {
         &self.info
     }
+}
+
+/// A group that sentinels watch.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) name: String,
+    /// With the login there.
+    pub(super) sentinels: Vec<NodeUrl>,
+}
+
+impl Watched {
+    /// With these certificates for the sentinels.
+    #[cfg(feature = "tls")]
+    pub(super) fn with_tls(&self, tls: Option<&Tls>) -> Watched {
+        let sentinels = self.sentinels.iter().map(|url| url.clone().with_tls(tls.cloned())).collect();
+        Watched { name: self.name.clone(), sentinels }
+    }
+
+    /// Tells it from other groups, and says where its sentinels are.
+    pub(super) fn address(&self) -> String {
+        format!("{}@{}", self.name, self.hosts())
+    }
+
+    pub(super) fn hosts(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(NodeUrl::address).collect();
+        hosts.join(",")
+    }
+}
+
+/// Nothing stands between the login, if there is one, and the end.
+fn lacks_host(text: &str) -> bool {
+    text.ends_with(['@', '/'])
 }
 
 /// Says what is wrong with the scheme, with the remedy, before the parser says less.
@@ -94,14 +216,16 @@ fn check_scheme(text: &str, has_tls: bool) -> Result<(), String> {
     let Some((scheme, _)) = text.split_once("://") else {
         return Err("a URL starts with `redis://`, `rediss://` or `redis+unix://`".into());
     };
-    match scheme.to_ascii_lowercase().as_str() {
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.strip_suffix("+sentinel").unwrap_or(&scheme) {
         "rediss" | "valkeys" if !has_tls => {
             Err("TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }".into())
         }
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix" => Ok(()),
-        name if name.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => {
-            Err(format!("unknown scheme `{name}`; use redis, rediss, redis+unix or unix"))
-        }
+        "redis" | "rediss" | "valkey" | "valkeys" => Ok(()),
+        "redis+unix" | "valkey+unix" | "unix" if !scheme.ends_with("+sentinel") => Ok(()),
+        _ if scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => Err(format!(
+            "unknown scheme `{scheme}`; use redis, rediss, redis+unix, unix, redis+sentinel or redis+cluster"
+        )),
         // What is no scheme at all may be a part of a password, and is not repeated.
         _ => Err("a URL starts with `redis://`, `rediss://` or `redis+unix://`".into()),
     }
@@ -128,69 +252,19 @@ pub(super) fn host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The text with stars for its passwords; works on any text, since what cannot be parsed has to be shown too. All of them are looked for in the
-/// text as it is: stars for one must not hide where another begins.
-fn redact(text: &str) -> String {
-    let mut secrets: Vec<Range<usize>> = behind_user(text).into_iter().chain(in_parameters(text)).collect();
-    secrets.sort_by_key(|secret| secret.start);
-    let (mut shown, mut at) = (String::new(), 0);
-    for secret in secrets {
-        // None within the one before.
-        if let Some(between) = text.get(at..secret.start) {
-            shown.push_str(between);
-            shown.push_str("***");
-        }
-        at = at.max(secret.end);
-    }
-    shown + text.get(at..).unwrap_or_default()
-}
-
-/// Where the authority begins: behind the first `://`, unless a colon before it makes that a part of a password.
-fn scheme_end(text: &str) -> usize {
-    text.find("://").filter(|at| text.find(':') == Some(*at)).map_or(0, |at| at + 3)
-}
-
-/// What stands between the first colon and the last `@`.
-fn behind_user(text: &str) -> Option<Range<usize>> {
-    let start = scheme_end(text);
-    let colon = start + text.get(start..)?.find(':')?;
-    text.rfind('@').filter(|at| colon < *at).map(|at| colon + 1..at)
-}
-
-/// What may be a part of a password among the parameters: everything but what is certainly something else.
-fn in_parameters(text: &str) -> Vec<Range<usize>> {
-    let mut end = text.find('?').unwrap_or(text.len());
-    let secret = |pair: &str| {
-        end += 1 + pair.len();
-        match pair.split_once('=') {
-            Some((name, value)) if is_harmless(name, value) => None,
-            Some((name, value)) if is_word(name) => Some(end - value.len()..end),
-            _ => Some(end - pair.len()..end),
-        }
-    };
-    text.split_once('?').map_or_else(Vec::new, |(_, query)| query.split('&').filter_map(secret).collect())
-}
-
-/// Cannot be, or contain, a misspelt password.
-fn is_harmless(name: &str, value: &str) -> bool {
-    match name {
-        "db" | "protocol" => value.chars().all(|c| c.is_ascii_digit()),
-        "user" => value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c)),
-        _ => false,
-    }
-}
-
-fn is_word(name: &str) -> bool {
-    name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 impl fmt::Display for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let db = self.info.redis_settings().db();
+        let tls = if matches!(self.info.addr(), ConnectionAddr::TcpTls { .. }) { "s" } else { "" };
+        if let Some(group) = &self.group {
+            return write!(f, "redis{tls}+sentinel://{}/{}/{db}", group.hosts(), group.name);
+        }
+        if !self.hosts.is_empty() {
+            return write!(f, "redis{tls}+cluster://{}", self.address);
+        }
         match self.info.addr() {
-            ConnectionAddr::TcpTls { .. } => write!(f, "rediss://{}/{db}", self.address),
             ConnectionAddr::Unix(_) => write!(f, "redis+unix://{}?db={db}", self.address),
-            _ => write!(f, "redis://{}/{db}", self.address),
+            _ => write!(f, "redis{tls}://{}/{db}", self.address),
         }
     }
 }
@@ -221,11 +295,42 @@ mod tests {
         assert_eq!(show("redis://:secret@[::1]:7000"), "redis://[::1]:7000/0");
         assert_eq!(show("redis+unix:///run/redis.sock?db=2&pass=secret"), "redis+unix:///run/redis.sock?db=2");
         assert_eq!(show("unix:///run/redis.sock"), "redis+unix:///run/redis.sock?db=0");
+        let group = "redis+sentinel://user:a,b%40@h1:7000,H2,[::1]/main/3?sentinel_user=me&sentinel_password=secret%26";
+        assert_eq!(show(group), "redis+sentinel://h1:7000,h2:26379,[::1]:26379/main/3");
+        assert_eq!(show("valkey+sentinel://h1/a.b-c_d"), "redis+sentinel://h1:26379/a.b-c_d/0");
+        let url = NodeUrl::parse(group).unwrap();
+        let login = |url: &NodeUrl| url.info().redis_settings().password().map(str::to_owned);
+        assert_eq!((url.address(), login(&url).unwrap()), ("main@h1:7000,h2:26379,[::1]:26379", "a,b@".into()));
+        assert_eq!(login(url.group().unwrap().sentinels.last().unwrap()).unwrap(), "secret&");
+        assert_eq!((url.at("x", 9).address(), login(&url.at("x", 9)).unwrap()), ("x:9", "a,b@".into()));
         let url = NodeUrl::parse("redis://user:secret@127.0.0.1/1").unwrap();
         assert_eq!(format!("{url:?}"), "redis://127.0.0.1:6379/1");
         assert_eq!(url.address(), "127.0.0.1:6379");
         assert_eq!(url.info().redis_settings().password(), Some("secret"));
         assert!(url.info().tcp_settings().nodelay());
+    }
+
+    #[test]
+    fn a_cluster_has_a_list_of_hosts() {
+        assert_eq!(
+            show("redis+cluster://me:pa%40ss@H1:7000,[::1]:7001,h3"),
+            "redis+cluster://h1:7000,[::1]:7001,h3:6379"
+        );
+        let url = NodeUrl::parse("redis+cluster://me:secret@h1:7000,h2/0").unwrap();
+        assert_eq!(url.hosts(), [("h1".to_owned(), 7000), ("h2".to_owned(), 6379)]);
+        let server = url.at("10.0.0.7", 7003);
+        assert_eq!((server.to_string().as_str(), server.hosts().len()), ("redis://10.0.0.7:7003/0", 0));
+        assert_eq!(server.info().redis_settings().password(), Some("secret"));
+        for (bad, why) in [
+            ("redis+cluster://me:secret@h1,h2/1", "database 0 only"),
+            ("redis+cluster://me:secret@h1,,h2", "host is missing"),
+            ("redis+cluster://me:secret@h1:x,h2", ""),
+            ("redis+cluster://me:secret@", "host is missing"),
+            ("redis+cluster://h1,h2?pass=secret", "unknown parameter"),
+        ] {
+            let message = refusal(bad);
+            assert!(message.contains(why) && !message.contains("secret"), "{message}");
+        }
     }
 
     #[test]
@@ -257,6 +362,14 @@ mod tests {
             "redis+unix:///a.sock?pa\tss=secret&what=1",
             "redis+unix:///a.sock?pass%3Dsecret",
             "redis+unix:///a.sock?user=me;pass=secret&what=1",
+            "redis+sentinel://:secret@h1,h2",
+            "redis+sentinel://:secret@h1,,h2/main",
+            "redis+sentinel://:secret@h1,h2/main/x",
+            "redis+sentinel://:secret@h1,h2/ma%20in",
+            "redis+sentinel://:secret@h1,ho st/main",
+            "redis+sentinel://h1,h2/main?sentinel_pass=secret",
+            "redis+sentinel://h1,h2/main?sentinel_password=a@secret&pass=secret",
+            "redis+unix+sentinel://:secret@h1/main",
         ] {
             let message = refusal(bad);
             assert!(!message.contains("secret"), "{message}");

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::batch::Batch;
-use super::depot::{Followed, Op};
+use super::depot::Op;
 use super::line::{self, LinePool};
-use super::round::{Round, Rounds};
-use super::server::{Members, Node};
+use super::members::{Members, Node};
+use super::round::{Round, RoundOp, Rounds};
 use super::{Answers, Background, Executed, Failure, Lane};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
@@ -47,12 +47,7 @@ impl Wire {
         // First of all: behind a late call there is order, on another connection there is none.
         let behind = self.send_behind(call, asks);
         let op = Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
-        let led = self.rounds.enter(&op, || lines.try_get()).or_else(|| {
-            match self.rounds.follow(&op, |round, in_batch| self.leave(round, in_batch)) {
-                Followed::Leads(led) => Some(led),
-                Followed::Over => None,
-            }
-        });
+        let led = self.rounds.enter(&op, || lines.try_get()).or_else(|| self.rounds.follow(&op, leave));
         if let Some(mut led) = led {
             let mut ops = self.rounds.collect(&op);
             ops.insert(0, Arc::clone(&op));
@@ -60,26 +55,25 @@ impl Wire {
                 Batch::new(&self.members, line, ops, need).run();
             }
         }
-        let mut answers = op.read(Round::take_answers);
-        for node in behind {
-            if let Some(Err(failure)) = answers.results.get_mut(node)
-                && failure.executed == Executed::No
-            {
-                failure.executed = Executed::Maybe;
-                failure.message.push_str("; the release was written behind the late call");
-            }
-        }
-        answers
+        answered(&op, &behind)
     }
 
-    /// Rounds of one thread that travel together, in one packet to each node: attempts to take locks. `None` if no line is idle.
-    pub(super) fn rounds(&self, calls: &[Arc<Call>], by: Tick, asks: &[bool], need: usize) -> Option<Vec<Answers>> {
+    /// Rounds of one thread that travel together, in one packet to each node. `None` if no line is idle.
+    pub(super) fn rounds(
+        &self,
+        calls: &[Arc<Call>],
+        lane: Lane,
+        by: Tick,
+        asks: &[bool],
+        need: usize,
+    ) -> Option<Vec<Answers>> {
         let (lines, now) = (self.lines().ok()?, self.members.clock.now());
-        let op = |call: &Arc<Call>| Op::new(Round::new(Arc::clone(call), asks, now), false, by);
+        let op = |call: &Arc<Call>| Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
         let ops: Vec<_> = calls.iter().map(op).collect();
         let mut led = self.rounds.lead_now(&ops, || lines.try_get())?;
+        let behind: Vec<_> = calls.iter().map(|call| self.send_behind(call, asks)).collect();
         Batch::new(&self.members, led.line()?, ops.clone(), need).run();
-        Some(ops.iter().map(|op| op.read(Round::take_answers)).collect())
+        Some(ops.iter().zip(&behind).map(|(op, behind)| answered(op, behind)).collect())
     }
 
     /// Writes a release behind the late calls for its token; returns the nodes where there were any.
@@ -87,18 +81,8 @@ impl Wire {
         if call.purpose != Purpose::Release {
             return Vec::new();
         }
-        let is_behind = |&(_, (node, asks)): &(usize, (&Node, &bool))| *asks && node.late.send_behind(call);
+        let is_behind = |&(_, (node, asks)): &(usize, (&Node, &bool))| *asks && node.send_behind(call);
         self.members.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
-    }
-
-    /// Files what its thread leaves behind, before the thread knows: under the round's lock, so that no leader has read the reply yet.
-    fn leave(&self, round: &mut Round, in_batch: bool) {
-        let call = round.call();
-        for left in round.leave(in_batch) {
-            if let Some(node) = self.members.nodes.get(left.node) {
-                node.late.file_out(left.link, &call);
-            }
-        }
     }
 
     #[cfg(test)]
@@ -115,13 +99,31 @@ impl Wire {
             return Ok(lines);
         }
         // One in reserve: releases find a line although attempts fill the others.
-        let made = line::pool(
-            self.members.nodes.len(),
-            self.members.settings.connections.saturating_add(1),
-            &self.background,
-        )?;
+        let made = line::pool(self.members.settings.connections.saturating_add(1), &self.background)?;
         Ok(self.lines.get_or_init(|| made))
     }
+}
+
+/// Files what its thread leaves behind, before the thread knows: under the round's lock, so that no leader has read the reply yet.
+fn leave(round: &mut Round, in_batch: bool) {
+    let call = round.call();
+    for left in round.leave(in_batch) {
+        left.late.file_out(left.link, &call, left.asks);
+    }
+}
+
+/// The answers of a round that is over, and that was written behind late calls at these nodes.
+fn answered(op: &RoundOp, behind: &[usize]) -> Answers {
+    let mut answers = op.read(Round::take_answers);
+    for node in behind {
+        if let Some(Err(failure)) = answers.results.get_mut(*node)
+            && failure.executed == Executed::No
+        {
+            failure.executed = Executed::Maybe;
+            failure.message.push_str("; the release was written behind the late call");
+        }
+    }
+    answers
 }
 
 impl fmt::Debug for Wire {

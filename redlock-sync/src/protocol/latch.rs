@@ -24,6 +24,11 @@ impl LatchCalls {
         LatchCalls { waits: key.latch_waits(), key, count }
     }
 
+    /// The key of those that wait: gone once it has opened.
+    pub(crate) fn waits(&self) -> &str {
+        &self.waits
+    }
+
     fn keys(&self) -> [&str; 2] {
         [self.key.as_str(), &self.waits]
     }

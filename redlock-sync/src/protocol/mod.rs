@@ -20,11 +20,12 @@
 //! 3. Here: the parameters of the operations, and the traits.
 //! 4. [`exclusive`], [`rw_lock`], [`semaphore`]: the kinds, one file each.
 //! 5. [`latch`]: the calls of a latch, which has no holder and is no `Protocol`. [`queue`]: queues of tasks, and the claim of one of them.
-//! 6. [`health`]: questions about a server itself.
+//! 6. [`health`]: questions about a server itself. [`list`]: which of its keys are locks.
 
 pub(crate) mod exclusive;
 pub(crate) mod health;
 pub(crate) mod latch;
+pub(crate) mod list;
 pub(crate) mod queue;
 pub(crate) mod reply;
 pub(crate) mod rw_lock;
@@ -63,6 +64,14 @@ pub(crate) struct AcquireArgs<'a> {
     pub(crate) order: Order<'a>,
     /// Beginnings of tokens that no lease has but that a node may still have.
     pub(crate) orphans: &'a [LockId],
+}
+
+impl AcquireArgs<'_> {
+    /// It asks for nothing else.
+    fn is_for_lock_alone(&self) -> bool {
+        let is_holder = matches!(self.order, Order::Holder);
+        self.wait.is_none() && self.fence.is_none() && self.orphans.is_empty() && !is_holder
+    }
 }
 
 /// What an attempt does with a lock that is free while others wait for it.
@@ -125,7 +134,7 @@ pub(crate) struct Grant<'a> {
 }
 
 /// A call that asks for an `R`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct TypedCall<R> {
     pub(crate) call: Arc<Call>,
     reply: PhantomData<fn() -> R>,
@@ -195,6 +204,8 @@ pub(crate) trait Lending {
     /// Yes votes count together if they lent the same slots: voids all but those of the slots that most nodes lent. Returns the protocol of a lease that
     /// has those slots.
     fn choose(&self, votes: &mut [Vote<Acquired>]) -> Arc<dyn Protocol>;
+    /// An attempt for which a majority of the nodes would lend the same slots, by what they have lent; none if there are no such slots.
+    fn aim(&self, lent: &[Vote<Holders>]) -> Option<Arc<dyn Protocol>>;
     /// The slots of this lease, in ascending order.
     fn slots(&self) -> &[u32];
 }
@@ -250,6 +261,11 @@ pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Granting, Rel
 
 pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {
     Arg::Text(id.map_or("", LockId::as_str))
+}
+
+/// What most calls need, of which the last says whether there are several nodes: on one it is left out, since each argument costs the server something.
+fn of_some<'a, 'b>(args: &'b [Arg<'a>], several: bool) -> &'b [Arg<'a>] {
+    args.split_last().filter(|_| !several).map_or(args, |(_, others)| others)
 }
 
 /// Whole milliseconds for the server, rounded up: never a zero for a time that is not.

@@ -76,7 +76,7 @@ pub(crate) struct Limits {
 }
 
 impl Tasks {
-    pub(crate) fn push(&self, policy: &str, most: u64, all: &[Pushing<'_>]) -> TypedCall<PushReply> {
+    pub(crate) fn push(&self, policy: &str, most: Option<u64>, all: &[Pushing<'_>]) -> TypedCall<PushReply> {
         let times: Vec<String> = all
             .iter()
             .map(|task| match task.due {
@@ -84,7 +84,7 @@ impl Tasks {
                 Due::At(time) => time.as_micros().to_string(),
             })
             .collect();
-        let mut args = vec![Text(policy), Number(most)];
+        let mut args = vec![Text(policy), most.map_or(Text(""), Number)];
         for (task, time) in all.iter().zip(&times) {
             // A body never comes last: it could be the word that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
@@ -132,10 +132,17 @@ impl Tasks {
         other(&Q_REMOVE, &keys, &[Text(id), Text(&at), Number(version)]).into()
     }
 
-    /// The task with that id, or the oldest.
-    pub(crate) fn revive(&self, most: u64, id: Option<&str>) -> TypedCall<Count> {
+    pub(crate) fn revive(&self, id: &str) -> TypedCall<Count> {
+        self.revived(id, 0)
+    }
+
+    pub(crate) fn revive_oldest(&self, most: u64) -> TypedCall<Count> {
+        self.revived("", most)
+    }
+
+    fn revived(&self, id: &str, most: u64) -> TypedCall<Count> {
         let QueueKeys { due, meta, dead, waits, .. } = &self.keys;
-        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id.unwrap_or("")), Number(most)]).into()
+        other(&Q_REVIVE, &[due.as_str(), meta, dead, waits], &[Text(id), Number(most)]).into()
     }
 
     pub(crate) fn purge(&self, most: u64) -> TypedCall<Count> {
@@ -145,6 +152,10 @@ impl Tasks {
 
     pub(crate) fn count(&self) -> TypedCall<Count> {
         other(&Q_COUNT, &[self.keys.due.as_str()], &[]).into()
+    }
+
+    pub(crate) fn count_dead(&self) -> TypedCall<Count> {
+        other(&Q_COUNT, &[&self.keys.dead], &[]).into()
     }
 }
 
@@ -178,9 +189,12 @@ impl Claim {
         Claim { keys, task, keep_dead, ending: Mutex::default() }
     }
 
-    /// Says how it ends, the first time that this is said: what the backlog repeats later is the same.
-    pub(crate) fn end(&self, ending: Ending) {
-        self.ending.lock().get_or_insert(ending);
+    /// Says how it ends. False if an end was said or sent before: that one stays, and what the backlog repeats later is the same.
+    pub(crate) fn end(&self, ending: Ending) -> bool {
+        let mut said = self.ending.lock();
+        let is_first = said.is_none();
+        said.get_or_insert(ending);
+        is_first
     }
 
     fn lengthen(&self, id: &LockId, lease: Duration) -> Arc<Call> {
@@ -200,7 +214,7 @@ impl Protocol for Claim {
     }
 
     fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
-        let ending = self.ending.lock().clone().unwrap_or(Ending::Undo);
+        let ending = self.ending.lock().get_or_insert(Ending::Undo).clone();
         let (how, pause, why) = match &ending {
             Ending::Done => ("done", Duration::ZERO, ""),
             Ending::Retry(pause, why) => ("retry", *pause, why.as_str()),
@@ -254,6 +268,8 @@ pub(crate) struct Claimed {
     pub(crate) id: String,
     pub(crate) attempt: u32,
     pub(crate) body: Vec<u8>,
+    /// How long it had been due.
+    pub(crate) waited: Duration,
 }
 
 /// One task as it was seen.
@@ -294,10 +310,11 @@ impl Reply for PushReply {
 impl Reply for ClaimReply {
     fn read(value: &Value) -> Option<ClaimReply> {
         match items(value)? {
-            [Value::Int(1), fence, id, Value::Int(attempt), Value::Text(body)] => {
+            [Value::Int(1), fence, id, Value::Int(attempt), Value::Text(body), Value::Int(micros)] => {
                 let (fence, id) = (word(fence)?.parse().ok()?, word(id)?);
                 let attempt = u32::try_from(*attempt).unwrap_or(u32::MAX);
-                Some(ClaimReply::Task(Claimed { fence, id, attempt, body: body.clone() }))
+                let waited = Duration::from_micros(u64::try_from(*micros).unwrap_or(0));
+                Some(ClaimReply::Task(Claimed { fence, id, attempt, body: body.clone(), waited }))
             }
             [Value::Int(0), Value::Int(ms), Value::Int(_)] => {
                 Some(ClaimReply::Nothing(u64::try_from(*ms).ok().map(Duration::from_millis)))
@@ -401,8 +418,9 @@ mod tests {
 
     #[test]
     fn replies_are_read() {
-        let claimed = Claimed { fence: 7, id: "a".into(), attempt: 2, body: b"b".to_vec() };
-        let reply = list(&[Value::Int(1), text("7"), text("a"), Value::Int(2), text("b")]);
+        let waited = Duration::from_micros(9);
+        let claimed = Claimed { fence: 7, id: "a".into(), attempt: 2, body: b"b".to_vec(), waited };
+        let reply = list(&[Value::Int(1), text("7"), text("a"), Value::Int(2), text("b"), Value::Int(9)]);
         assert_eq!(ClaimReply::read(&reply), Some(ClaimReply::Task(claimed)));
         let nothing = |ms| ClaimReply::read(&list(&[Value::Int(0), Value::Int(ms), Value::Int(0)]));
         assert_eq!(nothing(-1), Some(ClaimReply::Nothing(None)));
@@ -440,9 +458,20 @@ mod tests {
                 ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
             claim.release(&release).call.args()
         };
-        assert_eq!(sent(), ["t", "undo", "0", "", "5"]);
-        claim.end(Ending::Retry(Duration::from_millis(3), "boom".into()));
-        claim.end(Ending::Done);
+        assert!(claim.end(Ending::Retry(Duration::from_millis(3), "boom".into())));
+        assert!(!claim.end(Ending::Done));
         assert_eq!(sent(), ["t", "retry", "3000", "boom", "5"]);
+    }
+
+    #[test]
+    fn what_was_sent_is_the_end_of_a_claim() {
+        let claim = Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
+        let id = LockId::from_server("t");
+        let release =
+            ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
+        let sent = || claim.release(&release).call.args();
+        assert_eq!(sent(), ["t", "undo", "0", "", "5"]);
+        assert!(!claim.end(Ending::Done));
+        assert_eq!(sent(), ["t", "undo", "0", "", "5"]);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum FailureKind {
     Unreachable,
     /// No answer, or no connection, in time.
     TimedOut,
-    /// Not sent in time: the client had more calls than its connections could carry. Says nothing about the node.
+    /// Not sent in time: the client had more calls than its connections could carry, or no credentials for one more connection. Says nothing about the node.
     Overloaded,
     /// Left out for a short while because it failed just now.
     LeftOut,
@@ -241,6 +241,15 @@ impl Reply for Looked {
     }
 }
 
+/// A no in any of the forms in which scripts say it: nothing was given.
+pub(crate) fn is_no(value: &Value) -> bool {
+    match value {
+        Value::Int(n) => *n <= 0,
+        Value::List(items) => matches!(items.first(), Some(Value::Int(0))),
+        _ => false,
+    }
+}
+
 /// The number that comes with a yes, if one does.
 #[allow(clippy::option_option, reason = "a yes without a number is a yes")]
 fn with_yes(value: &Value) -> Option<Option<u64>> {
@@ -305,6 +314,11 @@ impl<R> Vote<R> {
         }
     }
 
+    /// A yes or a definite no: it is known how things stand on that node.
+    pub(crate) fn is_definite(&self) -> bool {
+        self.is_yes() || self.is_definite_no()
+    }
+
     /// Nothing of the call has got through, which can be otherwise in a moment.
     pub(crate) fn is_unsent(&self) -> bool {
         use FailureKind::{LeftOut, Overloaded, TimedOut, Transient, Unreachable};
@@ -334,11 +348,11 @@ impl Place {
 }
 
 /// A server whose clock goes on in a script can say -2: the key ended while the script looked at it.
-fn left(ms: i64) -> Option<Duration> {
+pub(super) fn left(ms: i64) -> Option<Duration> {
     (ms != -1).then(|| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::Text(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,

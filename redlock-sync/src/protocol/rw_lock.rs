@@ -11,7 +11,8 @@ use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
 use super::script::{Call, Purpose, RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use super::{
-    AcquireArgs, BEHIND, Fencing, HandOver, Next, Order, Protocol, ReleaseArgs, Sharing, TypedCall, millis, text,
+    AcquireArgs, BEHIND, Fencing, HandOver, Next, Order, Protocol, ReleaseArgs, Sharing, TypedCall, millis, of_some,
+    text,
 };
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
@@ -64,20 +65,23 @@ pub(crate) fn read_holder(name: &str) -> (bool, &str) {
 impl Protocol for ReadWrite {
     fn acquire(&self, attempt: &AcquireArgs<'_>) -> TypedCall<Acquired> {
         let (id, lease, wait) = (attempt.id, attempt.lease, attempt.wait);
+        let call =
+            |args: &[Arg<'_>]| Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), args).into();
+        let usual = [self.letter(), Text(id.as_str()), Number(millis(lease)), Number(self.several.into())];
+        if attempt.is_for_lock_alone() {
+            return call(of_some(&usual, self.several));
+        }
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
-        let mut args = vec![
-            self.letter(),
-            Text(id.as_str()),
-            Number(millis(lease)),
-            Number(self.several.into()),
+        let mut args = usual.to_vec();
+        args.extend([
             Text(wait.map_or("", |w| w.id)),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
             Number(matches!(attempt.order, Order::Holder).into()),
-        ];
+        ]);
         args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
-        Call::new(&RW_ACQUIRE, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
+        call(&args)
     }
 
     fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
@@ -88,15 +92,15 @@ impl Protocol for ReadWrite {
     fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, next } = *release;
         let is_in_order = !matches!(next, Next::Anybody);
-        let args = [
-            self.letter(),
-            text(id),
-            Number(self.several.into()),
-            Text(wait.unwrap_or("")),
-            Number(millis(keep)),
-            Number(is_in_order.into()),
-        ];
-        Call::new(&RW_RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), &args).into()
+        let usual = [self.letter(), text(id), Number(self.several.into())];
+        let call = |args: &[Arg<'_>]| {
+            Call::new(&RW_RELEASE, Purpose::Release, id, keep.max(BEHIND), &self.keys(), args).into()
+        };
+        if wait.is_none() && keep.is_zero() && is_in_order {
+            return call(of_some(&usual, self.several));
+        }
+        let rest = [Text(wait.unwrap_or("")), Number(millis(keep)), Number(is_in_order.into())];
+        call(&[&usual[..], &rest].concat())
     }
 
     fn inspect(&self) -> TypedCall<Holders> {

@@ -17,6 +17,16 @@ pub(crate) struct Script {
     pub(crate) sha: String,
     /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
     pub(crate) needs: Option<Needs>,
+    /// It does what matters with its first key alone, for a cluster that moves the slot: some of the keys can be at one server and some at another then.
+    pub(crate) goes_alone: bool,
+}
+
+impl Script {
+    /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it is executed a second time: only
+    /// for writes of its own connection a server tells which replicas have them.
+    pub(crate) fn is_for_replicas(&self) -> bool {
+        matches!(self.operation, "acquire" | "adopt" | "extend" | "fence" | "count down" | "push" | "claim")
+    }
 }
 
 /// The commands of all scripts of one kind of lock, or of queues.
@@ -41,11 +51,12 @@ impl Needs {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)?),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(+ $alone:ident)?),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
             let needs = None $(.or(Some(Needs::$needs)))?;
-            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs }
+            let goes_alone = false $(|| stringify!($alone) == "alone")?;
+            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs, goes_alone }
         });)+
 
         /// Every script of the crate.
@@ -56,34 +67,35 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex,
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex + alone,
     ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex,
-    EXTEND = "extend" for "extend",
+    EXTEND = "extend" for "extend" + alone,
     FENCE = "fence" for "fence",
-    RELEASE = "release" behind "push" for "release",
+    RELEASE = "release" behind "push" for "release" + alone,
     RELEASE_ALL = "release_all" behind "push" for "release",
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
+    LIST = "list" for "list",
     HEALTH = "health" for "ask for the health of",
     PROBE = "probe" behind "permissions" for "write to",
     SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_bare" "permissions" "push" "slots" for "acquire" needs Semaphore,
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release",
+    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" + alone,
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_bare" "permissions" "push" "rw" for "acquire" needs Rw,
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend",
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" + alone,
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
-    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release",
+    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" + alone,
     RW_INSPECT = "rw_inspect" for "inspect",
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
     LATCH_LOOK = "latch_look" for "wait for",
     LATCH_RESET = "latch_reset" for "reset",
-    Q_PUSH = "q_push" behind "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
-    Q_CLAIM = "q_claim" behind "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
+    Q_PUSH = "q_push" behind "q_push_bare" "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
+    Q_CLAIM = "q_claim" behind "q_claim_bare" "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
     Q_EXTEND = "q_extend" behind "q_task" for "extend",
-    Q_FINISH = "q_finish" behind "push" "q_wake" "q_task" for "finish",
+    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish",
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" needs Queue,
     Q_PEEK = "q_peek" behind "q_task" for "peek",
     Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" needs Queue,
@@ -187,6 +199,7 @@ impl Call {
     /// Appends the call with its source, for a server that does not know the digest.
     pub(crate) fn write_source_to(&self, bytes: &mut Vec<u8>, note: Note) {
         let word = self.word(note);
+        bytes.reserve(self.script.source.len() + self.packed.len());
         push_head(bytes, self.words + usize::from(word.is_some()));
         push(bytes, "EVAL");
         push(bytes, self.script.source);
@@ -196,8 +209,51 @@ impl Call {
         }
     }
 
+    /// The key by which a cluster finds the server.
+    pub(crate) fn first_key(&self) -> Option<&[u8]> {
+        let mut words = Words(self.packed.get(self.tail..)?);
+        (words.next()? != b"0").then(|| words.next())?
+    }
+
+    /// The same call with its first key alone.
+    pub(crate) fn alone(&self) -> Option<Call> {
+        let mut words = Words(self.packed.get(self.tail..)?);
+        let keys: usize = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+        let key = words.next()?;
+        let args: Vec<&[u8]> = words.skip(keys.checked_sub(1)?).collect();
+        let words = 4 + args.len();
+        let mut packed = Vec::with_capacity(self.packed.len());
+        push_head(&mut packed, words);
+        let head = packed.len();
+        push(&mut packed, "EVALSHA");
+        push(&mut packed, &self.script.sha);
+        let tail = packed.len();
+        push(&mut packed, "1");
+        push_bytes(&mut packed, key);
+        for arg in &args {
+            push_bytes(&mut packed, arg);
+        }
+        let (token, script) = (self.token.clone(), self.script);
+        Some(Call { script, purpose: self.purpose, token, lifetime: self.lifetime, words, packed, head, tail })
+    }
+
     fn word(&self, note: Note) -> Option<&'static str> {
         self.script.needs.filter(|_| note == Note::Check).map(Needs::word)
+    }
+}
+
+/// The words of a packed command.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let end = self.0.iter().position(|&byte| byte == b'\r')?;
+        let len: usize = std::str::from_utf8(self.0.get(1..end)?).ok()?.parse().ok()?;
+        let word = self.0.get(end + 2..end + 2 + len)?;
+        self.0 = self.0.get(end + 4 + len..)?;
+        Some(word)
     }
 }
 
@@ -235,14 +291,7 @@ impl Call {
     }
 
     fn tail_words(&self) -> Vec<String> {
-        let mut rest = &self.packed[self.tail..];
-        let mut words = Vec::new();
-        while let Some(end) = rest.iter().position(|&b| b == b'\r') {
-            let len: usize = std::str::from_utf8(&rest[1..end]).unwrap().parse().unwrap();
-            words.push(String::from_utf8(rest[end + 2..end + 2 + len].to_vec()).unwrap());
-            rest = &rest[end + 4 + len..];
-        }
-        words
+        Words(&self.packed[self.tail..]).map(|word| String::from_utf8(word.to_vec()).unwrap()).collect()
     }
 }
 
@@ -292,6 +341,18 @@ mod tests {
         assert_eq!(with_source(&call, Note::Nothing), packed_by_redis(&[&source[..], &tail].concat()));
         assert_eq!(call.keys(), ["k", "{k}:fence"]);
         assert_eq!(call.args().len(), 4);
+    }
+
+    #[test]
+    fn a_call_goes_with_its_first_key_alone() {
+        let call = |keys: &[&str]| {
+            Call::new(&RELEASE, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t"), Arg::Number(7)])
+        };
+        let alone = call(&["k", "{k}:queue", "{k}:fence"]).alone().unwrap();
+        assert_eq!(by_digest(&alone, Note::Nothing), by_digest(&call(&["k"]), Note::Nothing));
+        assert_eq!(with_source(&alone, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
+        assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));
+        assert_eq!((call(&[]).first_key(), call(&[]).alone().is_none()), (None, true));
     }
 
     #[test]

@@ -4,15 +4,16 @@
 //! node lends to one token at a time, and it is held by the token to which a majority lent the same slot: a slot is a mutex, and all slots are asked
 //! in one round. What a node lent beside that is given up by the first renewal, or by the release.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
-use super::script::Arg::{Number, Text};
+use super::script::Arg::{self, Number, Text};
 use super::script::{
     Call, Purpose, SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,
 };
-use super::{AcquireArgs, BEHIND, Fencing, Lending, Protocol, ReleaseArgs, TypedCall, millis, text};
+use super::{AcquireArgs, BEHIND, Fencing, Lending, Protocol, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
@@ -33,6 +34,8 @@ pub(crate) struct Semaphore {
     pub(crate) several: bool,
     /// For how long a slot is reserved for a wait that was told of it.
     pub(crate) reservation: Duration,
+    /// Where an attempt begins to search, if that is not left to its token.
+    pub(crate) first: Option<u32>,
     /// The slots of a lease; none before there is one.
     pub(crate) slots: Vec<u32>,
 }
@@ -41,11 +44,20 @@ impl Semaphore {
     /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot everywhere; a lease has its slots.
     fn first_slots(&self, id: &LockId) -> String {
         let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
-        match self.slots.is_empty() {
-            false => self.slots_text(),
-            true if self.several => (id.as_str().bytes().fold(0, hash) % self.permits).to_string(),
-            true => "0".to_owned(),
+        match (self.slots.is_empty(), self.first) {
+            (false, _) => self.slots_text(),
+            (true, Some(first)) => first.to_string(),
+            (true, None) if self.several => (id.as_str().bytes().fold(0, hash) % self.permits).to_string(),
+            (true, None) => "0".to_owned(),
         }
+    }
+
+    /// What a node that has lent these slots lends to an attempt that begins there.
+    fn search(&self, first: u32, lent: &HashSet<u32>) -> Option<Vec<u32>> {
+        let around = (0..self.permits).map(|at| (first + at) % self.permits);
+        let many = usize::try_from(self.many).ok()?;
+        let slots: Vec<u32> = around.filter(|slot| !lent.contains(slot)).take(many).collect();
+        (slots.len() == many).then_some(slots)
     }
 
     fn slots_text(&self) -> String {
@@ -72,25 +84,27 @@ impl Protocol for Semaphore {
         let marks = self.several.then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue(), self.key.fence()];
         keys.extend(marks.as_deref());
-        let (first, entry) = (self.first_slots(id), self.entry(wait.map(|wait| wait.id)));
+        let call =
+            |args: &[Arg<'_>]| Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, args).into();
+        let (first, span) = (self.first_slots(id), Number(millis(self.span())));
+        let usual = [Text(id.as_str()), Number(millis(lease)), Number(self.permits.into()), Text(&first), span];
+        if attempt.is_for_lock_alone() && self.many == 1 && self.slots.is_empty() {
+            return call(&usual);
+        }
+        let entry = self.entry(wait.map(|wait| wait.id));
         let fence = attempt.fence.map_or_else(|| "-1".to_owned(), |least| least.to_string());
-        let mut args = vec![
-            Text(id.as_str()),
-            Number(millis(lease)),
-            Number(self.permits.into()),
-            Text(&first),
+        let mut args = usual.to_vec();
+        args.extend([
             Number((!self.slots.is_empty()).into()),
-            Number(self.several.into()),
-            Number(millis(self.span())),
             Text(&entry),
             Number(wait.map_or(0, |w| millis(w.stays))),
             Text(&fence),
             Number(millis(FENCE_LIFETIME)),
             Number(self.many.into()),
             Number(wait.map_or(0, |w| millis(w.waited))),
-        ];
+        ]);
         args.extend(attempt.orphans.iter().map(|orphan| Text(orphan.as_str())));
-        Call::new(&SEMAPHORE_ACQUIRE, Purpose::Acquire, Some(id), lease, &keys, &args).into()
+        call(&args)
     }
 
     fn extend(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
@@ -102,19 +116,18 @@ impl Protocol for Semaphore {
     fn release(&self, release: &ReleaseArgs<'_>) -> TypedCall<Released> {
         let ReleaseArgs { id, keep, wait, .. } = *release;
         let (slots, entry) = (self.slots_text(), self.entry(wait));
-        let args = [
-            text(id),
-            Text(&slots),
-            Number(self.permits.into()),
-            Number(self.several.into()),
-            Number(millis(self.reservation)),
-            Number(millis(keep)),
-            Text(&entry),
-        ];
+        let (permits, several) = (Number(self.permits.into()), Number(self.several.into()));
+        let usual = [text(id), Text(&slots), permits, Number(millis(self.reservation)), several];
         let marks = (self.several && wait.is_some()).then(|| self.key.many_permits());
         let mut keys = vec![self.key.as_str(), self.key.permit_queue()];
         keys.extend(marks.as_deref());
-        Call::new(&SEMAPHORE_RELEASE, Purpose::Release, id, keep.max(BEHIND), &keys, &args).into()
+        let call = |args: &[Arg<'_>]| {
+            Call::new(&SEMAPHORE_RELEASE, Purpose::Release, id, keep.max(BEHIND), &keys, args).into()
+        };
+        if wait.is_none() && keep.is_zero() {
+            return call(of_some(&usual, self.several));
+        }
+        call(&[&usual[..], &[Number(millis(keep)), Text(&entry)]].concat())
     }
 
     fn inspect(&self) -> TypedCall<Holders> {
@@ -163,6 +176,21 @@ impl Lending for Semaphore {
         Arc::new(Semaphore { slots: most.cloned().unwrap_or_default(), ..self.clone() })
     }
 
+    fn aim(&self, lent: &[Vote<Holders>]) -> Option<Arc<dyn Protocol>> {
+        let slot = |(member, _): &(String, _)| member.split_once(' ')?.0.parse::<u32>().ok();
+        let taken = |vote: &Vote<Holders>| match vote {
+            Vote::Yes(Holders(all)) => Some(all.iter().filter_map(slot).collect()),
+            _ => None,
+        };
+        let nodes: Vec<HashSet<u32>> = lent.iter().filter_map(taken).collect();
+        let agree = |first: &u32| {
+            let found: Vec<Vec<u32>> = nodes.iter().filter_map(|lent| self.search(*first, lent)).collect();
+            found.iter().any(|slots| 2 * found.iter().filter(|other| *other == slots).count() > lent.len())
+        };
+        let first = (0..self.permits).find(agree)?;
+        Some(Arc::new(Semaphore { first: Some(first), ..self.clone() }))
+    }
+
     fn slots(&self) -> &[u32] {
         &self.slots
     }
@@ -170,11 +198,14 @@ impl Lending for Semaphore {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
+    use crate::protocol::Order;
 
     fn semaphore(several: bool) -> Semaphore {
         let key = Key::new("", "k", 100).unwrap();
-        Semaphore { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), slots: vec![] }
+        Semaphore { key, permits: 3, many: 1, several, reservation: Duration::from_secs(1), first: None, slots: vec![] }
     }
 
     fn yes(slots: &[u32]) -> Vote<Acquired> {
@@ -196,6 +227,34 @@ mod tests {
         let mut none = [Vote::Absent, Vote::Yes(Acquired::default())];
         assert_eq!(chosen(&mut none), [0; 0]);
         assert_eq!(none, [Vote::Absent, Vote::Void], "a yes without a slot is none");
+    }
+
+    #[test]
+    fn an_attempt_is_aimed_at_what_a_majority_has_free() {
+        let lent =
+            |slots: &[u32]| Vote::Yes(Holders(slots.iter().map(|slot| (format!("{slot} token"), None)).collect()));
+        let aim = |many, votes: &[Vote<Holders>]| {
+            let lock = Semaphore { many, ..semaphore(true) };
+            lock.aim(votes).map(|lock| lock.acquire(&attempt()).call.args()[3].clone())
+        };
+        // Those that begin at 0 are lent 1, 2 and 0.
+        assert_eq!(aim(1, &[lent(&[0]), lent(&[0, 1]), lent(&[1])]).as_deref(), Some("1"));
+        assert_eq!(aim(1, &[lent(&[0]), Vote::Absent, lent(&[1])]).as_deref(), Some("2"));
+        assert_eq!(aim(1, &[lent(&[0, 1]), lent(&[1, 2]), lent(&[0, 2])]), None);
+        assert_eq!(aim(2, &[lent(&[0]), lent(&[0]), lent(&[1])]).as_deref(), Some("0"));
+        assert_eq!(aim(2, &[lent(&[0]), lent(&[2]), lent(&[1])]), None);
+    }
+
+    fn attempt() -> AcquireArgs<'static> {
+        static ID: LazyLock<LockId> = LazyLock::new(|| LockId::from_server("t"));
+        AcquireArgs {
+            id: &ID,
+            lease: Duration::from_secs(1),
+            fence: None,
+            wait: None,
+            order: Order::None,
+            orphans: &[],
+        }
     }
 
     #[test]

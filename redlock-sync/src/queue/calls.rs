@@ -65,16 +65,15 @@ impl Queue {
         tasks.iter().try_for_each(|task| task.check(self.max_body))?;
         let (mut said, mut done) = (Vec::with_capacity(tasks.len()), 0);
         while let Some(batch) = tasks.get(done..).filter(|rest| !rest.is_empty()).map(batch) {
-            said.extend(self.push_batch(batch, done)?);
+            said.extend(self.push_batch(batch)?);
             done += batch.len();
         }
         Ok(said)
     }
 
-    fn push_batch(&self, batch: &[Task], behind: usize) -> Result<Vec<Pushed>, Error> {
+    fn push_batch(&self, batch: &[Task]) -> Result<Vec<Pushed>, Error> {
         let policy = batch.first().map_or("keep", |task| task.if_queued.word());
-        let later = |i: usize| u64::try_from(behind + i).unwrap_or(u64::MAX);
-        let pushing = batch.iter().enumerate().map(|(i, task)| task.pushing(later(i)));
+        let pushing = (0..).zip(batch).map(|(later, task)| task.pushing(later));
         let pushing = pushing.collect::<Result<Vec<Pushing<'_>>, _>>()?;
         match self.ask("push", |tasks| tasks.push(policy, self.max_len, &pushing))? {
             Some(PushReply::Each(each)) => Ok(each.into_iter().filter_map(Pushed::read).collect()),
@@ -111,7 +110,7 @@ impl Queue {
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
     /// let job = mails.claim()?;
-    /// println!("UPDATE … WHERE fence < {}", job.fencing_token()?); // no I/O
+    /// println!("UPDATE … WHERE fence <= {}", job.fencing_token()?); // no I/O
     /// job.ack()?;
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
@@ -294,6 +293,24 @@ impl Queue {
         Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
     }
 
+    /// How many tasks are dead.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.dead_len()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn dead_len(&self) -> Result<u64, Error> {
+        Ok(self.ask("count", Tasks::count_dead)?.map_or(0, |Count(tasks)| tasks))
+    }
+
     /// Whether no task is in the queue.
     ///
     /// # Errors
@@ -362,7 +379,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn revive(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("revive", |tasks| tasks.revive(1, Some(id)))? == Some(Count(1)))
+        Ok(self.ask("revive", |tasks| tasks.revive(id))? == Some(Count(1)))
     }
 
     /// Queues all dead tasks again, in calls of 100; how many.
@@ -380,7 +397,7 @@ impl Queue {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn revive_all(&self) -> Result<u64, Error> {
-        self.in_batches("revive", |tasks, most| tasks.revive(most, None))
+        self.in_batches("revive", Tasks::revive_oldest)
     }
 
     /// Removes all dead tasks, in calls of 100; how many.

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use super::task::check_due;
 use crate::acquire::claim::Held;
-use crate::error::Error;
+use crate::error::{Error, LostReason};
+use crate::key::queue_of;
 use crate::lease::{Core, Lease};
+use crate::observer::Event;
 use crate::options::Retry;
 use crate::protocol::queue::{Claim, Due, Ending};
 
@@ -38,13 +40,14 @@ pub struct Job {
     id: String,
     body: Vec<u8>,
     attempt: u32,
+    waited: Duration,
     retry: Retry,
 }
 
 impl Job {
     pub(super) fn new(held: Held, retry: Retry) -> Job {
         let Held { lease, claim, task } = held;
-        Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, retry }
+        Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, waited: task.waited, retry }
     }
 
     /// The body of the task.
@@ -94,13 +97,31 @@ impl Job {
         self.attempt
     }
 
+    /// How long the task had been due when it was claimed, by the server's clock: what a queue without enough workers makes longer. After a claim that ran out,
+    /// or an attempt that failed, it counts from when the task was due again.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # use std::time::Duration;
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// std::thread::sleep(Duration::from_millis(20));
+    /// assert!(mails.claim()?.waited() >= Duration::from_millis(20));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
     /// The work is done: takes the task out of the queue. If it was pushed again meanwhile ([`Pushed::Again`](crate::Pushed::Again)) it is queued again, as a new
     /// one. The server is asked even if the lease is over: if no other claimant has had the task since, the ack is accepted.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done twice;
-    /// [`Unconfirmed`](Error::Unconfirmed) if the server did not answer: the client repeats it in the background until the lease has ended; what is not
-    /// accepted by then runs again. [`WrongType`](Error::WrongType), and [`Closed`](Error::Closed) in a forked child.
+    /// [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim up at that moment: the client
+    /// repeats it in the background until the lease has ended; what is not accepted by then runs again. [`WrongType`](Error::WrongType), and [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -199,8 +220,29 @@ impl Job {
     }
 
     pub(super) fn end(self, ending: Ending) -> Result<(), Error> {
-        self.claim.end(ending);
-        self.lease.finish()
+        let verdict = word_of(&ending);
+        let is_said = self.claim.end(ending);
+        let outcome = self.lease.finish().map_err(|error| match error.lost_reason() {
+            // `unlock_all` came in between, and sends this end.
+            Some(LostReason::Revoked) if is_said => self.core().unconfirmed(None),
+            _ => error,
+        });
+        self.tell(match &outcome {
+            Ok(()) => verdict,
+            Err(error) if error.is_lost() => "lost",
+            Err(_) => "unconfirmed",
+        });
+        outcome
+    }
+
+    fn tell(&self, verdict: &'static str) {
+        let observers = self.lease.observers();
+        if observers.are_there() {
+            let queue = queue_of(self.lease.key()).unwrap_or_default();
+            let Job { id, attempt, waited, .. } = self;
+            let ran = self.lease.held_for();
+            observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
+        }
     }
 
     /// How a failed attempt ends: the last one is the death of its task.
@@ -214,6 +256,16 @@ impl Job {
 
     pub(super) fn core(&self) -> &Arc<Core> {
         self.lease.core()
+    }
+}
+
+fn word_of(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Done => "done",
+        Ending::Retry(..) => "retry",
+        Ending::Again(_) => "again",
+        Ending::Dead(_) => "dead",
+        Ending::Undo => "undo",
     }
 }
 
@@ -238,6 +290,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         if !self.lease.is_over() {
             let ending = self.failed(None, &"the job was dropped");
+            self.tell(if self.lease.check().is_ok() { word_of(&ending) } else { "lost" });
             self.claim.end(ending);
         }
     }

@@ -50,7 +50,7 @@ pub struct Queue {
     client: Arc<ClientInner>,
     tasks: Result<Arc<Tasks>, Error>,
     options: LockOptions,
-    max_len: u64,
+    max_len: Option<u64>,
     max_body: usize,
     keep_dead: u64,
 }
@@ -63,7 +63,7 @@ impl Queue {
             client,
             tasks: keys.map(|keys| Arc::new(Tasks { keys })),
             options: LockOptions { retry, ..options },
-            max_len: 0,
+            max_len: None,
             max_body: 512 * 1024,
             keep_dead: 10_000,
         }
@@ -128,7 +128,7 @@ impl Queue {
     }
 
     /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full). A limit bounds the server's memory if claimants
-    /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for longer.
+    /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for longer; zero admits none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -140,7 +140,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn max_len(mut self, tasks: u64) -> Queue {
-        self.max_len = tasks;
+        self.max_len = Some(tasks);
         self
     }
 

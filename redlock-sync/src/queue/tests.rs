@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::testing::Memory;
-use crate::{Pushed, Task};
+use crate::{Error, Pushed, Redlock, Task};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -39,4 +39,17 @@ fn a_queue_in_memory_is_the_same() {
     second.ack().unwrap();
     assert!(mails.is_empty().unwrap());
     assert_eq!((mails.revive_all().unwrap(), mails.remove("now").unwrap(), mails.purge_dead().unwrap()), (1, true, 0));
+}
+
+#[test]
+fn an_end_behind_the_lease_that_is_not_answered_is_not_known() {
+    let memory = Memory::new(1);
+    let limits = Redlock::builder().node_timeout(ms(50));
+    let mails = memory.build(limits).unwrap().queue("q");
+    mails.push(task("a")).unwrap();
+    let job = mails.claim().unwrap();
+    memory.advance(ms(31_000));
+    assert!(job.check().unwrap_err().is_lost());
+    memory.take_away(1);
+    assert!(matches!(job.ack().unwrap_err(), Error::Unconfirmed { confirmed: 0, of: 1, .. }));
 }

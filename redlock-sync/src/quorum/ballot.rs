@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Failure, FailureKind, Fenced, Holders, Vote};
+use crate::protocol::reply::{Acquired, Fenced, Holders, Vote};
 
 /// Counts votes. Pure; right for even numbers of nodes too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,11 @@ impl<R> Ballot<R> {
         Tally::count(&self.votes)
     }
 
+    /// How many nodes have said how things stand there.
+    pub(crate) fn definite(&self) -> usize {
+        self.votes.iter().filter(|vote| vote.is_definite()).count()
+    }
+
     /// The smallest time-to-live that another holder's key has.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
         let ttl = |vote: &Vote<R>| match vote {
@@ -63,14 +68,6 @@ impl<R> Ballot<R> {
     /// For how long a lock that this round won is surely held.
     pub(crate) fn validity(&self, lease: Duration, now: Tick) -> Duration {
         self.started.after(lease).before(drift(lease)).since(now)
-    }
-
-    /// The first failure of that kind, with its node's index.
-    pub(crate) fn failure(&self, kind: FailureKind) -> Option<(usize, &Failure)> {
-        self.votes.iter().enumerate().find_map(|(i, vote)| match vote {
-            Vote::Failed(failure) if failure.kind == kind => Some((i, failure)),
-            _ => None,
-        })
     }
 
     /// Some node may have our token, now or later, although it did not vote yes.
@@ -120,7 +117,7 @@ impl Ballot<Holders> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::reply::Executed;
+    use crate::protocol::reply::{Executed, Failure, FailureKind};
 
     fn failed() -> Vote<Acquired> {
         said(FailureKind::TimedOut, Executed::No)
@@ -195,15 +192,6 @@ mod tests {
         assert_eq!(round.validity(10 * second, start), Duration::from_millis(9898));
         assert_eq!(round.validity(10 * second, start.after(4 * second)), Duration::from_millis(5898));
         assert_eq!(round.validity(10 * second, start.after(10 * second)), Duration::ZERO);
-    }
-
-    #[test]
-    fn the_first_failure_of_a_kind_is_found() {
-        let refused = || said(FailureKind::Refused, Executed::No);
-        let round = ballot(vec![Vote::Absent, failed(), refused(), refused()]);
-        assert_eq!(round.failure(FailureKind::Refused).map(|(node, _)| node), Some(2));
-        assert_eq!(round.failure(FailureKind::TimedOut).map(|(node, _)| node), Some(1));
-        assert_eq!(round.failure(FailureKind::WrongType), None);
     }
 
     #[test]

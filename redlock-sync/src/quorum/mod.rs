@@ -41,6 +41,7 @@ pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
+        nodes.tell(&limits.observers);
         Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0) }
     }
 
@@ -93,39 +94,50 @@ impl Quorum {
 
     /// Asks one node only, and takes its reply as it is.
     pub(crate) fn ask_one(&self, node: usize, call: &Arc<Call>, by: Tick) -> Result<Value, Failure> {
-        let said = self.say(call, Lane::Reserved, by, &|i| i == node);
-        let silence = || Failure { kind: FailureKind::LeftOut, executed: Executed::No, message: "not asked".into() };
-        said.results.into_iter().nth(node).unwrap_or_else(|| Err(silence()))
+        said_by(node, self.say(call, Lane::Reserved, by, &|i| i == node))
+    }
+
+    /// As that, with several calls: in one packet, or one after the other where that is not possible now.
+    pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
+        let asks: Vec<bool> = (0..self.len()).map(|i| i == node).collect();
+        match self.nodes.rounds(calls, Lane::Reserved, self.round_deadline(), &asks, self.need()) {
+            Some(said) => said.into_iter().map(|said| said_by(node, said)).collect(),
+            None => calls.iter().map(|call| self.ask_one(node, call, self.round_deadline())).collect(),
+        }
     }
 
     /// **The round.** Asks every node that `ask` names, all at the same time.
     pub(crate) fn round<R: Reply>(&self, call: &TypedCall<R>, lane: Lane, by: Tick, ask: Ask<'_>) -> Ballot<R> {
-        let Answers { results, started, duplicate } = self.say(&call.call, lane, by, ask);
-        Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, duplicate }
+        ballot(self.say(&call.call, lane, by, ask))
     }
 
     /// A round for each call, all in one packet to each node; `None` if that is not possible now.
-    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], by: Tick) -> Option<Vec<Ballot<R>>> {
+    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Option<Vec<Ballot<R>>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
-        let ballot = |Answers { results, started, duplicate }| Ballot {
-            votes: results.into_iter().map(Vote::from_result).collect(),
-            started,
-            duplicate,
-        };
-        Some(self.nodes.rounds(&calls, by, self.need())?.into_iter().map(ballot).collect())
+        let asks = vec![true; self.len()];
+        Some(self.nodes.rounds(&calls, lane, by, &asks, self.need())?.into_iter().map(ballot).collect())
     }
 
-    /// A round about so many locks: a ballot for each of them.
-    pub(crate) fn round_about_many(&self, call: &Arc<Call>, locks: usize, by: Tick) -> Vec<Ballot<Released>> {
-        let Answers { results, started, duplicate } = self.say(call, Lane::Reserved, by, &|_| true);
-        let vote = |lock: usize, result: &Result<Value, Failure>| {
-            Vote::from_result(match result {
-                Ok(Value::List(each)) => Ok(each.get(lock).cloned().unwrap_or(Value::Nil)),
-                other => other.clone(),
-            })
-        };
-        let votes = |lock| results.iter().map(|result| vote(lock, result)).collect();
-        (0..locks).map(|lock| Ballot { votes: votes(lock), started, duplicate }).collect()
+    /// Releases of several locks: in one packet to each node, or one after the other where that is not possible now. `many` is one call about so many locks, and
+    /// comes first: a ballot for each of them, then one for each other call.
+    pub(crate) fn releases(
+        &self,
+        many: Option<(Arc<Call>, usize)>,
+        calls: &[TypedCall<Released>],
+        by: Tick,
+    ) -> Vec<Ballot<Released>> {
+        let (many, locks) = many.unzip();
+        let calls: Vec<Arc<Call>> = many.into_iter().chain(calls.iter().map(|call| Arc::clone(&call.call))).collect();
+        let mut answers = self.say_all(&calls, by).into_iter();
+        let of_many = locks.and_then(|locks| Some(about_many(&answers.next()?, locks)));
+        of_many.into_iter().flatten().chain(answers.map(ballot)).collect()
+    }
+
+    fn say_all(&self, calls: &[Arc<Call>], by: Tick) -> Vec<Answers> {
+        self.nodes.rounds(calls, Lane::Reserved, by, &vec![true; self.len()], self.need()).unwrap_or_else(|| {
+            let alone = |call| self.say(call, Lane::Reserved, by, &|_| true);
+            calls.iter().map(alone).collect()
+        })
     }
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
@@ -138,9 +150,20 @@ impl Quorum {
     ///
     /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the round whose vote that connection
     /// carries. The vote then counts as "may be set", so that a release reaches that node too.
+    ///
+    /// A single node loses its yes by the failover guard only, and whatever its age means.
     pub(crate) fn disqualify_restarted<R>(&self, votes: &mut [Vote<R>]) {
         let longest = self.longest_lease();
+        if self.is_too_young() {
+            return self.take_votes(longest, "the longest lease", votes);
+        }
         self.disqualify_restarted_within(longest, "the longest lease", votes);
+    }
+
+    /// There is one node, and it may not have heard of all locks that are held: see `failover_guard`. No lock is taken, nor one that is granted.
+    pub(crate) fn is_too_young(&self) -> bool {
+        let is_young = |node: &Node| node.uptime().is_some_and(|up| up < self.longest_lease());
+        self.limits.failover_guard == Some(true) && self.len() == 1 && self.members().any(is_young)
     }
 
     /// As that, for data that is kept for so long.
@@ -149,16 +172,21 @@ impl Quorum {
             return;
         }
         let is_old = |node: &Node| node.uptime().is_some_and(|up| up >= kept);
-        if !self.members().any(is_old) {
-            return;
+        if self.members().any(is_old) {
+            self.take_votes(kept, what, votes);
         }
+    }
+
+    fn take_votes<R>(&self, kept: Duration, what: &str, votes: &mut [Vote<R>]) {
         for (node, vote) in self.members().zip(votes) {
             match node.uptime() {
                 Some(up) if up < kept && vote.is_yes() => {
                     *vote = Vote::Failed(Failure {
                         kind: FailureKind::Quarantined,
                         executed: Executed::Maybe,
-                        message: format!("casts no vote: restarted {up:?} ago, within {what} of {kept:?}"),
+                        message: format!(
+                            "casts no vote: restarted, or became the master, {up:?} ago, within {what} of {kept:?}"
+                        ),
                     });
                 }
                 _ => {}
@@ -179,8 +207,7 @@ impl Quorum {
         loop {
             let undone = self.round(release, Lane::Reserved, by, &|i| unsent.contains(&i));
             let said = |i: usize| undone.votes.get(i);
-            is_left |=
-                unsent.iter().any(|&i| said(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no() && !v.is_unsent()));
+            is_left |= unsent.iter().any(|&i| said(i).is_some_and(|v| !v.is_definite() && !v.is_unsent()));
             unsent.retain(|&i| said(i).is_some_and(Vote::is_unsent));
             if unsent.is_empty() || self.now().after(pause) >= by {
                 return is_left || !unsent.is_empty();
@@ -191,38 +218,38 @@ impl Quorum {
 
     /// The failures of a ballot, node by node, for an error.
     pub(crate) fn node_errors<R>(&self, votes: &[Vote<R>]) -> Vec<NodeError> {
-        votes
-            .iter()
-            .enumerate()
-            .filter_map(|(i, vote)| match vote {
-                Vote::Failed(failure) => Some(self.node_error(i, failure.message.clone())),
-                _ => None,
-            })
-            .collect()
+        self.errors(votes, |_| true).collect()
+    }
+
+    /// What the nodes said that failed in one of these ways.
+    fn errors<R>(&self, votes: &[Vote<R>], so: impl Fn(FailureKind) -> bool) -> impl Iterator<Item = NodeError> {
+        votes.iter().enumerate().filter_map(move |(i, vote)| match vote {
+            Vote::Failed(failure) if so(failure.kind) => Some(self.node_error(i, failure.message.clone())),
+            _ => None,
+        })
     }
 
     pub(crate) fn node_error(&self, index: usize, message: String) -> NodeError {
-        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().to_owned());
+        let address = self.members().nth(index).map_or_else(String::new, |node| node.address().into_owned());
         NodeError { node: index + 1, address, message }
     }
 
     /// The error for a key that holds something else on some node.
     pub(crate) fn wrong_type<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Option<Error> {
-        let (i, failure) = ballot.failure(FailureKind::WrongType)?;
-        let node = self.node_error(i, failure.message.clone());
+        let node = self.errors(&ballot.votes, |kind| kind == FailureKind::WrongType).next()?;
         Some(Error::WrongType { op, key: key.to_owned(), node })
     }
 
     /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting does not help them; but
     /// only where the other nodes alone are no majority.
     pub(crate) fn failed<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Error {
-        let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(f) if f.kind.is_lasting());
+        let lasting = |kind| matches!(kind, FailureKind::WrongType | FailureKind::Misuse);
+        let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(failure) if lasting(failure.kind));
         if self.len() - ballot.votes.iter().filter(is_lasting).count() < self.need() {
             if let Some(error) = self.wrong_type(op, key, ballot) {
                 return error;
             }
-            if let Some((i, failure)) = ballot.failure(FailureKind::Misuse) {
-                let node = self.node_error(i, failure.message.clone());
+            if let Some(node) = self.errors(&ballot.votes, |kind| kind == FailureKind::Misuse).next() {
                 return Error::config(format!("failed to {op} lock `{}`: {node}", key.escape_debug()));
             }
         }
@@ -230,9 +257,22 @@ impl Quorum {
     }
 }
 
-impl FailureKind {
-    /// Stays until the key or the set-up is changed.
-    fn is_lasting(self) -> bool {
-        matches!(self, FailureKind::WrongType | FailureKind::Misuse)
-    }
+/// A ballot for each of so many locks, from the answers to one call about all of them.
+fn about_many(Answers { results, started, duplicate }: &Answers, locks: usize) -> Vec<Ballot<Released>> {
+    let vote = |lock: usize, result: &Result<Value, Failure>| {
+        Vote::from_result(match result {
+            Ok(Value::List(each)) => Ok(each.get(lock).cloned().unwrap_or(Value::Nil)),
+            other => other.clone(),
+        })
+    };
+    let votes = |lock| results.iter().map(|result| vote(lock, result)).collect();
+    (0..locks).map(|lock| Ballot { votes: votes(lock), started: *started, duplicate: *duplicate }).collect()
+}
+
+fn said_by(node: usize, said: Answers) -> Result<Value, Failure> {
+    said.results.into_iter().nth(node).unwrap_or_else(|| Err(Failure::unsent(FailureKind::LeftOut, "not asked")))
+}
+
+fn ballot<R: Reply>(Answers { results, started, duplicate }: Answers) -> Ballot<R> {
+    Ballot { votes: results.into_iter().map(Vote::from_result).collect(), started, duplicate }
 }

@@ -106,7 +106,7 @@ fn only_where_the_token_may_stand_it_is_taken_back() {
 }
 
 #[test]
-fn where_nothing_may_stand_nobody_is_asked() {
+fn nodes_where_nothing_may_stand_are_not_asked() {
     let rig = Rig::start(1);
     for duplicate in [true, false] {
         let ballot = Ballot { votes: vec![taken()], started: rig.quorum.now(), duplicate };
@@ -156,7 +156,7 @@ fn a_release_without_an_answer_is_left_and_a_refused_one_too() {
 }
 
 #[test]
-fn who_failed_is_left_out_while_the_others_are_a_majority() {
+fn a_node_that_failed_is_left_out_while_the_others_are_a_majority() {
     let rig = Rig::start(3);
     assert_eq!(rig.ask(), [None, None, None]);
     rig.proxies[0].refuse();
@@ -194,7 +194,7 @@ fn waits_are_on_the_well_node_with_the_smallest_run_id() {
     let rig = Rig::start(3);
     let at = || rig.quorum.wake_node().map(|(i, _)| i);
     assert_eq!(at(), Some(0), "no node has told its run id");
-    assert_eq!(rig.ask(), [None, None, None]);
+    eventually("all answer", SOON, || rig.ask() == [None, None, None]);
     let mut order = [0, 1, 2];
     let ids: Vec<_> = rig.quorum.members().map(|node| node.run_id().unwrap()).collect();
     order.sort_by_key(|&i| &ids[i]);
@@ -209,6 +209,10 @@ fn lasting_failures_are_told_where_the_others_are_no_majority() {
     use FailureKind::{Misuse, Unreachable, WrongType};
     let quorum = quorum((1..4).map(|n| format!("redis://127.0.0.{n}:1/")));
     let no = |kind| failed(kind, Executed::No);
+    let votes = [Vote::Absent, no(FailureKind::TimedOut), no(FailureKind::Refused), no(FailureKind::Refused)];
+    let nodes = |kind| quorum.errors(&votes, |other| other == kind).map(|error| error.node).collect::<Vec<_>>();
+    assert_eq!((nodes(FailureKind::Refused), nodes(FailureKind::TimedOut)), (vec![3, 4], vec![2]));
+    assert!(nodes(FailureKind::WrongType).is_empty());
     let error = |votes| quorum.failed("acquire", KEY, &Ballot { votes, started: quorum.now(), duplicate: false });
     match error(vec![no(Unreachable), no(WrongType), no(WrongType)]) {
         Error::WrongType { op: "acquire", key, node } => {

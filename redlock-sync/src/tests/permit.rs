@@ -16,7 +16,13 @@ use crate::token::LockId;
 
 static PERMIT: LazyLock<Script> = LazyLock::new(|| {
     let source = include_str!("permit.lua");
-    Script { operation: "acquire", source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None }
+    Script {
+        operation: "acquire",
+        source,
+        sha: sha1_smol::Sha1::from(source).hexdigest(),
+        needs: None,
+        goes_alone: false,
+    }
 });
 
 #[derive(Debug)]

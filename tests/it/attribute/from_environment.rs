@@ -29,6 +29,11 @@ fn servers_and_settings_are_read() {
     let vars = [("REDLOCK_NODES", &*nodes.join(", ")), ("REDLOCK_LEASE", "7s"), ("REDLOCK_KEY_PREFIX", "app:")];
     child_sees(&vars, &format!("app:shop|lease: 7s|{}", servers[2].addr()));
     child_sees(&[("REDIS_URL", &nodes[0])], &format!("shop with|{}", servers[0].addr()));
+    let mistaken = [("REDIS_URL", &*nodes[0]), ("REDLOCK_LEASES", "7s")];
+    child_sees(
+        &mistaken,
+        "REDLOCK_LEASES is no setting of redlock-sync and has no effect; did you mean REDLOCK_LEASE?|lease: 30s",
+    );
 }
 
 #[test]

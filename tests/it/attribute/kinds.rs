@@ -96,11 +96,12 @@ fn permits_are_counted() {
     assert!(matches!(none.connect(&|| ()), Err(Error::Config { .. })), "at run time the library checks");
 }
 
-#[distributed_lock(["kinds:account:<from>", "kinds:account:<to>"], prefix = "bank:", wait = "0s", guard = accounts)]
+#[distributed_lock(["kinds:account:<from>", "kinds:account:<to>"], prefix = "bank:", wait = "0s", renew = false, max_hold = "20s", guard = accounts)]
 fn transfer(from: u8, to: u8, inside: &dyn Fn()) -> Result<Vec<String>, Error> {
     assert_locked!("bank:kinds:account:{from}");
     inside();
     accounts.check()?;
+    assert!(accounts.remaining() <= Duration::from_secs(20));
     Ok(accounts.keys().map(str::to_owned).collect())
 }
 

@@ -191,7 +191,7 @@ fn failed_follows_a_panic_when_busy() {
     }
     let said = while_busy("policy:follow", || panic_message(|| _ = locked(Case::Busy)));
     assert!(said.starts_with("lock `policy:follow` is held by another holder"), "{said}");
-    assert!(panic_message(|| _ = locked(Case::Failed)).starts_with("failed to acquire lock"));
+    assert!(panic_message(|| _ = locked(Case::Failed)).starts_with("failed to acquire `"));
     assert_eq!(locked(Case::Free), 1);
     assert!(panic_message(|| _ = locked(Case::Lost)).contains("was lost"));
 }

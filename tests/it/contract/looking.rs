@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_sync::Redlock;
+use redlock_sync::{Error, LockId, Redlock};
 
 use super::rig::{locks_on, open};
 use crate::kinds::Kind;
@@ -25,9 +25,26 @@ fn our_own_holder_is_seen<K: Kind, P: Place>() {
         assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "worker-7"));
         let left = holder.remaining.unwrap();
         assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(30), "{left:?}");
+        is_listed::<P>(&open(&servers), nodes, guard.id());
         K::unlock(guard).unwrap();
         assert_eq!(look::<K, P>(&servers), None);
     }
+}
+
+/// Among all locks, where they can be listed, and by its key.
+fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
+    let named = locks.holders("order:42").unwrap();
+    assert!(named.len() == 1 && named[0].holder.id == *id, "{named:?}");
+    if !P::LISTS {
+        assert!(matches!(locks.held_locks("or?er:*"), Err(Error::Config { .. })));
+        return;
+    }
+    let listed = locks.held_locks("or?er:*").unwrap();
+    let [held] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!((&*held.name, &held.holder.id), ("order:42", id));
+    assert!(held.nodes > held.of / 2 && held.of >= nodes, "{held:?}");
+    assert_eq!(locks.held_locks("order").unwrap(), []);
+    assert_eq!(locks.held_locks("[o]rder:*").unwrap(), [], "a bracket stands for itself");
 }
 
 /// A holder without a name of its own is known by host, process and thread.
@@ -48,7 +65,7 @@ fn foreign_tokens_are_shown_as_they_are<K: Kind, P: Place>() {
         let holder = look::<K, P>(one).unwrap();
         assert_eq!((holder.id.as_str(), holder.id.owner(), holder.remaining), (value, owner, None));
         let error = K::new(&open(one), "order:42").try_lock().err().unwrap();
-        assert!(matches!(error, redlock_sync::Error::Busy { expires_in: None, .. }), "{error:?}");
+        assert!(matches!(error, Error::Busy { expires_in: None, .. }), "{error:?}");
         assert_eq!(server.get("order:42").as_deref(), Some(value));
     }
 }

@@ -90,7 +90,7 @@ fn a_hundred_threads_are_one_waiter<K: Kind>() {
 }
 
 /// A thread that gives up in the middle of the line does not stop those behind.
-fn who_gives_up_leaves_no_gap<K: Kind>() {
+fn a_wait_that_is_given_up_leaves_no_gap<K: Kind>() {
     let (server, proxy) = watched();
     let held = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
     let locks = through(&proxy);
@@ -133,7 +133,7 @@ fn waiting_threads_keep_no_connection<K: Kind>() {
 each_kind!(
     threads_are_served_in_the_order_of_arrival,
     a_hundred_threads_are_one_waiter,
-    who_gives_up_leaves_no_gap,
+    a_wait_that_is_given_up_leaves_no_gap,
     waiting_threads_keep_no_connection,
 );
 

@@ -86,12 +86,12 @@ impl Rig {
 
     /// How many nodes have this token at the key.
     pub(crate) fn holding(&self, key: &str, token: &str) -> usize {
-        self.servers.iter().filter(|server| server.get(key).as_deref() == Some(token)).count()
+        self.servers.iter().filter(|server| server.holder(key).as_deref() == Some(token)).count()
     }
 
     /// No node has the key.
     pub(crate) fn is_free(&self, key: &str) -> bool {
-        self.servers.iter().all(|server| server.get(key).is_none())
+        self.servers.iter().all(|server| server.holder(key).is_none())
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Job, LostReason, Retry};
-use redlock_tests::eventually;
+use redlock_sync::{Error, Job, LostReason, Redlock, Retry};
+use redlock_tests::{Server, eventually};
 
 use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
 
@@ -67,13 +67,13 @@ fn close_ends_every_wait_and_gives_up_what_is_held() {
 }
 
 #[test]
-fn close_ends_those_who_poll_too() {
+fn close_ends_waits_that_poll_too() {
     for_sizes(&[1, 3], |rig| closes_all(rig, 1));
 }
 
 /// Whatever the threads of the client are doing at that moment, none of them holds a lock after `close()` has returned.
 #[test]
-fn nobody_holds_a_lock_of_a_closed_client() {
+fn no_thread_holds_a_lock_of_a_closed_client() {
     let rig = Rig::start(1);
     let other = rig.client();
     for round in 0..150 {
@@ -149,7 +149,7 @@ fn shuts_down(rig: &Rig) {
             assert_eq!(wait.join().unwrap(), Err(Error::Closed));
         }
         assert_eq!(locks.mutex("more").try_lock().unwrap_err(), Error::Closed);
-        assert!(!shutdown.is_finished(), "a lock is held");
+        assert!(!shutdown.is_finished() && !locks.is_ready(), "a lock is held, and no more work is to come");
         go.send(()).unwrap();
         let (outcome, took) = timed(|| shutdown.join().unwrap());
         assert_eq!(outcome, Ok(vec![]));
@@ -211,4 +211,19 @@ fn a_shutdown_gives_up_what_is_left() {
     }
     assert_eq!(other.semaphore("geocoder", 2).available().unwrap(), 2);
     assert_eq!(other.queue("emails").claim().unwrap().body(), b"welcome");
+}
+
+/// They are in one packet, which it reads when it goes on: the client repeats nothing then. The node timeout is long enough for a busy machine: the connection must
+/// be a good one until then.
+#[test]
+fn a_server_that_hangs_during_the_close_has_the_releases_of_all_kinds() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).node_timeout(ms(1000)).build().unwrap();
+    let (mutex, permits) = (locks.mutex("a").lock().unwrap(), locks.semaphore("b", 3).acquire_many(2).unwrap());
+    let (reader, several) = (locks.rw_lock("c").read().unwrap(), locks.multi_lock(["d", "e"]).lock().unwrap());
+    server.stop();
+    assert!(matches!(locks.close(), Err(Error::Unconfirmed { .. })));
+    server.cont();
+    eventually("nothing is left, long before the leases end", SOON / 2, || server.keys().is_empty());
+    drop((mutex, permits, reader, several));
 }

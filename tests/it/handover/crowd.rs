@@ -18,7 +18,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Takes the lock now and then with little patience, until the crowd has had it often enough.
+    /// Takes the lock now and then with a short timeout, until the crowd has had it often enough.
     fn work(&self, lock: &Mutex, impatient: u32, is_enough: impl Fn(&Crowd) -> bool) {
         let mut random = Random::new();
         while !is_enough(self) {

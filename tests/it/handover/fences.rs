@@ -97,7 +97,7 @@ fn a_first_question_after_a_long_time_without_any_is_answered() {
 
 /// The successor in the same process has the same token on the servers, and a fence of its own.
 #[test]
-fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_his_own() {
+fn each_holder_of_a_lock_that_is_handed_over_has_a_fence_of_its_own() {
     for_sizes(&[1, 3], |rig| {
         let lock = rig.client().mutex(KEY);
         let fences = Fences::default();

@@ -67,7 +67,7 @@ fn one_by_one(rig: &Rig) -> Option<(Vec<usize>, Asked)> {
 
 /// As long as no wait for a push runs out, which takes 2.5 s at least, only the one that is granted the lock sends anything at all.
 #[test]
-fn each_release_is_one_grant_to_the_one_who_waits_longest() {
+fn each_release_is_one_grant_to_the_longest_wait() {
     for_sizes(&[1, 3], |rig| {
         let (order, asked) = (0..5).find_map(|_| one_by_one(rig)).expect("the machine is too busy for this test");
         assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());

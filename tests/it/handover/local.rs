@@ -92,7 +92,7 @@ fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
 
 /// Settings that differ, and settings that are counted from the acquisition, need an acquisition of their own.
 #[test]
-fn who_wants_other_terms_acquires_for_himself() {
+fn a_thread_that_wants_other_settings_acquires_by_itself() {
     let rig = Rig::start(1);
     let locks = rig.client();
     let plain = locks.mutex(KEY);
@@ -362,7 +362,7 @@ fn compete(busy: &Redlock, threads: usize, lone: &Redlock, time: Duration) -> ([
 
 /// A busy machine stretches some rounds; a thread that starves does so in all of them.
 #[test]
-fn nobody_starves_while_threads_hand_over_among_themselves() {
+fn no_process_starves_while_threads_hand_over_among_themselves() {
     let _alone = heavy();
     for lease in [Duration::from_secs(10), Duration::from_secs(30)] {
         let rig = Rig::start(1);

@@ -10,13 +10,15 @@
 //! 6. `foreign`: a program that knows nothing of grants, on the same key.
 //! 7. `local`: threads of one client: order, settings, starvation, losses.
 //! 8. `fences`: fencing tokens rise whichever way the lock goes.
-//! 9. `rig`: what these share.
+//! 9. `idle`: what waits cost while nothing happens.
+//! 10. `rig`: what these share.
 
 mod closing;
 mod crowd;
 mod fences;
 mod foreign;
 mod grants;
+mod idle;
 mod local;
 mod nodes;
 mod processes;

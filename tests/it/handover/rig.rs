@@ -11,7 +11,7 @@ use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
 pub(crate) const KEY: &str = "order:42";
-/// The end of patience where something must happen, however busy the machine is.
+/// The longest wait where something must happen, however busy the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// What a busy machine may add to a time that is bounded.
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
@@ -114,7 +114,7 @@ impl Rig {
     }
 }
 
-/// Without the guard against restarts, since these servers started just now; with patience, since the machine is busy.
+/// Without the guard against restarts, since these servers started just now; with a long node timeout, since the machine is busy.
 pub(crate) fn settings(urls: &[String]) -> Builder {
     Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_secs(2))
 }

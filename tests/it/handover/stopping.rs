@@ -1,7 +1,8 @@
 //! Processes that are told to stop, by real signals: no other process waits for a lease of theirs.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -39,12 +40,11 @@ impl Service {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// What it said in the end.
-    fn end(mut self) -> String {
+    /// What it said in the end, and how that was.
+    fn end(mut self) -> (String, ExitStatus) {
         let mut rest = String::new();
         self.said.read_to_string(&mut rest).unwrap();
-        assert!(self.process.wait().unwrap().success(), "{rest}");
-        rest
+        (rest, self.process.wait().unwrap())
     }
 }
 
@@ -62,7 +62,8 @@ fn stops(nodes: usize, signal: Signal) {
     // Each is waited for, though one is held by a thread that hangs.
     let waits = ["stuck", "turns"].map(|key| waits_for(&others, key));
     service.signal(signal);
-    let (said, took) = timed(|| service.end());
+    let ((said, status), took) = timed(|| service.end());
+    assert!(status.success(), "{said}");
     assert!(said.contains("gave up: Ok([\"stuck\"])"), "{said}");
     assert!(said.contains("waiting: Err(Closed)"), "{said}");
     assert!(took < SOON, "it took {took:?}");
@@ -83,17 +84,26 @@ fn a_process_told_to_stop_leaves_no_lock_behind() {
     });
 }
 
-/// Guards of threads that still run when `main` ends are not dropped: what the page about shutdowns says.
+/// Guards of threads that still run when the process ends in these ways are not dropped: what the page about shutdowns says.
 #[test]
-fn a_process_whose_main_ends_keeps_its_locks_until_their_lease_ends() {
+fn a_process_that_ends_otherwise_keeps_its_locks_until_their_lease_ends() {
     let rig = Rig::start(1);
     let others = rig.client();
-    let theirs = others.mutex("theirs").lock().unwrap();
-    let mut service = Service::start(&rig, "0", "return");
-    writeln!(service.process.stdin.as_mut().unwrap()).unwrap();
-    service.end();
+    let _theirs = others.mutex("theirs").lock().unwrap();
     let server: &Server = &rig.servers[0];
-    assert!(server.pttl("stuck").is_some_and(|left| left > LEASE / 2), "nothing has released it");
-    assert!(others.mutex("stuck").try_lock_for(ms(50)).unwrap_err().is_busy());
-    theirs.unlock().unwrap();
+    for how in ["return", "exit", "abort"] {
+        let mut service = Service::start(&rig, "0", how);
+        writeln!(service.process.stdin.as_mut().unwrap()).unwrap();
+        let (said, status) = service.end();
+        assert_eq!(status.signal(), (how == "abort").then_some(Signal::ABORT.as_raw()), "{how}: {said}");
+        assert!(server.pttl("stuck").is_some_and(|left| left > LEASE / 2), "nothing has released it after {how}");
+        assert!(others.mutex("stuck").try_lock_for(ms(50)).unwrap_err().is_busy());
+        for key in ["stuck", "turns"] {
+            let lock = others.mutex(key);
+            // The thread that takes turns may have been between two.
+            if let Some(holder) = lock.inspect().unwrap() {
+                assert!(lock.force_unlock(&holder).unwrap());
+            }
+        }
+    }
 }

@@ -1,102 +1,84 @@
-//! Other programs on the same keys: `Lock` of Python's `redis` package, which has the layout of the Redis documentation.
+//! Programs of other libraries on the same keys, at pinned versions, on real servers.
 //!
-//! With feature `interop`, as pip fetches the package, once, into the target directory.
-//! `turns.rs`: programs of this and other libraries that poll a lock which clients of ours pass on.
+//! With feature `interop`, as their packages are fetched, once, into the target directory. A library whose language is not here is skipped, which is said
+//! on stderr; in CI it is an error (`skipped.rs`).
+//!
+//! `both_ways.rs`: neither takes a lock that the other has, nor gives it up or lengthens it. `turns.rs`: they poll a lock which clients of ours pass on.
+//! `layouts.rs`: what has another layout is an error, and stays as it is.
 
-mod python;
+mod both_ways;
+mod layouts;
+mod skipped;
 mod turns;
 
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redlock_sync::{Error, Redlock};
-use redlock_tests::Server;
+use redlock_sync::Redlock;
+use redlock_tests::foreign::{Library, python};
+use redlock_tests::{Server, servers};
 
-use crate::kinds::{Kind, each_kind};
-use python::Peer;
+/// python-redis-lock puts `lock:` before its names.
+const KEY: &str = "lock:order:42";
 
-const KEY: &str = "order:42";
+/// `#[test]`s that call a function with each library.
+macro_rules! each_library {
+    ($test:path: $($name:ident = $library:ident),+ $(,)?) => {
+        $(#[test]
+        fn $name() {
+            let library = redlock_tests::foreign::Library::$library;
+            if library.is_here() {
+                $test(library);
+            }
+        })+
 
-/// A server, our client, and a Python process with a lock of 30 seconds on the same key.
-fn trio() -> (Server, Redlock, Peer) {
-    let server = Server::start();
-    let builder = Redlock::builder().node(server.url()).node_timeout(Duration::from_secs(2));
-    let peer = Peer::start(&server.url(), KEY);
-    (server, builder.build().unwrap(), peer)
+        #[test]
+        fn none_is_left_out() {
+            assert_eq!([$(redlock_tests::foreign::Library::$library),+], redlock_tests::foreign::Library::ALL);
+        }
+    };
+    ($test:path) => {
+        $crate::interop::each_library! {
+            $test: redis_py = RedisPy, python_redis_lock = PythonRedisLock, node_redlock_4 = NodeRedlock4, node_redlock_5 = NodeRedlock5,
+            redsync = Redsync, redisson = Redisson, rslock = Rslock
+        }
+    };
+}
+use each_library;
+
+/// So many servers, and a client of ours.
+fn field(nodes: usize) -> (Vec<Server>, Redlock) {
+    let servers = servers(nodes);
+    let builder = Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(Duration::from_secs(2));
+    (servers, builder.build().unwrap())
 }
 
-fn our_lock_is_respected_by_python<K: Kind>() {
-    let (server, locks, mut peer) = trio();
-    let guard = K::new(&locks, KEY).lock().unwrap();
-    assert_eq!(peer.ask("acquire"), "False");
-    assert_eq!(peer.ask("locked"), "True");
-    assert_eq!(peer.ask("owned"), "False");
-    guard.check().unwrap();
-    assert_eq!(server.get(KEY).as_deref(), Some(guard.id().as_str()));
-    K::unlock(guard).unwrap();
-    assert_eq!(peer.ask("locked"), "False");
-    assert_eq!(peer.ask("acquire"), "True");
-    assert_eq!(peer.ask("release"), "None");
-}
-
-/// Python held the lock once, and still thinks so: what it does then must leave ours alone.
-fn python_cannot_release_or_extend_our_lock<K: Kind>() {
-    let (server, locks, mut peer) = trio();
-    assert_eq!(peer.ask("acquire"), "True");
-    server.del(KEY);
-    let guard = K::new(&locks, KEY).lock().unwrap();
-    for refused in ["extend", "reacquire", "release"] {
-        assert_eq!(peer.ask(refused), "LockNotOwnedError");
-    }
-    guard.check().unwrap();
-    assert_eq!(server.get(KEY).as_deref(), Some(guard.id().as_str()));
-    K::unlock(guard).unwrap();
-}
-
-fn a_lock_of_python_is_respected_by_us<K: Kind>() {
-    let (server, locks, mut peer) = trio();
-    assert_eq!(peer.ask("acquire"), "True");
-    let lock = K::new(&locks, KEY);
-    let Some(Error::Busy { expires_in: Some(left), .. }) = lock.try_lock().err() else { panic!("not busy") };
-    assert!(left <= Duration::from_secs(30) && left > Duration::from_secs(10), "{left:?}");
-    let holder = lock.inspect().unwrap().unwrap();
-    assert_eq!(holder.id.as_str(), peer.ask("token"));
-    assert!(holder.remaining.is_some_and(|left| left <= Duration::from_secs(30)));
-    assert!(lock.try_lock_for(Duration::from_millis(50)).err().unwrap().is_busy());
-    assert_eq!(peer.ask("owned"), "True");
-    assert_eq!(peer.ask("release"), "None");
-    assert!(!lock.is_locked().unwrap());
-    let guard = lock.try_lock().unwrap();
-    assert_eq!(server.get(KEY).as_deref(), Some(guard.id().as_str()));
-    K::unlock(guard).unwrap();
-}
-
-/// The other way round: we held it once, Python holds it now, and our release is refused.
-fn we_cannot_release_a_lock_of_python<K: Kind>() {
-    let (server, locks, mut peer) = trio();
-    let guard = K::new(&locks, KEY).lock().unwrap();
-    server.del(KEY);
-    assert_eq!(peer.ask("acquire"), "True");
-    assert!(K::unlock(guard).unwrap_err().is_lost());
-    assert_eq!(peer.ask("owned"), "True");
-    assert_eq!(peer.ask("release"), "None");
+fn urls(servers: &[Server]) -> String {
+    servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
 }
 
 /// Two processes of ours and two of Python count in one file.
 #[test]
 fn mixed_processes_lose_no_update() {
     const ROUNDS: u64 = 250;
+    if !Library::RedisPy.is_here() {
+        return;
+    }
     let server = Server::start();
     let file = server.dir().join("counter");
     fs::write(&file, [0; 40]).unwrap();
+    let rounds = ROUNDS.to_string();
     let ours = || {
         let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
         // With two threads the lock would stay in the process for most of the time.
-        agent.arg("contend").arg(&file).args([&ROUNDS.to_string(), "1", "yes", "1000", &server.url()]);
+        agent.arg("contend").arg(&file).args([&rounds, "1", "yes", "1000", &server.url()]);
         agent.stdin(Stdio::null()).spawn().unwrap()
     };
-    let theirs = || python::counter(&file, ROUNDS, &server.url());
+    let theirs = || {
+        let mut python = python::with_packages(include_str!("counter.py"));
+        python.arg(&file).args([&rounds, &server.url()]).stdin(Stdio::null()).spawn().unwrap()
+    };
     let all = [ours(), theirs(), ours(), theirs()];
     for mut process in all {
         assert!(process.wait().unwrap().success());
@@ -108,10 +90,3 @@ fn mixed_processes_lose_no_update() {
     assert!(number(2) >= 20, "they hardly met: the process changed {} times", number(2));
     assert_eq!(number(4), 0, "two were inside at once");
 }
-
-each_kind!(
-    our_lock_is_respected_by_python,
-    python_cannot_release_or_extend_our_lock,
-    a_lock_of_python_is_respected_by_us,
-    we_cannot_release_a_lock_of_python,
-);

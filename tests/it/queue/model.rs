@@ -126,21 +126,27 @@ impl Run {
             job.as_ref().map(|job| (job.id().to_owned(), job.attempt()))
         ));
         let due: Vec<&str> = self.queued.iter().filter(|(_, task)| task.is_due()).map(|(id, _)| *id).collect();
-        let is_used_up = |id: &&&str| self.queued[**id].attempts >= MOST_ATTEMPTS;
+        let is_passed = |id: &&&str| {
+            let task = &self.queued[**id];
+            task.attempts >= MOST_ATTEMPTS && task.again != Some(false)
+        };
         let Some(job) = job else {
-            self.check(due.iter().filter(is_used_up).count() == due.len(), "a task was due");
+            self.check(due.iter().filter(is_passed).count() == due.len(), "a task was due");
             for id in due {
-                self.dies(id);
+                self.passes(id);
             }
             return;
         };
-        let used_up: Vec<&str> = due.iter().filter(is_used_up).copied().collect();
+        let passed: Vec<&str> = due.iter().filter(is_passed).copied().collect();
         let id = known(job.id());
-        self.check(due.contains(&id) && !used_up.contains(&id), "the task was not due");
-        // Those that stood before it have died.
-        let alive = self.mails.peek(100).unwrap();
-        used_up.iter().filter(|id| alive.iter().all(|entry| entry.id() != **id)).for_each(|id| self.dies(id));
+        self.check(due.contains(&id) && !passed.contains(&id), "the task was not due");
+        // Those that stood before it have died, or begin anew later.
+        let due = self.mails.peek_due(100).unwrap();
+        passed.iter().filter(|id| due.iter().all(|entry| entry.id() != **id)).for_each(|id| self.passes(id));
         let task = self.queued.get_mut(id).unwrap();
+        if task.attempts >= MOST_ATTEMPTS {
+            task.attempts = 0;
+        }
         let is_right = job.attempt() == task.attempts + 1 && job.body() == task.body.as_bytes();
         if task.again == Some(false) {
             task.again = None;
@@ -154,10 +160,15 @@ impl Run {
         }
     }
 
-    fn dies(&mut self, id: &str) {
+    /// Its attempts are used up: it dies, or begins anew later if it was pushed so.
+    fn passes(&mut self, id: &str) {
         let task = self.queued.remove(id).unwrap();
         self.stale.extend(task.claim);
-        self.dead.insert(known(id));
+        if task.again.is_some() {
+            self.queued.insert(known(id), Expected::new(true, task.body));
+        } else {
+            self.dead.insert(known(id));
+        }
     }
 
     /// The end of a claim that runs, or is over and was not taken by another one.

@@ -135,7 +135,8 @@ fn ends_of_a_job() {
     job.fail("no such address").unwrap();
     assert!(mails.is_empty().unwrap());
     let dead = mails.dead(9).unwrap();
-    assert_eq!((dead.len(), dead[0].why(), dead[0].id()), (1, "no such address", "a"));
+    let first = (dead.len(), dead[0].why(), dead[0].id());
+    assert_eq!((first, mails.dead_len().unwrap()), ((1, "no such address", "a"), 1));
     assert!(mails.revive("a").unwrap() && !mails.revive("a").unwrap());
     let job = claim();
     assert_eq!((job.attempt(), job.body()), (1, &b"body of a"[..]));

@@ -12,15 +12,21 @@ use redlock_tests::{Server, eventually};
 
 use super::rig::{SOON, assert_empty, ms, open, queue, task};
 
+#[redlock_sync::distributed_lock("sent:{id}", client = locks)]
+fn under_a_lock(locks: &redlock_sync::Redlock, id: &str) -> Result<(), Error> {
+    Ok(())
+}
+
 #[test]
-fn a_worker_handles_all_tasks() {
+fn a_worker_handles_all_tasks_under_locks_too() {
     let server = Server::start();
-    let mails = queue(&server.url());
+    let (locks, mails) = (open(&server.url()), queue(&server.url()));
     let handled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&handled);
     let worker = mails
-        .worker(4, move |_| {
+        .worker(4, move |job| {
             count.fetch_add(1, Ordering::SeqCst);
+            under_a_lock(&locks, job.id())
         })
         .unwrap();
     mails.push_all((0..200).map(|n| task(&format!("{n}")))).unwrap();

@@ -10,6 +10,7 @@
 //! 8. `logs`: what is logged, and how often.
 //! 9. `left`: a wait that ends while its calls do not get through.
 //! 10. `signals`: what a signal does to a call.
+//! 11. `tasks`: calls of a queue at their edges.
 
 mod fences;
 mod forks;
@@ -21,3 +22,4 @@ mod names;
 mod own;
 mod releases;
 mod signals;
+mod tasks;

@@ -60,7 +60,7 @@ fn a_downgraded_lease_goes_on() {
 
 /// The outcome of the call need not be known: the guard is a reader's, and the next renewal tells the servers so.
 #[test]
-fn a_downgrade_whose_reply_is_lost_is_a_readers_guard() {
+fn kind_14_a_downgrade_whose_reply_is_lost_is_a_readers_guard() {
     for act in [Act::ResetAfter, Act::ResetBefore] {
         let servers = servers(1);
         let proxy = Proxy::start(&servers[0]);

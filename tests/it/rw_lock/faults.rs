@@ -1,6 +1,7 @@
 //! Processes that die, keys that vanish, and keys of another kind.
 
 use std::thread;
+use std::time::Instant;
 
 use redlock_sync::{Error, LostReason};
 use redlock_tests::{eventually, servers};
@@ -8,7 +9,7 @@ use redlock_tests::{eventually, servers};
 use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
 
 #[test]
-fn the_death_of_a_reader_takes_nothing_from_the_others() {
+fn kind_11_the_death_of_a_reader_takes_nothing_from_the_others() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let locks = brisk(&servers, ms(900));
@@ -46,7 +47,7 @@ fn the_death_of_a_writer_lets_those_in_that_wait() {
 }
 
 #[test]
-fn a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer() {
+fn kind_12_a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let (locks, others) = (open(&servers), open(&servers));
@@ -58,6 +59,33 @@ fn a_writer_that_dies_while_it_waits_keeps_readers_out_no_longer() {
         drop(others.rw_lock(KEY).try_read_for(SOON).unwrap());
         reader.unlock().unwrap();
     }
+}
+
+/// The lock is kept for a reader that does not come for it, since its process stands still and is killed then; the writer behind it has it after that.
+#[test]
+fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
+    let servers = servers(1);
+    let locks = open(&servers);
+    let writer = locks.rw_lock(KEY).write().unwrap();
+    let dies = Agent::start("read", ms(30_000), &servers);
+    until_waiting(&servers, "readers", 1);
+    thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let others = open(&servers);
+            others.rw_lock(KEY).try_write_for(SOON).unwrap().unlock().unwrap();
+            Instant::now()
+        });
+        until_waiting(&servers, "writers", 1);
+        dies.stop();
+        let released = Instant::now();
+        writer.unlock().unwrap();
+        // It has its seat, and is no holder.
+        assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers.len(), 1);
+        dies.kill();
+        let waited = next.join().unwrap() - released;
+        assert!(waited > ms(1500) && waited < ms(15_000), "{waited:?}");
+    });
+    assert!(is_clean(&servers));
 }
 
 /// A writer that gives up lets the readers in that wait behind it.

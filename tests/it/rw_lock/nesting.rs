@@ -8,7 +8,7 @@ use redlock_tests::{Proxy, Server, servers};
 use super::{KEY, brisk, held, is_clean, ms, open};
 
 #[test]
-fn guards_of_a_thread_share_a_lease_and_go_in_any_order() {
+fn kind_18_guards_of_a_thread_share_a_lease_and_go_in_any_order() {
     let servers = servers(1);
     let (locks, others) = (open(&servers), open(&servers));
     let lock = locks.rw_lock(KEY);
@@ -53,6 +53,32 @@ fn a_nested_hold_costs_no_call() {
     }
     assert_eq!(proxy.seen().len(), before);
     drop(outer);
+}
+
+/// A guard that may change threads is given up on any of them; one of several that share a lease stays.
+#[test]
+fn a_sendable_guard_is_not_this_threads() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (lock, others) = (open(&servers).rw_lock(KEY), open(&servers));
+        let (reader, nested) = (lock.read().unwrap(), lock.read().unwrap());
+        let reader = reader.into_send().unwrap_err();
+        assert_eq!(nested.unlock().unwrap(), Unlocked::StillHeld);
+        let reader = reader.into_send().unwrap();
+        thread::scope(|scope| {
+            // This thread would wait for itself before; now it waits for that guard.
+            let sent = scope.spawn(move || {
+                reader.check().unwrap();
+                reader.unlock().unwrap()
+            });
+            let writer = lock.write().unwrap().into_send().unwrap();
+            assert_eq!(sent.join().unwrap(), Unlocked::Released);
+            let reader = scope.spawn(move || writer.downgrade().unwrap()).join().unwrap();
+            assert_eq!(held(&others), (0, 1));
+            scope.spawn(move || drop(reader)).join().unwrap();
+        });
+        assert!(is_clean(&servers));
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn write(locks: &Redlock, entries: &AtomicUsize) {
 }
 
 #[test]
-fn a_stream_of_readers_lets_a_writer_in() {
+fn kind_17_a_stream_of_readers_lets_a_writer_in() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();
@@ -76,7 +76,7 @@ fn a_stream_of_readers_lets_a_writer_in() {
 }
 
 #[test]
-fn a_stream_of_writers_lets_a_reader_in() {
+fn kind_17_a_stream_of_writers_lets_a_reader_in() {
     for (nodes, most) in [(1, 2), (3, 8)] {
         let servers = servers(nodes);
         let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();

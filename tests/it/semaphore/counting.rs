@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use redlock_sync::{Error, Semaphore};
-use redlock_tests::servers;
+use redlock_tests::{Server, servers};
 
 use super::{KEY, ms, open};
 
@@ -163,4 +163,27 @@ fn a_mutex_and_a_semaphore_of_one_name_refuse_each_other() {
         permit.release().unwrap();
         mutex.try_lock().unwrap().unlock().unwrap();
     }
+}
+
+/// Permits are held on different majorities. What is free on all nodes is found, wherever an attempt begins.
+#[test]
+fn a_permit_that_is_free_is_found_by_a_call_that_does_not_wait() {
+    let servers = servers(3);
+    let semaphore = open(&servers).semaphore(KEY, 3);
+    let lend = |server: &Server, slot: u32, owner: &str| {
+        let member = format!("{slot} {}:{owner}", "0123456789abcdef".repeat(2));
+        let _: i64 = server.ask(redis::cmd("ZADD").arg(KEY).arg("9e15").arg(member));
+    };
+    for (node, slot, owner) in [(0, 0, "a"), (1, 0, "a"), (1, 1, "b"), (2, 1, "b")] {
+        lend(&servers[node], slot, owner);
+    }
+    for _ in 0..40 {
+        let permit = semaphore.try_acquire().unwrap();
+        permit.release().unwrap();
+    }
+    // With slot 2 lent too on a majority there is none.
+    for server in &servers[..2] {
+        lend(server, 2, "c");
+    }
+    assert!(semaphore.try_acquire().unwrap_err().is_busy());
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{Error, Semaphore};
-use redlock_tests::{Server, eventually, servers};
+use redlock_sync::{Error, Redlock, Semaphore};
+use redlock_tests::{Proxy, Server, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
 
@@ -43,6 +43,23 @@ fn never_more_permits_than_there_are() {
             }
         });
         assert_eq!(open(&servers).semaphore(KEY, 4).available().unwrap(), 4);
+    }
+}
+
+/// The wait was told to look when the lease ends, and is told anew.
+#[test]
+fn several_come_as_soon_as_a_minimum_hold_is_over() {
+    for nodes in [1, 3] {
+        let servers = servers(nodes);
+        let (holder, waiter) = (open(&servers).semaphore(KEY, 2), open(&servers).semaphore(KEY, 2));
+        let one = holder.min_hold(ms(1000)).acquire().unwrap();
+        let waiting = thread::spawn(move || waiter.acquire_many(2).unwrap().release().unwrap());
+        until_queued(&servers[0], 1);
+        let released = Instant::now();
+        one.release().unwrap();
+        waiting.join().unwrap();
+        let took = released.elapsed();
+        assert!(took < Duration::from_secs(5), "{nodes} nodes: {took:?}, where the lease is 30 s");
     }
 }
 
@@ -136,6 +153,29 @@ fn a_wait_of_a_client_that_is_gone_keeps_nothing() {
     semaphore.try_acquire().unwrap().release().unwrap();
     held.release().unwrap();
     assert_eq!(servers[0].keys(), Vec::<String>::new());
+}
+
+/// Its process was there when the next one began to wait. No message tells that it is gone: the next one looks about once a lease.
+#[test]
+fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_long() {
+    let servers = servers(1);
+    let proxy = Proxy::start(&servers[0]);
+    let held = open(&servers).semaphore(KEY, 2).lease(4 * SOON).acquire().unwrap();
+    let gone = Redlock::open(proxy.url()).unwrap();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| gone.semaphore(KEY, 2).acquire_many(2).map(drop));
+        until_queued(&servers[0], 1);
+        let next = scope.spawn(|| open(&servers).semaphore(KEY, 2).lease(ms(3000)).try_acquire_for(SOON).map(drop));
+        until_queued(&servers[0], 2);
+        proxy.refuse();
+        proxy.drop_connections();
+        let gone_at = Instant::now();
+        next.join().unwrap().unwrap();
+        assert!(gone_at.elapsed() < SOON / 2, "after {:?}", gone_at.elapsed());
+        gone.close().unwrap();
+        first.join().unwrap().unwrap_err();
+    });
+    held.release().unwrap();
 }
 
 #[test]

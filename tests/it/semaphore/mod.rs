@@ -18,14 +18,14 @@ use redlock_tests::{Server, eventually};
 
 const KEY: &str = "geocoder";
 const QUEUE: &str = "{geocoder}:permit_queue";
-/// The end of patience where something must happen, however busy the machine is.
+/// The longest wait where something must happen, however busy the machine is.
 const SOON: Duration = Duration::from_secs(30);
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Without the guard against restarts, since these servers started just now; with patience, since the machine is busy.
+/// Without the guard against restarts, since these servers started just now; with a long node timeout, since the machine is busy.
 fn settings(servers: &[Server]) -> Builder {
     Redlock::builder().nodes(servers.iter().map(Server::url)).restart_guard(false).node_timeout(ms(2000))
 }

@@ -173,6 +173,28 @@ fn waiters_get_by_when_their_queue_is_deleted() {
     waiting.join().unwrap().unwrap();
 }
 
+/// A client looks after a few waits as soon as after those for a mutex.
+#[test]
+fn kind_01_a_permit_whose_message_was_lost_is_found() {
+    let servers = servers(1);
+    let ask = |cmd: &redis::Cmd| servers[0].ask::<Vec<String>>(cmd).remove(0);
+    let permit = open(&servers).semaphore(KEY, 1).lease(4 * SOON).acquire().unwrap();
+    let waiter = open(&servers).semaphore(KEY, 1);
+    let waiting = thread::spawn(move || waiter.try_acquire_for(SOON).map(drop));
+    until_queued(&servers[0], 1);
+    // What a release does, but for the message.
+    let (held, wait) = (ask(cmd("ZRANGE").arg(KEY).arg(0).arg(0)), ask(cmd("ZRANGE").arg(QUEUE).arg(0).arg(0)));
+    let now: u64 = ask(&cmd("TIME")).parse().unwrap();
+    let place = format!("0 {:032}:granted:{wait}", 0);
+    servers[0].ask::<()>(cmd("ZADD").arg(KEY).arg(now * 1000 + 1500).arg(place));
+    let removed: i64 = servers[0].ask(cmd("ZREM").arg(KEY).arg(held));
+    assert!(removed == 1 && servers[0].del(QUEUE));
+    let lost = Instant::now();
+    waiting.join().unwrap().unwrap();
+    assert!(lost.elapsed() < ms(7500), "{:?}", lost.elapsed());
+    assert!(permit.release().unwrap_err().is_lost());
+}
+
 /// Without the permission to listen: each wait asks again and again, and gets its turn.
 #[test]
 fn waiters_that_cannot_be_told_get_permits_in_their_order() {

@@ -2,7 +2,7 @@
 
 use super::source::{blank, package, read, tracked};
 
-const PACKAGES: [&str; 2] = ["redlock-sync", "redlock-macros"];
+const PACKAGES: [&str; 3] = ["redlock-sync", "redlock-macros", "redlock-cli"];
 /// What users ask to panic: `assert_locked!`, and the policy `panic` of the attribute.
 const PANIC_ON_PURPOSE: [&str; 2] = ["__private/assert.rs", "__private/policy.rs"];
 /// A file that is longer is about more than one thing.

@@ -9,7 +9,7 @@ const TABLE: &str = "redlock-sync/src/guarantees.md";
 /// How many rows there are under each heading, and how the tests of a row begin.
 const PARTS: [(&str, &str, u32); 5] = [
     ("# Faults", "fault", 41),
-    ("# Other kinds of lock", "kind", 10),
+    ("# Other kinds of lock", "kind", 18),
     ("# Bad input", "input", 14),
     ("# Queues of tasks", "queue_fault", 21),
     ("# Tasks by name and time", "queue_use", 7),

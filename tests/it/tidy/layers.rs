@@ -13,6 +13,7 @@ const LAYERS: [(&str, u8); 27] = [
     ("testing", 12),
     ("client", 11),
     ("lock", 10),
+    ("queue", 10),
     ("latch", 9),
     ("acquire", 8),
     ("health", 8),
@@ -33,8 +34,6 @@ const LAYERS: [(&str, u8); 27] = [
     ("simulation", 0),
     ("sync", 0),
     ("tests", 12),
-    // Modules that are to come have their place already.
-    ("queue", 10),
 ];
 
 /// Imports within a layer.
@@ -71,7 +70,7 @@ fn imports(source: &Source) -> BTreeSet<String> {
 }
 
 /// The parts of a `{…}` list, without what stands in inner braces.
-fn top_level(list: &str) -> impl Iterator<Item = &str> {
+pub(super) fn top_level(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0;
     let end = list.char_indices().find(|(_, c)| {
         depth += i32::from(*c == '{') - i32::from(*c == '}');

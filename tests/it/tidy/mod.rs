@@ -2,15 +2,17 @@
 //!
 //! 1. `source`: the files, and Rust code without comments, strings and tests.
 //! 2. `layers`: which module may import which, and which alone may do what.
-//! 3. `code`: what stands in no code of the library, and how long a file may be.
-//! 4. `docs`: each public item has an example.
-//! 5. `guarantees`: each row of the table of faults and bad input has a test.
-//! 6. `scripts`: the Lua files.
-//! 7. `controls`: the patches that break the library.
-//! 8. `packages`: changelog, versions, licences, and what must not be in any file.
-//! 9. `pages`: how long a page may be, its links, and its code.
-//! 10. `words`: words that no text has.
+//! 3. `circles`: no files that import from each other.
+//! 4. `code`: what stands in no code of the library, and how long a file may be.
+//! 5. `docs`: each public item has an example.
+//! 6. `guarantees`: each row of the table of faults and bad input has a test.
+//! 7. `scripts`: the Lua files.
+//! 8. `controls`: the patches that break the library.
+//! 9. `packages`: changelog, versions, licences, and what must not be in any file.
+//! 10. `pages`: how long a page may be, its links, and its code.
+//! 11. `words`: words that no text has.
 
+mod circles;
 mod code;
 mod controls;
 mod docs;

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::source::{read, root, tracked};
 
 /// The packages that are published.
-const PUBLISHED: [&str; 2] = ["redlock-sync", "redlock-macros"];
+const PUBLISHED: [&str; 3] = ["redlock-sync", "redlock-macros", "redlock-cli"];
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 fn text(path: &str) -> String {
@@ -37,11 +37,15 @@ fn version_of(package: &str) -> String {
 
 #[test]
 fn the_published_packages_have_one_version() {
-    assert_eq!(version_of("redlock-sync"), version_of("redlock-macros"));
-    let toml = text("redlock-sync/Cargo.toml");
-    let pin = toml.lines().find(|line| line.starts_with("redlock-macros")).expect("the macros are a dependency");
     let exact = format!("version = \"={}\"", version());
-    assert!(pin.contains(&exact), "`{pin}` does not say {exact}: the macros expand to what is private to one version");
+    for package in PUBLISHED {
+        assert_eq!(version_of(package), version(), "{package}");
+        let toml = text(&format!("{package}/Cargo.toml"));
+        let pins = toml.lines().filter(|line| line.starts_with("redlock-") && line.contains("version"));
+        for pin in pins {
+            assert!(pin.contains(&exact), "`{pin}` does not say {exact}: what is private to one version is used");
+        }
+    }
 }
 
 /// There is a place for what changes now, and one for the version that was or will be published.

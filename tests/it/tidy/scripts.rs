@@ -25,7 +25,7 @@ fn sent() -> Vec<String> {
     let (check, push) = (scripts.remove("permissions").unwrap(), scripts.remove("push").unwrap());
     let slots = push.clone() + &scripts.remove("slots").unwrap();
     let rw = push.clone() + &scripts.remove("rw").unwrap();
-    let bare = ["rw_acquire", "rw_release", "semaphore_acquire", "semaphore_release"]
+    let bare = ["rw_acquire", "rw_release", "semaphore_acquire", "semaphore_release", "q_push", "q_claim", "q_finish"]
         .map(|name| (name, scripts.remove(&format!("{name}_bare")).unwrap()));
     let (task, wake) = (scripts.remove("q_task").unwrap(), push.clone() + &scripts.remove("q_wake").unwrap());
     for name in ["q_push", "q_claim", "q_extend", "q_finish", "q_pop", "q_peek", "q_remove", "q_revive"] {
@@ -128,6 +128,8 @@ fn commands(script: &str) -> BTreeSet<&str> {
     used.remove("PUBLISH");
     // Without it health knows less.
     used.remove("INFO");
+    // Only what lists locks needs it.
+    used.remove("SCAN");
     used
 }
 

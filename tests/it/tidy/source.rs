@@ -76,18 +76,22 @@ fn mentions(line: &str, pattern: &str) -> bool {
 
 /// The code of one package, without files that hold only tests.
 pub(super) fn package(name: &str) -> Vec<Source> {
-    let src = PathBuf::from(name).join("src");
-    let sources: Vec<Source> = files_below(&root().join(&src))
+    folder(&Path::new(name).join("src"))
+}
+
+/// The code below a folder of the workspace, likewise.
+pub(super) fn folder(folder: &Path) -> Vec<Source> {
+    let sources: Vec<Source> = files_below(&root().join(folder))
         .iter()
         .filter(|path| path.extension().is_some_and(|ext| ext == "rs"))
         .filter(|path| !path.iter().any(|part| ["tests", "tests.rs"].iter().any(|only| part == *only)))
         .map(|path| {
             let text = read(path).unwrap();
-            let name = path.strip_prefix(&src).unwrap().to_str().unwrap().to_owned();
+            let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
             Source { name, code: without_tests(&blank(&text)), text }
         })
         .collect();
-    assert!(!sources.is_empty(), "no code in {}", src.display());
+    assert!(!sources.is_empty(), "no code in {}", folder.display());
     sources
 }
 

@@ -33,6 +33,13 @@ impl Authority {
         (certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()))
     }
 
+    /// A certificate for a client, and its key, as they stand in files.
+    pub(super) fn identity(&self) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(["shop".to_owned()]).unwrap().signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
     /// What a server with a certificate for this host shows, and asks for.
     pub(super) fn config(
         &self,
@@ -56,22 +63,41 @@ impl Authority {
 /// Listens for TLS, and passes on what is inside. Ends with the test process.
 pub(super) struct Relay {
     port: u16,
+    config: Arc<Mutex<Arc<ServerConfig>>>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 impl Relay {
     pub(super) fn start(server: &Server, config: ServerConfig) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, target, config) = (listener.local_addr().unwrap().port(), server.addr(), Arc::new(config));
+        let (port, target) = (listener.local_addr().unwrap().port(), server.addr());
+        let config = Arc::new(Mutex::new(Arc::new(config)));
+        let clients = Arc::new(Mutex::new(Vec::new()));
+        let (now, all) = (Arc::clone(&config), Arc::clone(&clients));
         thread::spawn(move || {
             for client in listener.incoming() {
-                let tls = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let tls = ServerConnection::new(Arc::clone(&now.lock().unwrap())).unwrap();
                 // A server that is gone closes its clients' connections.
                 if let (Ok(client), Ok(server)) = (client, TcpStream::connect(target)) {
+                    all.lock().unwrap().push(client.try_clone().unwrap());
                     serve(client, server, tls);
                 }
             }
         });
-        Relay { port }
+        Relay { port, config, clients }
+    }
+
+    /// Shows and asks for this from now on, and ends all connections.
+    pub(super) fn change(&self, config: ServerConfig) {
+        *self.config.lock().unwrap() = Arc::new(config);
+        for client in self.clients.lock().unwrap().drain(..) {
+            // Most of them are closed already.
+            _ = client.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     /// `rediss://HOST:PORT/`.

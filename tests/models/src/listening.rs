@@ -10,7 +10,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
 use crate::handover::listener::connection::{Pulse, Subscription};
-use crate::handover::listener::desk::{Arrived, Errand, Woken};
+use crate::handover::listener::desk::{Arrived, Desk, Errand, Woken};
 use crate::handover::listener::pushed::Pushed;
 use crate::handover::listener::turns::Turns;
 use crate::node::{Heard, Push};
@@ -111,25 +111,25 @@ impl Rig {
     }
 
     fn connect(&self) {
-        if !self.turns.attempt() {
+        if !self.turns.with(|desk, _| desk.attempt()) {
             return;
         }
-        let channel = self.turns.channel().unwrap_or_else(|| {
+        let channel = self.turns.with(|desk, _| desk.channel()).unwrap_or_else(|| {
             let mut channels = self.channels.lock();
             *channels += 1;
             let channel: Arc<str> = format!("channel{}", *channels).into();
-            self.turns.name_channel(Arc::clone(&channel));
+            self.turns.with(|desk, _| desk.name_channel(Arc::clone(&channel)));
             channel
         });
         let socket = Arc::new(Socket { channel: Arc::clone(&channel), inbox: Mutex::default(), came: Condvar::new() });
         *self.socket.lock() = Some(Arc::clone(&socket));
         let conn = Box::new(FakePush(socket));
-        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec() });
+        self.turns.with(|desk, now| desk.install(Arrived { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
 
     fn beat(&self, subscription: &Subscription) {
         let pulse = if self.publish(&subscription.channel, "0") { Pulse::Sent(world::now()) } else { Pulse::Deaf };
-        self.turns.beaten(subscription.generation, pulse);
+        self.turns.with(|desk, now| desk.beaten(subscription.generation, pulse, now));
     }
 
     /// True if a connection receives it.
@@ -160,7 +160,7 @@ impl Rig {
     }
 
     pub(crate) fn close(&self) {
-        if let Some(subscription) = self.turns.close() {
+        if let Some(subscription) = self.turns.with(|desk, _| desk.close()) {
             self.publish(&subscription.channel, "closed");
         }
     }
@@ -173,7 +173,7 @@ impl Rig {
     /// The time of planned rests has come.
     pub(crate) fn rest(&self) {
         let rests = std::mem::take(&mut *self.rests.lock());
-        (0..rests).for_each(|_| self.turns.rest());
+        (0..rests).for_each(|_| self.turns.with(Desk::rest));
     }
 
     /// No thread hears anything any more.
@@ -191,7 +191,7 @@ pub(crate) struct Wait<'a> {
 
 impl Rig {
     pub(crate) fn begin(&self) -> Wait<'_> {
-        Wait { rig: self, number: self.turns.begin() }
+        Wait { rig: self, number: self.turns.with(|desk, _| desk.begin()) }
     }
 }
 
@@ -203,7 +203,7 @@ impl Wait<'_> {
     /// Sleeps until it knows where it listens.
     pub(crate) fn subscription(&self) -> Subscription {
         loop {
-            if let Some(subscription) = self.rig.turns.subscription(self.number) {
+            if let Some(subscription) = self.rig.turns.with(|desk, _| desk.subscription(self.number)) {
                 return subscription;
             }
             assert_eq!(self.sleep(Tick::NEVER), Woken::Connected);
@@ -225,7 +225,7 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.rig.turns.end(self.number);
+        self.rig.turns.with(|desk, now| desk.end(self.number, now));
     }
 }
 

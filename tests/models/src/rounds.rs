@@ -6,7 +6,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::Tick;
-use crate::depot::{Depot, Followed, Op};
+use crate::depot::{Depot, Op};
 use crate::sync::Mutex;
 use crate::world::{self, ModelClock};
 
@@ -60,12 +60,10 @@ impl Rig {
     /// One round. True if it was answered, false if its thread left it.
     fn round(&self, is_urgent: bool, by: Tick) -> bool {
         let op = Op::new(Record::default(), is_urgent, by);
-        let led = self.depot.enter(&op, || self.take()).or_else(|| {
-            match self.depot.follow(&op, |record, _| record.has_left = true) {
-                Followed::Leads(led) => Some(led),
-                Followed::Over => None,
-            }
-        });
+        let led = self
+            .depot
+            .enter(&op, || self.take())
+            .or_else(|| self.depot.follow(&op, |record, _| record.has_left = true));
         if let Some(mut led) = led {
             let number = led.line().expect("a leader has its line").number;
             self.begins(number);

@@ -102,7 +102,7 @@ fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, during: impl Fn(&P
                 Entered::Head(head) => {
                     let part = take(rig, servers);
                     let (lease, of) = (Arc::clone(&part.held), rig.clone());
-                    let another = Box::new(move || Part { held: Arc::clone(&lease), rig: of.clone() });
+                    let another = Box::new(move |_| Part { held: Arc::clone(&lease), rig: of.clone() });
                     head.share(Shared::new(READER, plain.clone(), Arc::clone(&part.held.gate), another));
                     part
                 }

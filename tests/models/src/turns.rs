@@ -174,11 +174,11 @@ pub fn ended_waits() {
                 late.lock().push(number);
             });
             if thread_rng().r#gen() {
-                rig.turns.watch_ended(number, ended);
+                rig.turns.with(|desk, now| desk.watch_ended(number, ended, now));
                 drop(wait);
             } else {
                 drop(wait);
-                rig.turns.watch_ended(number, ended);
+                rig.turns.with(|desk, now| desk.watch_ended(number, ended, now));
             }
             // A release that comes too late.
             rig.push(number, &channel);
@@ -202,7 +202,7 @@ pub fn ended_waits() {
     world::until_all_threads_ended();
     if !expected.is_empty() {
         rig.assert_deaf();
-        assert!(rig.turns.channel().is_none(), "the next connection has a new channel");
+        assert!(rig.turns.with(|desk, _| desk.channel()).is_none(), "the next connection has a new channel");
     }
 }
 
@@ -211,8 +211,8 @@ pub fn an_ended_wait_before_there_is_a_connection() {
     let rig = Rig::new();
     let over = rig.begin();
     thread::yield_now();
-    let before = rig.turns.channel();
-    rig.turns.watch_ended(over.number, Box::new(drop));
+    let before = rig.turns.with(|desk, _| desk.channel());
+    rig.turns.with(|desk, now| desk.watch_ended(over.number, Box::new(drop), now));
     drop(over);
     let alive = rig.begin();
     let subscription = alive.subscription();

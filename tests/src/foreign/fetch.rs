@@ -4,18 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-use crate::find::target_dir;
+use super::languages::home;
 
 /// The folder of this name, filled by the installer unless an earlier run did it.
 ///
 /// It appears by a rename, so that a half-fetched package is never seen. Of two processes that fetch at once one wins.
 pub(super) fn fetched(name: &str, installer: impl FnOnce(&Path) -> Command) -> PathBuf {
-    let home = target_dir().join("foreign");
-    let folder = home.join(name);
+    let folder = home().join(name);
     if folder.is_dir() {
         return folder;
     }
-    let scratch = home.join(format!("fetching-{}-{name}", process::id()));
+    let scratch = home().join(format!("fetching-{}-{name}", process::id()));
     fs::create_dir_all(&scratch).unwrap_or_else(|error| panic!("cannot write {}: {error}", scratch.display()));
     run(&mut installer(&scratch));
     if fs::rename(&scratch, &folder).is_err() {

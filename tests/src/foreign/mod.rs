@@ -1,66 +1,113 @@
 //! Programs of other libraries, that lock the same keys: fetched once, at pinned versions, into the target directory.
 //!
-//! Each takes a lock, holds it, releases it and pauses, again and again, by its library's defaults; where the library gives up, the program
-//! tries again. Called with `URL KEY SECONDS HOLD PAUSE`, it says `ready`, begins when a line comes, and tells in the end two moments of each
-//! turn, in microseconds since the line came: when it wanted the lock, and when it got it.
+//! A program is called with its servers and the key, and says `ready`. Then it is told one word by line: `acquire`, one attempt; `extend`; `release`; and answers
+//! `yes` or `no`. By `turns SECONDS HOLD PAUSE` it takes the lock, holds it, releases it and pauses, again and again, by its library's defaults; where the
+//! library gives up, the program tries again. It answers with two moments of each turn, in microseconds since it began: when it wanted the lock, and when it
+//! got it. It ends with an error if a release is refused then.
 
 mod fetch;
-pub mod python;
+mod languages;
+mod queues;
+mod toolchain;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use crate::find::target_dir;
-use fetch::{fetched, run};
+pub use languages::python;
+pub use queues::{OtherQueue, Rates};
 
 /// Another library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// `redis.lock.Lock` of Python: polls each 100 ms.
     RedisPy,
+    /// Locks `lock:NAME` for `NAME`. Waits for a message of its own kind; so the program polls each 100 ms.
+    PythonRedisLock,
     /// Polls each 100 to 300 ms, and gives up after ten attempts.
     NodeRedlock4,
     /// As its predecessor.
     NodeRedlock5,
+    /// Polls after 50 to 250 ms, and gives up after 32 attempts.
+    Redsync,
+    /// A bucket of text with `setIfAbsent` and `compareAndSet`; the program polls each 100 ms. The locks of the library have another layout.
+    Redisson,
     /// Polls after up to 200 ms, and gives up after three attempts.
     Rslock,
 }
 
 impl Library {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::RedisPy, Self::NodeRedlock4, Self::NodeRedlock5, Self::Rslock];
+    pub const ALL: [Self; 7] = [
+        Self::RedisPy,
+        Self::PythonRedisLock,
+        Self::NodeRedlock4,
+        Self::NodeRedlock5,
+        Self::Redsync,
+        Self::Redisson,
+        Self::Rslock,
+    ];
 
     /// Its name and version.
     pub fn name(self) -> &'static str {
         match self {
             Self::RedisPy => "redis-py 8",
+            Self::PythonRedisLock => "python-redis-lock 4",
             Self::NodeRedlock4 => "node-redlock 4",
             Self::NodeRedlock5 => "node-redlock 5",
+            Self::Redsync => "redsync 4",
+            Self::Redisson => "Redisson 3, a bucket",
             Self::Rslock => "rslock 0.10",
+        }
+    }
+
+    /// Whether one lock of it can be on several servers.
+    pub fn knows_several_servers(self) -> bool {
+        matches!(self, Self::NodeRedlock4 | Self::NodeRedlock5 | Self::Redsync | Self::Rslock)
+    }
+
+    /// Whether it can run here: whether the tools of its language are on `PATH`.
+    ///
+    /// Without them it is skipped, which is said on stderr, by its name.
+    ///
+    /// # Panics
+    /// Without them in CI, which is where the environment variable `CI` is set: there nothing is skipped.
+    pub fn is_here(self) -> bool {
+        toolchain::has(self.name(), self.tools())
+    }
+
+    /// Starts its program and waits until it is ready. `urls` are one server, or several with commas between them.
+    pub fn start(self, urls: &str, key: &str) -> Program {
+        let mut command = self.program();
+        command.args([urls, key]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap_or_else(|error| panic!("{} does not run: {error}", self.name()));
+        let (say, hear) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let mut program = Program { process, say, hear: BufReader::new(hear), name: self.name() };
+        assert_eq!(program.hear(), "ready", "{} has something else to say", self.name());
+        program
+    }
+
+    fn tools(self) -> &'static [&'static str] {
+        match self {
+            Self::RedisPy | Self::PythonRedisLock => &["python3"],
+            Self::NodeRedlock4 | Self::NodeRedlock5 => &["node", "npm"],
+            Self::Redsync => &["go"],
+            Self::Redisson => &["java", "mvn"],
+            Self::Rslock => &[],
         }
     }
 
     /// The program, about to be given its arguments.
     fn program(self) -> Command {
         match self {
-            Self::RedisPy => python::with_package(include_str!("redis_py.py")),
-            Self::NodeRedlock4 => node("redlock@4.2.0"),
-            Self::NodeRedlock5 => node("redlock@5.0.0-beta.2"),
-            Self::Rslock => rslock(),
+            Self::RedisPy => python::locks("redis-py"),
+            Self::PythonRedisLock => python::locks("python-redis-lock"),
+            Self::NodeRedlock4 => languages::node("redlock@4.2.0"),
+            Self::NodeRedlock5 => languages::node("redlock@5.0.0-beta.2"),
+            Self::Redsync => languages::redsync(),
+            Self::Redisson => languages::redisson(),
+            Self::Rslock => languages::rslock(),
         }
-    }
-
-    /// Starts its program and waits until it is ready.
-    pub fn start(self, url: &str, key: &str, work: Work) -> Program {
-        let numbers = [work.span, work.hold, work.pause].map(|span| span.as_secs_f64().to_string());
-        let mut command = self.program();
-        command.args([url, key]).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap_or_else(|error| panic!("{} does not run: {error}", self.name()));
-        let mut hear = BufReader::new(process.stdout.take().expect("stdout is piped"));
-        assert_eq!(line(&mut hear), "ready", "{} has something else to say", self.name());
-        Program { process, hear }
     }
 }
 
@@ -79,22 +126,41 @@ pub struct Work {
 #[derive(Debug)]
 pub struct Program {
     process: Child,
+    say: ChildStdin,
     hear: BufReader<ChildStdout>,
+    name: &'static str,
 }
 
 impl Program {
-    /// Lets it begin.
-    pub fn go(&mut self) {
-        let say = self.process.stdin.as_mut().expect("stdin is piped");
-        writeln!(say, "go").expect("the program listens");
+    /// What it answers to a word.
+    pub fn ask(&mut self, word: &str) -> String {
+        self.say(word);
+        self.hear()
     }
 
-    /// Waits for its end: for each turn when it wanted the lock and when it got it.
+    /// Lets it begin with its turns.
+    pub fn begin(&mut self, work: Work) {
+        let [span, hold, pause] = [work.span, work.hold, work.pause].map(|span| span.as_secs_f64());
+        self.say(&format!("turns {span} {hold} {pause}"));
+    }
+
+    /// Waits for their end: for each turn when it wanted the lock and when it got it.
     pub fn turns(mut self) -> Vec<(Duration, Duration)> {
-        let said = line(&mut self.hear);
+        let said = self.hear();
         let numbers: Vec<u64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
         let moment = Duration::from_micros;
         numbers.chunks_exact(2).map(|turn| (moment(turn[0]), moment(turn[1]))).collect()
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.say, "{line}").unwrap_or_else(|error| panic!("{} does not listen: {error}", self.name));
+    }
+
+    fn hear(&mut self) -> String {
+        let mut line = String::new();
+        let bytes = self.hear.read_line(&mut line).expect("the program can be heard");
+        assert!(bytes != 0, "{} has ended; what it said of that is on stderr", self.name);
+        line.trim_end().to_owned()
     }
 }
 
@@ -103,36 +169,4 @@ impl Drop for Program {
         _ = self.process.kill();
         _ = self.process.wait();
     }
-}
-
-fn line(hear: &mut impl BufRead) -> String {
-    let mut line = String::new();
-    hear.read_line(&mut line).expect("the program can be heard");
-    line.trim_end().to_owned()
-}
-
-/// What node-redlock talks to servers with.
-const IOREDIS: &str = "ioredis@5.11.1";
-
-/// Node with a version of node-redlock.
-fn node(package: &str) -> Command {
-    let folder = fetched(&format!("node-{package}"), |folder| {
-        let mut npm = Command::new("npm");
-        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
-        npm.arg(folder).args([package, IOREDIS]);
-        npm
-    });
-    let mut node = Command::new("node");
-    node.env("NODE_PATH", folder.join("node_modules")).args(["-e", include_str!("node_redlock.js"), "--"]);
-    node
-}
-
-/// A project of its own, whose dependencies are not in our `Cargo.lock`; built on the first call.
-fn rslock() -> Command {
-    let target = target_dir().join("foreign/rslock");
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("foreign/rslock/Cargo.toml");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]).arg(manifest);
-    run(cargo.arg("--target-dir").arg(&target));
-    Command::new(target.join("release/foreign-rslock"))
 }

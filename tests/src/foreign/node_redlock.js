@@ -1,40 +1,62 @@
-// Takes the lock KEY again and again for so many SECONDS, by the defaults of node-redlock 4 or 5; see mod.rs for what it prints.
+// Locks KEY by node-redlock 4 or 5 on the servers of URLS; mod.rs has what a program is told, and says.
 const Redis = require("ioredis");
 const package_ = require("redlock");
 
-const [url, key, ...numbers] = process.argv.slice(-5);
-const [seconds, hold, pause] = numbers.map(Number);
+const [urls, key] = process.argv.slice(-2);
 const TTL = 10000;
-const client = new (Redis.default || Redis)(url);
-const redlock = new (package_.default || package_)([client]);
+const clients = urls.split(",").map((url) => new (Redis.default || Redis)(url));
+const Redlock = package_.default || package_;
+const patient = new Redlock(clients);
+const hasty = new Redlock(clients, { retryCount: 0 });
 const sleep = (s) => new Promise((done) => setTimeout(done, s * 1000));
 const now = () => Number(process.hrtime.bigint()) / 1e3;
+let held = null;
 
-async function once() {
-  const lock = redlock.acquire && !redlock.lock ? await redlock.acquire([key], TTL) : await redlock.lock(key, TTL);
-  return () => (lock.release ? lock.release() : lock.unlock());
+const lock = (redlock) => (redlock.lock ? redlock.lock(key, TTL) : redlock.acquire([key], TTL)); // Version 4, version 5.
+const release = (lock) => (lock.release ? lock.release() : lock.unlock());
+
+const commands = {
+  acquire: async () => (held = await lock(hasty)),
+  extend: async () => (held = await held.extend(TTL)),
+  release: async () => release(held),
+};
+
+async function turns(seconds, hold, pause) {
+  const start = now();
+  const moments = [];
+  while (now() < start + seconds * 1e6) {
+    const wanted = now();
+    let lease = null;
+    while (!lease && now() < start + seconds * 1e6) {
+      lease = await lock(patient).catch(() => null); // It gave up.
+    }
+    if (!lease) break;
+    moments.push(wanted - start, now() - start);
+    await sleep(hold);
+    await release(lease);
+    await sleep(pause);
+  }
+  return moments.map(Math.round).join(" ");
+}
+
+async function answer(line) {
+  const [command, ...numbers] = line.split(" ");
+  if (command === "turns") return turns(...numbers.map(Number));
+  return commands[command]().then(() => "yes", () => "no");
 }
 
 async function main() {
-  const start = now();
-  const waits = [];
-  while (now() < start + seconds * 1e6) {
-    const wanted = now();
-    let release = null;
-    while (!release && now() < start + seconds * 1e6) {
-      release = await once().catch(() => null); // It gave up.
-    }
-    if (!release) break;
-    waits.push(wanted - start, now() - start);
-    await sleep(hold);
-    await release();
-    await sleep(pause);
+  for (const redlock of [patient, hasty]) redlock.on("error", () => {}); // Version 5 tells here of each attempt that finds the lock taken.
+  for (const client of clients) {
+    client.on("error", (error) => console.error(String(error)));
+    await client.ping();
   }
-  console.log(waits.map(Math.round).join(" "));
+  console.log("ready");
+  for await (const line of require("readline").createInterface({ input: process.stdin })) console.log(await answer(line));
   process.exit(0);
 }
 
-redlock.on("error", () => {}); // Version 5 tells here of each attempt that finds the lock taken.
-client.on("error", (error) => console.error(String(error)));
-client.ping().then(() => console.log("ready"));
-process.stdin.once("data", main);
+main().catch((error) => {
+  console.error(String(error));
+  process.exit(1);
+});

@@ -123,6 +123,14 @@ impl Server {
         self.ask(cmd("GET").arg(key))
     }
 
+    /// The token of the holder at `key`, if there is one: the string of a mutex, or what stands behind the slot of a permit, or the letter of a reader or writer.
+    pub fn holder(&self, key: &str) -> Option<String> {
+        let look = "if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then return redis.call('GET', KEYS[1]) end
+            local member = redis.call('ZRANGE', KEYS[1], 0, 0)[1]
+            return string.match(member, '^%d+ (.*)$') or string.sub(member, 2)";
+        self.ask(cmd("EVAL").arg(look).arg(1).arg(key))
+    }
+
     /// Adds 300 000 keys that end within `ms` to `2 * ms`: a server that looks through all of them is slow to expire others.
     pub fn crowd(&self, ms: usize) {
         let fill = "for i = ARGV[1], ARGV[2] do redis.call('SET', 'crowd:' .. string.format('%d', i), i, 'PX', ARGV[3] + i % ARGV[3]) end";
@@ -154,6 +162,12 @@ impl Server {
     /// One field of INFO, for example `"connected_clients"`.
     pub fn info(&self, name: &str) -> Option<String> {
         let info: String = self.ask(cmd("INFO").arg("default"));
+        field(&info, name).map(str::to_owned)
+    }
+
+    /// As that, of a server that may not answer.
+    pub(super) fn try_info(&self, name: &str) -> Option<String> {
+        let info: String = self.try_ask(cmd("INFO").arg("default")).ok()?;
         field(&info, name).map(str::to_owned)
     }
 

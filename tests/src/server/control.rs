@@ -131,6 +131,13 @@ impl Server {
         }
         self.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(master.port()));
         eventually("the link to the master is up", EFFECT, || self.info("master_link_status").as_deref() == Some("up"));
+        // The link is up on this side before the master counts what this side acknowledges.
+        let replicas = || master.info("connected_slaves").and_then(|replicas| replicas.parse::<u32>().ok());
+        eventually("its acknowledgements count", EFFECT, || {
+            master.ask::<()>(cmd("SET").arg("acknowledged?").arg(""));
+            master.ask::<()>(cmd("DEL").arg("acknowledged?"));
+            replicas().is_some_and(|all| master.ask::<u32>(cmd("WAIT").arg(all).arg(100)) >= all)
+        });
     }
 
     /// Makes a replica a master with the data it has.

@@ -6,12 +6,16 @@
 //! 4. `builder.rs`: settings and start.
 //! 5. `admin.rs`: the fixture's own connection, and the shortcuts for set-up and checks.
 //! 6. `control.rs`: what can be done to a server: kill, restart, stop, fill, replicate.
+//! 7. `group.rs`: a master, its replicas, and Sentinels.
+//! 8. `cluster.rs`: a Redis Cluster of them.
 
 mod admin;
 mod builder;
+mod cluster;
 mod control;
 mod fetch;
 pub mod find;
+mod group;
 mod port;
 mod supervisor;
 
@@ -21,6 +25,8 @@ use std::sync::Mutex;
 use std::thread;
 
 pub use builder::Builder;
+pub use cluster::Cluster;
+pub use group::Group;
 pub(crate) use port::Port;
 
 use admin::Admin;

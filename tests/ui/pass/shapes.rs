@@ -173,7 +173,7 @@ fn odd_holes(r#type: u8, id: u8, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock("shapes:raw:{r#type}")]
+#[distributed_lock("shapes:raw:{type}")]
 fn raw_name(r#type: u8) -> Result<u8, Error> {
     Ok(r#type)
 }
@@ -504,6 +504,13 @@ struct Order {
 struct Pair(u8, (u8, u8));
 
 #[derive(LockKey)]
+#[lock_key("shapes:{type}:{r#match}")]
+struct Keywords {
+    r#type: u8,
+    r#match: u8,
+}
+
+#[derive(LockKey)]
 #[lock_key("shapes:unit")]
 struct Unit;
 
@@ -521,6 +528,7 @@ fn derived() {
     let order = Order { id: 7, note: "abc".into() };
     assert_eq!(order.lock_key(), "shapes:7:3");
     assert_eq!(Pair(7, (8, 9)).lock_key(), "shapes:0007:8");
+    assert_eq!(Keywords { r#type: 7, r#match: 8 }.lock_key(), "shapes:7:8");
     assert_eq!(Unit.lock_key(), "shapes:unit");
     assert_eq!(Kinds::<str, 0>::All.lock_key(), "shapes:all");
     assert_eq!(Kinds::<str, 0>::One("x").lock_key(), "shapes:one:x");

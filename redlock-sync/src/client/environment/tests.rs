@@ -33,8 +33,11 @@ fn settings_are_read() {
         ("REDLOCK_MAX_KEY_LEN", "1000"),
         ("REDLOCK_CONNECTIONS", "5"),
         ("REDLOCK_RESTART_GUARD", "false"),
+        ("REDLOCK_FAILOVER_GUARD", "true"),
+        ("REDLOCK_MIN_REPLICAS_ACK", "1"),
     ];
-    assert_eq!(vars.len(), known().count(), "each setting is here");
+    let files = ["REDLOCK_TLS_CA", "REDLOCK_TLS_CERT", "REDLOCK_TLS_KEY"];
+    assert_eq!(vars.len() + files.len(), known().count(), "each setting is here");
     let builder = builder(&vars).unwrap();
     let shown = format!("{builder:?}");
     for part in
@@ -42,7 +45,15 @@ fn settings_are_read() {
     {
         assert!(shown.contains(part), "{part} in {shown}");
     }
-    for part in ["max_key_len: 1000", "connections: 5", "restart_guard: false", "credentials: true"] {
+    let others = [
+        "max_key_len: 1000",
+        "connections: 5",
+        "restart_guard: false",
+        "min_replicas_ack: 1",
+        "failover_guard: Some(true)",
+        "credentials: true",
+    ];
+    for part in others {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     assert!(!shown.contains("unused"));
@@ -54,6 +65,31 @@ fn settings_are_read() {
     assert!(format!("{empty:?}").contains("lease: 30s"));
 }
 
+/// Lists of hosts have commas too, and so can passwords.
+#[test]
+fn a_comma_begins_a_node_only_before_a_scheme() {
+    let groups = "redis+sentinel://:a,b@h1:1,h2/main, redis+sentinel://h3,h4/main , redis://c/,,";
+    assert_eq!(listed(groups), ["redis+sentinel://:a,b@h1:1,h2/main", "redis+sentinel://h3,h4/main", "redis://c/"]);
+    assert_eq!(listed("redis://a/, b"), ["redis://a/, b"]);
+    assert_eq!(listed(" ,, "), Vec::<&str>::new());
+}
+
+#[test]
+fn files_of_tls_are_read_where_there_is_tls() {
+    let vars = [(URL, "rediss://one/"), ("REDLOCK_TLS_CA", "/nowhere/ca"), ("REDLOCK_TLS_CERT", "/nowhere/cert")];
+    if cfg!(feature = "tls") {
+        let said = message(&[&vars[..], &[("REDLOCK_TLS_KEY", "/nowhere/key")]].concat());
+        assert!(said.contains("TLS cannot be set up: /nowhere/ca: No such file"), "{said}");
+        let said = message(&[vars[0], vars[2]]);
+        assert!(said.contains("(/nowhere/cert) and no key"), "{said}");
+        let plain = message(&[(URL, "redis://one/"), vars[1]]);
+        assert!(plain.contains("`rediss://`"), "{plain}");
+    } else {
+        let said = message(&[(URL, "redis://one/"), vars[1]]);
+        assert!(said.contains("REDLOCK_TLS_CA") && said.contains("feature `tls`"), "{said}");
+    }
+}
+
 /// A setting that is added to the builder gets a variable, or a reason here.
 #[test]
 fn each_setting_of_the_builder_has_a_variable() {
@@ -63,12 +99,15 @@ fn each_setting_of_the_builder_has_a_variable() {
     };
     let mut settings = methods(include_str!("../builder.rs"));
     assert!(settings.contains("KEY_PREFIX"));
-    // `node` is one of `nodes`, observers and credentials are code, and `build` is no setting.
-    for other in ["NODE", "OBSERVER", "CREDENTIALS", "BUILD"] {
+    // `node` is one of `nodes`, `only_nodes` replaces them, observers and credentials are code, and `build` is no setting.
+    for other in ["NODE", "ONLY_NODES", "OBSERVER", "CREDENTIALS", "BUILD"] {
         assert!(settings.remove(other), "{other}");
     }
     for setting in settings {
-        assert!(known().any(|known| known == format!("REDLOCK_{setting}")), "{setting} has no variable");
+        // Certificates have one for each file.
+        let is_for =
+            |known: &str| known == format!("REDLOCK_{setting}") || known.starts_with(&format!("REDLOCK_{setting}_"));
+        assert!(known().any(is_for), "{setting} has no variable");
     }
     for variable in known().filter(|variable| *variable != URL) {
         let settings = include_str!("../../../../docs/settings.md");
@@ -80,6 +119,8 @@ fn each_setting_of_the_builder_has_a_variable() {
 fn mistakes_name_the_variable() {
     assert!(message(&[(NODES, "redis://a/,http://b/")]).starts_with("REDLOCK_NODES: node URL `http://b/`"));
     assert!(message(&[(URL, "redis://a/,redis://b/")]).starts_with("REDIS_URL"));
+    let cluster = client(&[(NODES, "redis+cluster://u:pa,ss@h1:7000,h2,, redis://c/")]).unwrap();
+    assert_eq!(format!("{cluster:?}").matches("redis+cluster://h1:7000,h2:6379").count(), 1, "{cluster:?}");
     assert!(message(&[(NODES, " , ")]).contains("REDLOCK_NODES names no server"));
     let with = |name, value| message(&[(URL, "redis://a/"), (name, value)]);
     assert!(with("REDLOCK_LEASE", "30").starts_with("REDLOCK_LEASE = `30` is no length of time"));
@@ -131,7 +172,7 @@ fn names_of_other_uses_are_not_warned_of() {
         "REDLOCK_MODELS_SEED",
         "REDLOCK_QUEUE_SEED",
         "REDLOCK_KEY",
-        "REDLOCK_FENCING_TOKEN",
+        "REDLOCK_FENCE",
     ] {
         assert_eq!(warning(name), None);
     }

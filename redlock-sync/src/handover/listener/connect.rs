@@ -1,15 +1,13 @@
 //! What is done for the push connection in the background: subscribing, beats, and closing it when it is not needed.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::Listener;
 use super::connection::{Pulse, Subscription};
-use super::desk::{Arrived, Errand};
+use super::desk::{Arrived, Desk, Errand};
 use super::watching::Watched;
+use crate::handover::rules::SET_LOOK;
 use crate::node::{Failure, FailureKind, Heard, Node, Value};
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose};
 use crate::token;
@@ -18,21 +16,22 @@ use crate::token;
 const BEAT: &str = "0";
 /// Published to wake the thread that reads.
 pub(super) const LOOK: &str = "look";
+/// Only looks.
+const NOTHING: &str = "";
 /// Locks that are looked after in one call.
 const MOST_WATCHED: usize = 1000;
+/// Calls in one packet.
+const MOST_LOOKS: usize = 64;
 
 /// Why no message arrives. Each is logged once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Cause {
+pub(super) enum Cause {
     Subscribe,
     Publish,
     /// What is published arrives at no connection.
     Lost,
     NoRandom,
 }
-
-#[derive(Debug, Default)]
-pub(super) struct Warnings(Mutex<HashSet<Cause>>);
 
 /// How an attempt to listen ended without success.
 enum Deaf {
@@ -41,13 +40,6 @@ enum Deaf {
     Failed {
         is_left_out: bool,
     },
-}
-
-/// A subscription that was confirmed.
-struct Listening {
-    node: usize,
-    channel: Arc<str>,
-    arrived: Arrived,
 }
 
 impl Listener {
@@ -65,23 +57,23 @@ impl Listener {
 
     /// One attempt to listen.
     fn attempt(&self) {
-        if !self.turns.attempt() {
+        if !self.turns.with(|desk, _| desk.attempt()) {
             return;
         }
         match self.listen() {
-            Ok(Listening { node, channel, arrived }) => self.turns.install(node, &channel, arrived),
-            Err(Deaf::Failed { is_left_out }) => self.turns.failed(is_left_out),
+            Ok(arrived) => self.turns.with(|desk, now| desk.install(arrived, now)),
+            Err(Deaf::Failed { is_left_out }) => self.turns.with(|desk, _| desk.failed(is_left_out)),
             Err(Deaf::Refused(cause, why)) => {
                 self.warn(cause, &why);
-                self.turns.refused();
+                self.turns.with(|desk, _| desk.refused());
             }
         }
     }
 
     /// Subscribes, publishes on the channel, and waits for that message to arrive: only then are pushes known to arrive.
-    fn listen(&self) -> Result<Listening, Deaf> {
+    fn listen(&self) -> Result<Arrived, Deaf> {
         let Some((node, member)) = self.quorum.wake_node() else { return Err(Deaf::Failed { is_left_out: true }) };
-        let channel = self.turns.channel().map_or_else(|| self.new_channel(), Ok)?;
+        let channel = self.turns.with(|desk, _| desk.channel()).map_or_else(|| self.new_channel(), Ok)?;
         let timeout = self.quorum.limits.node_timeout;
         // To connect, and then to subscribe.
         let by = self.quorum.now().after(2 * timeout);
@@ -90,9 +82,10 @@ impl Listener {
         let receivers = self.publish(&subscription, BEAT, &[]).map_err(|failure| not_published(member, &failure))?;
         let wait = if receivers > 0 { timeout } else { Duration::ZERO };
         match conn.receive(wait) {
-            Heard::Message(first) if receivers > 0 => Ok(Listening { node, channel, arrived: Arrived { conn, first } }),
-            Heard::Message(_) | Heard::Nothing if receivers == 0 => {
-                Err(Deaf::Refused(Cause::Lost, member.address().to_owned()))
+            Heard::Message(first) if receivers > 0 => Ok(Arrived { node, channel, conn, first }),
+            // In a cluster another server than before may have been asked.
+            Heard::Message(_) | Heard::Nothing if receivers == 0 && !self.quorum.nodes.are_in_slots() => {
+                Err(Deaf::Refused(Cause::Lost, member.address().into_owned()))
             }
             // It broke, or the server has stopped in between.
             _ => Err(Deaf::Failed { is_left_out: false }),
@@ -104,33 +97,38 @@ impl Listener {
             self.warn(Cause::NoRandom, &error.to_string());
             Deaf::Failed { is_left_out: false }
         })?;
-        self.turns.name_channel(Arc::clone(&channel));
+        self.turns.with(|desk, _| desk.name_channel(Arc::clone(&channel)));
         Ok(channel)
     }
 
     /// The number of connections that receive it. On the way these locks are looked after.
     pub(super) fn publish(&self, subscription: &Subscription, text: &str, watched: &[Watched]) -> Result<u64, Failure> {
-        let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
-        let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
-        args.extend(watched.iter().map(|watched| Arg::Text(&watched.id)));
-        let call = Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args);
-        let number = |value: &Value| if let Value::Int(n) = value { u64::try_from(*n).unwrap_or(0) } else { 0 };
-        Ok(match self.quorum.ask_one(subscription.node, &call, self.quorum.round_deadline())? {
-            Value::List(said) => {
-                let due =
-                    said.iter().skip(1).filter_map(|i| watched.get(usize::try_from(number(i)).ok()?.checked_sub(1)?));
-                if self.turns.look(due.map(|watched| watched.number).collect()) {
-                    drop(self.publish(subscription, LOOK, &[]));
-                }
-                said.first().map_or(0, number)
+        let call = call(subscription, text, watched);
+        let said = self.quorum.ask_one(subscription.node, &call, self.quorum.round_deadline())?;
+        Ok(self.learn(subscription, said, watched))
+    }
+
+    /// Takes over what a server says of these locks; how many connections received what was published.
+    fn learn(&self, subscription: &Subscription, said: Value, watched: &[Watched]) -> u64 {
+        let Value::List(said) = said else { return number(&said) };
+        let (mut due, mut later) = (Vec::new(), Vec::new());
+        let wait = |place: &Value| usize::try_from(number(place)).ok()?.checked_sub(1).and_then(|i| watched.get(i));
+        for place in said.iter().skip(1) {
+            match place {
+                Value::List(found) => later.extend(found.first().and_then(wait).zip(found.get(1)).map(end)),
+                place => due.extend(wait(place).map(|watched| watched.number)),
             }
-            receivers => number(&receivers),
-        })
+        }
+        self.turns.with(|desk, now| desk.look_after(later, now));
+        if self.turns.with(|desk, _| desk.look(due)) {
+            drop(self.publish(subscription, LOOK, &[]));
+        }
+        said.first().map_or(0, number)
     }
 
     fn beat(&self, subscription: &Subscription) {
         let pulse = if self.is_better_elsewhere(subscription) { Pulse::Deaf } else { self.pulse(subscription) };
-        self.turns.beaten(subscription.generation, pulse);
+        self.turns.with(|desk, now| desk.beaten(subscription.generation, pulse, now));
     }
 
     /// All clients shall listen at the same node.
@@ -139,25 +137,52 @@ impl Listener {
     }
 
     fn pulse(&self, subscription: &Subscription) -> Pulse {
-        let watched = self.turns.watched();
-        let (first, rest) = watched.split_at(watched.len().min(MOST_WATCHED));
-        let pulse = match self.publish(subscription, BEAT, first) {
+        let watched = self.watched();
+        // A cluster is asked for its own beat: its reply shall not depend on a slot.
+        let together = watched.first().filter(|_| !self.quorum.nodes.are_in_slots()).map_or(&[][..], Vec::as_slice);
+        let pulse = match self.publish(subscription, BEAT, together) {
             Ok(0) => Pulse::Deaf,
             Ok(_) => Pulse::Sent(self.quorum.now()),
             // The attempt to subscribe anew will say what is missing.
             Err(failure) if is_refusal(&failure) => Pulse::Deaf,
             Err(_) => Pulse::Quiet,
         };
-        for more in rest.chunks(MOST_WATCHED) {
-            if matches!(pulse, Pulse::Sent(_)) {
-                drop(self.publish(subscription, BEAT, more));
-            }
+        let more = watched.get(usize::from(!together.is_empty())..).unwrap_or_default();
+        if matches!(pulse, Pulse::Sent(_)) {
+            self.look_after(subscription, more);
         }
         pulse
     }
 
+    /// Looks after locks that cannot be named in one call.
+    fn look_after(&self, subscription: &Subscription, parts: &[Vec<Watched>]) {
+        for parts in parts.chunks(MOST_LOOKS) {
+            let calls: Vec<_> = parts.iter().map(|part| call(subscription, NOTHING, part)).collect();
+            let said = self.quorum.ask_one_all(subscription.node, &calls);
+            for (said, part) in said.into_iter().zip(parts) {
+                if let Ok(said) = said {
+                    self.learn(subscription, said, part);
+                }
+            }
+        }
+    }
+
+    /// The locks to look after, in parts of which each can be named in one call: in a cluster one by one, since also those of one slot can be at two
+    /// servers while that moves.
+    fn watched(&self) -> Vec<Vec<Watched>> {
+        let most = if self.quorum.nodes.are_in_slots() { 1 } else { MOST_WATCHED };
+        let mut parts: Vec<Vec<Watched>> = Vec::new();
+        for watched in self.turns.with(|desk, now| desk.watched(now)) {
+            match parts.last_mut() {
+                Some(part) if part.len() < most => part.push(watched),
+                _ => parts.push(vec![watched]),
+            }
+        }
+        parts
+    }
+
     fn warn(&self, cause: Cause, why: &str) {
-        if !self.warnings.0.lock().insert(cause) {
+        if !self.warned.lock().insert(cause) {
             return;
         }
         let polls = "until that works, threads that wait for a lock ask for it again and again";
@@ -173,24 +198,39 @@ impl Listener {
     }
 }
 
+/// Publishes that, and looks after these locks.
+fn call(subscription: &Subscription, text: &str, watched: &[Watched]) -> Arc<Call> {
+    let keys: Vec<&str> = watched.iter().map(|watched| &*watched.key).collect();
+    let mut args = vec![Arg::Text(&subscription.channel), Arg::Text(text)];
+    args.extend(watched.iter().map(|watched| Arg::Text(watched.of.text())));
+    Call::new(&PUBLISH, Purpose::Other, None, Duration::ZERO, &keys, &args)
+}
+
+fn number(value: &Value) -> u64 {
+    if let Value::Int(n) = value { u64::try_from(*n).unwrap_or(0) } else { 0 }
+}
+
+/// When a set that was looked into is due again: a member lives through its last ms.
+fn end((watched, left): (&Watched, &Value)) -> (u64, Duration) {
+    (watched.number, Duration::from_millis(number(left).saturating_add(1)).min(SET_LOOK))
+}
+
 fn not_subscribed(node: &Node, failure: &Failure) -> Deaf {
     match failure.kind {
-        FailureKind::Refused => Deaf::Refused(
-            Cause::Subscribe,
-            format!("node {} refuses to subscribe: {}", node.address(), failure.message),
-        ),
+        FailureKind::Refused => refused(Cause::Subscribe, "subscribe", node, failure),
         kind => Deaf::Failed { is_left_out: kind == FailureKind::LeftOut },
     }
 }
 
 fn not_published(node: &Node, failure: &Failure) -> Deaf {
     if is_refusal(failure) {
-        return Deaf::Refused(
-            Cause::Publish,
-            format!("node {} refuses to publish: {}", node.address(), failure.message),
-        );
+        return refused(Cause::Publish, "publish", node, failure);
     }
     Deaf::Failed { is_left_out: false }
+}
+
+fn refused(cause: Cause, to: &str, node: &Node, failure: &Failure) -> Deaf {
+    Deaf::Refused(cause, format!("node {} refuses to {to}: {}", node.address(), failure.message))
 }
 
 /// The server answered, and will not answer otherwise soon.
@@ -212,7 +252,7 @@ impl Job {
             Some(Errand::Connect(_)) => listener.attempt(),
             Some(Errand::Beat(subscription)) => listener.beat(subscription),
             Some(Errand::Wake(subscription)) => drop(listener.publish(subscription, LOOK, &[])),
-            Some(Errand::Rest(_)) => listener.turns.rest(),
+            Some(Errand::Rest(_)) => listener.turns.with(Desk::rest),
             None => {}
         }
         self.errand = None;
@@ -224,7 +264,7 @@ impl Drop for Job {
         if let Some(Errand::Connect(_)) = self.errand
             && let Some(listener) = self.listener.upgrade()
         {
-            listener.turns.gave_up();
+            listener.turns.with(|desk, _| desk.gave_up());
         }
     }
 }

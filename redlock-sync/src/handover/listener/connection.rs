@@ -1,6 +1,7 @@
 //! How the push connection is, and whether it is still alive.
 //!
-//! A reset is noticed at once. A silent break is noticed by the **beat**, a message that the client publishes on its own channel each second. If no
+//! A reset is noticed at once. A silent break is noticed by the **beat**, a message that the client publishes on its own channel each second, or every two
+//! seconds while all its waits are for tasks. If no
 //! connection receives it, or it does not arrive within a node timeout after the server has sent it, the connection is of no more use. If the call
 //! itself gets no answer, something else is wrong, which a new push connection would not mend: the next beat is a second later.
 
@@ -10,8 +11,10 @@ use std::time::Duration;
 use crate::clock::Tick;
 use crate::node::Push;
 
-/// So long after the last beat another one is asked for.
-const BEAT: Duration = Duration::from_secs(1);
+/// So long after the last beat another one is asked for. A read is no longer either, since a wait can begin during it.
+pub(super) const BEAT: Duration = Duration::from_secs(1);
+/// The same while all waits are for tasks.
+pub(super) const RARE_BEAT: Duration = Duration::from_secs(2);
 /// A beat of which nothing was heard is forgotten.
 const LOST_BEAT: Duration = Duration::from_secs(5);
 /// Before the next attempt to connect: at first, and at most.
@@ -29,8 +32,10 @@ pub(crate) struct Subscription {
     pub(crate) generation: u64,
 }
 
+#[derive(Default)]
 pub(super) enum Connection {
     /// None, and none is made: no thread waits.
+    #[default]
     Down,
     /// An attempt to connect is under way or planned.
     Coming,
@@ -78,20 +83,20 @@ impl Up {
         self.pulse == Pulse::Deaf
     }
 
-    /// A read begins now: whether a beat has to be asked for, and after what time to look again.
-    pub(super) fn tend(&mut self, now: Tick, timeout: Duration) -> (bool, Duration) {
+    /// A read begins now: whether a beat has to be asked for, so long after the last one, and after what time to look again.
+    pub(super) fn tend(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
         self.reads_since = now;
         match self.pulse {
             Pulse::Sent(at) => (false, at.after(timeout).since(now).clamp(SHORTEST, BEAT)),
             Pulse::Asked if now.since(self.asked) < LOST_BEAT => (false, timeout.min(BEAT)),
-            Pulse::Quiet | Pulse::Asked | Pulse::Deaf => self.beat(now, timeout),
+            Pulse::Quiet | Pulse::Asked | Pulse::Deaf => self.beat(now, timeout, every),
         }
     }
 
-    fn beat(&mut self, now: Tick, timeout: Duration) -> (bool, Duration) {
-        let left = BEAT.saturating_sub(now.since(self.asked));
+    fn beat(&mut self, now: Tick, timeout: Duration, every: Duration) -> (bool, Duration) {
+        let left = every.saturating_sub(now.since(self.asked));
         if !left.is_zero() {
-            return (false, left);
+            return (false, left.min(BEAT));
         }
         (self.pulse, self.asked) = (Pulse::Asked, now);
         (true, timeout.min(BEAT))

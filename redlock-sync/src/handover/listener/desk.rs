@@ -88,7 +88,7 @@ pub(super) enum Step {
 /// What the desk knows of one wait.
 pub(super) struct WaitState {
     moved: Arc<Condvar>,
-    kept: VecDeque<Pushed>,
+    pub(super) kept: VecDeque<Pushed>,
     pub(super) awaits: Awaits,
     /// What it awaits has happened.
     pub(super) must_look: bool,
@@ -96,7 +96,8 @@ pub(super) struct WaitState {
     seen: u64,
 }
 
-pub(super) struct Desk {
+#[derive(Default)]
+pub(crate) struct Desk {
     last_number: u64,
     pub(super) waits: HashMap<u64, WaitState>,
     /// Those that sleep and have nothing to wake for yet.
@@ -122,27 +123,6 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new() -> Desk {
-        Desk {
-            last_number: 0,
-            waits: HashMap::new(),
-            sleeping: BTreeSet::new(),
-            marked: None,
-            connection: Connection::Down,
-            channel: None,
-            ended: EndedWaits::default(),
-            generation: 0,
-            news: 0,
-            is_refused: false,
-            is_closed: false,
-            failures: 0,
-            short_lives: 0,
-            idle_since: Tick::ZERO,
-            is_rest_planned: false,
-            after: After::default(),
-        }
-    }
-
     pub(super) fn is_sound(&self) -> bool {
         let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
         !is_left || self.sleeping.is_empty() || self.marked.is_some()
@@ -150,7 +130,7 @@ impl Desk {
 
     // --- waits ---
 
-    pub(super) fn begin(&mut self) -> u64 {
+    pub(crate) fn begin(&mut self) -> u64 {
         self.last_number += 1;
         let wait = WaitState {
             moved: Arc::new(Condvar::new()),
@@ -167,7 +147,7 @@ impl Desk {
     }
 
     /// The wait is over.
-    pub(super) fn end(&mut self, number: u64, now: Tick) {
+    pub(crate) fn end(&mut self, number: u64, now: Tick) {
         self.give_to_ended(number);
         self.waits.remove(&number);
         self.stop_sleeping(number);
@@ -176,20 +156,15 @@ impl Desk {
         }
     }
 
-    pub(super) fn subscription(&mut self, number: u64) -> Option<Subscription> {
+    pub(crate) fn subscription(&mut self, number: u64) -> Option<Subscription> {
         if let Some(wait) = self.waits.get_mut(&number) {
             wait.seen = self.news;
         }
         self.connection.subscription().cloned()
     }
 
-    pub(super) fn polls(&self) -> bool {
+    pub(crate) fn polls(&self) -> bool {
         self.is_refused && self.connection.subscription().is_none()
-    }
-
-    #[cfg(test)]
-    pub(super) fn take(&mut self, number: u64) -> Option<Pushed> {
-        self.waits.get_mut(&number)?.kept.pop_front()
     }
 
     /// One look of a thread that sleeps or begins to.
@@ -256,16 +231,16 @@ impl Desk {
     }
 
     // --- the connection ---
-
     /// Takes the connection to read it, for so long at most.
     fn take_conn(&mut self, now: Tick, timeout: Duration) -> Option<(Box<dyn Push>, Duration)> {
+        let every = self.beats_every();
         let Connection::Up(up) = &mut self.connection else { return None };
         up.conn.as_ref()?;
         if up.is_deaf() {
             self.broke(None, now);
             return None;
         }
-        let (asks, read_for) = up.tend(now, timeout);
+        let (asks, read_for) = up.tend(now, timeout, every);
         if asks {
             self.after.errands.push(Errand::Beat(up.subscription.clone()));
         }
@@ -330,7 +305,7 @@ impl Desk {
     }
 
     /// What was learnt from a beat.
-    pub(super) fn beaten(&mut self, generation: u64, pulse: Pulse, now: Tick) {
+    pub(crate) fn beaten(&mut self, generation: u64, pulse: Pulse, now: Tick) {
         let Connection::Up(up) = &mut self.connection else { return };
         if up.subscription.generation != generation {
             return;
@@ -352,7 +327,7 @@ impl Desk {
     }
 
     /// An attempt begins. False if it is not needed any more.
-    pub(super) fn attempt(&mut self) -> bool {
+    pub(crate) fn attempt(&mut self) -> bool {
         if matches!(self.connection, Connection::Up(_)) {
             return false;
         }
@@ -361,24 +336,24 @@ impl Desk {
         is_needed
     }
 
-    pub(super) fn channel(&self) -> Option<Arc<str>> {
+    pub(crate) fn channel(&self) -> Option<Arc<str>> {
         self.channel.clone()
     }
 
     /// The attempt goes on with this channel.
-    pub(super) fn name_channel(&mut self, channel: Arc<str>) {
+    pub(crate) fn name_channel(&mut self, channel: Arc<str>) {
         self.channel = Some(channel);
     }
 
     /// Subscribed and confirmed. What came on it meanwhile is delivered.
-    pub(super) fn install(&mut self, node: usize, channel: &Arc<str>, arrived: Arrived, now: Tick) {
-        let Arrived { conn, first } = arrived;
-        if self.is_closed || self.channel.as_ref() != Some(channel) {
+    pub(crate) fn install(&mut self, arrived: Arrived, now: Tick) {
+        let Arrived { node, channel, conn, first } = arrived;
+        if self.is_closed || self.channel.as_ref() != Some(&channel) {
             self.after.closed.push(conn);
             return self.connect_after(Duration::ZERO);
         }
         self.generation += 1;
-        let subscription = Subscription { node, channel: Arc::clone(channel), generation: self.generation };
+        let subscription = Subscription { node, channel, generation: self.generation };
         self.connection = Connection::Up(Up::new(subscription, conn, now));
         self.is_refused = false;
         self.failures = 0;
@@ -389,25 +364,26 @@ impl Desk {
         }
     }
 
-    pub(super) fn refused(&mut self) {
+    pub(crate) fn refused(&mut self) {
         self.is_refused = true;
         self.tell_news();
         self.connect_after(REFUSED_PAUSE);
     }
 
     /// The attempt failed. If it ended before it began, since the node is left out, looking again costs nothing.
-    pub(super) fn failed(&mut self, is_left_out: bool) {
+    pub(crate) fn failed(&mut self, is_left_out: bool) {
         if matches!(self.connection, Connection::Up(_)) {
             return;
         }
         self.failures = self.failures.saturating_add(u32::from(!is_left_out));
         // Without a connection no beat looks after their locks.
-        let unwatched: Vec<u64> = self.watched().iter().map(|watched| watched.number).collect();
+        let unwatched: Vec<u64> = self.watched(Tick::ZERO).iter().map(|watched| watched.number).collect();
         self.look(unwatched);
         self.connect_after(if is_left_out { connection::FIRST_PAUSE } else { connection::pause(self.failures) });
     }
 
-    pub(super) fn gave_up(&mut self) {
+    /// An attempt ended without a word, and nothing is planned.
+    pub(crate) fn gave_up(&mut self) {
         if matches!(self.connection, Connection::Coming) {
             self.connection = Connection::Down;
         }
@@ -441,7 +417,7 @@ impl Desk {
     }
 
     /// The time of a planned rest has come.
-    pub(super) fn rest(&mut self, now: Tick) {
+    pub(crate) fn rest(&mut self, now: Tick) {
         self.is_rest_planned = false;
         if !self.waits.is_empty() {
             return;
@@ -462,8 +438,8 @@ impl Desk {
         }
     }
 
-    /// Where a thread reads that has to be woken, if there is one.
-    pub(super) fn close(&mut self) -> Option<Subscription> {
+    /// Ends all waits. Where a thread reads that has to be woken, if there is one.
+    pub(crate) fn close(&mut self) -> Option<Subscription> {
         self.is_closed = true;
         self.wake_all();
         self.after.forgotten.extend(self.ended.clear());
@@ -473,7 +449,7 @@ impl Desk {
 
     // --- ended waits ---
 
-    pub(super) fn watch_ended(&mut self, number: u64, ended: OnLatePush, now: Tick) {
+    pub(crate) fn watch_ended(&mut self, number: u64, ended: OnLatePush, now: Tick) {
         if self.is_closed {
             return self.after.forgotten.push(Arc::new(ended));
         }
@@ -494,6 +470,8 @@ impl Desk {
 
 /// A confirmed subscription.
 pub(crate) struct Arrived {
+    pub(crate) node: usize,
+    pub(crate) channel: Arc<str>,
     pub(crate) conn: Box<dyn Push>,
     /// The first message that came on it.
     pub(crate) first: Vec<u8>,

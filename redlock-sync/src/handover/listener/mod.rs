@@ -26,11 +26,14 @@ mod tests;
 mod turns;
 mod watching;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
+
 pub(crate) use self::awaits::Awaits;
-use self::connect::{LOOK, Warnings};
+use self::connect::{Cause, LOOK};
 pub(crate) use self::connection::Subscription;
 use self::desk::Errand;
 pub(crate) use self::desk::Woken;
@@ -44,7 +47,8 @@ use crate::quorum::Quorum;
 pub(crate) struct Listener {
     quorum: Arc<Quorum>,
     turns: Turns,
-    warnings: Warnings,
+    /// What was said once in the log.
+    warned: Mutex<HashSet<Cause>>,
     this: Weak<Listener>,
 }
 
@@ -61,12 +65,12 @@ impl Listener {
                 }
             });
             let turns = Turns::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, errands);
-            Listener { quorum, turns, warnings: Warnings::default(), this: this.clone() }
+            Listener { quorum, turns, warned: Mutex::default(), this: this.clone() }
         });
         let this = Arc::downgrade(&listener);
         nodes.nodes.on_return(Box::new(move || {
             if let Some(listener) = this.upgrade()
-                && let Some(subscription) = listener.turns.servers_are_back()
+                && let Some(subscription) = listener.turns.with(|desk, _| desk.servers_are_back())
             {
                 listener.run(Errand::Wake(subscription));
             }
@@ -76,18 +80,18 @@ impl Listener {
 
     /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.
     pub(crate) fn begin(self: &Arc<Listener>) -> Wait {
-        Wait { number: self.turns.begin(), listener: Arc::clone(self) }
+        Wait { number: self.turns.with(|desk, _| desk.begin()), listener: Arc::clone(self) }
     }
 
     /// True while a subscription is confirmed: what this client marks can be pushed to it.
     pub(crate) fn listens(&self) -> bool {
-        self.turns.listens()
+        self.turns.with(|desk, _| desk.connection.subscription().is_some())
     }
 
     /// Ends all waits, for good. The thread that reads is woken by a message on its own channel, since the crate `redis` gives no access to the
     /// socket; if the message does not get through, the thread wakes within a second.
     pub(crate) fn close(&self) {
-        if let Some(subscription) = self.turns.close() {
+        if let Some(subscription) = self.turns.with(|desk, _| desk.close()) {
             drop(self.publish(&subscription, LOOK, &[]));
         }
     }
@@ -96,7 +100,7 @@ impl Listener {
     /// ended waits; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers
     /// find that no connection receives what they publish on the old one, and skip the entries of the ended waits.
     pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLatePush) {
-        self.turns.watch_ended(wait_number, ended);
+        self.turns.with(|desk, now| desk.watch_ended(wait_number, ended, now));
     }
 }
 
@@ -113,7 +117,7 @@ impl Wait {
 
     /// Where this client listens now; `None` while no subscription is confirmed.
     pub(crate) fn subscription(&self) -> Option<Subscription> {
-        self.listener.turns.subscription(self.number)
+        self.listener.turns.with(|desk, _| desk.subscription(self.number))
     }
 
     /// Waits until then, or for a push, or until a subscription is confirmed or refused of which this wait has not seen the
@@ -124,24 +128,18 @@ impl Wait {
 
     /// What else ends the sleeps of this wait from now on.
     pub(crate) fn await_also(&self, awaits: Awaits) {
-        self.listener.turns.await_also(self.number, awaits);
-    }
-
-    /// Takes a push that came, without waiting.
-    #[cfg(test)]
-    pub(crate) fn take(&self) -> Option<Pushed> {
-        self.listener.turns.take(self.number)
+        self.listener.turns.with(|desk, _| desk.await_also(self.number, awaits));
     }
 
     /// Subscribing was refused, or the publication that confirms it: this wait has to poll.
     pub(crate) fn polls(&self) -> bool {
-        self.listener.turns.polls()
+        self.listener.turns.with(|desk, _| desk.polls())
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        self.listener.turns.end(self.number);
+        self.listener.turns.with(|desk, now| desk.end(self.number, now));
     }
 }
 

@@ -3,13 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::awaits::Awaits;
-use super::connection::{Pulse, Subscription};
-use super::desk::{After, Arrived, Desk, Errand, Step, Woken};
-use super::ended::OnLatePush;
-#[cfg(test)]
-use super::pushed::Pushed;
-use super::watching::Watched;
+use super::desk::{After, Desk, Errand, Step, Woken};
 use crate::clock::{Clock, Tick};
 use crate::node::{Heard, Push};
 use crate::sync::Mutex;
@@ -27,11 +21,11 @@ pub(crate) struct Turns {
 
 impl Turns {
     pub(crate) fn new(clock: Arc<dyn Clock>, timeout: Duration, errands: Errands) -> Turns {
-        Turns { clock, timeout, errands, desk: Mutex::new(Desk::new()) }
+        Turns { clock, timeout, errands, desk: Mutex::default() }
     }
 
     /// One step at the desk, and what follows from it.
-    fn with<R>(&self, step: impl FnOnce(&mut Desk, Tick) -> R) -> R {
+    pub(crate) fn with<R>(&self, step: impl FnOnce(&mut Desk, Tick) -> R) -> R {
         let mut desk = self.desk.lock();
         let result = step(&mut desk, self.clock.now());
         debug_assert!(desk.is_sound());
@@ -44,93 +38,6 @@ impl Turns {
     fn follow_up(&self, mut after: After) {
         after.errands.drain(..).for_each(|errand| (self.errands)(errand));
         after.late.drain(..).for_each(|(ended, pushed)| ended(pushed));
-    }
-
-    pub(crate) fn begin(&self) -> u64 {
-        self.with(|desk, _| desk.begin())
-    }
-
-    pub(crate) fn end(&self, number: u64) {
-        self.with(|desk, now| desk.end(number, now));
-    }
-
-    pub(crate) fn subscription(&self, number: u64) -> Option<Subscription> {
-        self.with(|desk, _| desk.subscription(number))
-    }
-
-    pub(crate) fn listens(&self) -> bool {
-        self.with(|desk, _| desk.connection.subscription().is_some())
-    }
-
-    pub(crate) fn polls(&self) -> bool {
-        self.with(|desk, _| desk.polls())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn take(&self, number: u64) -> Option<Pushed> {
-        self.with(|desk, _| desk.take(number))
-    }
-
-    pub(crate) fn watch_ended(&self, number: u64, ended: OnLatePush) {
-        self.with(|desk, now| desk.watch_ended(number, ended, now));
-    }
-
-    /// Ends all waits. Where a thread reads that has to be woken, if there is one.
-    pub(crate) fn close(&self) -> Option<Subscription> {
-        self.with(|desk, _| desk.close())
-    }
-
-    pub(crate) fn attempt(&self) -> bool {
-        self.with(|desk, _| desk.attempt())
-    }
-
-    pub(crate) fn channel(&self) -> Option<Arc<str>> {
-        self.with(|desk, _| desk.channel())
-    }
-
-    pub(crate) fn name_channel(&self, channel: Arc<str>) {
-        self.with(|desk, _| desk.name_channel(channel));
-    }
-
-    pub(crate) fn install(&self, node: usize, channel: &Arc<str>, arrived: Arrived) {
-        self.with(|desk, now| desk.install(node, channel, arrived, now));
-    }
-
-    pub(crate) fn refused(&self) {
-        self.with(|desk, _| desk.refused());
-    }
-
-    pub(crate) fn failed(&self, is_left_out: bool) {
-        self.with(|desk, _| desk.failed(is_left_out));
-    }
-
-    /// An attempt ended without a word, and nothing is planned.
-    pub(crate) fn gave_up(&self) {
-        self.with(|desk, _| desk.gave_up());
-    }
-
-    pub(crate) fn beaten(&self, generation: u64, pulse: Pulse) {
-        self.with(|desk, now| desk.beaten(generation, pulse, now));
-    }
-
-    pub(crate) fn rest(&self) {
-        self.with(Desk::rest);
-    }
-
-    pub(crate) fn await_also(&self, number: u64, awaits: Awaits) {
-        self.with(|desk, _| desk.await_also(number, awaits));
-    }
-
-    pub(crate) fn watched(&self) -> Vec<Watched> {
-        self.with(|desk, _| desk.watched())
-    }
-
-    pub(crate) fn look(&self, numbers: Vec<u64>) -> bool {
-        self.with(|desk, _| desk.look(numbers))
-    }
-
-    pub(crate) fn servers_are_back(&self) -> Option<Subscription> {
-        self.with(|desk, _| desk.servers_are_back())
     }
 
     /// Sleeps until then, or until something is there for this wait. Reads meanwhile, if no other thread does.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::handover::sharing::Gate;
+use crate::handover::sharing::{Gate, JOINS_PER_LOOK};
 use std::sync::mpsc;
 use std::thread;
 
@@ -126,7 +126,7 @@ fn a_gift_goes_to_the_first_thread_that_wants_it_with_the_same_settings() {
 }
 
 #[test]
-fn who_runs_out_of_time_while_promised_takes_the_gift() {
+fn a_thread_whose_time_runs_out_while_promised_takes_the_gift() {
     let (queues, key): (_, Arc<str>) = (queues(), "k".into());
     for _ in 0..100 {
         let head = at_head(&queues, &key, Tick::NEVER).unwrap();
@@ -236,7 +236,7 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
 const JOINT: Kind = Kind { name: "reader", mode: Mode::Joint };
 
 fn shared(gate: &Arc<Gate>, part: u32) -> Shared<u32> {
-    Shared::new(JOINT, LockOptions::default(), Arc::clone(gate), Box::new(move || part))
+    Shared::new(JOINT, LockOptions::default(), Arc::clone(gate), Box::new(move |_| part))
 }
 
 #[test]
@@ -270,8 +270,8 @@ fn a_look_is_due_after_some_joins_or_some_time() {
     let mut shared = shared(&Arc::new(Gate::new()), 7).open(Tick::ZERO);
     let at = |ms| Tick::ZERO.after(Duration::from_millis(ms));
     let plain = LockOptions::default();
-    for _ in 0..1024 {
-        assert_eq!(shared.join(JOINT, &plain), Some(7));
+    for _ in 0..JOINS_PER_LOOK {
+        assert_eq!(shared.join(JOINT, &plain, at(0)), Some(7));
     }
     assert!(shared.is_look_due(at(1)) && !shared.is_look_due(at(20)));
     assert!(shared.is_look_due(at(21)) && !shared.is_look_due(at(22)));

@@ -5,7 +5,12 @@ const SOUND: &str =
     "now_ms:1000\nrole:master\nmaxmemory:0\nmaxmemory_policy:noeviction\naof_enabled:1\nconnected_slaves:0\n";
 
 fn judged(text: &str, written: &Vote<Arrived>, nodes: usize) -> (NodeHealth, Vec<String>) {
-    let facts = Facts::read(Vote::Yes(reply::Facts(text.into())));
+    asked(0, text, written, nodes)
+}
+
+/// With `min_replicas_ack`.
+fn asked(acks: u32, text: &str, written: &Vote<Arrived>, nodes: usize) -> (NodeHealth, Vec<String>) {
+    let facts = Facts::read(Vote::Yes(reply::Facts(text.into())), acks);
     let node = facts.node("a:6379".into(), written, "redlock-sync:health");
     let warnings = facts.warnings(&node, nodes, written);
     (node, warnings)
@@ -20,7 +25,8 @@ fn each_fault_of_a_server_is_said() {
     assert_eq!(judged(SOUND, &Vote::Yes(Arrived), 1).1, Vec::<String>::new());
     for (fact, said, only_alone) in [
         ("aof_enabled:0", "set appendonly yes", true),
-        ("connected_slaves:2", "has 2 replicas and waits for none", true),
+        ("connected_slaves:2", "use failover_guard and min_replicas_ack(2)", true),
+        ("connected_slaves:2\ncluster_enabled:1", "use min_replicas_ack(2)", true),
         ("maxmemory:100\nmaxmemory_policy:volatile-lru", "set it to noeviction", false),
         ("evicted_keys:7", "has evicted 7 keys", false),
         ("maxmemory:1000\nused_memory:960", "uses 96 % of its maxmemory", false),
@@ -42,6 +48,28 @@ fn each_fault_of_a_server_is_said() {
 }
 
 #[test]
+fn replicas_are_compared_with_those_that_must_confirm() {
+    let said = |acks: u32, facts: &str, nodes: usize| {
+        let (node, warnings) = asked(acks, &format!("{SOUND}{facts}\n"), &Vote::Yes(Arrived), nodes);
+        (node.problem.is_none(), warnings.join("; "))
+    };
+    for nodes in [1, 3] {
+        let (is_well, text) = said(2, "connected_slaves:1", nodes);
+        assert!(!is_well && text.contains("1 replicas are connected to it, and 2 must confirm each lock"), "{text}");
+        assert!(text.contains("lower min_replicas_ack"), "{text}");
+    }
+    // As many as must confirm: whichever becomes the master has every lock.
+    assert_eq!(said(2, "connected_slaves:2", 1), (true, String::new()));
+    let (is_well, text) = said(1, "connected_slaves:2", 1);
+    assert!(is_well && text.contains("use min_replicas_ack(2)"), "{text}");
+    assert_eq!(said(1, "connected_slaves:2", 3), (true, String::new()));
+    assert!(said(1, "connected_slaves:1\nmay_wait:0", 1).1.contains("give it +wait"));
+    assert_eq!(said(0, "may_wait:0", 1), (true, String::new()));
+    // What tells no number is not blamed.
+    assert!(asked(1, "role:master\naof_enabled:1\n", &Vote::Yes(Arrived), 1).0.problem.is_none());
+}
+
+#[test]
 fn a_server_that_takes_no_writes_is_a_problem() {
     let problem = |text: &str, written: &Vote<Arrived>| judged(text, written, 3).0.problem;
     let full = format!("{SOUND}maxmemory:1000\nused_memory:1000\n");
@@ -59,7 +87,7 @@ fn a_server_that_takes_no_writes_is_a_problem() {
 
 #[test]
 fn what_was_not_said_is_not_known() {
-    let down = Facts::read(Vote::Failed(Failure::unsent(FailureKind::Unreachable, "connection refused")));
+    let down = Facts::read(Vote::Failed(Failure::unsent(FailureKind::Unreachable, "connection refused")), 1);
     let node = down.node("a:6379".into(), &failed(FailureKind::LeftOut, "left out"), "k");
     assert_eq!(node.problem.as_deref(), Some("connection refused"));
     assert_eq!(down.warnings(&node, 1, &Vote::Yes(Arrived)), ["a:6379 cannot be used: connection refused"]);

@@ -9,9 +9,7 @@ impl Core {
     /// token has stored it. The largest alone would not rise from one majority to the next. With `fenced(true)` the acquire itself has raised
     /// the counter; otherwise, and for a lock that was passed on inside the process, it takes a round here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
-        let outcome = self.settled_fence();
-        self.tell_loss();
-        outcome
+        self.and_tell_loss(self.settled_fence())
     }
 
     fn settled_fence(&self) -> Result<u64, Error> {

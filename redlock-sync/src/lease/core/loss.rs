@@ -28,7 +28,7 @@ impl Core {
 
     /// True if this call made it lost.
     pub(super) fn lose(&self, reason: LostReason) -> bool {
-        let made_lost = self.state.lock().lose(reason);
+        let made_lost = self.state.lock().end(LeaseState::Lost(reason));
         if made_lost {
             self.log_loss(reason);
             self.leave_queue();
@@ -64,6 +64,12 @@ impl Core {
         if let LeaseState::Lost(reason) = state {
             self.tell(reason);
         }
+    }
+
+    /// What came of a call that may have noticed a loss.
+    pub(super) fn and_tell_loss<R>(&self, outcome: R) -> R {
+        self.tell_loss();
+        outcome
     }
 
     pub(super) fn tell(&self, reason: LostReason) {

@@ -28,12 +28,12 @@ mod sharing;
 mod tests;
 mod watched;
 
+pub(super) use self::release::Ready;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::Lease;
 use super::backlog::Backlog;
@@ -51,6 +51,7 @@ use crate::options::{LockOptions, MIN_LEASE, RENEW_DIVISOR, check_lease, drift, 
 use crate::protocol::reply::{Acquired, Extended, Vote};
 use crate::protocol::{AcquireArgs, Order, Protocol, TypedCall};
 use crate::quorum::{Ballot, Quorum};
+use crate::sync::Mutex;
 use crate::token::{LockId, RandomPart};
 
 type OnLost = Box<dyn FnOnce(Error) + Send>;
@@ -127,6 +128,8 @@ struct Io {
     fence: Option<u64>,
     /// A copy of our acquire may still be executed somewhere.
     may_linger: bool,
+    /// On which nodes our token may stand.
+    at: Vec<bool>,
 }
 
 /// How a release went.
@@ -135,15 +138,8 @@ pub(crate) struct Release {
     pub(crate) result: Result<(), Error>,
     /// The token may still stand on some node, although the lease is over.
     pub(crate) may_linger: bool,
-    /// A majority said that the token is not there.
-    pub(crate) is_confirmed: bool,
-}
-
-/// What the renewal thread does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    At(Tick),
-    Done,
+    /// A majority said that the token is not there, and so did each node that may have had it.
+    pub(crate) is_done: bool,
 }
 
 impl Core {
@@ -151,23 +147,26 @@ impl Core {
     pub(crate) fn won(start: Start, ballot: &Ballot<Acquired>) -> Core {
         let lease = Core::first_lease(&start.options);
         let expiry = VoteExpiry::new(&ballot.votes, ballot.started, lease);
-        Core::new(start, expiry, ballot.largest_fence(), ballot.started, ballot.may_linger())
+        let at = ballot.votes.iter().map(Vote::may_be_set).collect();
+        let io = Io { expiry, offered_fence: ballot.largest_fence(), fence: None, may_linger: ballot.may_linger(), at };
+        Core::new(start, io, ballot.started)
     }
 
     /// A lease on one node, which the last holder granted some time after `since`. For options of which nothing is counted from the
     /// acquisition.
     pub(crate) fn granted(start: Start, fence: Option<u64>, since: Tick, lease: Duration) -> Core {
         let expiry = VoteExpiry::new(&[Vote::Yes(())], since, lease);
-        let core = Core::new(start, expiry, fence, since, false);
+        let io = Io { expiry, offered_fence: fence, fence: None, may_linger: false, at: vec![true] };
+        let core = Core::new(start, io, since);
         Core { local: LocalHandover { since: core.quorum.now(), count: 0 }, ..core }
     }
 
-    fn new(start: Start, expiry: VoteExpiry, offered_fence: Option<u64>, born: Tick, may_linger: bool) -> Core {
+    fn new(start: Start, io: Io, born: Tick) -> Core {
         let Start { quorum, backlog, protocol, key, id, options, home, origin } = start;
         let hold_end = options.max_hold.map_or(Tick::NEVER, |max| born.after(max));
-        let until = expiry.deadline().min(hold_end);
+        let until = io.expiry.deadline().min(hold_end);
         // One node has no other to be ahead of: its fence is final.
-        let fence = offered_fence.filter(|_| quorum.len() == 1);
+        let fence = io.offered_fence.filter(|_| quorum.len() == 1);
         Core {
             is_observed: AtomicBool::new(false),
             quorum,
@@ -186,7 +185,7 @@ impl Core {
             is_left: AtomicBool::new(false),
             backlog,
             state: Mutex::new(State::held(until)),
-            io: Mutex::new(Io { expiry, offered_fence, fence, may_linger }),
+            io: Mutex::new(Io { fence, ..io }),
             on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(None),
         }
@@ -286,9 +285,7 @@ impl Core {
 
     /// Ok while the lease is surely held. No I/O. Looks at the clock itself, and not at a flag that a starved thread would have had to set.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let outcome = self.still_ours();
-        self.tell_loss();
-        outcome
+        self.and_tell_loss(self.still_ours())
     }
 
     /// As `check`, for callers that hold `io`.
@@ -372,46 +369,46 @@ impl Core {
         if ballot.votes.iter().any(taken) { LostReason::Taken } else { LostReason::Deleted }
     }
 
-    /// Called by the renewal thread when it is due.
-    pub(crate) fn tick(&self) -> Next {
-        let (next, confirmed) = self.renew();
-        if let Some(confirmed) = confirmed {
-            self.tell_renewal(confirmed);
+    /// Called by the renewal thread when it is due. When it is due again: never, if the lease has ended.
+    pub(crate) fn tick(&self) -> Tick {
+        let (next, outcome) = self.renew();
+        if let Some(outcome) = outcome {
+            self.tell_renewal(&outcome);
         }
         self.tell_loss();
         next
     }
 
-    /// What comes next, and whether a majority confirmed the renewal, if there was one.
-    fn renew(&self) -> (Next, Option<bool>) {
+    /// What comes next, and what became of the renewal, if there was one.
+    fn renew(&self) -> (Tick, Option<Result<(), Error>>) {
         self.settle();
         let mut io = self.io.lock();
         let now = self.quorum.now();
         let state = *self.state.lock();
         if !state.is_live() || self.is_forked_copy() {
-            return (Next::Done, None);
+            return (Tick::NEVER, None);
         }
         let lease = self.next_lease(now);
         if !self.may_renew() || lease < MIN_LEASE {
-            return (Next::At(state.until), None);
+            return (state.until, None);
         }
         let before = state.until;
         let ballot = self.extend_round(&mut io, lease);
-        let confirmed = ballot.tally().won();
+        let (confirmed, outcome) = (ballot.tally().won(), self.verdict("renew", &ballot));
         let state = *self.state.lock();
         // Two rounds without a majority that each reached another node can lengthen the lease together.
         if confirmed || state.until > before {
             self.renewals.fetch_add(1, Ordering::Relaxed);
         }
         if !state.is_live() {
-            return (Next::Done, Some(confirmed));
+            return (Tick::NEVER, Some(outcome));
         }
         if confirmed {
             self.refill(&mut io, &ballot, lease);
         }
         let pause =
             if confirmed { self.options.lease / RENEW_DIVISOR } else { jittered(retry_pause(self.options.lease)) };
-        (Next::At(ballot.started.after(pause).min(state.until)), Some(confirmed))
+        (ballot.started.after(pause).min(state.until), Some(outcome))
     }
 
     /// The length to ask for now: a lease, but nothing beyond the maximum hold.
@@ -431,14 +428,15 @@ impl Core {
         let call = self.protocol().acquire(&attempt);
         let filled = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &is_empty);
         io.may_linger |= filled.duplicate;
+        for (at, vote) in io.at.iter_mut().zip(&filled.votes) {
+            *at |= vote.may_be_set();
+        }
     }
 
     /// Lengthens the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<(), Error> {
         check_lease("lease", lease, &self.quorum.limits)?;
-        let outcome = self.lengthen(lease);
-        self.tell_loss();
-        outcome
+        self.and_tell_loss(self.lengthen(lease))
     }
 
     fn lengthen(&self, lease: Duration) -> Result<(), Error> {

@@ -1,20 +1,16 @@
 //! Handing a lock that is held to the next thread of this process.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::{Core, Io, LocalHandover, Origin};
-use crate::clock::Tick;
+use super::{Core, Io, LocalHandover, Origin, Start};
 use crate::handover::queue::{QueueHead, QueuedThread};
 use crate::handover::rules::{Chain, LONGEST_CHAIN, LONGEST_LOCAL_HANDOVER, MOST_LOCAL_HANDOVERS, pause_after_chain};
-use crate::handover::sharing::Gate;
 use crate::lease::Lease;
 use crate::lease::state::{LeaseState, State};
 use crate::options::RENEW_DIVISOR;
 use crate::protocol::reply::{Extended, Vote};
+use crate::sync::Mutex;
 
 impl Core {
     /// The lease for the next thread in the queue, if that wants the lock with the same settings: same token, same deadline, no round trip. Its fence is new, since a
@@ -26,7 +22,7 @@ impl Core {
         // A round under way would report to the wrong lease; then it is released for real.
         let mut io = self.io.try_lock()?;
         let local = self.next_local_handover(&mut io)?;
-        let origin = Origin { chain: self.passed_chain(), ..self.origin.clone() };
+        let chain = self.passed_chain();
         let mut state = self.state.lock();
         let (lease, left) = (self.options.lease, state.until.since(self.quorum.now()));
         // One that was extended is longer than the next thread has asked for.
@@ -35,33 +31,29 @@ impl Core {
         }
         let mut head = self.head.lock();
         let thread = head.as_ref()?.successor(self.protocol().kind(), &self.options)?;
-        state.release();
-        let successor = Core {
+        state.end(LeaseState::Released);
+        let start = Start {
             quorum: Arc::clone(&self.quorum),
+            backlog: Arc::clone(&self.backlog),
             protocol: Arc::clone(self.protocol()),
-            downgraded: OnceLock::new(),
             key: self.key.clone(),
             id: self.id.clone(),
             options: self.options.clone(),
-            gate: Arc::new(Gate::new()),
             home: self.home.clone(),
-            born: self.quorum.now(),
-            is_observed: AtomicBool::new(false),
-            hold_end: Tick::NEVER,
-            origin,
+            origin: Origin { chain, ..self.origin.clone() },
+        };
+        let io = Io {
+            expiry: io.expiry.clone(),
+            offered_fence: None,
+            fence: None,
+            may_linger: io.may_linger,
+            at: io.at.clone(),
+        };
+        let successor = Core {
             local,
-            renewals: AtomicU32::new(0),
-            is_left: AtomicBool::new(false),
-            backlog: Arc::clone(&self.backlog),
             state: Mutex::new(State { latest: state.latest, ..State::held(state.until) }),
-            io: Mutex::new(Io {
-                expiry: io.expiry.clone(),
-                offered_fence: None,
-                fence: None,
-                may_linger: io.may_linger,
-            }),
-            on_lost: Mutex::new(Vec::new()),
             head: Mutex::new(head.take()),
+            ..Core::new(start, io, self.quorum.now())
         };
         Some((successor, thread))
     }

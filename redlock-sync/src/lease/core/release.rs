@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
+
 use super::{Core, Io, Release};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::Leftover;
-use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, merge};
+use crate::lease::backlog::{Ended, Leftover};
+use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
 use crate::protocol::TypedCall;
@@ -17,17 +19,74 @@ use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::{RandomPart, random_part};
 
+/// A release that is about to be sent. While it lives no other round of the lease begins.
+pub(in crate::lease) struct Ready<'a> {
+    core: &'a Core,
+    io: MutexGuard<'a, Io>,
+    pub(in crate::lease) is_orderly: bool,
+    keep: Duration,
+    pub(in crate::lease) call: TypedCall<Released>,
+    /// Of the grant, if the lock is granted.
+    random: Option<String>,
+}
+
+impl Ready<'_> {
+    /// What its round came to. Repeated in the time there is while connection errors leave it unconfirmed; a repetition grants nothing.
+    pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> Release {
+        let Ready { core, io, keep, random, .. } = self;
+        let quorum = &core.quorum;
+        if let Some(random) = &random {
+            grant::unreserve(quorum, &**core.protocol(), &ballot, random, by);
+        }
+        let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
+        let pause = quorum.limits.node_timeout / 10;
+        while may_repeat && !is_confirmed(&ballot) && quorum.now().after(pause) < by {
+            quorum.clock.sleep(pause);
+            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_definite());
+            let again = quorum.round(&core.release_call(keep, Next::Anybody), Lane::Reserved, by, &missing);
+            is_inferred |= again.votes.iter().any(is_gone);
+            merge(&mut ballot, again);
+        }
+        let may_linger = keep.is_zero() && (io.may_linger || ballot.duplicate || !is_everywhere(&ballot));
+        // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
+        let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
+        Release { result: core.judge_release(&ballot, is_inferred), may_linger, is_done }
+    }
+}
+
 impl Core {
     /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers; less what
     /// the wait took. For a drop the node timeout is counted from when it `began`.
     pub(crate) fn release(&self, began: Tick, grace: Duration) -> Release {
+        let timeout = self.quorum.limits.node_timeout;
+        // A drop, which waits less for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
+        let is_drop = grace < timeout;
+        let ready = match self.begin_release(grace) {
+            Ok(ready) => ready,
+            Err(release) => return release,
+        };
+        let by = if is_drop { began.after(timeout) } else { self.quorum.now().after(timeout) };
+        let ballot = self.quorum.round(&ready.call, Lane::Reserved, by, &|_| true);
+        let is_orderly = ready.is_orderly;
+        self.end_release(ready.conclude(ballot, by, !is_drop), is_orderly)
+    }
+
+    /// All that comes before the call. What became of the release, if there is none to send.
+    pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<Ready<'_>, Release> {
         self.settle();
         if self.state.lock().now == LeaseState::Lost(LostReason::Revoked) {
             // Released together with all others, and repeated if that was not confirmed.
-            return Release { result: Err(self.lost(LostReason::Revoked)), may_linger: false, is_confirmed: true };
+            return Err(Release { result: Err(self.lost(LostReason::Revoked)), may_linger: false, is_done: true });
         }
-        let is_orderly = self.state.lock().release();
-        let release = self.release_after(began, grace, is_orderly);
+        let is_orderly = self.state.lock().end(LeaseState::Released);
+        let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
+        let keep = self.keep();
+        let (call, random) = self.offer(keep, is_orderly);
+        Ok(Ready { core: self, io, is_orderly, keep, call, random })
+    }
+
+    /// All that comes after it. Never with `io` held: handlers are called.
+    pub(in crate::lease) fn end_release(&self, release: Release, is_orderly: bool) -> Release {
         self.leave_queue();
         self.tell_loss();
         // Lost before, and found only now.
@@ -38,15 +97,6 @@ impl Core {
             self.tell(reason);
         }
         release
-    }
-
-    fn release_after(&self, began: Tick, grace: Duration, is_orderly: bool) -> Release {
-        let timeout = self.quorum.limits.node_timeout;
-        let Some(io) = self.io.try_lock_for(grace) else { return self.unreleased() };
-        // A drop, which waits less for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
-        let is_drop = grace < timeout;
-        let by = if is_drop { began.after(timeout) } else { self.quorum.now().after(timeout) };
-        self.release_rounds(&io, by, is_orderly, !is_drop)
     }
 
     /// What is left of the minimum hold.
@@ -61,38 +111,20 @@ impl Core {
     fn unreleased(&self) -> Release {
         let state = self.state.lock().now;
         let error = match state {
-            LeaseState::Lost(reason) if reason != LostReason::Revoked => self.lost(reason),
+            LeaseState::Lost(reason) if !self.may_still_end(reason) => self.lost(reason),
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        Release { result: Err(error), may_linger: self.keep().is_zero(), is_confirmed: false }
+        Release { result: Err(error), may_linger: self.keep().is_zero(), is_done: false }
     }
 
-    /// Compare and delete everywhere, or grant to the next wait if this is an orderly release. Repeated in the time there is while
-    /// connection errors leave it unconfirmed; a repetition grants nothing.
-    fn release_rounds(&self, io: &Io, by: Tick, is_orderly: bool, may_repeat: bool) -> Release {
-        let keep = self.keep();
-        let mut ballot = self.release_once(keep, by, is_orderly);
-        let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
-        let pause = self.quorum.limits.node_timeout / 10;
-        while may_repeat && !is_confirmed(&ballot) && self.quorum.now().after(pause) < by {
-            self.quorum.clock.sleep(pause);
-            let missing = |i: usize| ballot.votes.get(i).is_some_and(|v| !v.is_yes() && !v.is_definite_no());
-            let again = self.quorum.round(&self.release_call(keep, Next::Anybody), Lane::Reserved, by, &missing);
-            is_inferred |= again.votes.iter().any(is_gone);
-            merge(&mut ballot, again);
-        }
-        let may_linger = keep.is_zero() && (io.may_linger || ballot.duplicate || !is_everywhere(&ballot));
-        Release { result: self.judge_release(&ballot, is_inferred), may_linger, is_confirmed: is_confirmed(&ballot) }
-    }
-
-    fn release_once(&self, keep: Duration, by: Tick, is_orderly: bool) -> Ballot<Released> {
+    /// The call that gives it up: compare and delete everywhere, or grant to the next wait if this is an orderly release; with the random part of the grant.
+    fn offer(&self, keep: Duration, is_orderly: bool) -> (TypedCall<Released>, Option<String>) {
         let several = self.quorum.len() > 1;
         let chain = self.passed_chain();
         if let Some(pause) = self.pause() {
             self.rest(keep + pause);
-            let next = Next::Others { pause, pauses: chain.pauses.and_one().0, several };
-            return self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
+            return (self.release_call(keep, Next::Others { pause, pauses: chain.pauses.and_one().0, several }), None);
         }
         // Without random numbers there is no grant: the lock is freed for real.
         let random = if is_orderly { self.next_random() } else { None };
@@ -101,11 +133,7 @@ impl Core {
             let age = chain.age(self.quorum.now()) + keep;
             Next::First(Grant { random, span, age, pauses: chain.pauses.0, with_fence: self.options.fenced, several })
         });
-        let ballot = self.quorum.round(&self.release_call(keep, next), Lane::Reserved, by, &|_| true);
-        if let Some(random) = &random {
-            grant::unreserve(&self.quorum, &**self.protocol(), &ballot, random, by);
-        }
-        ballot
+        (self.release_call(keep, next), random)
     }
 
     fn next_random(&self) -> Option<String> {
@@ -129,7 +157,7 @@ impl Core {
         }
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state
-            && (reason != LostReason::Revoked || is_confirmed(ballot))
+            && (!self.may_still_end(reason) || is_confirmed(ballot))
         {
             return Err(self.lost(reason));
         }
@@ -146,6 +174,15 @@ impl Core {
         Err(self.unconfirmed(Some(ballot)))
     }
 
+    /// A release that was sent, or is repeated, after such a loss may yet be accepted: the loss does not tell how the lease ends.
+    fn may_still_end(&self, reason: LostReason) -> bool {
+        match reason {
+            LostReason::Revoked => true,
+            LostReason::Taken | LostReason::Deleted => false,
+            LostReason::Expired | LostReason::Unreachable | LostReason::MaxHold => self.protocol().may_end_late(),
+        }
+    }
+
     /// Ends the lease here and leaves the lock held: until it ends by itself, or is adopted by its token. False if a round that is under way did not end
     /// in time: then the lease goes on.
     pub(in crate::lease) fn leave_held(&self, grace: Duration) -> Result<bool, Error> {
@@ -153,7 +190,7 @@ impl Core {
         let Some(_io) = self.io.try_lock_for(grace) else { return Ok(false) };
         self.still_ours()?;
         // `unlock_all` may have come in between.
-        if !self.state.lock().release() {
+        if !self.state.lock().end(LeaseState::Released) {
             return Err(self.lost(LostReason::Revoked));
         }
         self.leave_queue();
@@ -173,23 +210,16 @@ impl Core {
     }
 
     /// The error for a release that no majority confirmed.
-    pub(in crate::lease) fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
-        let clear =
-            |ballot: &Ballot<Released>| ballot.votes.iter().filter(|v| v.is_yes() || v.is_definite_no()).count();
+    pub(crate) fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
         Error::Unconfirmed {
             key: self.key.as_str().to_owned(),
-            confirmed: ballot.map_or(0, clear),
+            confirmed: ballot.map_or(0, Ballot::definite),
             of: self.quorum.len(),
             nodes: ballot.map_or_else(Vec::new, |ballot| self.quorum.node_errors(&ballot.votes)),
         }
     }
 
-    /// No round of this lease is under way. Once it is released or lost, none begins.
-    pub(in crate::lease) fn is_idle(&self) -> bool {
-        self.io.try_lock().is_some()
-    }
-
-    /// Has the release repeated in the background, as no majority confirmed it; unless the token has ended by itself.
+    /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself.
     pub(in crate::lease) fn keep_releasing(self: &Arc<Self>) {
         let leftover = self.leftover();
         if leftover.ends > self.quorum.now() {
@@ -204,7 +234,7 @@ impl Core {
         if is_over { state.latest } else { self.latest_end() }
     }
 
-    /// What is to be released once more, for a lease whose release no majority confirmed.
+    /// What is to be released once more, for a lease whose release was not confirmed.
     pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
         Leftover {
             protocol: Arc::clone(self.protocol()),
@@ -212,12 +242,23 @@ impl Core {
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
-            core: Some(Arc::clone(self)),
+            lease: Some(Arc::<Core>::clone(self)),
+            at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.clone()),
         }
     }
 
     /// Until when some node may have our token after a release that did not reach it.
     pub(crate) fn latest_end(&self) -> Tick {
         self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
+    }
+}
+
+impl Ended for Core {
+    fn is_idle(&self) -> bool {
+        self.io.try_lock().is_some()
+    }
+
+    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
+        self.unconfirmed(ballot)
     }
 }

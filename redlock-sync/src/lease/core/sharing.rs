@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Core;
+use crate::clock::Tick;
 use crate::error::Error;
 use crate::lease::state::LeaseState;
 use crate::options::RENEW_DIVISOR;
@@ -11,27 +12,24 @@ use crate::protocol::Sharing;
 use crate::protocol::reply::{Extended, Vote};
 
 impl Core {
-    /// One more thread may have it: it is surely held, and for long enough to be renewed.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.is_held_for(self.options.lease / RENEW_DIVISOR)
+    /// One more thread may have it: at that moment it is surely held, and for long enough to be renewed.
+    pub(crate) fn is_fresh(&self, now: Tick) -> bool {
+        self.is_held_for(self.options.lease / RENEW_DIVISOR, now)
     }
 
-    /// As `check`, for a thread that leaves while others may stay.
-    pub(crate) fn check_at_leave(&self) -> Result<(), Error> {
-        if self.is_held_for(Duration::ZERO) { Ok(()) } else { self.check() }
+    /// As `check`, for a thread that began to leave then, while others may stay.
+    pub(crate) fn check_at_leave(&self, began: Tick) -> Result<(), Error> {
+        if self.is_held_for(Duration::ZERO, began) { Ok(()) } else { self.check() }
     }
 
-    fn is_held_for(&self, left: Duration) -> bool {
-        let now = self.quorum.now();
+    fn is_held_for(&self, left: Duration, now: Tick) -> bool {
         let state = *self.state.lock();
         state.now == LeaseState::Held && now.after(left) < state.until
     }
 
     /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.
     pub(crate) fn keeps_none_out(&self) -> bool {
-        let is_alone = self.look().unwrap_or(false);
-        self.tell_loss();
-        is_alone
+        self.and_tell_loss(self.look().unwrap_or(false))
     }
 
     fn look(&self) -> Option<bool> {
@@ -47,9 +45,7 @@ impl Core {
     /// Shares the lock from now on, that was held alone. Waits up to `grace` for a round under way. What becomes of the call need not be known: a node has
     /// the token in one form or the other, both keep writers out, and the next renewal changes what is left.
     pub(crate) fn downgrade(&self, grace: Duration) -> Result<(), Error> {
-        let outcome = self.step_down(grace);
-        self.tell_loss();
-        outcome
+        self.and_tell_loss(self.step_down(grace))
     }
 
     fn step_down(&self, grace: Duration) -> Result<(), Error> {

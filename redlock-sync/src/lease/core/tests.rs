@@ -85,9 +85,9 @@ impl Rig {
     }
 
     /// How long from now.
-    fn wait(&self, next: Next) -> Duration {
-        let Next::At(at) = next else { panic!("it is over") };
-        at.since(self.quorum.now())
+    fn wait(&self, due: Tick) -> Duration {
+        assert_ne!(due, Tick::NEVER, "it is over");
+        due.since(self.quorum.now())
     }
 }
 
@@ -112,7 +112,7 @@ fn reason(core: &Core) -> Option<LostReason> {
 fn a_renewal_is_due_at_a_third_and_renews_the_whole_lease() {
     let rig = Rig::start(1);
     let core = rig.lease(options());
-    assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 3));
+    assert!(is_about(rig.wait(core.first_due()), LEASE / 3));
     rig.clock.sleep_through(LEASE / 2);
     assert!(is_about(core.remaining(), LEASE / 2));
     assert!(is_about(rig.wait(core.tick()), LEASE / 3));
@@ -124,11 +124,11 @@ fn a_renewal_is_due_at_a_third_and_renews_the_whole_lease() {
 fn a_lease_that_is_not_renewed_is_looked_at_when_it_ends() {
     let rig = Rig::start(1);
     let core = rig.lease(LockOptions { renew: false, ..options() });
-    assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE));
+    assert!(is_about(rig.wait(core.first_due()), LEASE));
     assert!(is_about(rig.wait(core.tick()), LEASE));
     rig.clock.sleep_through(LEASE);
     assert_eq!(reason(&core), Some(LostReason::Expired));
-    assert_eq!((core.tick(), core.remaining(), rig.extensions()), (Next::Done, Duration::ZERO, 0));
+    assert_eq!((core.tick(), core.remaining(), rig.extensions()), (Tick::NEVER, Duration::ZERO, 0));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_grant_is_renewed_at_a_third_of_its_age() {
     rig.clock.sleep_through(LEASE / 6);
     let core = Core::granted(rig.start_of(granted(), options()), None, since, LEASE);
     assert!(is_about(core.remaining(), LEASE * 5 / 6), "{:?}", core.remaining());
-    assert!(is_about(rig.wait(Next::At(core.first_due())), LEASE / 6));
+    assert!(is_about(rig.wait(core.first_due()), LEASE / 6));
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn without_an_answer_a_renewal_is_tried_again_soon_and_then_lost() {
 }
 
 #[test]
-fn who_took_a_lock_or_deleted_it_is_told_apart() {
+fn a_lock_that_was_taken_and_one_that_was_deleted_are_told_apart() {
     let rig = Rig::start(3);
     for (nth, wanted) in [LostReason::Deleted, LostReason::Taken].into_iter().enumerate() {
         let core = rig.lease(options());
@@ -226,7 +226,7 @@ fn who_took_a_lock_or_deleted_it_is_told_apart() {
         if wanted == LostReason::Taken {
             rig.servers[1].set(KEY, "other");
         }
-        assert_eq!(core.tick(), Next::Done);
+        assert_eq!(core.tick(), Tick::NEVER);
         assert_eq!(reason(&core), Some(wanted));
         assert!(core.remaining().is_zero());
         core.release(core.quorum.now(), SECOND);
@@ -244,7 +244,7 @@ fn a_renewal_that_comes_back_after_the_end_is_too_late() {
         held.wait_hit(SOON);
         rig.clock.sleep_through(LEASE * 2);
         held.release();
-        assert_eq!(tick.join().unwrap(), Next::Done);
+        assert_eq!(tick.join().unwrap(), Tick::NEVER);
     });
     assert_eq!(reason(&core), Some(LostReason::Expired));
 }
@@ -321,7 +321,7 @@ fn a_lease_that_misses_a_node_is_looked_at_soon() {
     let rig = Rig::start(3);
     rig.proxies[2].refuse();
     let core = rig.lease(options());
-    assert!(rig.wait(Next::At(core.first_due())) <= retry_pause(LEASE));
+    assert!(rig.wait(core.first_due()) <= retry_pause(LEASE));
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use super::Core;
+use crate::error::Error;
 use crate::observer::{Event, ObservedLock};
 
 impl Core {
-    pub(in crate::lease) fn observed(&self) -> ObservedLock<'_> {
+    pub(crate) fn observed(&self) -> ObservedLock<'_> {
         self.options.observed(self.key.as_str(), self.protocol().kind())
     }
 
@@ -16,14 +17,13 @@ impl Core {
     }
 
     /// Called without `io`: an observer takes as long as it takes.
-    pub(super) fn tell_renewal(&self, confirmed: bool) {
+    pub(super) fn tell_renewal(&self, outcome: &Result<(), Error>) {
         let observers = &self.quorum.limits.observers;
         if observers.are_there() && self.is_observed.load(Ordering::Relaxed) {
             let (lock, remaining) = (self.observed(), self.remaining());
-            observers.tell(&if confirmed {
-                Event::Renewed { lock, remaining }
-            } else {
-                Event::RenewalFailed { lock, remaining }
+            observers.tell(&match outcome {
+                Ok(()) => Event::Renewed { lock, remaining },
+                Err(error) => Event::RenewalFailed { lock, remaining, error },
             });
         }
     }

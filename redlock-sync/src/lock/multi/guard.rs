@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Core, Lease};
+use crate::lease::{Backlog, Core, Lease, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
 /// Mutexes that are held, in the order in which they were taken. Released in the reverse order.
 pub(super) struct Parts<M = ThreadBound> {
     guards: Vec<MutexGuard<M>>,
-    backlog: Arc<Backlog>,
+    quorum: Arc<Quorum>,
 }
 
 impl Parts {
     pub(super) fn new(client: &ClientInner, most: usize) -> Parts {
-        Parts { guards: Vec::with_capacity(most), backlog: Arc::clone(&client.backlog) }
+        Parts { guards: Vec::with_capacity(most), quorum: Arc::clone(&client.quorum) }
     }
 
     pub(super) fn push(&mut self, part: MutexGuard) {
@@ -32,30 +32,13 @@ impl Parts {
 
     fn into_send(mut self) -> Parts<GuardSend> {
         let guards = std::mem::take(&mut self.guards).into_iter().map(MutexGuard::into_send).collect();
-        Parts { guards, backlog: Arc::clone(&self.backlog) }
+        Parts { guards, quorum: Arc::clone(&self.quorum) }
     }
 }
 
 impl<M> Parts<M> {
-    /// Releases all. A loss says more than any other error.
     fn release(&mut self) -> Result<(), Error> {
-        let mut result = Ok(());
-        while let Some(part) = self.guards.pop() {
-            let released = part.unlock();
-            if matches!(released, Err(Error::Unconfirmed { .. })) {
-                self.give_up();
-            }
-            if result.is_ok() || released.as_ref().is_err_and(Error::is_lost) {
-                result = released;
-            }
-        }
-        result
-    }
-
-    /// Has them released in the background, where each of them would wait as long for servers that do not answer.
-    fn give_up(&mut self) {
-        self.backlog.revoke_in_background(self.guards.iter().map(|part| Arc::clone(part.core())).collect());
-        self.guards.clear();
+        MutexGuard::unlock_all(std::mem::take(&mut self.guards).into_iter().rev(), &self.quorum)
     }
 }
 
@@ -74,9 +57,8 @@ impl<M> Drop for Parts<M> {
 ///
 /// **One key lost is all lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
 ///
-/// The drop waits for the servers three node timeouts at most, leaves the rest to a background thread, and logs what went wrong. Only where leases have run
-/// out and servers do not answer it takes longer: up to a node timeout for each such key. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went
-/// wrong. It cannot leave its thread, unless it is made [sendable](MultiLockGuard::into_send):
+/// All keys are released in one round trip to each node, also by the drop. That waits for the servers three node timeouts at most, leaves the rest to a
+/// background thread, and logs what went wrong. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went wrong. It cannot leave its thread, unless it is made [sendable](MultiLockGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -185,7 +167,7 @@ impl<M> MultiLockGuard<M> {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.multi_lock(["a", "b"]).lock()?;
     /// for lease in guard.leases() {
-    ///     println!("UPDATE … WHERE id = '{}' AND fence < {}", lease.key(), lease.fencing_token()?);
+    ///     println!("UPDATE … WHERE id = '{}' AND fence <= {}", lease.key(), lease.fencing_token()?);
     /// }
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
@@ -316,7 +298,7 @@ impl Whole {
         let this = Arc::clone(self);
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
-            if let Some(error) = this.backlog.revoke(held, Vec::new()).unconfirmed {
+            if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed {
                 log::warn!("{error}; it is repeated in the background");
             }
         });

@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::RedisConnectionInfo;
-
 use super::on_the_wire;
 use super::server::{Server, State};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial};
-use crate::node::{Failure, FailureKind};
+use crate::node::{Failure, FailureKind, Login};
 
 pub(super) struct MemoryConnection {
     server: Arc<Server>,
@@ -83,8 +81,8 @@ impl Dial for Server {
         &self.address
     }
 
-    fn login(&self) -> Result<RedisConnectionInfo, Failure> {
-        Ok(self.login.clone())
+    fn login(&self) -> Result<Login, Failure> {
+        Ok(self.login.clone().into())
     }
 
     fn dial(&self, _: Tick, _: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {

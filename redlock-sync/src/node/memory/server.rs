@@ -118,6 +118,8 @@ impl Server {
             }
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
             [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
+            // It has no replicas, and needs none: its data stays.
+            [b"WAIT", replicas, _] => Reply::Int(String::from_utf8_lossy(replicas).parse().unwrap_or(0)),
             [b"PING"] | [b"AUTH" | b"SELECT", ..] => Reply::Ok,
             words => state.store.command(words),
         };

@@ -48,6 +48,9 @@ pub(crate) struct Store {
     pub(crate) refuses: bool,
     /// What was published, with its channel.
     pub(crate) published: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A command has written something, perhaps what was there before.
+    #[cfg(test)]
+    pub(crate) has_written: bool,
     /// The millisecond at which the running script began: until its end no further key expires.
     script_began: Option<u64>,
 }
@@ -71,6 +74,16 @@ fn not_a_number() -> Reply {
 impl Store {
     fn ms(&self) -> u64 {
         self.clock / 1000
+    }
+
+    #[cfg(test)]
+    pub(crate) fn items(&self) -> &BTreeMap<Vec<u8>, Item> {
+        &self.items
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_items(&mut self, items: BTreeMap<Vec<u8>, Item>) {
+        self.items = items;
     }
 
     pub(super) fn script_begins(&mut self) {
@@ -160,6 +173,11 @@ impl Store {
                 Reply::Int(i64::from(had_an_end))
             }
             [b"HGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
+            [b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _] => {
+                let keys = self.live().map(|(key, _)| key).filter(|key| glob(pattern, key));
+                let keys = keys.map(|key| Reply::Bulk(key.clone())).collect();
+                Reply::List(vec![Reply::Bulk(b"0".to_vec()), Reply::List(keys)])
+            }
             [b"KEYS", b"*"] => Reply::List(self.live().map(|(key, _)| Reply::Bulk(key.clone())).collect()),
             [b"RPUSH", key, values @ ..] => self.push(key, values),
             [b"PUBLISH", channel, message] => self.publish(channel, message),
@@ -203,6 +221,7 @@ impl Store {
         }
         let expires = ms.flatten().map(|ms| self.ms().saturating_add(ms));
         self.items.insert(key.to_vec(), Item { data: Data::Text(value.to_vec()), expires });
+        self.note_write();
         Reply::Ok
     }
 
@@ -214,7 +233,16 @@ impl Store {
         if ms <= 0 {
             self.items.remove(key);
         }
+        self.note_write();
         Reply::Int(1)
+    }
+
+    #[cfg_attr(not(test), allow(clippy::unused_self, reason = "only the simulation asks"))]
+    fn note_write(&mut self) {
+        #[cfg(test)]
+        {
+            self.has_written = true;
+        }
     }
 
     fn push(&mut self, key: &[u8], values: &[&[u8]]) -> Reply {
@@ -406,4 +434,35 @@ fn number(text: &[u8]) -> Option<i64> {
 
 fn float(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok().filter(|score: &f64| !score.is_nan())
+}
+
+/// Whether a text matches a pattern of `*`, `?`, and `\` before what stands for itself.
+fn glob(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern, text) {
+        ([], rest) => rest.is_empty(),
+        ([b'*', pattern @ ..], _) => (0..=text.len()).any(|at| text.get(at..).is_some_and(|rest| glob(pattern, rest))),
+        ([b'?', pattern @ ..], [_, text @ ..]) => glob(pattern, text),
+        ([b'\\', c, pattern @ ..] | [c, pattern @ ..], [first, text @ ..]) => c == first && glob(pattern, text),
+        (_, []) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn patterns_match_as_those_of_a_server() {
+        let matches = |pattern: &str, text: &str| glob(pattern.as_bytes(), text.as_bytes());
+        for (pattern, text) in
+            [("", ""), ("*", ""), ("*:q:d*", "{a}:q:due"), ("or?er:*", "order:7"), (r"P\*a\\*", r"P*a\b")]
+        {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in
+            [("", "a"), ("?", ""), ("order", "order:7"), ("*d", "order"), (r"P\*a", "PPa"), ("a", "")]
+        {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+    }
 }

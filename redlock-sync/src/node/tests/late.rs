@@ -26,9 +26,9 @@ fn a_release_goes_behind_the_late_acquire() {
     assert_eq!((behind.kind, behind.executed), (FailureKind::LeftOut, Executed::Maybe));
     assert!(behind.message.contains("written behind"), "{}", behind.message);
     assert!(now().since(start) < 10 * TIMEOUT);
-    eventually("it is still there, and no thread is looking at it", SOON, || node.late.len() == 1);
+    eventually("it is still there, and no thread is looking at it", SOON, || node.server().late.len() == 1);
     server.cont();
-    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    eventually("the late socket is done", SOON, || node.server().late.len() == 0);
     assert_eq!(server.get("k"), None);
     assert!(server.get("{k}:fence").is_some(), "the acquire was executed");
     eventually("the outage ends", SOON, || node.outage().is_none());
@@ -48,9 +48,9 @@ fn a_late_acquire_waits_for_its_release_and_others_pass_it() {
     assert!(is_yes(&ask(node, &acquire("k2", "t2"))));
     // The release goes behind and the normal way; there it finds nothing yet.
     assert_eq!(ask(node, &release("k", "t")).result, Ok(Value::Int(-1)));
-    eventually("it is still there, and no thread is looking at it", SOON, || node.late.len() == 1);
+    eventually("it is still there, and no thread is looking at it", SOON, || node.server().late.len() == 1);
     held.release();
-    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    eventually("the late socket is done", SOON, || node.server().late.len() == 0);
     assert_eq!(server.get("k"), None);
     assert!(server.get("{k}:fence").is_some(), "the acquire was executed");
 }
@@ -74,7 +74,7 @@ fn a_late_socket_is_closed_when_its_time_has_passed() {
     let node = first(&nodes);
     let start = now();
     let _held = late_acquire(node, &proxy, "t", 2 * TIMEOUT);
-    eventually("the late socket is closed", SOON, || node.late.len() == 0);
+    eventually("the late socket is closed", SOON, || node.server().late.len() == 0);
     assert!(now().since(start) >= 2 * TIMEOUT);
 }
 
@@ -85,18 +85,18 @@ fn late_sockets_are_bounded_and_other_calls_are_not_kept() {
     let nodes = patient(&[proxy.url()]);
     let node = first(&nodes);
     let all: Vec<_> = (0..20).map(|i| late_acquire(node, &proxy, &format!("t{i}"), LEASE)).collect();
-    assert_eq!(node.late.len(), 16);
+    assert_eq!(node.server().late.len(), 16);
     let mut question = acquire("k", "t");
     Arc::get_mut(&mut question).unwrap().purpose = Purpose::Other;
     let held = proxy.on("acquire", Act::Hold);
     assert!(ask_until(node, &question, Lane::Ordinary, now().after(TIMEOUT / 4)).result.is_err());
-    assert_eq!(node.late.len(), 16);
+    assert_eq!(node.server().late.len(), 16);
     for i in 4..20 {
         ask(node, &release("k", &format!("t{i}"))).result.unwrap();
     }
     drop((all, held));
     proxy.heal();
-    eventually("the late sockets are done", SOON, || node.late.len() == 0);
+    eventually("the late sockets are done", SOON, || node.server().late.len() == 0);
     eventually("no socket is left but the lines'", SOON, || sockets(&server) <= 3);
 }
 
@@ -111,6 +111,6 @@ fn a_late_release_gets_through_and_is_cleared_away() {
     server.stop();
     assert_eq!(failure(ask(node, &release("k", "t"))).kind, FailureKind::TimedOut);
     server.cont();
-    eventually("the late socket is done", SOON, || node.late.len() == 0);
+    eventually("the late socket is done", SOON, || node.server().late.len() == 0);
     assert_eq!(server.get("k"), None);
 }

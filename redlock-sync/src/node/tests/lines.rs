@@ -6,7 +6,7 @@ use redlock_tests::{Act, Proxy, Server, eventually};
 use super::*;
 
 fn with_lines(url: String, connections: u32, node_timeout: Duration) -> Nodes {
-    nodes_with(&[url], NodeSettings { node_timeout, connections })
+    nodes_with(&[url], NodeSettings { node_timeout, connections, ..NodeSettings::default() })
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_a_follower_leaves_is_released_behind_it() {
     });
     assert!(is_yes(&ask(node, &acquire("k4", "d"))));
     assert_eq!(server.get("k3"), None);
-    assert!(format!("{:?}", node.late).contains("0 out"));
+    assert!(format!("{:?}", node.server().late).contains("0 out"));
 }
 
 #[test]

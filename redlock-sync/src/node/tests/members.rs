@@ -61,7 +61,7 @@ fn passwords_are_given_and_their_refusal_is_told() {
 }
 
 #[test]
-fn a_server_that_hides_who_it_is_serves_all_the_same() {
+fn a_server_that_hides_its_identity_serves_all_the_same() {
     let server = Server::start();
     let rights = ["ACL", "SETUSER", "u", "on", ">pw", "~*", "+@scripting", "+@read", "+@write", "+time", "-info"];
     let mut command = redis::cmd(rights[0]);

@@ -15,7 +15,7 @@ mod outage;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::server::Node;
+use super::members::Node;
 use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
@@ -108,7 +108,7 @@ fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
 }
 
 fn ask_on(node: At<'_>, call: &Arc<Call>, lane: Lane) -> Answer {
-    ask_until(node, call, lane, now().after(node.host.settings.node_timeout))
+    ask_until(node, call, lane, now().after(node.server().host.settings.node_timeout))
 }
 
 fn ask(node: At<'_>, call: &Arc<Call>) -> Answer {

@@ -2,7 +2,7 @@
 -- queue, where it keeps its place. Safe to execute twice: finding its own token it says yes and never shortens the lease.
 -- On one node a free lock is for the first wait in the queue whose client listens: an attempt of another one grants it to that wait. Several nodes
 -- can have different orders, which would block each other: there any attempt may take it.
--- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or the lock alone, while a cluster moves its slot: then the attempt knows of no queue
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if there are several nodes (may be absent); a bare call has no more: of a queue it tells only
 -- that there is one
 -- ARGV[4] wait (empty: none), ARGV[5] ms for which the queue lives after a no (0: the wait leaves it),
@@ -14,10 +14,11 @@
 --         {0, remaining ms (-1 without end), first 80 bytes of the value, place of the wait (0 none, 1 it came, 2 it was there)}; without
 --         a value the lock is free, but not for this attempt before that time
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
-local is_bare, several = #ARGV <= 3, ARGV[3] == '1'
+local is_bare, several = #ARGV <= 3, ARGV[3] == '1' or not queue
 if is_bare and (several or redis.call('EXISTS', queue) == 0) and redis.call('SET', key, token, 'NX', 'PX', ARGV[2]) then return 1 end
 
 local wait, least = ARGV[4] or '', tonumber(ARGV[6] or -1)
+if least >= 0 and not queue then return redis.error_reply('TRYAGAIN the fence counter is on its way to another server') end
 local stored = least >= 0 and redis.call('GET', KEYS[3])
 -- Not by counting: at its end it could rise no more. 2^53 - 1, from where on numbers are not exact.
 if stored and (tonumber(stored) or 0) >= 9007199254740991 then
@@ -61,6 +62,7 @@ else
   end
   if not free then
     local place = 0
+    if not queue then wait = '' end
     held = held or redis.call('GET', key)
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
@@ -75,7 +77,7 @@ else
   end
   redis.call('SET', key, token, 'PX', ARGV[2])
 end
-if wait ~= '' then redis.pcall('ZREM', queue, wait) end
+if wait ~= '' and queue then redis.pcall('ZREM', queue, wait) end
 if least < 0 then return 1 end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')

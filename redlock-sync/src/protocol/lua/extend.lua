@@ -6,7 +6,7 @@ local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
 if not KEYS[2] then return 1 end
 local waits = redis.pcall('ZCARD', KEYS[2])
 return {1, type(waits) == 'table' and '0' or string.format('%.0f', waits)}

@@ -1,6 +1,7 @@
 -- What the server says of itself; needs no key.
 -- ARGV[1] a channel
--- replies {1, text}: lines `name:value` in the form of INFO. Before those of INFO: `now_ms`; `may_listen:0` if the user may not use such channels; and
+-- replies {1, text}: lines `name:value` in the form of INFO. Before those of INFO: `now_ms`; `may_listen:0` if the user may not use such channels; `may_wait:0` if it may not
+-- wait for replicas; and
 -- `refused`, with the server's words, in the place of INFO
 local time = redis.call('TIME')
 local facts = 'now_ms:' .. time[1] .. string.format('%03d', math.floor(time[2] / 1000)) .. '\n'
@@ -10,6 +11,7 @@ if redis.acl_check_cmd then
     return is_known and answer
   end
   if not (may('PUBLISH', ARGV[1], '') and may('SUBSCRIBE', ARGV[1])) then facts = facts .. 'may_listen:0\n' end
+  if not may('WAIT', '1', '1') then facts = facts .. 'may_wait:0\n' end
 end
 local info = redis.pcall('INFO')
 if type(info) == 'table' then info = 'refused:' .. (info.err or '') end

@@ -1,17 +1,44 @@
 -- Publishes on a channel: to see that a subscription is there, or to wake the thread that listens. On the way it looks after locks for which
 -- threads of this client wait.
 -- KEYS[1] and more: such locks, if any
--- ARGV[1] channel, ARGV[2] text, ARGV[3] and more: the wait for each of these locks
--- replies the number of connections that receive the text; with locks, a list of that number and of the places of the locks that are free, were
---         granted to that very wait, or have several holders, one of which has come to its end (a sorted set with their ends in ms)
-local receivers = redis.call('PUBLISH', ARGV[1], ARGV[2])
+-- ARGV[1] channel, ARGV[2] text (empty: none), ARGV[3] and more: for each of these locks the wait, if it is a string; empty for a sorted set that must be there, `*` for
+-- one whose first end in ms may have passed
+-- replies the number of connections that receive the text; with locks, a list of that number, of the places of the locks that are free, were
+--         granted to that very wait, or are sets with a member that has ended, and for each other `*` of {place, ms until its first end}
+local receivers = ARGV[2] == '' and 0 or redis.call('PUBLISH', ARGV[1], ARGV[2])
 if #KEYS == 0 then return receivers end
-local reply = {receivers}
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i, held in ipairs(redis.call('MGET', unpack(KEYS))) do
-  -- Of a sorted set it says nothing.
-  local first = not held and redis.pcall('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2]
-  if not held and tonumber(first or 0) < now or held and string.sub(held, 33) == ':granted:' .. ARGV[i + 2] then reply[#reply + 1] = i end
+local reply, strings, sets, present = {receivers}, {}, {}, {}
+for i, key in ipairs(KEYS) do
+  local kind = ARGV[i + 2] == '' and present or ARGV[i + 2] == '*' and sets or strings
+  kind[#kind + 1] = i
+end
+
+local function keys_of(places)
+  local keys = {}
+  for n, i in ipairs(places) do keys[n] = KEYS[i] end
+  return keys
+end
+
+local function due(i) reply[#reply + 1] = i end
+
+if strings[1] then
+  for n, held in ipairs(redis.call('MGET', unpack(keys_of(strings)))) do
+    local i = strings[n]
+    if not held or string.sub(held, 33) == ':granted:' .. ARGV[i + 2] then due(i) end
+  end
+end
+-- All are there as a rule.
+if present[1] and redis.call('EXISTS', unpack(keys_of(present))) < #present then
+  for _, i in ipairs(present) do
+    if redis.call('EXISTS', KEYS[i]) == 0 then due(i) end
+  end
+end
+if sets[1] then
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  for _, i in ipairs(sets) do
+    local first = tonumber(redis.pcall('ZRANGE', KEYS[i], 0, 0, 'WITHSCORES')[2] or 0)
+    if first < now then due(i) else reply[#reply + 1] = {i, first - now} end
+  end
 end
 return reply

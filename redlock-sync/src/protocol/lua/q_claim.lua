@@ -3,7 +3,12 @@
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] fence counter, KEYS[7] waits
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
 -- if no task is due (0: the wait leaves); the last one may be that of permissions.lua
--- replies {1, fence, id, attempt, body}, {0, ms until the next task is due (-1: there is none), number of tasks that died}
+-- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
+-- {0, ms until the next task is due (-1: there is none), number of tasks that died}
+if claimed then
+  wake(KEYS[7])
+  return claimed
+end
 local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7]
 local token, wait = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
@@ -11,7 +16,11 @@ local now = time[1] * 1000000 + time[2]
 local mine = redis.call('HGET', claims, token)
 if mine then
   local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
-  if holder == token then return {1, fence, mine, attempt, redis.call('HGET', body, mine) or ''} end
+  if holder == token then
+    redis.call('PERSIST', due)
+    redis.call('HSET', claims, token, mine)
+    return {1, fence, mine, attempt, redis.call('HGET', body, mine) or '', 0}
+  end
 end
 local last = tonumber(redis.call('GET', KEYS[6]) or '') or 0
 redis.call('ZCARD', dead)
@@ -35,13 +44,19 @@ for _ = 1, 10 do
   local text = redis.call('HGET', body, id) or ''
   local attempts, version, again, _, holder, why = read(redis.call('HGET', meta, id))
   if holder ~= '-' then redis.call('HDEL', claims, holder) end
-  if attempts >= tonumber(ARGV[3]) then
+  local is_used_up = attempts >= tonumber(ARGV[3])
+  if is_used_up and again > now then
+    -- Pushed for later while its last attempt was under way: it is a new task.
+    write(meta, id, 0, version, 0, '0', '-', '')
+    redis.call('ZADD', due, n(again), id)
+  elseif is_used_up and again == 0 then
     if holder ~= '-' then why = 'the claim ran out' end
     write(meta, id, attempts, version, 0, '0', '-', why)
     bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
     died = died + 1
   else
     local fence = math.max(now, last + 1)
+    if is_used_up then attempts, why = 0, '' end
     if again <= now then again = 0 end
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
     write(meta, id, attempts + 1, version, again, n(fence), token, why)
@@ -50,7 +65,7 @@ for _ = 1, 10 do
     if wait ~= '' then redis.pcall('ZREM', waits, wait) end
     -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
     if next and (next <= now or wait ~= '' and next - now < 5000000) then wake(waits) end
-    return {1, n(fence), id, attempts + 1, text}
+    return {1, n(fence), id, attempts + 1, text, math.min(now - at, now)}
   end
 end
 return {0, 0, died}

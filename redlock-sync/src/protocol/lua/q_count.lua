@@ -1,4 +1,4 @@
--- Counts the tasks of a queue: those that wait, those that are claimed, and those whose claim is over. Dead ones are not counted.
--- KEYS[1] due
+-- Counts the tasks of a queue: those that wait, those that are claimed, and those whose claim is over; or the dead ones.
+-- KEYS[1] due or dead
 -- replies the number of tasks
 return redis.call('ZCARD', KEYS[1])

@@ -10,5 +10,9 @@ local ends = redis.call('ZSCORE', KEYS[1], ARGV[3])
 local time = redis.call('TIME')
 local wanted = time[1] * 1000000 + time[2] + ARGV[2] * 1000
 redis.call('PERSIST', KEYS[1])
-if not ends or tonumber(ends) < wanted then redis.call('ZADD', KEYS[1], n(wanted), ARGV[3]) end
+if not ends or tonumber(ends) < wanted then
+  redis.call('ZADD', KEYS[1], n(wanted), ARGV[3])
+else
+  redis.call('HSET', KEYS[2], ARGV[3], state)
+end
 return 1

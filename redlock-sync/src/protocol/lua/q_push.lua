@@ -1,14 +1,18 @@
 -- Puts tasks into a queue. Executed twice it changes nothing more, unless a task was finished in between: that one is queued again. The first write is
 -- one that a full server (maxmemory) refuses.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits
--- ARGV[1] what becomes of a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue (0: no limit); then for each task:
+-- ARGV[1] what becomes of a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue (empty: no limit); then for each task:
 -- its id, its body, when it is due (`+us` from now, or us since 1970); the last one may be that of permissions.lua
 -- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the claim under way}, {0, number of tasks} if it is full
+if is_pushed then
+  wake(KEYS[5])
+  return {1, 1}
+end
 local due, body, meta, dead, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local most = tonumber(ARGV[2])
-if most > 0 then
+if most then
   local new, queued, seen = 0, redis.call('ZCARD', due), {}
   for i = 3, #ARGV, 3 do
     if not seen[ARGV[i]] and not redis.call('ZSCORE', due, ARGV[i]) then new = new + 1 end
@@ -26,7 +30,8 @@ for i = 3, #ARGV, 3 do
   if not was then
     local was_dead = redis.call('ZSCORE', dead, id)
     redis.call('HSET', body, id, text)
-    write(meta, id, 0, 1, 0, '0', '-', '')
+    -- Its version is one that no earlier task of this id had.
+    write(meta, id, 0, now, 0, '0', '-', '')
     redis.call('ZADD', due, n(at), id)
     if was_dead then redis.call('ZREM', dead, id) end
     outcome = 1
@@ -44,6 +49,8 @@ for i = 3, #ARGV, 3 do
     write(meta, id, attempts, version + 1, 0, fence, token, why)
     redis.call('ZADD', due, n(at), id)
     outcome = 2
+  else
+    redis.call('HSET', meta, id, redis.call('HGET', meta, id) or '')
   end
   if (outcome == 1 or outcome == 2) and (at <= now or at < soonest) then must_wake = true end
   said[#said + 1] = outcome

@@ -1,6 +1,6 @@
 -- Gives the lock up if the token still holds it: grants it to the first wait in the queue whose client listens, or frees it. Also takes a wait out of
 -- the queue, with an empty token: what was granted to that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter
+-- KEYS[1] lock, KEYS[2] queue, KEYS[3] fence counter; or the lock alone, while a cluster moves its slot: then no wait is told
 -- ARGV[1] token (may be empty), ARGV[2] what is granted, `age pauses several span life random`: age of the chain of grants in ms, its pauses so
 -- far, 1 if there are several nodes, span of the grant in ms, ms for which the fence counter outlasts the clock's reaching it (0: no fence is
 -- wanted), random part of the next token (empty: nothing is granted)
@@ -10,24 +10,25 @@
 --         0 another token holds the lock, -1 there is no key
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 local held = redis.pcall('GET', key)
-if #ARGV == 2 and held == token and redis.call('EXISTS', queue) == 0 then
+if #ARGV == 2 and held == token and (not queue or redis.call('EXISTS', queue) == 0) then
   redis.call('DEL', key)
   return 1
 end
 local wait, keep, pause = ARGV[3] or '', ARGV[4] or '0', ARGV[5] or '0'
 local chain, several, span, life, random = string.match(ARGV[2], '^(%d+ %d+) (%d) (%d+) (%d+) (%x*)$')
 several = several == '1'
-if wait ~= '' then redis.pcall('ZREM', queue, wait) end
+if wait ~= '' and queue then redis.pcall('ZREM', queue, wait) end
 if type(held) == 'table' then return held end
 if held == false then
   -- The wait that leaves may be the one that was told to try.
-  if wait ~= '' then hint(queue, '0', '0 0') end
+  if wait ~= '' and queue then hint(queue, '0', '0 0') end
   return -1
 end
 local is_own_grant = wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
 if held ~= token and not is_own_grant then return 0 end
-if keep ~= '0' or random == '' then
+if keep ~= '0' or random == '' or not queue then
   if keep ~= '0' then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end
+  if not queue then return 1 end
   local first = pause ~= '0' and not several and redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
   if first then
     local now = redis.call('TIME')

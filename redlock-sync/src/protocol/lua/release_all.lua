@@ -14,7 +14,7 @@ for i = 1, #ARGV / 3 do
   local held = redis.pcall('GET', key)
   if held == false then
     said[i] = -1
-  elseif held ~= token and (wait == '' or string.sub(held, 33) ~= ':granted:' .. wait) then
+  elseif held ~= token and (wait == '' or type(held) == 'table' or string.sub(held, 33) ~= ':granted:' .. wait) then
     said[i] = 0
   else
     if keep ~= '0' then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end

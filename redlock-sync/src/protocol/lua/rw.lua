@@ -14,7 +14,7 @@ local SEAT, MARK = 2000, 5000
 
 -- An error for a key that is no read-write lock. Of a sorted set any member tells: those of a semaphore begin with a digit, those of a latch with neither
 -- letter. Asked before anything else is read or written under the key.
-local function trouble_with_key()
+local function failure_of_key()
   local found = redis.pcall('ZREVRANGE', key, 0, 0)
   if found.err then return found end
   if found[1] and not string.find(found[1], '^[rw]') then

@@ -2,7 +2,8 @@
 -- says yes and never shortens the lease. A reader enters if no writer is in and none waits, a writer if nothing is in and it is its turn; a wait
 -- that has a seat enters in any case. On one node a lock that is free goes to the waits whose turn it is.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers (rw.lua)
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes,
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes (may be absent); a call that asks for nothing but the
+-- lock has no more
 -- ARGV[5] wait (empty: none), ARGV[6] ms for which the queue lives after a no (0: the wait leaves it),
 -- ARGV[7] least fence (-1: none is wanted), ARGV[8] ms for which the fence counter outlasts the clock's reaching it,
 -- ARGV[9] 1 if it goes before all waits: its lease holds the lock on other nodes, ARGV[10..] orphans: tokens that no lease has;
@@ -11,10 +12,10 @@
 --         {0, ms until all that hold it should have ended, a token of them, place of the wait (0 none, 1 it came, 2 it was there)}; without
 --         a token the lock is free, but for others
 local letter, own, lease, several = ARGV[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-local wait, least = ARGV[5], tonumber(ARGV[7])
+local wait, least = ARGV[5] or '', tonumber(ARGV[7] or -1)
 local queue = letter == 'r' and readers or writers
-local trouble = trouble_with_key()
-if trouble then return trouble end
+local failure = failure_of_key()
+if failure then return failure end
 if least >= 0 and is_fence_at_end() then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
 end

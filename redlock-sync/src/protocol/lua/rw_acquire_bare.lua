@@ -1,21 +1,22 @@
 -- Stands before all else of rw_acquire.lua: what most attempts need, which ask for nothing but the lock while no wait is there. In every other case it
 -- does nothing, and the script behind it decides.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
--- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] not used,
--- ARGV[5] wait, ARGV[6] not used, ARGV[7] least fence: it does nothing if a wait or a fence is named, or if there are more
+-- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes (may be absent)
+-- ARGV[5..] more: then it does nothing
 -- replies 1 when the token holds the lock now
-if #ARGV == 9 and ARGV[5] == '' and ARGV[7] == '-1' and redis.call('EXISTS', KEYS[2], KEYS[4]) == 0 then
-  local key, own, lease = KEYS[1], ARGV[1] .. ARGV[2], tonumber(ARGV[3])
+if (ARGV[4] or '1') == '1' and not ARGV[5] and redis.call('EXISTS', KEYS[2], KEYS[4]) == 0 then
+  local key, lease = KEYS[1], tonumber(ARGV[3])
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local holder = redis.pcall('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  -- The holder that ends first.
+  local holder = redis.pcall('ZRANGE', key, 0, 0, 'WITHSCORES')
   if holder.err then return holder end
-  local ends = tonumber(holder[2] or 0)
-  -- Free and never held, or other readers are in.
-  if not holder[1] or ARGV[1] == 'r' and ends >= now and string.sub(holder[1], 1, 1) == 'r' and not redis.call('ZSCORE', key, own) then
-    redis.call('ZADD', key, now + lease, own)
-    redis.call('PEXPIRE', key, math.max(lease, ends - now))
-    if holder[1] then redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('(%.0f', now)) end
+  local is_free = not holder[1]
+  -- Or other readers are in, of which none has ended.
+  if is_free or ARGV[1] == 'r' and tonumber(holder[2]) >= now and string.sub(holder[1], 1, 1) == 'r' then
+    -- A token that is in keeps its end, which is not earlier than this attempt may count on.
+    redis.call('ZADD', key, 'NX', now + lease, ARGV[1] .. ARGV[2])
+    if is_free or redis.call('PTTL', key) < lease then redis.call('PEXPIRE', key, ARGV[3]) end
     return 1
   end
 end

@@ -1,13 +1,14 @@
 -- Lengthens the lease of a token that still holds a read-write lock; never shortens it, never makes a holder. A reader that is a writer here is one no
 -- longer: its holder has become a reader, and keeps the later of the two ends. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or the lock alone, while a cluster moves
+-- its slot: then no number is told
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] lease in ms, ARGV[4] 1 if there are several nodes,
 -- ARGV[5] `count`: the number of waits is wanted; `look`: 1 if a writer waits, else 0; `seat`: readers that wait are let in if a writer became a reader
 -- replies 1, or {1, number of waits}: held for at least that long now; 0 the token does not hold it and others that exclude it do, -1 it does not
 --         hold it
 local own, former, lease, several, what = ARGV[1] .. ARGV[2], 'w' .. ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5]
-local trouble = trouble_with_key()
-if trouble then return trouble end
+local failure = failure_of_key()
+if failure then return failure end
 local ends = live(own)
 local was_writer = ends == 0 and live(former) > 0
 if was_writer then ends = live(former) end
@@ -15,14 +16,13 @@ if ends == 0 then
   local by = last()
   return (is_writer(by) or by and ARGV[1] == 'w') and 0 or -1
 end
-if was_writer or ends < now + lease then
-  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease))
-  redis.call('ZADD', key, math.max(ends, now + lease), own)
-end
+redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), lease))
+redis.call('ZADD', key, math.max(ends, now + lease), own)
 if was_writer then
   redis.call('ZREM', key, former)
-  if what == 'seat' then seat_readers(several) end
+  if what == 'seat' and writers then seat_readers(several) end
 end
+if not writers then return 1 end
 if what == 'look' then
   local writer = first_writer(several)
   drop_deaf()

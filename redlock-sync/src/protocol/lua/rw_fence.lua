@@ -4,8 +4,8 @@
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
 -- replies {1, fence} with what the counter is now, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
 local own, fence, life = ARGV[1] .. ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local trouble = trouble_with_key()
-if trouble then return trouble end
+local failure = failure_of_key()
+if failure then return failure end
 if live(own) == 0 and live('w' .. ARGV[2]) == 0 then
   local by = last()
   return (is_writer(by) or by and ARGV[1] == 'w') and 0 or -1

@@ -1,15 +1,17 @@
 -- Gives a read-write lock up for a token, if that holds it; if it was the last, the waits whose turn it is get the lock (rw.lua). Also takes a wait out of
 -- its queue, with an empty token, and gives its seat up. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
--- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 if there are several nodes, ARGV[4] own wait (may be empty),
--- ARGV[5] ms for which the token still holds the lock (0 gives it up now), ARGV[6] 1 for a hold or a wait that ends in order, 0 for an attempt that is
+-- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers; or the lock alone, while a cluster moves
+-- its slot: then no wait is told
+-- ARGV[1] `r` or `w`, ARGV[2] token (may be empty), ARGV[3] 1 if there are several nodes (may be absent)
+-- Then, if one of them differs from what stands in the brackets: ARGV[4] own wait (empty),
+-- ARGV[5] ms for which the token still holds the lock (0 gives it up now), ARGV[6] (1) 1 for a hold or a wait that ends in order, 0 for an attempt that is
 -- taken back: a writer that was in for a moment on one of several nodes has not had its turn. A reader that is a writer here is given up as that.
 -- replies 1 given up, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
-local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4], tonumber(ARGV[5])
-local trouble = trouble_with_key()
-if wait ~= '' then redis.pcall('ZREM', writers, wait) end
-if wait ~= '' and letter == 'r' then redis.pcall('ZREM', readers, wait) end
-if trouble then return trouble end
+local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
+local failure = failure_of_key()
+if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
+if wait ~= '' and letter == 'r' and writers then redis.pcall('ZREM', readers, wait) end
+if failure then return failure end
 if letter == 'r' and live(own) == 0 and live('w' .. ARGV[2]) > 0 then
   letter, own = 'w', 'w' .. ARGV[2]
 end
@@ -18,6 +20,7 @@ if was_in and keep > 0 then
   redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
   redis.call('ZADD', key, now + keep, own)
   tidy()
+  if not writers then return 1 end
   -- The first reader that enters lets all others in.
   hint(writers, ARGV[5], '0 0')
   hint(readers, ARGV[5], '0 0')
@@ -28,8 +31,10 @@ redis.call('ZREM', key, own)
 if wait ~= '' then redis.call('ZREM', key, seat_of(letter, wait)) end
 tidy()
 local by = last()
-if not by then
-  pass_on(ARGV[6] == '1' and letter == 'w' and (was_in or had_seat), '', several)
+if not writers then
+  return was_in and 1 or (is_writer(by) or by and letter == 'w') and 0 or -1
+elseif not by then
+  pass_on((ARGV[6] or '1') == '1' and letter == 'w' and (was_in or had_seat), '', several)
 elseif wait ~= '' and letter == 'w' and not is_writer(by) and not first_writer(several) then
   -- It may have been the one that kept readers out.
   drop_deaf()

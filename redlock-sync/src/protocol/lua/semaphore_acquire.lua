@@ -3,24 +3,24 @@
 -- On one node the free slots are first for the waits before this one. On several any attempt may take them (slots.lua), unless one that has waited
 -- longer wants more than one: that would never find them free at a time.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] several nodes: waits for more than one permit
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots of the token's lease, ARGV[5] 1 for those
--- of its lease, and no others will do, ARGV[6] 1 if there are several nodes, ARGV[7] ms for which a slot is reserved, or on several nodes keeps
--- others off, ARGV[8] wait (empty: none), ARGV[9] ms for which the queue lives after a no (0: the wait leaves it), ARGV[10] fence to reach (0: the
--- next, -1: none is wanted), ARGV[11] ms for which the fence counter outlasts the clock's reaching it, ARGV[12] how many slots, ARGV[13] ms that the wait has
--- waited, ARGV[14..] orphans: beginnings of tokens that no lease has; the last one may be that of permissions.lua
--- replies {1, fence (0: none), slots} when they are lent to the token now; else {0, remaining ms of the permit that ends first, first 80 bytes of its
---         token, place of the wait (0 none, 1 it came, 2 it was there)}
-local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[8], KEYS[4]
-local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[12])
-local is_lease, several = ARGV[5] == '1', ARGV[6] == '1'
-local span, wanted = tonumber(ARGV[7]), tonumber(ARGV[10])
-local trouble = wanted >= 0 and ended(KEYS[3])
-if trouble then return trouble end
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, or the slots of the token's lease, ARGV[5] ms for
+-- which a slot is reserved, or on several nodes keeps others off; a call that asks for nothing but one slot has no more
+-- ARGV[6] 1 for the slots of a lease, and no others will do, ARGV[7] wait (empty: none), ARGV[8] ms for which the queue lives after a no (0: the wait leaves
+-- it), ARGV[9] fence to reach (0: the next, -1: none is wanted), ARGV[10] ms for which the fence counter outlasts the clock's reaching it, ARGV[11] how
+-- many slots, ARGV[12] ms that the wait has waited, ARGV[13..] orphans: beginnings of tokens that no lease has; the last one may be that of permissions.lua
+-- replies {1, fence (0: none), slots} when they are lent to the token now; else {0, remaining ms of the permit or reservation that ends first, first 80 bytes of
+--         its token, place of the wait (0 none, 1 it came, 2 it was there)}
+local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[7] or '', KEYS[4]
+local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
+local is_lease, several = ARGV[6] == '1', marks ~= nil
+local span, wanted = tonumber(ARGV[5]), tonumber(ARGV[9] or -1)
+local failure = wanted >= 0 and ended(KEYS[3])
+if failure then return failure end
 local time = redis.call('TIME')
 local now = in_ms(time)
 local lent
-lent, trouble = look(key, now)
-if trouble then return trouble end
+lent, failure = look(key, now)
+if failure then return failure end
 
 -- Tokens of which no lease is left, and what was lent to this token beside the slots that its lease has.
 local left = {}
@@ -29,7 +29,7 @@ local place_of_wait = wait ~= '' and RESERVED .. wait
 local list, set = slots_of(ARGV[4])
 for at, other in pairs(lent.tokens) do
   local is_left = false
-  for i = 14, #ARGV do is_left = is_left or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
+  for i = 13, #ARGV do is_left = is_left or string.sub(other, 1, #ARGV[i]) == ARGV[i] end
   if other == token and (not is_lease or set[at]) then
     own[#own + 1] = at
   elseif other == token or is_left then
@@ -44,7 +44,7 @@ end
 -- Returns whether an older one than this wait is there, and this wait as it was last entered.
 local function look_at_marks()
   local all = redis.pcall('ZRANGE', marks, 0, -1, 'WITHSCORES')
-  local began, is_late, mine = wait == '' and math.huge or now - tonumber(ARGV[13]), false, nil
+  local began, is_late, mine = wait == '' and math.huge or now - tonumber(ARGV[12]), false, nil
   for i = 1, #all, 2 do
     local since, other = string.match(all[i], '^(%S+) (.*)$')
     if other == wait then
@@ -81,13 +81,13 @@ elseif not is_late then
 end
 if not slots then
   local place = 0
-  if wait ~= '' and ARGV[9] ~= '0' then
+  if wait ~= '' and ARGV[8] ~= '0' then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
     place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
-    redis.call('PEXPIRE', queue, ARGV[9])
+    redis.call('PEXPIRE', queue, ARGV[8])
     if mark then redis.call('ZREM', marks, mark) end
     if several and many > 1 then
-      redis.call('ZADD', marks, now + span, string.format('%.0f', now - tonumber(ARGV[13])) .. ' ' .. wait)
+      redis.call('ZADD', marks, now + span, string.format('%.0f', now - tonumber(ARGV[12])) .. ' ' .. wait)
       lengthen(marks, span)
     end
   elseif wait ~= '' then
@@ -117,4 +117,4 @@ remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end
 lengthen(key, lease)
-return {1, wanted < 0 and '0' or raise(KEYS[3], time, wanted, ARGV[11]), table.concat(named, ' ')}
+return {1, wanted < 0 and '0' or raise(KEYS[3], time, wanted, ARGV[10]), table.concat(named, ' ')}

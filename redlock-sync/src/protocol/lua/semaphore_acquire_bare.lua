@@ -1,12 +1,10 @@
 -- Stands before all else of semaphore_acquire.lua: what most attempts need, which ask for one permit and nothing else while no wait is there. In every
 -- other case it does nothing, and the script behind it decides: also if the token has a permit, if one has ended, or if a member is no permit.
 -- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] fence counter, KEYS[4] several nodes: waits for more than one permit
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] 0, ARGV[6] not used, ARGV[7] not used,
--- ARGV[8] wait, ARGV[9] not used, ARGV[10] fence to reach, ARGV[11] not used, ARGV[12] how many slots, ARGV[13] not used: it does nothing if a wait, a
--- fence, the slots of a lease or more than one slot are named, or if there are more
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] number of permits, ARGV[4] slot at which the search begins, ARGV[5] not used
+-- ARGV[6..] more: then it does nothing
 -- replies {1, 0, slot} when that is lent to the token now
-if #ARGV == 13 and ARGV[8] == '' and ARGV[10] == '-1' and ARGV[12] == '1' and ARGV[5] == '0'
-  and redis.call('EXISTS', KEYS[2], KEYS[4] or KEYS[2]) == 0 then
+if not ARGV[6] and redis.call('EXISTS', KEYS[2], KEYS[4] or KEYS[2]) == 0 then
   local key, lease, slot = KEYS[1], tonumber(ARGV[2]), ARGV[4]
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)

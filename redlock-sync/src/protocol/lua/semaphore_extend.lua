@@ -6,8 +6,8 @@
 local key, token, lease = KEYS[1], ARGV[1], tonumber(ARGV[3])
 local slots, set = slots_of(ARGV[2])
 local now = in_ms(redis.call('TIME'))
-local lent, trouble = look(key, now)
-if trouble then return trouble end
+local lent, failure = look(key, now)
+if failure then return failure end
 local missing
 for _, slot in ipairs(slots) do
   if lent.tokens[slot] ~= token then missing = math.max(missing or -1, lent.tokens[slot] and 0 or -1) end

@@ -4,12 +4,12 @@
 -- ARGV[1] token, ARGV[2] slots, ARGV[3] fence to reach (0: the next), ARGV[4] ms for which the fence counter outlasts the clock's reaching it
 -- replies {1, fence} with what the counter is now, 0 another token has one of the slots, -1 no token has it
 local time = redis.call('TIME')
-local lent, trouble = look(KEYS[1], in_ms(time))
-if trouble then return trouble end
+local lent, failure = look(KEYS[1], in_ms(time))
+if failure then return failure end
 for _, slot in ipairs((slots_of(ARGV[2]))) do
   local holder = lent.tokens[slot]
   if holder ~= ARGV[1] then return holder and 0 or -1 end
 end
-trouble = ended(KEYS[2])
-if trouble then return trouble end
+failure = ended(KEYS[2])
+if failure then return failure end
 return {1, raise(KEYS[2], time, tonumber(ARGV[3]), ARGV[4])}

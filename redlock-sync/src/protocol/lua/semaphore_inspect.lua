@@ -2,8 +2,8 @@
 -- KEYS[1] semaphore
 -- replies {1, `slot token`, remaining ms, and the same two of each further slot}, the slots in no order, or {0}
 local now = in_ms(redis.call('TIME'))
-local lent, trouble = look(KEYS[1], now)
-if trouble then return trouble end
+local lent, failure = look(KEYS[1], now)
+if failure then return failure end
 local reply = {}
 for slot, token in pairs(lent.tokens) do
   reply[#reply + 1] = slot .. ' ' .. token

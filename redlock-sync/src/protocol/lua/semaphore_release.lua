@@ -1,19 +1,21 @@
 -- Gives permits up if their token still has them, and gives free slots to the first waits (slots.lua). Also takes a wait out of the queue: what was
 -- reserved for that wait goes to the next. The first write is one that a full server (maxmemory) does not refuse.
--- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] several nodes: waits for more than one permit
--- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] 1 if there are several nodes, ARGV[5] ms for which
--- a slot is reserved, ARGV[6] ms to keep the permits (0 gives them up now), ARGV[7] own wait (may be empty)
+-- KEYS[1] semaphore, KEYS[2] queue, KEYS[3] several nodes: waits for more than one permit; or the semaphore alone,
+-- while a cluster moves its slot: then no wait is told
+-- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a slot is reserved,
+-- ARGV[5] 1 if there are several nodes (may be absent)
+-- Then, if one of them differs from what stands in the brackets: ARGV[6] ms to keep the permits (0 gives them up now), ARGV[7] own wait (empty)
 -- replies 1 given up, 0 another token has one of the slots, -1 the token has none
-local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6]), ARGV[7]
+local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[7] or ''
 local now = in_ms(redis.call('TIME'))
-if wait ~= '' then
+if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)
   for _, mark in ipairs(KEYS[3] and redis.pcall('ZRANGE', KEYS[3], 0, -1) or {}) do
     if string.match(mark, '^%S+ (.*)$') == wait then redis.call('ZREM', KEYS[3], mark) end
   end
 end
-local lent, trouble = look(key, now)
-if trouble then return trouble end
+local lent, failure = look(key, now)
+if failure then return failure end
 local is_given = false
 local place_of_wait = wait ~= '' and RESERVED .. wait
 local slots, set = slots_of(ARGV[2])
@@ -24,7 +26,8 @@ for at, other in pairs(lent.tokens) do
       purge(key, now)
       redis.call('ZADD', key, now + keep, at .. ' ' .. token)
       lengthen(key, keep)
-      hint(queue, ARGV[6], '0 0')
+      lent.first = math.min(lent.first or math.huge, now + keep)
+      if queue then hint(queue, ARGV[6], '0 0') end
     else
       redis.call('ZREM', key, at .. ' ' .. other)
       lent.tokens[at] = nil
@@ -35,9 +38,9 @@ local reply = is_given and 1 or -1
 for _, slot in ipairs(slots) do
   if lent.tokens[slot] and not is_given then reply = 0 end
 end
-if redis.call('EXISTS', queue) == 1 then
+if queue and redis.call('EXISTS', queue) == 1 then
   purge(key, now)
   local free = search(lent, tonumber(ARGV[3]), 0)
-  remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[5]), ARGV[4] == '1')))
+  remove(queue, (serve(key, queue, '', lent, free, now, tonumber(ARGV[4]), ARGV[5] == '1')))
 end
 return reply

@@ -12,14 +12,12 @@ local function in_ms(time)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- What is lent at a time: tokens and ends by slot, the first permit to end (of reservations only if there is nothing else), and whether there are
--- members that have ended. For a key that is no semaphore nil and an error.
+-- What is lent at a time: tokens and ends by slot, the first that ends, and whether there are members that have ended. For a key that is no semaphore nil and an error.
 local function look(key, now)
   local all = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')
   if all.err then return nil, all end
   local tokens, all_ends = {}, {}
   local lent = {tokens = tokens, ends = all_ends}
-  local is_permit = false
   for i = 1, #all, 2 do
     local space = string.find(all[i], ' ', 1, true)
     local slot = space and tonumber(string.sub(all[i], 1, space - 1))
@@ -30,10 +28,7 @@ local function look(key, now)
     else
       local token = string.sub(all[i], space + 1)
       tokens[slot], all_ends[slot] = token, ends
-      if not is_permit then
-        is_permit = string.sub(token, 1, #RESERVED) ~= RESERVED
-        if is_permit or not lent.first then lent.first, lent.holder = ends, token end
-      end
+      if not lent.first then lent.first, lent.holder = ends, token end
     end
   end
   return lent
@@ -67,14 +62,14 @@ end
 
 -- The key lives as long as what is in it.
 local function lengthen(key, ms)
-  if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
+  redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), ms))
 end
 
 -- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the
 -- queue, later, since the first write of an attempt has to be one that a full server (maxmemory) refuses; and whether the rest is kept for a wait
 -- that needs more than there is.
 local function serve(key, queue, own, lent, free, now, span, several)
-  local gone, at = {}, 0
+  local gone, at, is_reserved = {}, 0, false
   while free(1) do
     local wait = redis.pcall('ZRANGE', queue, at, at)[1]
     if not wait or wait == own then return gone, false end
@@ -92,9 +87,18 @@ local function serve(key, queue, own, lent, free, now, span, several)
         lent.tokens[slot] = RESERVED .. wait
         if not several then redis.call('ZADD', key, now + span, slot .. ' ' .. RESERVED .. wait) end
       end
-      if not several then lengthen(key, span) end
+      if not several then
+        lengthen(key, span)
+        is_reserved = true
+        if now + span < (lent.first or math.huge) then lent.first, lent.holder = now + span, RESERVED .. wait end
+      end
     end
     if heard == 0 or not several then gone[#gone + 1] = wait end
+  end
+  -- A process for which a slot was reserved may have stopped: the next wait looks when it is free again.
+  for _, wait in ipairs(is_reserved and redis.pcall('ZRANGE', queue, at, at + 7) or {}) do
+    local stays = wait == own or string.sub(wait, 1, 1) == '-'
+    if stays or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' 0 0 ') ~= 0 then break end
   end
   return gone, false
 end

@@ -30,7 +30,7 @@ pub(crate) const ROWS: &[Row] = &[
     row("uncontended", "lock + unlock, one node, renewal on", pair::uncontended),
     row("nested", "lock + unlock of a lock that this thread holds", pair::nested),
     row("annotated", "an annotated function against a hand-written guard", annotated::run),
-    row("observed", "lock + unlock with an observer, against none", observed::run),
+    row("observed", "lock + unlock, and a job, with an observer, against none", observed::run),
     row("threads8", "8 threads, each with a key of its own, one node", threads::own_keys),
     row("handover", "4 processes, one key, hold 1 ms, pause 2 ms", handover::with_pause),
     row("handover0", "4 processes, one key, hold 1 ms, no pause", handover::without_pause),

@@ -1,12 +1,12 @@
-//! A client with an observer against one without.
+//! A client with an observer against one without: a lock, and a job.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redlock_sync::{Event, Observer};
+use redlock_sync::{Event, Observer, Queue};
 use redlock_tests::Server;
 use redlock_tests::bench::stats::{Rounds, p50_in_turns};
 use redlock_tests::bench::table::{Bar, Line};
-use redlock_tests::bench::{Outcome, Plan, client};
+use redlock_tests::bench::{Outcome, Plan, client, clock};
 
 use super::pairs;
 
@@ -25,15 +25,34 @@ impl Observer for Counter {
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let settings = client(&[server.url()]);
-    let bare = settings.clone().build()?.mutex("order:42");
-    let observed = settings.observer(Counter::default()).build()?.mutex("order:42").named("order:{id}");
-    let rounds =
-        p50_in_turns(plan.rounds(), plan.count(50), &mut |samples| pairs(&bare, BLOCK, samples), &mut |samples| {
-            pairs(&observed, BLOCK, samples)
+    let (bare, observed) = (settings.clone().build()?, settings.observer(Counter::default()).build()?);
+    let (raw, ours) = (bare.mutex("order:42"), observed.mutex("order:42").named("order:{id}"));
+    let locks =
+        p50_in_turns(plan.rounds(), plan.count(50), &mut |samples| pairs(&raw, BLOCK, samples), &mut |samples| {
+            pairs(&ours, BLOCK, samples)
         })?;
-    let added: Rounds = rounds.differences();
-    Ok(vec![
-        Line::new("lock + unlock, p50 (raw: no observer)", "us", rounds, Bar::None),
-        Line::new("more with an observer", "us", added, Bar::AtMost(1.0)),
-    ])
+    let (raw, ours) = (bare.queue("bare"), observed.queue("observed"));
+    let ended = p50_in_turns(plan.rounds(), plan.count(50), &mut |samples| jobs(&raw, samples), &mut |samples| {
+        jobs(&ours, samples)
+    })?;
+    Ok([lines("lock + unlock", locks), lines("push + claim + ack", ended)].concat())
+}
+
+fn lines(what: &str, rounds: Rounds) -> Vec<Line> {
+    let added = rounds.differences();
+    vec![
+        Line::new(format!("{what}, p50 (raw: no observer)"), "us", rounds, Bar::None),
+        Line::new(format!("{what}: more with an observer"), "us", added, Bar::AtMost(1.0)),
+    ]
+}
+
+/// Takes the time of each of the jobs of a block, from its push to its end.
+fn jobs(queue: &Queue, samples: &mut Vec<u64>) -> Outcome<()> {
+    for _ in 0..BLOCK {
+        let start = clock::now();
+        queue.push("body")?;
+        queue.try_claim()?.ok_or("no task is there")?.ack()?;
+        samples.push(clock::now() - start);
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use redlock_tests::bench::{Outcome, Plan, client, clock};
 /// Pairs in a block: short, so that raw and ours see the same machine.
 const BLOCK: usize = 50;
 /// Joins in a batch: more than go from one look to the next.
-const BATCH: u32 = 1024;
+const BATCH: u32 = 4096;
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
@@ -57,7 +57,7 @@ fn joins(lock: &RwLock, plan: Plan) -> Outcome<Rounds> {
         let mut nanos = Vec::new();
         for _ in 0..plan.rounds() {
             let mut batches = Vec::new();
-            for _ in 0..plan.count(300) {
+            for _ in 0..plan.count(75) {
                 let start = clock::now();
                 for _ in 0..BATCH {
                     lock.read()?.unlock()?;

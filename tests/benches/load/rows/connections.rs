@@ -28,7 +28,7 @@ fn seen() -> BTreeMap<&'static str, usize> {
 
 /// Rows that were not asked for run in short.
 pub(super) fn run(_: Plan) -> Outcome<Vec<Line>> {
-    let others = || ROWS.iter().filter(|row| !["connections", "foreign"].contains(&row.name));
+    let others = || ROWS.iter().filter(|row| !["connections", "foreign", "queues"].contains(&row.name));
     let missing = || others().filter(|row| !seen().contains_key(row.name));
     for row in missing() {
         (row.run)(Plan { quick: true })?;

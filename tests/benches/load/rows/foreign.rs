@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let field = || Field::start(Server::start(), PROCESSES, KEY, process);
     let mut lines = vec![without(&mut field()?, plan)?];
-    for library in Library::ALL {
+    for library in Library::ALL.into_iter().filter(|library| library.is_here()) {
         // Processes of their own: others would remember the program before.
         lines.extend(with(&mut field()?, library, plan)?);
     }
@@ -49,11 +49,11 @@ fn without(field: &mut Field, plan: Plan) -> Outcome<Line> {
 fn with(field: &mut Field, library: Library, plan: Plan) -> Outcome<Vec<Line>> {
     let span = plan.span(TOGETHER);
     let within = span.saturating_sub(2 * LATER);
-    let mut program = library.start(&field.server.url(), KEY, Work { span: within, hold: HOLD, pause: PAUSE });
+    let mut program = library.start(&field.server.url(), KEY);
     let (turns, block) = thread::scope(|scope| {
         let turns = scope.spawn(|| {
             thread::sleep(LATER);
-            program.go();
+            program.begin(Work { span: within, hold: HOLD, pause: PAUSE });
             program.turns()
         });
         let block = field.ours(Use { block: span, hold: HOLD, pause: PAUSE });

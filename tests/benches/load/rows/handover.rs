@@ -13,7 +13,7 @@ use redlock_tests::bench::{Outcome, Plan};
 use super::connections;
 use crate::census::{Census, as_user, register};
 
-pub(super) const KEY: &str = "handed";
+pub(super) const KEY: &str = "lock:handed";
 pub(super) const PROCESSES: usize = 4;
 const ROUNDS: usize = 4;
 

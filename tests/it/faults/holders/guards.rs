@@ -214,14 +214,14 @@ fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
     match lock.lock() {
         // A mutex holds nothing any more: it can be taken anew, and the old guard leaves it alone.
         Ok(new) => {
-            assert!(super::rig::name_of_kind::<K>() == "mutex" && new.id() != guard.id());
+            assert!(crate::kinds::name_of_kind::<K>() == "mutex" && new.id() != guard.id());
             drop(guard);
             new.check().unwrap();
             assert!(err(lock.try_lock()).is_busy());
             K::unlock(new).unwrap();
         }
         Err(error) => {
-            assert!(super::rig::name_of_kind::<K>() == "reentrant" && error.is_lost(), "{error}");
+            assert!(crate::kinds::name_of_kind::<K>() == "reentrant" && error.is_lost(), "{error}");
             drop(guard);
             K::unlock(lock.lock().unwrap()).unwrap();
         }
@@ -233,9 +233,9 @@ fn fault_33_a_forgotten_guard_ends_by_max_hold<K: Kind>() {
         let lock = K::new(&rig.client(), KEY).lease(ms(900)).max_hold(ms(1600));
         std::mem::forget(lock.lock().unwrap());
         let other: Redlock = rig.other_client();
-        let (next, took) = timed(|| other.mutex(KEY).lock().unwrap());
+        let (next, took) = timed(|| K::new(&other, KEY).lock().unwrap());
         assert!(took > ms(1000) && took < ms(1600) + SLACK, "{took:?}");
-        next.unlock().unwrap();
+        K::unlock(next).unwrap();
     });
 }
 
@@ -243,9 +243,9 @@ fn fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
         std::mem::forget(lock.lock().unwrap());
-        let (next, took) = timed(|| rig.other_client().mutex(KEY).lock().unwrap());
+        let (next, took) = timed(|| K::new(&rig.other_client(), KEY).lock().unwrap());
         assert!(took < ms(800) + SLACK, "{took:?}");
-        next.unlock().unwrap();
+        K::unlock(next).unwrap();
     });
 }
 
@@ -262,13 +262,13 @@ fn fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up<K: Kind>() {
     });
 }
 
-each_kind!(
+each_kind!(all:
     fault_29_a_panic_releases,
     fault_29_drop_while_panicking_never_panics,
     fault_29_a_lost_lock_with_a_panicking_handler_unwinds,
     fault_32_other_threads_and_clients_do_wait,
-    fault_32_a_lost_lock_nests_no_more,
     fault_33_a_forgotten_guard_ends_by_max_hold,
     fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl,
-    fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up,
+    fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up;
+    mutexes: fault_32_a_lost_lock_nests_no_more
 );

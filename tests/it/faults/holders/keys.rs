@@ -127,7 +127,7 @@ fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
         for server in minority {
             assert!(server.del(KEY));
         }
-        let is_filled = |server: &Server| server.get(KEY).as_deref() == Some(guard.id().as_str());
+        let is_filled = |server: &Server| server.holder(KEY).as_deref() == Some(guard.id().as_str());
         eventually("the nodes are filled again", SOON, || minority.iter().all(is_filled));
         guard.check().unwrap();
         assert_eq!(guard.fencing_token().unwrap(), fence);
@@ -173,7 +173,7 @@ impl IsString for Server {
     }
 }
 
-each_kind!(
+each_kind!(all:
     fault_23_a_foreign_key_is_refused_at_once,
     fault_23_a_key_replaced_while_held_is_found_by_every_operation,
     fault_23_the_renewal_finds_a_replaced_key,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use redlock_tests::eventually;
 
-use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms, name_of_kind};
-use crate::kinds::{Kind, each_kind};
+use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms};
+use crate::kinds::{Kind, each_kind, name_of_kind};
 
 /// A process of the `agent`, ended with this value.
 struct Agent {
@@ -128,7 +128,7 @@ fn fault_30_exit_and_abort_leave_the_key_to_its_ttl<K: Kind>() {
             for word in ["exit", "abort"] {
                 scope.spawn(move || {
                     let (mut agent, token) = Agent::holding::<K>(rig, word, lease);
-                    assert!(rig.servers.iter().all(|server| server.get(word).as_deref() == Some(&token)));
+                    assert!(rig.servers.iter().all(|server| server.holder(word).as_deref() == Some(&token)));
                     agent.say(word);
                     let status = agent.process.wait().unwrap();
                     let ended = Instant::now();
@@ -148,7 +148,7 @@ fn fault_30_exit_and_abort_leave_the_key_to_its_ttl<K: Kind>() {
 fn fault_30_unlock_all_before_the_exit<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let (mut agent, token) = Agent::holding::<K>(rig, KEY, Duration::from_secs(60));
-        assert_eq!(rig.servers[0].get(KEY), Some(token));
+        assert_eq!(rig.servers[0].holder(KEY), Some(token));
         agent.say("unlock_all");
         // It exits with the number of locks that it gave up.
         assert_eq!(agent.process.wait().unwrap().code(), Some(1));
@@ -165,7 +165,7 @@ fn fault_39_a_waiter_follows_a_killed_holder<K: Kind>() {
         }
         let (mut agent, token) = Agent::holding::<K>(rig, KEY, lease);
         rig.proxies[0].wait_count("extend", 1, SOON);
-        assert_eq!(rig.servers[0].get(KEY), Some(token));
+        assert_eq!(rig.servers[0].holder(KEY), Some(token));
         let waiter = thread::spawn(move || {
             let guard = lock.lock().unwrap();
             let at = Instant::now();
@@ -182,7 +182,7 @@ fn fault_39_a_waiter_follows_a_killed_holder<K: Kind>() {
     });
 }
 
-each_kind!(
+each_kind!(all:
     fault_28_a_forked_copy_is_inert,
     fault_30_exit_and_abort_leave_the_key_to_its_ttl,
     fault_30_unlock_all_before_the_exit,

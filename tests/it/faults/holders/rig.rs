@@ -7,9 +7,7 @@ use redis::cmd;
 use redlock_sync::{Builder, Error, Lease, LostReason, Redlock};
 use redlock_tests::{Proxy, Seen, Server, poll, servers};
 
-use crate::kinds::Kind;
-
-/// The end of patience where something must happen, however busy the machine is.
+/// The longest wait where something must happen, however busy the machine is.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 /// What a busy machine may add to a time that is bounded.
 pub(super) const SLACK: Duration = Duration::from_millis(800);
@@ -85,7 +83,7 @@ impl Rig {
 
     /// Whether a majority has this token at the key.
     pub(super) fn is_held_by(&self, key: &str, token: &str) -> bool {
-        let has = |server: &&Server| server.get(key).as_deref() == Some(token);
+        let has = |server: &&Server| server.holder(key).as_deref() == Some(token);
         self.servers.iter().filter(has).count() >= self.majority().len()
     }
 
@@ -146,9 +144,4 @@ pub(super) fn lost(lease: &Lease) -> (LostReason, Instant) {
 pub(super) fn stays(what: &str, long: Duration, mut holds: impl FnMut() -> bool) {
     let broken = poll(long, || (!holds()).then_some(()));
     assert!(broken.is_none(), "did not stay so for {long:?}: {what}");
-}
-
-/// The kind's name in the words of `agent`.
-pub(super) fn name_of_kind<K: Kind>() -> &'static str {
-    if std::any::type_name::<K>().contains("Reentrant") { "reentrant" } else { "mutex" }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::cmd;
 use redlock_sync::{Error, Redlock, Retry};
 use redlock_tests::{Proxy, Seen, Server, eventually};
 
@@ -58,7 +57,7 @@ fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
             let (unlocked, took) = timed(|| K::unlock(guard));
             enough.store(true, Ordering::Relaxed);
             unlocked.unwrap();
-            assert!(took < ms(500), "{took:?}");
+            assert!(took < ms(900), "{took:?}");
         });
         assert!(served.load(Ordering::Relaxed) > 16, "there was no crowd");
         assert_eq!(rig.holding(KEY), 0);
@@ -67,11 +66,11 @@ fn fault_34_renewals_and_releases_get_through_a_crowd<K: Kind>() {
     });
 }
 
-fn fault_34_nobody_sleeps_on_a_connection<K: Kind>() {
+fn fault_34_no_wait_sleeps_on_a_connection_of_a_line<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let holder = rig.other_client();
         let keys: Vec<String> = (0..24).map(|i| format!("{KEY}:{i}")).collect();
-        let held: Vec<_> = keys.iter().map(|key| holder.mutex(key).lock().unwrap()).collect();
+        let held: Vec<_> = keys.iter().map(|key| K::new(&holder, key).lock().unwrap()).collect();
         let locks = rig.builder().connections(1).build().unwrap();
         let done = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -138,8 +137,8 @@ fn fault_36_racers_split_the_votes_and_all_get_through<K: Kind>() {
 fn fault_37_a_tie_ends_at_once_as_busy<K: Kind>() {
     for_sizes(&[2, 4], |rig| {
         let (theirs, ours) = rig.servers.split_at(rig.servers.len() / 2);
-        let take = |server: &Server| server.ask::<()>(cmd("SET").arg(KEY).arg("foreign").arg("PX").arg(60_000));
-        theirs.iter().for_each(take);
+        let others = Redlock::builder().nodes(theirs.iter().map(Server::url)).restart_guard(false).build().unwrap();
+        let held = K::new(&others, KEY).lease(Duration::from_secs(60)).lock().unwrap();
         let patient = rig.builder().node_timeout(Duration::from_secs(3)).build().unwrap();
         let lock = K::new(&patient, KEY);
         let (tie, took) = timed(|| lock.try_lock());
@@ -156,7 +155,7 @@ fn fault_37_a_tie_ends_at_once_as_busy<K: Kind>() {
         assert!(err(tie).is_busy());
         assert!(took >= ms(200) && took < ms(200) + SLACK, "{took:?}");
         assert!(ours.iter().all(|server| !exists(server, KEY)));
-        assert!(theirs.iter().all(|server| server.get(KEY).as_deref() == Some("foreign")));
+        assert!(theirs.iter().all(|server| server.holder(KEY).as_deref() == Some(held.id().as_str())));
 
         theirs[0].del(KEY);
         K::unlock(lock.try_lock().unwrap()).unwrap();
@@ -180,8 +179,8 @@ fn use_once<K: Kind>(locks: &Redlock) {
 }
 
 /// A client whose connections are there.
-fn connected<K: Kind>(rig: &Rig, patience: Duration) -> Redlock {
-    let locks = rig.builder().node_timeout(OVERTIME).unavailable_after(patience).build().unwrap();
+fn connected<K: Kind>(rig: &Rig, longest: Duration) -> Redlock {
+    let locks = rig.builder().node_timeout(OVERTIME).unavailable_after(longest).build().unwrap();
     use_once::<K>(&locks);
     locks
 }
@@ -266,15 +265,15 @@ fn fault_40_so_it_does_for_those_in_line<K: Kind>() {
 
 fn fault_40_lock_without_a_deadline_gives_up_too<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
-        silenced::<K>(rig, |locks, patience, key| {
+        silenced::<K>(rig, |locks, longest, key| {
             let (late, took) = timed(|| fenced::<K>(locks, key).lock());
-            expect_in_time(patience, took);
+            expect_in_time(longest, took);
             assert!(err(late).is_unavailable());
         });
     });
 }
 
-/// Nothing listens on port 1. One after the other, each for its own patience, they would take five times as long.
+/// Nothing listens on port 1. One after the other, each for its own time, they would take five times as long.
 fn fault_40_those_in_line_give_up_with_the_head<K: Kind>() {
     let locks = Redlock::builder().node("redis://127.0.0.1:1/").unavailable_after(ms(1500)).build().unwrap();
     let start = Instant::now();
@@ -297,10 +296,10 @@ fn fault_40_a_majority_that_answers_is_enough<K: Kind>() {
     });
 }
 
-each_kind!(
+each_kind!(all:
     fault_34_a_connection_that_takes_time_is_waited_for,
     fault_34_renewals_and_releases_get_through_a_crowd,
-    fault_34_nobody_sleeps_on_a_connection,
+    fault_34_no_wait_sleeps_on_a_connection_of_a_line,
     fault_36_racers_split_the_votes_and_all_get_through,
     fault_37_a_tie_ends_at_once_as_busy,
     fault_37_two_racers_at_even_n_both_get_through,

@@ -11,7 +11,7 @@ use redlock_tests::{Server, eventually};
 use crate::faults::support::{LEASE, LONG, PATIENT, Rig, SOON, for_each_n, lost_by_renewal};
 use crate::kinds::{Kind, each_kind};
 
-each_kind!(
+each_kind!(all:
     fault_15_one_clock_of_several_jumps_forward,
     fault_15_a_clock_jumps_forward_without_a_spare_vote,
     fault_15_the_only_clock_jumps_forward,
@@ -24,7 +24,7 @@ const KEY: &str = "a";
 /// The server's clock passes the key's end.
 fn jump_forward(server: &Server) {
     server.ask::<()>(cmd("PEXPIRE").arg(KEY).arg(1));
-    eventually("the key is gone", SOON, || server.get(KEY).is_none());
+    eventually("the key is gone", SOON, || server.holder(KEY).is_none());
 }
 
 /// Renewed as often as a short lease, and so long that no stutter of the machine ends it.
@@ -49,7 +49,7 @@ fn fault_15_one_clock_of_several_jumps_forward<K: Kind>() {
             jump_forward(server);
             assert!(other.try_lock().is_err());
             guard.check().unwrap();
-            let is_ours = || server.get(KEY).as_deref() == Some(guard.id().as_str());
+            let is_ours = || server.holder(KEY).as_deref() == Some(guard.id().as_str());
             eventually("the node is filled again", SOON, is_ours);
             // Its vote counts from the next round on.
             eventually("a round is confirmed", SOON, || guard.extend(LONG).is_ok());
@@ -129,7 +129,7 @@ fn fault_15_a_key_that_never_ends_gets_an_end_again<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
         let persist = || rig.servers.iter().for_each(|server| server.ask::<()>(cmd("PERSIST").arg(KEY)));
-        let never_ends = |server: &Server| server.get(KEY).is_some() && server.pttl(KEY).is_none();
+        let never_ends = |server: &Server| server.holder(KEY).is_some() && server.pttl(KEY).is_none();
         let guard = K::new(&rig.open(), KEY).lease(PATIENT).lock().unwrap();
         persist();
         eventually("the keys have an end", SOON, || !rig.servers.iter().any(never_ends));

@@ -11,7 +11,7 @@ use crate::faults::support::{
 };
 use crate::kinds::{Kind, each_kind};
 
-each_kind!(
+each_kind!(all:
     fault_01_server_killed_while_held,
     fault_01_unlock_after_the_kill,
     fault_01_unlock_while_a_renewal_hangs,
@@ -99,7 +99,7 @@ fn fault_10_a_minority_is_down<K: Kind>() {
         });
         assert!(before.fencing_token().unwrap() > 0);
         K::unlock(before).unwrap();
-        assert!(rig.servers[rig.spare()..].iter().all(|server| server.get("before").is_none()));
+        assert!(rig.servers[rig.spare()..].iter().all(|server| server.holder("before").is_none()));
     });
 }
 
@@ -118,7 +118,9 @@ fn fault_11_a_majority_is_down_while_held<K: Kind>() {
         assert!(K::unlock(guard).unwrap_err().is_lost());
         // The nodes that are left kept the key no longer than the release, or its time-to-live.
         let left = &rig.servers[rig.need()..];
-        eventually("the keys are gone", SOON, || left.iter().all(|s| s.get("a").is_none() && s.get("b").is_none()));
+        eventually("the keys are gone", SOON, || {
+            left.iter().all(|s| s.holder("a").is_none() && s.holder("b").is_none())
+        });
     });
 }
 
@@ -136,7 +138,10 @@ fn fault_11_a_majority_is_down_at_acquire<K: Kind>() {
             assert!(error.is_unavailable() && !error.is_busy(), "{error}");
             let named: Vec<usize> = nodes_named(&error).iter().map(|(node, _)| *node).collect();
             assert_eq!(named, (1..=rig.need()).collect::<Vec<_>>(), "{error}");
-            assert!(rig.servers[rig.need()..].iter().all(|server| server.get("a").is_none()), "nothing is left behind");
+            assert!(
+                rig.servers[rig.need()..].iter().all(|server| server.holder("a").is_none()),
+                "nothing is left behind"
+            );
         }
         rig.servers[..rig.need()].iter().for_each(Server::restart);
         let guard = lock.try_lock_for(SOON).unwrap();

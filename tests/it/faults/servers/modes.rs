@@ -10,7 +10,7 @@ use redlock_tests::{Proxy, Server, eventually};
 use crate::faults::support::{LONG, NODE_TIMEOUT, Rig, SOON, assert_misuse, refused_at_once, within};
 use crate::kinds::{Kind, each_kind};
 
-each_kind!(
+each_kind!(all:
     fault_20_a_member_of_a_cluster,
     fault_20_a_member_of_a_cluster_that_hides_info,
     fault_20_a_sentinel,
@@ -33,7 +33,7 @@ fn fault_20_a_member_of_a_cluster<K: Kind>() {
         let locks = Redlock::open(server.url() + database).unwrap();
         let error = refused_at_once::<K>(&locks);
         assert_misuse(&error, &server.addr().to_string(), "belongs to a Redis Cluster");
-        assert!(error.to_string().contains("give the client servers that stand alone"), "{error}");
+        assert!(error.to_string().contains("give the client the cluster as `redis+cluster://"), "{error}");
         assert_misuse(&K::new(&locks, "a").inspect().unwrap_err(), &server.addr().to_string(), "Redis Cluster");
     }
     assert_eq!(server.keys(), Vec::<String>::new());

@@ -8,9 +8,9 @@ use redlock_tests::{Proxy, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::support::{LEASE, LONG, Rig, SOON, for_each_n};
-use crate::kinds::{Kind, each_kind};
+use crate::kinds::{Kind, each_kind, name_of_kind};
 
-each_kind!(fault_12_the_holder_is_stopped);
+each_kind!(all: fault_12_the_holder_is_stopped);
 
 /// What asking servers that do not answer takes at least: the node timeout that the other process has by default.
 const ASKING: Duration = Duration::from_millis(250);
@@ -24,9 +24,8 @@ struct Holder {
 
 impl Holder {
     fn start<K: Kind>(rig: &Rig) -> Holder {
-        let kind = if std::any::type_name::<K>().contains("Reentrant") { "reentrant_mutex" } else { "mutex" };
         let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
-            .args(["paused", kind, &LEASE.as_millis().to_string()])
+            .args(["paused", name_of_kind::<K>(), &LEASE.as_millis().to_string()])
             .args(rig.proxies.iter().map(Proxy::url))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

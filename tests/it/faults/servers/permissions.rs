@@ -10,13 +10,14 @@ use redlock_tests::{Server, eventually};
 use crate::faults::support::{LONG, NODE_TIMEOUT, SLACK, SOON, assert_misuse, refused_at_once, within};
 use crate::kinds::{Kind, each_kind};
 
-each_kind!(
+each_kind!(all:
+    fault_21_a_command_that_the_server_does_not_have;
+    mutexes:
     fault_21_the_documented_permissions_are_enough,
     fault_21_each_needed_permission_is_asked_for_before_anything_is_set,
     fault_21_what_may_be_left_out_is_not_missed,
     fault_21_keys_beside_the_lock_that_are_forbidden,
-    fault_21_a_permission_that_is_taken_away_and_given_back,
-    fault_21_a_command_that_the_server_does_not_have,
+    fault_21_a_permission_that_is_taken_away_and_given_back
 );
 
 /// Of the documented permissions, those that may be left out.
@@ -203,7 +204,7 @@ fn fault_21_a_permission_that_is_taken_away_and_given_back<K: Kind>() {
     assert_misuse(&guard.fencing_token().unwrap_err(), &address, "permission|user");
     guard.check().unwrap();
     assert_misuse(&K::new(&locks, "order:43").lock().err().unwrap(), &address, "may not run TIME");
-    assert_eq!(server.get("order:43"), None);
+    assert_eq!(server.holder("order:43"), None);
     rule("+time");
     guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();

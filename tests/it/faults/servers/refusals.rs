@@ -13,7 +13,7 @@ use crate::faults::support::{
 };
 use crate::kinds::{Kind, each_kind};
 
-each_kind!(
+each_kind!(all:
     fault_17_a_full_server,
     fault_18_a_master_becomes_a_replica,
     fault_18_failover_behind_an_address,
@@ -27,7 +27,7 @@ each_kind!(
     fault_21_a_wrong_password_among_the_nodes,
     fault_22_no_replicas,
     fault_22_snapshots_fail,
-    fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left,
+    fault_22_no_process_is_locked_out_by_an_extended_lock_that_was_left,
 );
 
 fn fault_17_a_full_server<K: Kind>() {
@@ -72,7 +72,7 @@ fn fault_18_a_master_becomes_a_replica<K: Kind>() {
     server.promote();
     // What a connection learned a moment ago can still be told once.
     let guard = poll(SOON, || K::new(&locks, "a").lock().ok()).expect("the role is learned anew");
-    assert_eq!(server.get("a").as_deref(), Some(guard.id().as_str()));
+    assert_eq!(server.holder("a").as_deref(), Some(guard.id().as_str()));
     K::unlock(guard).unwrap();
 }
 
@@ -83,7 +83,7 @@ fn fault_18_failover_behind_an_address<K: Kind>() {
     new.replica_of(old);
     let locks = rig.open_warm::<K>();
     let guard = K::new(&locks, "held").lease(LONG).lock().unwrap();
-    eventually("the replica has the key", SOON, || new.get("held").is_some());
+    eventually("the replica has the key", SOON, || new.holder("held").is_some());
     new.promote();
     rig.proxies[0].target(&new);
     old.replica_of(&new);
@@ -93,11 +93,11 @@ fn fault_18_failover_behind_an_address<K: Kind>() {
         assert_misuse(&error, &rig.proxies[0].addr().to_string(), "READONLY");
     }
     let taken = poll(SOON, || lock.lock().ok()).expect("a new connection leads to the new master");
-    assert_eq!(new.get("a").as_deref(), Some(taken.id().as_str()));
+    assert_eq!(new.holder("a").as_deref(), Some(taken.id().as_str()));
     K::unlock(taken).unwrap();
     guard.extend(LONG).unwrap();
     K::unlock(guard).unwrap();
-    assert_eq!((new.get("a"), new.get("held")), (None, None));
+    assert_eq!((new.holder("a"), new.holder("held")), (None, None));
 }
 
 fn fault_18_a_replica_among_the_nodes<K: Kind>() {
@@ -242,7 +242,7 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +info"] {
         user(rules);
         assert_misuse(&refused_at_once::<K>(&locks()), &address, "permission|user");
-        assert_eq!(server.get("a"), None, "nothing is left behind with `{rules}`");
+        assert_eq!(server.holder("a"), None, "nothing is left behind with `{rules}`");
     }
     // Taken away after it was asked for: an acquire that raises the fence notices when the key is set already.
     user("~* +@all");
@@ -253,7 +253,7 @@ fn fault_21_a_user_without_permission<K: Kind>() {
     user("~* +@all -time");
     let error = K::new(&fenced, "a").fenced(true).try_lock().err().unwrap();
     assert_misuse(&error, &address, "permission|user");
-    assert_eq!(server.get("a"), None, "nothing is left behind without TIME");
+    assert_eq!(server.holder("a"), None, "nothing is left behind without TIME");
     // Taken away while the lock is held.
     user("~* +@all -info");
     let locks = locks();
@@ -283,7 +283,7 @@ fn fault_21_a_wrong_password_among_the_nodes<K: Kind>() {
         &servers[1].addr().to_string(),
         "WRONGPASS",
     );
-    assert!(servers.iter().all(|server| server.get("a").is_none()));
+    assert!(servers.iter().all(|server| server.holder("a").is_none()));
 }
 
 fn assert_named(error: &Error, said: &str) {
@@ -341,7 +341,7 @@ fn fault_22_snapshots_fail<K: Kind>() {
 }
 
 /// A token that an acquire left behind stands for as long as `extend` asked for, which can be longer than the lease; the client that left it is not locked out by it.
-fn fault_22_nobody_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>() {
+fn fault_22_no_process_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();

@@ -9,7 +9,7 @@ use redlock_tests::{Server, eventually};
 use crate::faults::support::{LONG, PATIENT, Rig, SOON, for_each_n, lost_by_renewal, warm};
 use crate::kinds::{Kind, each_kind};
 
-each_kind!(
+each_kind!(all:
     fault_02_a_server_restarts_empty,
     fault_02_a_majority_restarts_empty,
     fault_03_one_of_several_restarts_empty,
@@ -55,7 +55,7 @@ fn fault_03_one_of_several_restarts_empty<K: Kind>() {
         let struck = &left[0];
         struck.restart();
         guard.check().unwrap();
-        eventually("it is filled again", SOON, || struck.get("a").as_deref() == Some(&token));
+        eventually("it is filled again", SOON, || struck.holder("a").as_deref() == Some(&token));
         let counter: u64 = struck.get("{a}:fence").unwrap().parse().unwrap();
         assert!(counter >= fence, "the refill carries the fence");
         assert_eq!(guard.state(), LeaseState::Held);
@@ -66,9 +66,9 @@ fn fault_03_one_of_several_restarts_empty<K: Kind>() {
             guard.check().unwrap();
             Instant::now() + guard.remaining() > until + PATIENT / 4
         });
-        assert!(left.iter().all(|server| server.get("a").as_deref() == Some(&token)));
+        assert!(left.iter().all(|server| server.holder("a").as_deref() == Some(&token)));
         K::unlock(guard).unwrap();
-        assert!(left.iter().all(|server| server.get("a").is_none()));
+        assert!(left.iter().all(|server| server.holder("a").is_none()));
     });
 }
 
@@ -138,11 +138,11 @@ fn fault_04_failover_to_a_replica_without_the_key<K: Kind>() {
     rig.proxies[0].target(&replica);
     rig.proxies[0].drop_connections();
     assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
-    assert_eq!(replica.get("a"), None, "nothing is re-created");
+    assert_eq!(replica.holder("a"), None, "nothing is re-created");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     // And the new master works.
     let guard = K::new(&locks, "a").try_lock_for(SOON).unwrap();
-    assert_eq!(replica.get("a").as_deref(), Some(guard.id().as_str()));
+    assert_eq!(replica.holder("a").as_deref(), Some(guard.id().as_str()));
     K::unlock(guard).unwrap();
 }
 
@@ -195,7 +195,7 @@ fn fault_16_failover_to_a_replica_with_the_key<K: Kind>() {
     let replica = Server::start();
     replica.replica_of(&rig.servers[0]);
     let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
-    eventually("the replica has the key", SOON, || replica.get("a").as_deref() == Some(guard.id().as_str()));
+    eventually("the replica has the key", SOON, || replica.holder("a").as_deref() == Some(guard.id().as_str()));
     rig.proxies[0].target(&replica);
     replica.promote();
     rig.servers[0].kill();
@@ -205,5 +205,5 @@ fn fault_16_failover_to_a_replica_with_the_key<K: Kind>() {
         Instant::now() + guard.remaining() > until + PATIENT / 4
     });
     K::unlock(guard).unwrap();
-    assert_eq!(replica.get("a"), None);
+    assert_eq!(replica.holder("a"), None);
 }

@@ -8,13 +8,6 @@ use crate::clock::Tick;
 use crate::sync::{Condvar, Mutex};
 use crate::world;
 
-/// What the renewal thread does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    At(Tick),
-    Done,
-}
-
 #[derive(Debug)]
 pub(crate) struct Core {
     /// From one round to the next.
@@ -60,7 +53,7 @@ impl Core {
         self.due()
     }
 
-    pub(crate) fn tick(&self) -> Next {
+    pub(crate) fn tick(&self) -> Tick {
         let mut seen = self.seen.lock();
         assert!(!seen.is_ticking, "two threads have the same lease");
         assert!(world::now() >= seen.earliest, "before it was due");
@@ -73,10 +66,10 @@ impl Core {
         next
     }
 
-    fn round(&self) -> Next {
+    fn round(&self) -> Tick {
         let is_live = self.io.lock();
         if !*is_live {
-            return Next::Done;
+            return Tick::NEVER;
         }
         self.server.answer();
         let mut seen = self.seen.lock();
@@ -84,7 +77,7 @@ impl Core {
         seen.due = world::now().after(self.interval);
         seen.earliest = seen.due;
         self.changed.notify_all();
-        Next::At(seen.due)
+        seen.due
     }
 
     pub(crate) fn due(&self) -> Tick {

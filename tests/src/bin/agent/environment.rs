@@ -7,8 +7,9 @@ fn shop() -> Result<String, Error> {
     Ok(lock.key().to_owned())
 }
 
-/// Says what key an annotated function locks and with which client, or why there is none. A client that was made lazily stays.
+/// Says what key an annotated function locks and with which client, or why there is none. A client that was made lazily stays. What is logged is printed too.
 pub(crate) fn main() {
+    crate::holders::listen(log::LevelFilter::Warn);
     match shop() {
         Ok(key) => println!("{key} with {:?}", Redlock::default_client().unwrap()),
         Err(error) => println!("{error}"),

@@ -44,7 +44,7 @@ fn lock(locks: &Redlock, kind: &str, key: &str, renew: bool) -> Result<Guard, Er
     Ok(match kind {
         "mutex" => Box::new(locks.mutex(key).owner("agent").renew(renew).lock()?),
         "reentrant" => Box::new(locks.reentrant_mutex(key).owner("agent").renew(renew).lock()?),
-        "permit" => Box::new(locks.semaphore(key, 2).owner("agent").renew(renew).acquire()?),
+        "permit" => Box::new(locks.semaphore(key, 1).owner("agent").renew(renew).acquire()?),
         "reader" => Box::new(locks.rw_lock(key).owner("agent").renew(renew).read()?),
         "writer" => Box::new(locks.rw_lock(key).owner("agent").renew(renew).write()?),
         "several" => Box::new(OfSeveral(locks.multi_lock([key]).owner("agent").renew(renew).lock()?)),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Lease, Redlock};
 
-/// `paused mutex|reentrant_mutex LEASE_MS URL…`: takes the lock `a` and prints its token and its fence; then, for each line on stdin, one
+/// `paused mutex|reentrant|permit|writer|several LEASE_MS URL…`: takes the lock `a` and prints its token and its fence; then, for each line on stdin, one
 /// line with what came of it:
 ///
 /// 1. `check`: `check()`, and how many ms it took;
@@ -16,14 +16,33 @@ pub(crate) fn run(args: &[String]) {
     let [kind, lease, urls @ ..] = args else { panic!("paused KIND LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());
     let locks = Redlock::builder().nodes(urls).lease(lease).restart_guard(false).build().unwrap();
-    let end = if kind == "mutex" {
-        let guard = locks.mutex("a").lock().unwrap();
-        serve(&guard);
-        guard.unlock()
-    } else {
-        let guard = locks.reentrant_mutex("a").lock().unwrap();
-        serve(&guard);
-        guard.unlock().map(drop)
+    let end = match kind.as_str() {
+        "mutex" => {
+            let guard = locks.mutex("a").lock().unwrap();
+            serve(&guard);
+            guard.unlock()
+        }
+        "reentrant" => {
+            let guard = locks.reentrant_mutex("a").lock().unwrap();
+            serve(&guard);
+            guard.unlock().map(drop)
+        }
+        "permit" => {
+            let permit = locks.semaphore("a", 1).acquire().unwrap();
+            serve(&permit);
+            permit.release()
+        }
+        "writer" => {
+            let guard = locks.rw_lock("a").write().unwrap();
+            serve(&guard);
+            guard.unlock().map(drop)
+        }
+        "several" => {
+            let guard = locks.multi_lock(["a"]).lock().unwrap();
+            serve(guard.leases().next().unwrap());
+            guard.unlock()
+        }
+        other => panic!("no such kind: {other}"),
     };
     println!("{}", word(&end));
 }

@@ -1,11 +1,11 @@
 //! `stopping GRACE_MS LEASE_S HOW URL…`: a service that is told to stop, by a signal or by the end of its `main`.
 //!
 //! One thread takes and releases `turns` time and again, one waits for `theirs`, which the test holds, and one has taken `stuck` and hangs. HOW is `shutdown`:
-//! on SIGTERM or SIGINT it shuts its client down, prints the keys that it gave up, and exits; or `return`: at the first line on stdin `main` ends with the
-//! threads at work.
+//! on SIGTERM or SIGINT it shuts its client down, prints the keys that it gave up, and exits. Or, at the first line on stdin with the threads at work,
+//! `return`: `main` ends, `exit` or `abort`: the process does.
 
 use std::io;
-use std::process::exit;
+use std::process::{abort, exit};
 use std::thread;
 use std::time::Duration;
 
@@ -42,7 +42,16 @@ pub(crate) fn main(args: &[String]) {
             println!("gave up: {:?}", locks.shutdown(grace));
             exit(0);
         }
-        "return" => _ = io::stdin().read_line(&mut String::new()).unwrap(),
+        _ => end(how),
+    }
+}
+
+fn end(how: &str) {
+    _ = io::stdin().read_line(&mut String::new()).unwrap();
+    match how {
+        "return" => {}
+        "exit" => exit(0),
+        "abort" => abort(),
         other => panic!("no such end: {other}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Redlock};
+use redlock_sync::{Builder, Error};
 
 /// `tls URL`: takes the lock `a`, uses it, and hands it to a second client that waits. Prints how long that took, in ms, and how it ended.
 pub(crate) fn main(args: &[String]) {
@@ -18,7 +18,7 @@ pub(crate) fn main(args: &[String]) {
 }
 
 fn use_all(url: &str) -> Result<(), Error> {
-    let open = || Redlock::builder().node(url).node_timeout(Duration::from_secs(1)).build();
+    let open = || Builder::from_env()?.node(url).node_timeout(Duration::from_secs(1)).build();
     let (locks, others) = (open()?, open()?);
     let guard = locks.mutex("a").lock()?;
     guard.extend(Duration::from_secs(60))?;

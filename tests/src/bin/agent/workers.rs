@@ -11,7 +11,7 @@ use redlock_tests::poll;
 
 use crate::holders::in_a_child;
 
-/// The end of patience.
+/// The longest wait.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn main(args: &[String]) {

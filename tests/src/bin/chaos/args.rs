@@ -11,6 +11,7 @@ use crate::plan::{CALM, COMMANDS, GAP, Kind, STORM};
 pub(crate) const USAGE: &str = "\
 chaos [OPTIONS]
   --nodes N         servers, default 3
+  --sentinel        one node, which is a Sentinel group: other faults belong to it
   --clients N       client processes, default 8
   --threads N       threads of each client, default 2
   --crowd N         so many more that a client starts at once from time to time, default 48; 0 for none
@@ -34,6 +35,7 @@ chaos [OPTIONS]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) nodes: usize,
+    pub(crate) sentinel: bool,
     pub(crate) clients: usize,
     pub(crate) threads: usize,
     pub(crate) crowd: usize,
@@ -69,6 +71,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             nodes: 3,
+            sentinel: false,
             clients: 8,
             threads: 2,
             crowd: 48,
@@ -98,6 +101,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
         let mut value = || words.next().ok_or(format!("{word} wants a value"));
         match word.as_str() {
             "--nodes" => options.nodes = number(&value()?, 1, 9)?,
+            "--sentinel" => (options.sentinel, options.nodes) = (true, 1),
             "--clients" => options.clients = number(&value()?, 1, 64)?,
             "--threads" => options.threads = number(&value()?, 1, 16)?,
             "--crowd" => options.crowd = number(&value()?, 0, 1000)?,

@@ -69,6 +69,7 @@ macro_rules! words {
             #[allow(dead_code, reason = "few of them are listed")]
             pub(crate) const ALL: &[Self] = &[$(Self::$value),+];
 
+            #[allow(dead_code, reason = "some are read only")]
             pub(crate) const fn word(self) -> &'static str {
                 match self { $(Self::$value => $word),+ }
             }

@@ -230,6 +230,8 @@ pub(crate) struct Fallen {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     pub(crate) nodes: usize,
+    /// The node is a Sentinel group.
+    pub(crate) sentinel: bool,
     pub(crate) keys: usize,
     pub(crate) clients: usize,
     /// When the clients began and when they were told to end.

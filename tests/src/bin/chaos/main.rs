@@ -4,7 +4,7 @@
 //! 1. `args.rs`, `timing.rs`, `names.rs`: what is asked for, and on which locks.
 //! 2. `plan.rs`: the schedule of faults, a function of the seed.
 //! 3. `client/`: the processes that use the locks. `nursery.rs`: what some are forked from. `event.rs`: what they write down. `store.rs`: the fenced store.
-//! 4. `nemesis/`: brings the faults about. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile. `until.rs`: when it is over.
+//! 4. `nemesis/`: brings the faults about; `group.rs`: those of a Sentinel group. `watch.rs`, `wire.rs`: look at servers and traffic meanwhile. `until.rs`: when it is over.
 //! 5. `history.rs`, `checkers/`: what happened, and whether it may. Pure.
 //! 6. `summary.rs`, `svg.rs`: for people.
 //! 7. `tasks/`: another run, of a queue of tasks and its workers.
@@ -24,6 +24,7 @@ mod checkers;
 mod client;
 mod clock;
 mod event;
+mod group;
 mod history;
 mod names;
 mod nemesis;

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_tests::{Proxy, Server};
+use redlock_tests::{Group, Proxy, Server};
 
 use crate::args::Options;
 use crate::client::Order;
 use crate::clock::{SEC, now};
+use crate::group;
 use crate::history::{Deleted, History, IdOf, Left, Sighting, Struck};
 use crate::nemesis::{self, Clients, Field};
 use crate::plan::{self, Terms};
@@ -40,7 +41,8 @@ pub(crate) struct Records {
 /// The run that these options describe.
 pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let faults = plan::schedule(&terms(options));
-    let servers = servers(options.nodes);
+    let group = options.sentinel.then(group::start);
+    let servers = servers(if options.sentinel { 0 } else { options.nodes });
     let other = Server::start();
     let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
     let distance = Duration::from_millis(options.round_trip) / 2;
@@ -48,7 +50,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         proxy.distance(distance);
     }
     let store = Store::start();
-    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).chain(group.as_ref().map(Group::url)).collect();
     let order = |client| Order {
         client: u8::try_from(client).expect("few clients"),
         life: 0,
@@ -64,6 +66,7 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
     let (records, ending, is_over) = (Records::default(), Ending::default(), AtomicBool::new(false));
     let field = Field {
         servers: &servers,
+        group: group.as_ref(),
         proxies: &proxies,
         other: &other,
         clients: &clients,
@@ -90,7 +93,12 @@ pub(crate) fn run(options: &Options, dir: &Path) -> History {
         is_over.store(true, Ordering::SeqCst);
         end
     });
-    let left = servers.iter().enumerate().flat_map(|(node, server)| left(node, server)).collect();
+    let left = servers
+        .iter()
+        .chain(group.as_ref().map(Group::master))
+        .enumerate()
+        .flat_map(|(node, server)| left(node, server))
+        .collect();
     History { left, ..so_far(end) }
 }
 
@@ -101,6 +109,7 @@ fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Cli
     let heard = records.heard.lock().unwrap();
     let history = History {
         nodes: options.nodes,
+        sentinel: options.sentinel,
         keys: options.keys,
         clients: options.clients,
         begin: span.0,
@@ -122,9 +131,9 @@ fn history(options: &Options, span: (u64, u64), records: &Records, clients: &Cli
 }
 
 pub(crate) fn terms(options: &Options) -> Terms<'_> {
-    let &Options { nodes, clients, keys, seconds, storm, calm, seed, beyond, crowd, gap, .. } = options;
+    let &Options { nodes, sentinel, clients, keys, seconds, storm, calm, seed, beyond, crowd, gap, .. } = options;
     let (kinds, commands) = (&options.kinds, &options.commands);
-    Terms { nodes, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
+    Terms { nodes, sentinel, clients, keys, seconds, storm, calm, seed, kinds, commands, beyond, crowd, gap }
 }
 
 /// Servers that keep their data when they are killed: what was answered was handed to the system before.
@@ -147,7 +156,8 @@ fn left(node: usize, server: &Server) -> Vec<Left> {
 
 /// The folder of this run, new and empty.
 pub(crate) fn folder(options: &Options) -> PathBuf {
-    let name = format!("n{}-seed{}", options.nodes, options.seed);
+    let nodes = if options.sentinel { "sentinel".to_owned() } else { format!("n{}", options.nodes) };
+    let name = format!("{nodes}-seed{}", options.seed);
     let dir = options.out.clone().unwrap_or_else(|| redlock_tests::find::target_dir().join("chaos").join(name));
     _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make `{}`: {error}", dir.display()));

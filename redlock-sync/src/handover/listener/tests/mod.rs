@@ -19,8 +19,22 @@ use redlock_tests::{Server, eventually};
 
 use super::*;
 use crate::clock::{Clock, SystemClock};
+use crate::handover::listener::desk::Desk;
 use crate::handover::rules::Pauses;
 use crate::options::ClientOptions;
+
+impl Desk {
+    /// Takes a push that came, without waiting.
+    fn take(&mut self, number: u64) -> Option<Pushed> {
+        self.waits.get_mut(&number)?.kept.pop_front()
+    }
+}
+
+impl Wait {
+    fn take(&self) -> Option<Pushed> {
+        self.listener.turns.with(|desk, _| desk.take(self.number))
+    }
+}
 
 const SOON: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_millis(250);

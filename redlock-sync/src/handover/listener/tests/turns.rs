@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::handover::listener::desk::{Arrived, Errand};
+use crate::handover::listener::desk::{Arrived, Desk, Errand};
 use crate::handover::listener::turns::Turns;
 use crate::node::{Heard, Push};
 
@@ -57,12 +57,20 @@ impl Rig {
         Rig { turns: Turns::new(clock, TIMEOUT, run), errands }
     }
 
+    fn begin(&self) -> u64 {
+        self.turns.with(|desk, _| desk.begin())
+    }
+
+    fn subscription(&self, wait: u64) -> Option<Subscription> {
+        self.turns.with(|desk, _| desk.subscription(wait))
+    }
+
     fn connect(&self, does: impl IntoIterator<Item = &'static str>) {
-        assert!(self.turns.attempt());
+        assert!(self.turns.with(|desk, _| desk.attempt()));
         let channel: Arc<str> = "channel".into();
-        self.turns.name_channel(Arc::clone(&channel));
+        self.turns.with(|desk, _| desk.name_channel(Arc::clone(&channel)));
         let conn = Box::new(Told(does.into_iter().collect()));
-        self.turns.install(0, &channel, Arrived { conn, first: b"0".to_vec() });
+        self.turns.with(|desk, now| desk.install(Arrived { node: 0, channel, conn, first: b"0".to_vec() }, now));
     }
 
     /// The pause of the attempt that was ordered.
@@ -78,13 +86,13 @@ impl Rig {
 #[test]
 fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
     let rig = Rig::new();
-    let (reader, other) = (rig.turns.begin(), rig.turns.begin());
+    let (reader, other) = (rig.begin(), rig.begin());
     assert_eq!(rig.pause(), Some(Duration::ZERO));
     rig.connect(["panic"]);
-    assert!(rig.turns.subscription(reader).is_some() && rig.turns.subscription(other).is_some());
+    assert!(rig.subscription(reader).is_some() && rig.subscription(other).is_some());
     thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
-    rig.turns.end(reader);
-    assert_eq!(rig.turns.subscription(other), None);
+    rig.turns.with(|desk, now| desk.end(reader, now));
+    assert_eq!(rig.subscription(other), None);
     assert!(rig.pause().is_some());
     rig.connect(["channel/2 5 300 0 0 abc"]);
     assert_eq!(rig.turns.sleep(other, soon()), Woken::Connected);
@@ -92,23 +100,23 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
 }
 
 #[test]
-fn a_ended_wait_that_panics_does_so_too() {
+fn an_ended_wait_that_panics_does_so_too() {
     let rig = Rig::new();
-    let (reader, over) = (rig.turns.begin(), rig.turns.begin());
-    rig.turns.watch_ended(over, Box::new(|_| panic!("told so")));
+    let (reader, over) = (rig.begin(), rig.begin());
+    rig.turns.with(|desk, now| desk.watch_ended(over, Box::new(|_| panic!("told so")), now));
     rig.connect(["channel/2 5 300 0 0 abc"]);
-    rig.turns.subscription(reader);
+    rig.subscription(reader);
     thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
-    assert_eq!(rig.turns.subscription(reader), None);
+    assert_eq!(rig.subscription(reader), None);
 }
 
 #[test]
 fn pauses_between_attempts_grow() {
     let rig = Rig::new();
-    let wait = rig.turns.begin();
+    let wait = rig.begin();
     let mut pauses = vec![rig.pause().unwrap()];
     for _ in 0..8 {
-        rig.turns.failed(false);
+        rig.turns.with(|desk, _| desk.failed(false));
         pauses.push(rig.pause().unwrap());
     }
     assert_eq!(pauses[..3], [0, 20, 40].map(Duration::from_millis));
@@ -121,36 +129,37 @@ fn pauses_between_attempts_grow() {
         assert_eq!(rig.pause(), Some(Duration::from_millis(10 << bad)));
     }
     // A node that is left out is looked at often: that costs nothing.
-    rig.turns.failed(true);
+    rig.turns.with(|desk, _| desk.failed(true));
     assert_eq!(rig.pause(), Some(Duration::from_millis(20)));
-    rig.turns.end(wait);
-    rig.turns.failed(false);
+    rig.turns.with(|desk, now| desk.end(wait, now));
+    rig.turns.with(|desk, _| desk.failed(false));
     assert_eq!(rig.pause(), None, "no thread waits");
 }
 
 #[test]
 fn what_is_refused_is_tried_again_after_a_minute() {
     let rig = Rig::new();
-    let wait = rig.turns.begin();
-    assert!(rig.pause().is_some() && !rig.turns.polls());
-    rig.turns.refused();
+    let wait = rig.begin();
+    assert!(rig.pause().is_some() && !rig.turns.with(|desk, _| desk.polls()));
+    rig.turns.with(|desk, _| desk.refused());
     assert_eq!(rig.pause(), Some(Duration::from_secs(60)));
-    assert!(rig.turns.polls());
+    assert!(rig.turns.with(|desk, _| desk.polls()));
     assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
     rig.connect([]);
     assert_eq!(rig.turns.sleep(wait, soon()), Woken::Connected);
-    assert!(!rig.turns.polls() && rig.turns.subscription(wait).is_some());
+    assert!(!rig.turns.with(|desk, _| desk.polls()) && rig.subscription(wait).is_some());
 }
 
 #[test]
 fn one_wait_keeps_so_many_pushes_and_no_more() {
     const PUSHES: [&str; 3] = ["channel/2 1 300 0 0 abc", "channel/2 2 300 0 0 abc", "channel/2 3 10 0 0 "];
     let rig = Rig::new();
-    let (reader, busy) = (rig.turns.begin(), rig.turns.begin());
+    let (reader, busy) = (rig.begin(), rig.begin());
     rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc"]));
-    rig.turns.subscription(reader);
+    rig.subscription(reader);
     assert_eq!(fence(rig.turns.sleep(reader, soon())), 9);
-    let kept: Vec<_> = std::iter::from_fn(|| rig.turns.take(busy)).map(|pushed| pushed.fence).collect();
+    let kept: Vec<_> =
+        std::iter::from_fn(|| rig.turns.with(|desk, _| desk.take(busy))).map(|pushed| pushed.fence).collect();
     assert_eq!(kept.len(), 16);
     assert_eq!(kept[..3], [2, 3, 1], "the oldest went");
 }
@@ -161,27 +170,27 @@ fn a_connection_outlives_the_last_wait_for_ten_seconds() {
     let rig = Rig::on(Arc::clone(&clock) as Arc<dyn Clock>);
     let rest = |seconds| vec![Errand::Rest(Duration::from_secs(seconds))];
     let errands = || std::mem::take(&mut *rig.errands.lock());
-    let first = rig.turns.begin();
+    let first = rig.begin();
     assert!(rig.pause().is_some());
     rig.connect([]);
-    let before = rig.turns.subscription(first);
-    rig.turns.end(first);
+    let before = rig.subscription(first);
+    rig.turns.with(|desk, now| desk.end(first, now));
     assert_eq!(errands(), rest(10));
     clock.sleep(Duration::from_secs(4));
-    let second = rig.turns.begin();
-    assert_eq!(rig.turns.subscription(second), before);
-    rig.turns.end(second);
+    let second = rig.begin();
+    assert_eq!(rig.subscription(second), before);
+    rig.turns.with(|desk, now| desk.end(second, now));
     assert_eq!(errands(), [], "one is planned");
     clock.sleep(Duration::from_secs(6));
-    rig.turns.rest();
+    rig.turns.with(Desk::rest);
     assert_eq!(errands(), rest(4));
     clock.sleep(Duration::from_secs(4));
-    rig.turns.rest();
-    let third = rig.turns.begin();
-    assert_eq!(rig.turns.subscription(third), None);
+    rig.turns.with(Desk::rest);
+    let third = rig.begin();
+    assert_eq!(rig.subscription(third), None);
     assert_eq!(rig.pause(), Some(Duration::ZERO));
     // While a thread waits it stays, whatever was planned.
     rig.connect([]);
-    rig.turns.rest();
-    assert!(rig.turns.subscription(third).is_some());
+    rig.turns.with(Desk::rest);
+    assert!(rig.subscription(third).is_some());
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// Gives up what is held, as `unlock_all` does.
 fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
-    Backlog::new(&rig.quorum).revoke(vec![Arc::clone(core)], Vec::new()).counted()
+    crate::lease::revoke(&Backlog::new(&rig.quorum), vec![Arc::clone(core)], Vec::new()).counted()
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn all_that_is_revoked_goes_in_one_call() {
     let cores = vec![lease("a", Duration::ZERO), lease("b", LEASE / 2), lease("c", Duration::ZERO)];
     assert!(rig.servers.iter().all(|server| server.del("c")));
     let before = rig.proxies[0].count("release");
-    assert_eq!(Backlog::new(&rig.quorum).revoke(cores.clone(), Vec::new()).counted(), Ok(3));
+    assert_eq!(crate::lease::revoke(&Backlog::new(&rig.quorum), cores.clone(), Vec::new()).counted(), Ok(3));
     assert_eq!(rig.proxies[0].count("release"), before + 1);
     assert!(rig.servers.iter().all(|server| server.keys() == ["b"]), "a minimum hold is kept");
     assert!(cores.iter().all(|core| reason(core) == Some(LostReason::Revoked)));
@@ -51,6 +51,22 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
 
+/// A node that is left out at that moment does not keep the token until its end.
+#[test]
+fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_token() {
+    let rig = Rig::start(3);
+    let core = Arc::new(rig.lease(options()));
+    rig.proxies[2].refuse();
+    // So that the node is left out, and nothing is written to it.
+    core.extend(LEASE).unwrap();
+    let release = core.release(core.quorum.now(), SECOND);
+    release.result.unwrap();
+    assert!(!release.is_done && rig.servers[2].get(KEY).is_some());
+    core.keep_releasing();
+    rig.proxies[2].heal();
+    redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
+}
+
 #[test]
 fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
     let rig = Rig::start(1);
@@ -65,7 +81,8 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
             wait: None,
             keep_until: Tick::ZERO,
             ends,
-            core: None,
+            lease: None,
+            at: Vec::new(),
         }
     };
     let later = rig.quorum.now().after(LEASE);
@@ -95,7 +112,8 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
             wait: None,
             keep_until: Tick::ZERO,
             ends,
-            core: None,
+            lease: None,
+            at: Vec::new(),
         });
     }
     let kept = backlog.close();
@@ -112,4 +130,18 @@ fn the_wait_of_a_revoked_holder_is_queued_no_more() {
     let core = Arc::new(rig.acquire(Start { origin, ..rig.start_for(KEY, options()) }));
     assert_eq!(revoke(&rig, &core), Ok(1));
     assert!(rig.servers[0].keys().is_empty(), "{:?}", rig.servers[0].keys());
+}
+
+#[test]
+fn a_key_that_holds_no_lock_any_more_does_not_hold_up_the_others() {
+    let rig = Rig::start(1);
+    let lease = |name: &str| {
+        let origin = Origin { wait: Some("redlock-sync:1/1".into()), ..Origin::default() };
+        Arc::new(rig.acquire(Start { origin, ..rig.start_for(name, options()) }))
+    };
+    let cores = vec![lease("a"), lease("b")];
+    assert!(rig.servers[0].del("a"));
+    rig.servers[0].ask::<()>(redis::cmd("RPUSH").arg("a").arg("no lock"));
+    assert_eq!(crate::lease::revoke(&Backlog::new(&rig.quorum), cores, Vec::new()).counted(), Ok(2));
+    assert_eq!(rig.servers[0].keys(), ["a"]);
 }

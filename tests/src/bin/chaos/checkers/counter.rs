@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_paused_is_excused() {
+    fn a_process_that_was_paused_is_excused() {
         let story = Story::new().hold(1, 110, &[(120, 190)]).hold(2, 200, &[(201, 300)]);
         let story = story.wrote(2, 210, 2, 0).wrote(1, 220, 1, 0);
         let verdict = check(&story.history());

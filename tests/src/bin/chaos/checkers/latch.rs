@@ -70,7 +70,7 @@ fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
     for struck in near {
         match struck.fault.kind {
             Kind::Flush | Kind::Role => return true,
-            Kind::Empty | Kind::Amnesia => _ = lost.insert(struck.fault.target),
+            Kind::Empty | Kind::Amnesia | Kind::Forget => _ = lost.insert(struck.fault.target),
             _ => {}
         }
     }

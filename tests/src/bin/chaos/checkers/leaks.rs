@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_gives_nothing_up_any_more() {
+    fn a_process_that_was_killed_gives_nothing_up_any_more() {
         let killed = |at| dropped().struck(Kind::Murder, Target::Client(1), at, at + 10);
         assert_eq!(found(killed(14_000), &[0, 1], 30_000), 0);
         assert_eq!(found(killed(25_000), &[0, 1], 30_000), 1);

@@ -86,17 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_wants_may_stay_free() {
+    fn a_lock_that_is_not_wanted_may_stay_free() {
         assert_eq!(gap(Story::new()), 0);
     }
 
     #[test]
-    fn a_lock_that_nobody_gets_is_found() {
+    fn a_free_lock_that_is_not_taken_is_found() {
         assert_eq!(gap(wanted()), 1);
     }
 
     #[test]
-    fn without_a_majority_nobody_can_get_it() {
+    fn without_a_majority_it_cannot_be_taken() {
         let dark = wanted().struck(Kind::Hole, Target::Node(0), 2000, 29_000).struck(
             Kind::Kill,
             Target::Node(2),

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_the_loss_holds_no_more() {
+    fn a_holder_that_is_told_of_the_loss_holds_no_more() {
         let story = Story::new().hold(1, 10, &[(20, 90)]).lost(1, 40).hold(2, 45, &[(50, 99)]);
         assert!(check(&story.history()).violations.is_empty());
     }

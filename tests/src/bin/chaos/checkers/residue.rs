@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_nobody_has_are_found() {
+    fn tokens_without_a_holder_are_found() {
         assert_eq!(seen(Story::new(), "a:lost", 9000, 9500), 0);
         assert_eq!(seen(Story::new(), "a:lost", 9000, 9900), 1);
         let ill = Story::new().struck(Kind::Hole, Target::Node(0), 8000, 8500);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_counts_on_a_lock_beyond_its_longest_hold() {
+    fn no_process_counts_on_a_lock_beyond_its_longest_hold() {
         let wants = Wants { max_hold: 1500 * MS, ..PLAIN };
         for (until, wrong) in [(1600, 0), (1650, 1)] {
             assert_eq!(found(Story::new().hold_with(1, 100, wants, &[(110, 900), (1000, until)])), wrong, "{until}");

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stood_still_hears_later() {
+    fn a_process_that_stood_still_hears_later() {
         let story = lost_and_told(3000).struck(Kind::Pause, Target::Client(1), 150, 2990);
         assert!(check(&story.history()).violations.is_empty());
     }

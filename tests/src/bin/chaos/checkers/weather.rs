@@ -40,6 +40,8 @@ pub(super) fn calm(history: &History, need: usize, after_death: u64) -> Vec<(u64
 /// For how long a fault is felt when it is over.
 fn after(history: &History, struck: &Struck, after_death: u64) -> u64 {
     match struck.fault.kind {
+        // A master that is new gives no lock until it is old enough.
+        _ if history.sentinel && matches!(struck.fault.target, Target::Node(_)) => QUARANTINE * MS,
         // It takes no part until it is old enough.
         kind if kind.is_restart() && history.nodes > 1 => QUARANTINE * MS,
         Kind::Murder => after_death,

@@ -34,6 +34,7 @@ use redlock_tests::poll;
 
 use crate::clock::{MS, now};
 use crate::event::{KINDS, Phase, Session, What};
+use crate::group;
 use crate::names;
 use crate::timing::{LEASES, LONGEST_LEASE, NODE_TIMEOUT};
 use log::Log;
@@ -179,11 +180,11 @@ fn open(order: &Order) -> Clients {
         locks
     });
     // Slow locks have leases that are longer than nodes are kept from their clients: no guard could be right about them.
-    Clients { both, slow: build(settings(order).restart_guard(false)) }
+    Clients { both, slow: build(settings(order).restart_guard(false).failover_guard(false)) }
 }
 
 fn settings(order: &Order) -> Builder {
-    Redlock::builder()
+    group::guarded(Redlock::builder(), &order.urls[0])
         .nodes(&order.urls)
         .lease(Duration::from_millis(LONGEST_LEASE))
         .node_timeout(NODE_TIMEOUT)

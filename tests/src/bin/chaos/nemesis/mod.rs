@@ -11,11 +11,12 @@ mod node;
 use std::thread;
 use std::time::Duration;
 
-use redlock_tests::{Proxy, Server};
+use redlock_tests::{Group, Proxy, Server};
 
 pub(crate) use clients::Clients;
 
-use crate::clock::{MS, now};
+use crate::clock::{MS, SEC, now};
+use crate::group;
 use crate::history::Struck;
 use crate::plan::{Fault, Target};
 use crate::run::Records;
@@ -25,6 +26,8 @@ use crate::until::Ending;
 pub(crate) struct Field<'a> {
     pub(crate) servers: &'a [Server],
     pub(crate) proxies: &'a [Proxy],
+    /// In place of servers.
+    pub(crate) group: Option<&'a Group>,
     /// The server whose replica a node becomes.
     pub(crate) other: &'a Server,
     pub(crate) clients: &'a Clients,
@@ -34,6 +37,9 @@ pub(crate) struct Field<'a> {
     pub(crate) records: &'a Records,
     pub(crate) ending: &'a Ending,
 }
+
+/// A fault that would begin so much too late is left out.
+const LATE: u64 = SEC;
 
 /// Runs the schedule, which began at `begin`, until its end or that of the run.
 pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
@@ -52,6 +58,10 @@ pub(crate) fn run(field: &Field<'_>, begin: u64, faults: &[Fault]) {
                         return;
                     }
                     let from = now();
+                    // Those of a group take as long as it takes to be whole again: what is late by then is left out.
+                    if from > begin + fault.at * MS + LATE {
+                        continue;
+                    }
                     let hits = strike(field, fault);
                     let struck = Struck { fault: fault.clone(), from, until: now(), hits };
                     field.records.struck.lock().unwrap().push(struck);
@@ -72,6 +82,10 @@ fn lane(target: Target) -> (u8, usize) {
 /// Does it, and undoes it; how often it took effect.
 fn strike(field: &Field<'_>, fault: &Fault) -> usize {
     let length = Duration::from_millis(fault.length);
+    if let (Some(group), Target::Node(_)) = (field.group, fault.target) {
+        group::strike(group, fault.kind.word(), length, usize::try_from(fault.at).expect("a short run"));
+        return 1;
+    }
     match fault.target {
         Target::Node(node) => node::strike(field, node, fault, length),
         Target::Client(client) => field.clients.strike(client, fault, length),

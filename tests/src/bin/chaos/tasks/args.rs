@@ -10,6 +10,7 @@ use super::nemesis::Kind;
 pub(crate) const USAGE: &str = "\
 chaos --tasks N [OPTIONS]
   --tasks N         tasks that are pushed during the run
+  --sentinel        the queue is on a Sentinel group, to which other faults belong
   --clients N       worker processes, default 8
   --threads N       threads of each, default 4
   --seconds N       length of the run, default 60
@@ -26,6 +27,7 @@ chaos --tasks N [OPTIONS]
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) tasks: u32,
+    pub(crate) sentinel: bool,
     pub(crate) clients: usize,
     pub(crate) threads: usize,
     pub(crate) seconds: u64,
@@ -39,9 +41,17 @@ pub(crate) struct Options {
     pub(crate) is_schedule: bool,
 }
 
+impl Options {
+    /// Of the run's folder, without the seed.
+    pub(crate) fn name(&self) -> &'static str {
+        if self.sentinel { "tasks-sentinel" } else { "tasks" }
+    }
+}
+
 pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
     let mut options = Options {
         tasks: 0,
+        sentinel: false,
         clients: 8,
         threads: 4,
         seconds: 60,
@@ -59,6 +69,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
         let mut value = || words.next().map(String::as_str).ok_or(format!("{word} wants a value"));
         match word.as_str() {
             "--tasks" => options.tasks = number(value()?, 1, 10_000_000)?,
+            "--sentinel" => options.sentinel = true,
             "--clients" => options.clients = number(value()?, 1, 64)?,
             "--threads" => options.threads = number(value()?, 1, 64)?,
             "--seconds" => options.seconds = number(value()?, 2, 86_400)?,

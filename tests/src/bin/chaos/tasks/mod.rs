@@ -1,8 +1,8 @@
-//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data; worker processes claim tasks, renew, lose, end them in time or
+//! A chaos run with workers: `chaos --tasks N`. One queue on one server, which keeps its data, or on a Sentinel group; worker processes claim tasks, renew, lose, end them in time or
 //! late, or are killed.
 //!
 //! 1. `args.rs`: what is asked for. `feeder.rs`: pushes the tasks. `client.rs`: a worker process.
-//! 2. `nemesis.rs`: the faults, a function of the seed.
+//! 2. `place.rs`: where the queue is. `nemesis.rs`: the faults, a function of the seed.
 //! 3. `history.rs`: what happened, as it was written down. `checkers.rs`: whether it may. Both pure.
 
 mod args;
@@ -11,6 +11,7 @@ pub(crate) mod client;
 mod feeder;
 mod history;
 mod nemesis;
+mod place;
 
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -22,15 +23,17 @@ use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{Queue, Redlock, Retry};
-use redlock_tests::{Proxy, Server, poll};
+use redlock_tests::{Server, poll};
 
 use crate::clock::{SEC, now};
+use crate::group;
 use crate::run::FOUND;
 use args::Options;
 use checkers::{Verdicts, judge};
 use feeder::Feeder;
 use history::{History, Left};
 use nemesis::Field;
+use place::Place;
 
 /// How long the tasks may take that are left when all faults are over.
 const LAST_WORK: Duration = Duration::from_secs(60);
@@ -71,7 +74,8 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
 }
 
 fn folder(options: &Options) -> PathBuf {
-    let usual = || redlock_tests::find::target_dir().join("chaos").join(format!("tasks-seed{}", options.seed));
+    let usual =
+        || redlock_tests::find::target_dir().join("chaos").join(format!("{}-seed{}", options.name(), options.seed));
     let dir = options.out.clone().unwrap_or_else(usual);
     _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).unwrap_or_else(|error| panic!("cannot make `{}`: {error}", dir.display()));
@@ -80,22 +84,22 @@ fn folder(options: &Options) -> PathBuf {
 
 /// The queue of the run. Its tasks never die by themselves: one that is lost would look like one that failed.
 fn queue(url: &str, lease: Duration) -> Queue {
-    let locks = Redlock::builder().node(url).node_timeout(Duration::from_millis(150)).build().unwrap();
+    let settings = Redlock::builder().node(url).node_timeout(Duration::from_millis(150));
+    let locks = group::guarded(settings, url).build().unwrap();
     let retry = Retry::every(Duration::from_millis(20)).max_attempts(1_000_000);
     locks.queue("tasks").lease(lease).retry(retry)
 }
 
 fn run(options: &Options, dir: &Path) -> History {
-    let server = Server::builder().persistent().arg("--appendfsync").arg("no").start();
-    let proxy = Proxy::start(&server);
+    let place = Place::start(options.sentinel);
+    let url = place.url();
     let log = history::Log::new(File::create(dir.join(OWN)).expect("the log can be made"));
     let begin = now();
-    let crew = nemesis::Crew::start(options, dir, &proxy.url());
-    let mails = queue(&server.url(), options.lease);
+    let crew = nemesis::Crew::start(options, dir, &url);
     let is_over = AtomicBool::new(false);
-    let field = Field { server: &server, proxy: &proxy, crew: &crew, log: &log, is_over: &is_over };
+    let field = Field { place: &place, crew: &crew, log: &log, is_over: &is_over };
     thread::scope(|scope| {
-        let feeder = Feeder { options, queue: queue(&proxy.url(), options.lease), log: &log, is_over: &is_over };
+        let feeder = Feeder { options, queue: queue(&url, options.lease), log: &log, is_over: &is_over };
         let fed = scope.spawn(move || feeder.feed(begin));
         let nemesis = scope.spawn(|| nemesis::run(&field, options, begin));
         while !is_over.load(Ordering::SeqCst) && now() < begin + options.seconds * SEC {
@@ -108,10 +112,11 @@ fn run(options: &Options, dir: &Path) -> History {
         nemesis.join().expect("the nemesis did its work");
         fed.join().expect("the feeder did its work");
     });
+    let mails = queue(&place.server().url(), options.lease);
     let is_done = poll(LAST_WORK, || mails.is_empty().unwrap_or(false).then_some(())).is_some();
     crew.end(&log);
     let end = now();
-    History { left: Some(left(&server, is_done)), end, ..History::read(dir, begin) }
+    History { left: Some(left(place.server(), is_done)), end, ..History::read(dir, begin) }
 }
 
 /// What stands on the server at the end.
@@ -131,8 +136,9 @@ fn summary(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path
     let (clients, threads, seed) = (options.clients, options.threads, options.seed);
     let seconds = (history.end - history.begin) / SEC;
     let mut out = format!(
-        "\n{} tasks, {clients} workers with {threads} threads each, leases of {:?}, {seconds} s, seed {seed}\n\n{}\nVerdicts\n",
+        "\n{} tasks{}, {clients} workers with {threads} threads each, leases of {:?}, {seconds} s, seed {seed}\n\n{}\nVerdicts\n",
         options.tasks,
+        if options.sentinel { " on a Sentinel group" } else { "" },
         options.lease,
         history.told()
     );

@@ -10,16 +10,20 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_tests::{Act, Proxy, Server, poll};
+use redlock_tests::{Act, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::args::Options;
 use super::history::Log;
+use super::place::Place;
 use crate::clock::{MS, SEC, now};
 use crate::event::words;
+use crate::group;
 
 const STORM: u64 = 10 * SEC;
 const CALM: u64 = 8 * SEC;
+/// A fault that would begin so much too late is left out.
+const LATE: u64 = SEC;
 /// For how long a worker may go on after it was told to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 /// The commands that faults of single commands strike.
@@ -30,12 +34,18 @@ words! {
     Kind {
         Murder = "murder", Pause = "pause", Kill = "kill", Stop = "stop", Reset = "reset", Refuse = "refuse", Hold = "hold",
         HoldReply = "hold_reply", Delay = "delay", ResetBefore = "reset_before", ResetAfter = "reset_after", Full = "full", Scripts = "scripts",
+        KillMaster = "kill_master", Depose = "depose", FailOver = "fail_over", Apart = "apart", KillReplica = "kill_replica",
+        StopSentinel = "stop_sentinel", KillSentinel = "kill_sentinel",
     }
 }
 
 impl Kind {
     fn is_of_workers(self) -> bool {
         matches!(self, Kind::Murder | Kind::Pause)
+    }
+
+    fn is_of(self, options: &Options, of_workers: bool) -> bool {
+        self.is_of_workers() == of_workers && (of_workers || group::strikes(self.word(), options.sentinel))
     }
 }
 
@@ -57,7 +67,8 @@ impl fmt::Display for Fault {
             Kind::Hold | Kind::HoldReply | Kind::Delay | Kind::ResetBefore | Kind::ResetAfter => {
                 COMMANDS[self.target % COMMANDS.len()].to_owned()
             }
-            _ => "server".to_owned(),
+            kind if group::strikes(kind.word(), false) => "server".to_owned(),
+            _ => "group".to_owned(),
         };
         write!(f, "{word} {target} at {} ms for {} ms", self.at / MS, self.length / MS)
     }
@@ -71,7 +82,7 @@ pub(crate) fn schedule(options: &Options) -> Vec<Fault> {
 }
 
 fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
-    let kinds: Vec<Kind> = options.kinds.iter().copied().filter(|kind| kind.is_of_workers() == of_workers).collect();
+    let kinds: Vec<Kind> = options.kinds.iter().copied().filter(|kind| kind.is_of(options, of_workers)).collect();
     let mut random = fastrand::Rng::with_seed(options.seed.wrapping_mul(2) + u64::from(of_workers));
     let (mut faults, mut at) = (Vec::new(), SEC / 2);
     while at + SEC < options.seconds * SEC {
@@ -90,8 +101,7 @@ fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
 
 /// What is struck.
 pub(crate) struct Field<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) proxy: &'a Proxy,
+    pub(crate) place: &'a Place,
     pub(crate) crew: &'a Crew,
     pub(crate) log: &'a Log,
     pub(crate) is_over: &'a AtomicBool,
@@ -108,6 +118,10 @@ pub(crate) fn run(field: &Field<'_>, options: &Options, begin: u64) {
                         return;
                     }
                     let from = now();
+                    // Those of a group take as long as it takes to be whole again: what is late by then is left out.
+                    if from > begin + fault.at + LATE {
+                        continue;
+                    }
                     // Workers are struck beside each other.
                     if of_workers {
                         scope.spawn(move || {
@@ -122,11 +136,15 @@ pub(crate) fn run(field: &Field<'_>, options: &Options, begin: u64) {
             });
         }
     });
-    field.proxy.heal();
+    field.place.heal();
 }
 
 fn strike(field: &Field<'_>, fault: &Fault) {
-    let (server, proxy, length) = (field.server, field.proxy, Duration::from_nanos(fault.length));
+    let length = Duration::from_nanos(fault.length);
+    let (server, proxy) = match field.place {
+        Place::One(server, proxy) => (server, proxy),
+        Place::Group(group) => return group::strike(group, fault.kind.word(), length, fault.target),
+    };
     let on = |act| proxy.on(COMMANDS[fault.target % COMMANDS.len()], act);
     match fault.kind {
         Kind::Kill => {
@@ -159,7 +177,7 @@ fn strike(field: &Field<'_>, fault: &Fault) {
             thread::sleep(length);
             held.release();
         }
-        Kind::Murder | Kind::Pause => {}
+        _ => {}
     }
 }
 
@@ -250,6 +268,15 @@ fn signal(child: &Child, signal: Signal) {
 mod tests {
     use super::*;
     use crate::tasks::args::parse;
+
+    #[test]
+    fn a_group_has_faults_of_its_own() {
+        let words = ["--tasks", "9", "--seconds", "600", "--sentinel"].map(str::to_owned);
+        let of = |sentinel| schedule(&Options { sentinel, ..parse(&words).unwrap() });
+        let has = |faults: &[Fault], kind| faults.iter().any(|fault| fault.kind == kind);
+        assert!(has(&of(true), Kind::Depose) && has(&of(true), Kind::Stop) && !has(&of(true), Kind::Hold));
+        assert!(!has(&of(false), Kind::Depose) && has(&of(false), Kind::Stop) && has(&of(false), Kind::Hold));
+    }
 
     #[test]
     fn a_seed_repeats_its_schedule() {

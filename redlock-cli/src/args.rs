@@ -1,0 +1,288 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+use std::{iter, vec};
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::{Error, Parser, ValueExt};
+use redlock_sync::__private::duration;
+use redlock_sync::{Builder, Redlock};
+
+const VERSION: &str = concat!("redlock ", env!("CARGO_PKG_VERSION"), "\n");
+/// What `--help` says behind each command, and without one.
+const HELP: [(&str, &str); 7] = [
+    ("", include_str!("help/redlock.txt")),
+    ("run", include_str!("help/run.txt")),
+    ("inspect", include_str!("help/inspect.txt")),
+    ("ls", include_str!("help/ls.txt")),
+    ("release", include_str!("help/release.txt")),
+    ("doctor", include_str!("help/doctor.txt")),
+    ("queue", include_str!("help/queue.txt")),
+];
+
+pub(crate) struct Args {
+    pub(crate) servers: Servers,
+    pub(crate) command: Command,
+}
+
+pub(crate) enum Command {
+    /// Help, or the version.
+    Say(&'static str),
+    Run(Run),
+    Inspect {
+        key: String,
+    },
+    List {
+        pattern: String,
+    },
+    Release {
+        key: String,
+        holder: String,
+    },
+    Doctor,
+    Queue(Queue),
+}
+
+/// `redlock run`
+pub(crate) struct Run {
+    pub(crate) key: String,
+    /// With its arguments.
+    pub(crate) program: Vec<OsString>,
+    /// `None` waits without a limit.
+    pub(crate) wait: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) min_hold: Duration,
+    pub(crate) kill_after: Duration,
+    pub(crate) fence: bool,
+}
+
+/// `redlock queue`
+pub(crate) enum Queue {
+    List,
+    Peek {
+        name: String,
+        most: usize,
+        due: bool,
+    },
+    Dead {
+        name: String,
+        most: usize,
+    },
+    /// All, if there is no id.
+    Revive {
+        name: String,
+        ids: Vec<String>,
+    },
+}
+
+/// The URLs of `--node`.
+#[derive(Default)]
+pub(crate) struct Servers(Vec<String>);
+
+impl Servers {
+    /// With the settings of the environment, but for its servers if some are given.
+    pub(crate) fn open(&self) -> Result<Redlock, redlock_sync::Error> {
+        let builder = Builder::from_env()?;
+        if self.0.is_empty() { builder } else { builder.only_nodes(&self.0) }.build()
+    }
+}
+
+impl Args {
+    pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Error> {
+        let mut reader = Reader { parser: Parser::from_args(args), servers: Servers::default(), of: "" };
+        match reader.command() {
+            Ok(command) => Ok(Args { servers: reader.servers, command }),
+            Err(Stop::Say(text)) => Ok(Args { servers: reader.servers, command: Command::Say(text) }),
+            Err(Stop::Wrong(error)) => Err(error),
+        }
+    }
+}
+
+/// Why the rest of the command line is not read.
+enum Stop {
+    /// Help was asked for, or the version.
+    Say(&'static str),
+    Wrong(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stop {
+    fn from(error: E) -> Stop {
+        Stop::Wrong(error.into())
+    }
+}
+
+/// What comes next on the command line. `--` is none of them: behind it everything is a value.
+enum Word {
+    /// With its hyphens.
+    Option(String),
+    Value(OsString),
+    End,
+}
+
+struct Reader {
+    parser: Parser,
+    servers: Servers,
+    /// The command whose arguments are read.
+    of: &'static str,
+}
+
+impl Reader {
+    fn command(&mut self) -> Result<Command, Stop> {
+        let name = match self.next()? {
+            Word::Value(name) => name.string()?,
+            Word::Option(name) => return Err(unknown(&name)),
+            Word::End => return Err("a command is missing".into()),
+        };
+        self.of = HELP.iter().map(|(of, _)| *of).find(|of| *of == name).unwrap_or_default();
+        match self.of {
+            "run" => self.run(),
+            "inspect" => Ok(Command::Inspect { key: need(&mut self.only_values(1)?, "KEY")? }),
+            "ls" => Ok(Command::List { pattern: self.only_values(1)?.next().unwrap_or_else(|| "*".to_owned()) }),
+            "release" => self.release(),
+            "doctor" => self.only_values(0).map(|_| Command::Doctor),
+            "queue" => self.queue().map(Command::Queue),
+            _ => Err(format!("there is no command `{name}`").into()),
+        }
+    }
+
+    /// But for the options that every command has.
+    fn next(&mut self) -> Result<Word, Stop> {
+        loop {
+            let name = match self.parser.next()? {
+                None => return Ok(Word::End),
+                Some(Value(value)) => return Ok(Word::Value(value)),
+                Some(Long(name)) => format!("--{name}"),
+                Some(Short(letter)) => format!("-{letter}"),
+            };
+            match name.as_str() {
+                "--node" => self.servers.0.push(self.parser.value()?.string()?),
+                "-h" | "--help" => return Err(Stop::Say(help(self.of))),
+                "-V" | "--version" => return Err(Stop::Say(VERSION)),
+                _ => return Ok(Word::Option(name)),
+            }
+        }
+    }
+
+    /// So many values at most.
+    fn only_values(&mut self, most: usize) -> Result<vec::IntoIter<String>, Stop> {
+        self.values(most, &mut |_, _| Ok(false))
+    }
+
+    /// So many values at most; `option` takes options, and says whether it knew one.
+    fn values(&mut self, most: usize, option: OnOption<'_>) -> Result<vec::IntoIter<String>, Stop> {
+        let mut values = Vec::new();
+        loop {
+            match self.next()? {
+                Word::Value(value) if values.len() < most => values.push(value.string()?),
+                Word::Value(value) => return Err(format!("`{}` is too much", value.display()).into()),
+                Word::Option(name) if option(&name, &mut self.parser)? => {}
+                Word::Option(name) => return Err(unknown(&name)),
+                Word::End => return Ok(values.into_iter()),
+            }
+        }
+    }
+
+    fn run(&mut self) -> Result<Command, Stop> {
+        let mut given = None;
+        let (key, program) = (String::new(), Vec::new());
+        let (wait, lease, min_hold, kill_after) = (None, None, Duration::ZERO, Duration::from_secs(10));
+        let mut run = Run { key, program, wait, lease, min_hold, kill_after, fence: false };
+        loop {
+            match self.next()? {
+                Word::Value(key) if given.is_none() => given = Some(key.string()?),
+                Word::Value(program) => {
+                    run.key = given.unwrap_or_default();
+                    run.program = iter::once(program).chain(self.parser.raw_args()?).collect();
+                    return Ok(Command::Run(run));
+                }
+                Word::Option(name) => match name.as_str() {
+                    "--wait" => run.wait = Some(length(&mut self.parser)?),
+                    "--no-wait" => run.wait = Some(Duration::ZERO),
+                    "--lease" => run.lease = Some(length(&mut self.parser)?),
+                    "--min-hold" => run.min_hold = length(&mut self.parser)?,
+                    "--kill-after" => run.kill_after = length(&mut self.parser)?,
+                    "--fence" => run.fence = true,
+                    _ => return Err(unknown(&name)),
+                },
+                Word::End => {
+                    return Err(if given.is_none() { "KEY is missing" } else { "PROGRAM is missing" }.into());
+                }
+            }
+        }
+    }
+
+    fn release(&mut self) -> Result<Command, Stop> {
+        let mut holder = None;
+        let mut values = self.values(1, &mut |name, parser| {
+            let is_known = name == "--holder";
+            if is_known {
+                holder = Some(parser.value()?.string()?);
+            }
+            Ok(is_known)
+        })?;
+        let key = need(&mut values, "KEY")?;
+        Ok(Command::Release { key, holder: holder.ok_or("--holder TOKEN is missing; `redlock inspect` shows it")? })
+    }
+
+    fn queue(&mut self) -> Result<Queue, Stop> {
+        let (mut most, mut given) = (10, Vec::new());
+        let mut values = self.values(usize::MAX, &mut |name, parser| {
+            match name {
+                "-n" => most = parser.value()?.parse()?,
+                "--due" | "--all" => {}
+                _ => return Ok(false),
+            }
+            given.push(name.to_owned());
+            Ok(true)
+        })?;
+        let what = need(&mut values, "ls, peek, dead or revive")?;
+        let has = |option: &str| given.iter().any(|given| given == option);
+        if let Some(other) = options_of_others(&what).iter().find(|other| has(other)) {
+            return Err(format!("there is no option `{other}` of `queue {what}`").into());
+        }
+        if what == "ls" {
+            return nothing_more(values, Queue::List);
+        }
+        let name = need(&mut values, "NAME")?;
+        match what.as_str() {
+            "peek" => nothing_more(values, Queue::Peek { name, most, due: has("--due") }),
+            "dead" => nothing_more(values, Queue::Dead { name, most }),
+            "revive" if has("--all") == (values.len() > 0) => Err("either ids of dead tasks, or --all".into()),
+            "revive" => Ok(Queue::Revive { name, ids: values.collect() }),
+            _ => Err(format!("there is no command `queue {what}`").into()),
+        }
+    }
+}
+
+/// The options of `redlock queue` that this one of its commands has not.
+fn options_of_others(what: &str) -> &'static [&'static str] {
+    match what {
+        "peek" => &["--all"],
+        "dead" => &["--due", "--all"],
+        "revive" => &["-n", "--due"],
+        _ => &["-n", "--due", "--all"],
+    }
+}
+
+type OnOption<'a> = &'a mut dyn FnMut(&str, &mut Parser) -> Result<bool, Error>;
+
+fn unknown(name: &str) -> Stop {
+    format!("there is no option `{name}`").into()
+}
+
+fn need(values: &mut vec::IntoIter<String>, what: &str) -> Result<String, Stop> {
+    values.next().ok_or_else(|| format!("{what} is missing").into())
+}
+
+fn nothing_more(mut values: vec::IntoIter<String>, order: Queue) -> Result<Queue, Stop> {
+    values.next().map_or(Ok(order), |more| Err(format!("`{more}` is too much").into()))
+}
+
+fn length(parser: &mut Parser) -> Result<Duration, Error> {
+    parser.value()?.parse_with(|text| duration(text).ok_or("write a length of time such as 30s, 250ms or 1h30m"))
+}
+
+fn help(of: &str) -> &'static str {
+    HELP.iter().find(|(name, _)| *name == of).map_or("", |(_, text)| text)
+}

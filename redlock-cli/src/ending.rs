@@ -1,0 +1,103 @@
+//! How the program ends: what it prints, and its exit code.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use redlock_sync::Error;
+
+/// As asked on the command line or by a variable it cannot be done; also a key that is no lock.
+pub(crate) const USAGE: u8 = 64;
+pub(crate) const UNAVAILABLE: u8 = 69;
+pub(crate) const LOST: u8 = 70;
+/// The operating system refused something.
+pub(crate) const OS: u8 = 71;
+pub(crate) const BUSY: u8 = 75;
+
+/// What was asked for is done.
+pub(crate) struct Answer {
+    text: String,
+    code: u8,
+}
+
+impl Answer {
+    pub(crate) fn new(text: String, code: u8) -> Answer {
+        Answer { text, code }
+    }
+
+    pub(crate) fn well(text: String) -> Answer {
+        Answer::new(text, 0)
+    }
+
+    /// A reader that closes the pipe has read enough.
+    pub(crate) fn give(self) -> ExitCode {
+        let mut out = io::stdout().lock();
+        match out.write_all(self.text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Failure::from(error).tell(),
+            _ => self.code.into(),
+        }
+    }
+}
+
+/// It is not done.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+
+    pub(crate) fn tell(self) -> ExitCode {
+        say(&self.message);
+        self.code.into()
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::Busy { .. } => BUSY,
+            Error::Unavailable { .. } | Error::Unconfirmed { .. } => UNAVAILABLE,
+            Error::Lost { .. } | Error::Closed => LOST,
+            _ => USAGE,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+impl From<lexopt::Error> for Failure {
+    fn from(error: lexopt::Error) -> Failure {
+        Failure::new(USAGE, format!("{error}; see redlock --help"))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::new(OS, error.to_string())
+    }
+}
+
+/// To stderr, which may be closed.
+pub(crate) fn say(message: &str) {
+    _ = writeln!(io::stderr(), "redlock: {message}");
+}
+
+/// What the library logs at WARN and above: variables that it does not know, servers that fail.
+pub(crate) struct Warnings;
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn && metadata.target().starts_with("redlock_sync")
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            say(&record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}

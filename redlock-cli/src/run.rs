@@ -1,0 +1,87 @@
+//! `redlock run`: a program under a lock.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, MutexGuard, Redlock};
+use signal_hook::consts::SIGTERM;
+
+use crate::args::Run;
+use crate::ending::{Answer, Failure, LOST, say};
+use crate::program::Program;
+use crate::signals::{Event, Signals, signalled};
+
+pub(crate) fn run(locks: &Redlock, order: &Run) -> Result<Answer, Failure> {
+    let (sender, events) = mpsc::channel();
+    let signals = Signals::catch(locks, sender.clone())?;
+    let outcome = lock(locks, order);
+    signals.go_on();
+    // A signal until now ends the wait, and the guard releases what was had all the same.
+    if let Ok(Event::Signal(signal)) = events.try_recv() {
+        return Ok(Answer::new(String::new(), signalled(signal)));
+    }
+    let guard = outcome?;
+    guard.on_lost({
+        let sender = sender.clone();
+        move |_| _ = sender.send(Event::Lost)
+    });
+    let fence = order.fence.then(|| guard.fencing_token()).transpose()?;
+    let mut program = Program::start(&order.program, guard.key(), fence, sender)?;
+    let lost = follow(&mut program, &events, order.kill_after)?;
+    let code = program.code()?;
+    Ok(finish(guard, lost, code))
+}
+
+fn lock(locks: &Redlock, order: &Run) -> Result<MutexGuard, Error> {
+    let mutex = locks.mutex(&order.key).min_hold(order.min_hold).fenced(order.fence);
+    let mutex = order.lease.into_iter().fold(mutex, redlock_sync::Mutex::lease);
+    match order.wait {
+        None => mutex.lock(),
+        Some(wait) => mutex.try_lock_for(wait),
+    }
+}
+
+/// Until the program has ended: signals go on to it, and a loss of the lock ends it.
+fn follow(program: &mut Program, events: &Receiver<Event>, kill_after: Duration) -> Result<bool, Failure> {
+    let (mut lost, mut deadline) = (false, None);
+    loop {
+        match next(events, deadline) {
+            Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(lost),
+            Ok(Event::Signal(signal)) => program.pass_on(signal),
+            // The library has logged why.
+            Ok(Event::Lost) => {
+                say("the program is told to end");
+                program.send(SIGTERM);
+                (lost, deadline) = (true, Instant::now().checked_add(kill_after));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                say("the program is killed");
+                program.kill()?;
+                deadline = None;
+            }
+        }
+    }
+}
+
+fn next(events: &Receiver<Event>, deadline: Option<Instant>) -> Result<Event, RecvTimeoutError> {
+    match deadline {
+        Some(at) => events.recv_timeout(at.saturating_duration_since(Instant::now())),
+        None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    }
+}
+
+/// The release also tells of a loss that came too late to be acted upon.
+fn finish(guard: MutexGuard, lost: bool, code: u8) -> Answer {
+    match guard.unlock() {
+        Err(error) if error.is_lost() => {
+            if !lost {
+                say(&format!("{error}, before the program ended"));
+            }
+            return Answer::new(String::new(), LOST);
+        }
+        // The work is done under the lock; others may have to wait for the end of the lease.
+        Err(error) => say(&error.to_string()),
+        Ok(()) => {}
+    }
+    Answer::new(String::new(), code)
+}

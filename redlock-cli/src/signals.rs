@@ -1,0 +1,65 @@
+//! Signals to this process: one that comes while it waits ends the wait; later ones are for the program.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use redlock_sync::Redlock;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+/// What can happen while the program runs.
+pub(crate) enum Event {
+    Ended,
+    Lost,
+    Signal(i32),
+}
+
+const CAUGHT: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+pub(crate) struct Signals {
+    waiting: Arc<Mutex<bool>>,
+}
+
+impl Signals {
+    /// From now on. Those that are ignored stay so, for this process and for the program, such as SIGHUP under `nohup`.
+    pub(crate) fn catch(locks: &Redlock, events: Sender<Event>) -> io::Result<Signals> {
+        let ignored = ignored();
+        let caught = CAUGHT.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        let mut signals = signal_hook::iterator::Signals::new(caught)?;
+        let waiting = Arc::new(Mutex::new(true));
+        let (is_waiting, locks) = (Arc::clone(&waiting), locks.clone());
+        thread::Builder::new().name("redlock-signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                // Held until the wait has ended: the process does not end before that.
+                let mut is_waiting = own(&is_waiting);
+                _ = events.send(Event::Signal(signal));
+                if std::mem::take(&mut *is_waiting) {
+                    _ = locks.close();
+                }
+            }
+        })?;
+        Ok(Signals { waiting })
+    }
+
+    /// The wait is over: a signal that was sent before is among the events, and no later one closes the client.
+    pub(crate) fn go_on(&self) {
+        *own(&self.waiting) = false;
+    }
+}
+
+fn own(waiting: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A bit for each signal that is ignored, where the system tells: on Linux.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// The exit code of a program that this signal ended, as a shell tells it.
+pub(crate) fn signalled(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,88 @@
+//! `--help`, and what it has in common with the page.
+
+use crate::{outcome, redlock};
+
+const COMMANDS: [&str; 6] = ["run", "inspect", "ls", "release", "doctor", "queue"];
+
+#[test]
+fn the_page_has_what_help_says() {
+    let page = include_str!("../../README.md");
+    let (all, code) = outcome(&mut redlock(["--help"]));
+    assert_eq!(code, Some(0));
+    let mut said = vec![all];
+    for command in COMMANDS {
+        let (text, code) = outcome(&mut redlock([command, "--help"]));
+        assert!(code == Some(0) && text.starts_with(&format!("redlock {command} - ")), "{text}");
+        assert!(said[0].contains(&format!("\n  {command} ")), "`redlock --help` does not name {command}");
+        said.push(text);
+    }
+    for text in said {
+        assert!(page.contains(&format!("```text\n{text}```\n")), "README.md does not have:\n{text}");
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 88).collect();
+        assert!(long.is_empty(), "{long:#?}");
+    }
+    assert_eq!(outcome(&mut redlock(["-V"])).0, concat!("redlock ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn wrong_usage_is_64_and_says_what_is_wrong() {
+    let cases: [(&[&str], &str); 24] = [
+        (&[], "a command is missing"),
+        (&["watch"], "no command `watch`"),
+        (&["--nodes"], "no option `--nodes`"),
+        (&["run"], "KEY is missing"),
+        (&["run", "job"], "PROGRAM is missing"),
+        (&["run", "job", "--timeout", "3", "--", "true"], "no option `--timeout`"),
+        (&["run", "job", "--wait", "3", "--", "true"], "such as 30s"),
+        (&["run", "job", "--fence=yes", "--", "true"], "--fence"),
+        (&["run", "job", "--min-hold", "1m", "--", "true"], "min_hold"),
+        (&["inspect"], "KEY is missing"),
+        (&["inspect", "a", "b"], "`b` is too much"),
+        (&["release", "job"], "--holder TOKEN is missing"),
+        (&["release", "job", "--holder", "0123"], "too short"),
+        (&["doctor", "job"], "`job` is too much"),
+        (&["queue"], "ls, peek, dead or revive is missing"),
+        (&["queue", "drop", "emails"], "no command `queue drop`"),
+        (&["queue", "peek", "emails", "-n", "many"], "many"),
+        (&["queue", "revive", "emails"], "either ids of dead tasks, or --all"),
+        (&["inspect", ""], "a lock needs a name"),
+        // Its first argument is no name of a lock.
+        (&["run", "", "--", "echo", "sh", "-c", "exit 3"], "a lock needs a name"),
+        (&["queue", "ls", "-n", "3"], "no option `-n` of `queue ls`"),
+        (&["queue", "peek", "emails", "--all"], "no option `--all` of `queue peek`"),
+        (&["queue", "dead", "emails", "--due"], "no option `--due` of `queue dead`"),
+        (&["queue", "revive", "emails", "-n", "3", "--all"], "no option `-n` of `queue revive`"),
+    ];
+    let server = redlock_tests::Server::start();
+    for (args, expected) in cases {
+        let (said, code) = outcome(redlock([]).args(args).env("REDIS_URL", server.url()));
+        assert!(code == Some(64) && said.contains(expected), "{args:?} {code:?}: {said}");
+    }
+    let (said, code) = outcome(&mut redlock(["doctor"]));
+    assert!(code == Some(64) && said.contains("no node given"), "{code:?} {said}");
+    let (said, code) = outcome(&mut redlock(["--node", "http://127.0.0.1/", "doctor"]));
+    assert!(code == Some(64) && said.contains("http://127.0.0.1/"), "{code:?} {said}");
+}
+
+#[test]
+fn a_server_that_is_away_is_69_and_a_full_disk_71() {
+    let cases: [&[&str]; 7] = [
+        &["inspect", "job"],
+        &["ls"],
+        &["release", "job", "--holder", "01234567"],
+        &["queue", "ls"],
+        &["queue", "peek", "emails"],
+        &["queue", "dead", "emails"],
+        &["queue", "revive", "emails", "--all"],
+    ];
+    for args in cases {
+        let (said, code) = outcome(redlock(["--node", "redis://127.0.0.1:1/"]).args(args));
+        assert!(code == Some(69) && said.contains("127.0.0.1:1"), "{args:?} {code:?}: {said}");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    // Where there is such a device: on Linux.
+    if let Ok(full) = full {
+        let (said, code) = outcome(redlock(["--help"]).stdout(full));
+        assert!(code == Some(71) && said.starts_with("redlock: "), "{code:?}: {said}");
+    }
+}

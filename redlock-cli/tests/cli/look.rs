@@ -1,0 +1,138 @@
+//! `redlock inspect`, `ls`, `release` and `doctor`.
+
+use redlock_tests::{Server, servers};
+
+use crate::{client, on, outcome, redlock};
+
+/// The lines below the head, with single spaces.
+fn rows(said: &str) -> Vec<String> {
+    said.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn each_lock_is_shown_with_its_holders() {
+    let server = Server::start();
+    let locks = client(std::slice::from_ref(&server)).key_prefix("P*").build().unwrap();
+    let order = locks.mutex("order:42").owner("billing").lock().unwrap();
+    let _reader = locks.rw_lock("prices").owner("shop").read().unwrap();
+    let _writer = locks.rw_lock("stock").owner("store").write().unwrap();
+    let _permits = locks.semaphore("geo\ncoder", 3).owner("map").acquire_many(2).unwrap();
+    let _outside = client(std::slice::from_ref(&server)).build().unwrap().mutex("PP:order:43").lock().unwrap();
+    order.fencing_token().unwrap();
+    server.set("P*text", "no lock");
+    // So that it takes several pages to go through all keys.
+    let fill = "for i = 1, 3000 do redis.call('SET', 'P*other:' .. i, i) end";
+    server.ask::<()>(redis::cmd("EVAL").arg(fill).arg(0));
+    let redlock = |args: &[&str]| outcome(on(&server, []).args(args).env("REDLOCK_KEY_PREFIX", "P*"));
+
+    let (said, code) = redlock(&["ls"]);
+    let found = rows(&said);
+    assert_eq!(code, Some(0), "{said}");
+    let expected = [
+        ("geo\\ncoder permit", "1 of 1", ":map"),
+        ("geo\\ncoder permit", "1 of 1", ":map"),
+        ("order:42 mutex", "1 of 1", ":billing"),
+        ("prices read lock", "1 of 1", ":shop"),
+        ("stock write lock", "1 of 1", ":store"),
+    ];
+    assert_eq!(found.len(), expected.len(), "{said}");
+    for (row, (start, servers, end)) in found.iter().zip(expected) {
+        assert!(row.starts_with(start) && row.contains(servers) && row.ends_with(end), "{row} in {said}");
+    }
+    for args in [["ls", "?r*s"], ["inspect", "prices"]] {
+        let (said, _) = redlock(&args);
+        assert!(rows(&said).len() == 1 && rows(&said)[0].starts_with("prices read lock"), "{args:?} {said}");
+    }
+    let token = &order.id().as_str()[..8];
+    assert!(redlock(&["inspect", "order:42"]).0.contains(&format!("{token}…:billing")));
+    assert!(!said.contains(order.id().as_str()), "a whole token is a secret");
+    assert_eq!(redlock(&["inspect", "order:43"]), ("order:43 is free\n".to_owned(), Some(1)));
+    assert_eq!(redlock(&["inspect", "text"]).1, Some(0), "a token of another library, for all that is known");
+    let (said, code) = outcome(&mut on(&server, ["inspect", "{P*order:42}:queues"]));
+    assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn a_holder_without_a_majority_is_shown() {
+    let all = servers(3);
+    let locks = client(&all).build().unwrap();
+    let guard = locks.mutex("job").lock().unwrap();
+    let args = all.iter().flat_map(|server| ["--node".to_owned(), server.url()]);
+    let args: Vec<String> = args.chain(["inspect", "job"].map(str::to_owned)).collect();
+    // The environment names another server, which does not count.
+    let inspect = || outcome(redlock([]).args(&args).env("REDLOCK_NODES", "redis://127.0.0.1:1/"));
+    let (said, code) = inspect();
+    assert!(code == Some(0) && said.contains("3 of 3"), "{code:?} {said}");
+    let token = guard.id().as_str().to_owned();
+    guard.unlock().unwrap();
+    all[2].set("job", &token);
+    let (said, code) = inspect();
+    assert!(code == Some(0) && said.contains("never") && said.contains("1 of 3"), "{code:?} {said}");
+    all[0].kill();
+    assert_eq!(inspect().1, Some(0), "two servers are a majority");
+    all[1].kill();
+    let (said, code) = inspect();
+    assert!(code == Some(69) && said.contains("no majority"), "{code:?} {said}");
+}
+
+#[test]
+fn a_lock_is_taken_from_the_holder_that_was_shown() {
+    let server = Server::start();
+    let locks = client(std::slice::from_ref(&server)).build().unwrap();
+    let guard = locks.mutex("job").owner("billing").lock().unwrap();
+    let release = |key, holder: &str| outcome(&mut on(&server, ["release", key, "--holder", holder]));
+    let (said, code) = release("job", "01234567");
+    assert!(code == Some(75) && said.contains("not held by 01234567"), "{code:?} {said}");
+    assert_eq!(release("other", "01234567").1, Some(75));
+    guard.check().unwrap();
+    let (said, code) = release("job", &guard.id().to_string());
+    assert!(code == Some(0) && said.starts_with("released job, which ") && said.contains("billing"), "{code:?} {said}");
+    assert_eq!(server.get("job"), None);
+    assert!(guard.unlock().unwrap_err().is_lost());
+
+    let reader = locks.rw_lock("prices").read().unwrap();
+    let (said, code) = release("prices", &reader.id().as_str()[..12]);
+    assert!(code == Some(64) && said.contains("only a mutex can be taken away"), "{code:?} {said}");
+    server.ask::<()>(redis::cmd("RPUSH").arg("list").arg("x"));
+    assert_eq!(release("list", "01234567").1, Some(64));
+}
+
+#[test]
+fn the_doctor_says_how_bad_it_is() {
+    let doctor = |server: &Server| -> (String, Option<i32>) { outcome(&mut on(server, ["doctor"])) };
+    let sound = Server::builder().persistent().start();
+    let (said, code) = doctor(&sound);
+    assert!(code == Some(0) && said.starts_with("ready: 1 of 1 servers"), "{code:?} {said}");
+    let (said, code) = doctor(&Server::start());
+    assert!(code == Some(1) && said.contains("warning: ") && said.contains("appendonly"), "{code:?} {said}");
+    sound.kill();
+    let (said, code) = doctor(&sound);
+    assert!(code == Some(2) && said.starts_with("not ready"), "{code:?} {said}");
+}
+
+/// `redlock ls | head -1`
+#[test]
+fn a_reader_that_has_read_enough_is_no_failure() {
+    let server = Server::start();
+    let mut child = on(&server, ["ls"]).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// As docs/operations.md says: `+scan` for `ls`, and only keys that the user may read.
+#[test]
+fn a_user_with_few_permissions_sees_its_own_locks() {
+    let server = Server::start();
+    let locks = client(std::slice::from_ref(&server)).build().unwrap();
+    let _guards = [locks.mutex("order:42").lock().unwrap(), locks.mutex("other").lock().unwrap()];
+    let rules = "locks on >secret ~order:* +eval +evalsha +get +pttl +time +zrevrange +info";
+    server.ask::<()>(redis::cmd("ACL").arg("SETUSER").arg(rules.split(' ').collect::<Vec<_>>()));
+    let url = format!("redis://locks:secret@{}/", server.addr());
+    let redlock = |args: &[&str]| outcome(redlock(["--node", &url]).args(args));
+    assert_eq!(redlock(&["inspect", "order:42"]).1, Some(0));
+    let (said, code) = redlock(&["ls"]);
+    assert!(code == Some(64) && !said.contains("secret"), "{code:?} {said}");
+    server.ask::<()>(redis::cmd("ACL").arg("SETUSER").arg("locks").arg("+scan"));
+    let (said, code) = redlock(&["ls"]);
+    assert!(code == Some(0) && said.contains("order:42") && !said.contains("other"), "{code:?} {said}");
+}

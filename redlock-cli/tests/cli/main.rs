@@ -1,0 +1,86 @@
+//! The command, run as people run it: real processes, signals and servers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "a test fails by a panic, and waits by the real clock"
+)]
+
+mod help;
+mod look;
+mod queue;
+mod run;
+mod signals;
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use redlock_sync::{Builder, Redlock};
+use redlock_tests::{Server, eventually};
+
+/// How long something may take that takes a moment.
+const LONG: Duration = Duration::from_secs(20);
+
+const NODE_TIMEOUT: Duration = Duration::from_millis(900);
+
+/// A client of these servers.
+fn client(servers: &[Server]) -> Builder {
+    Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(NODE_TIMEOUT)
+}
+
+/// `redlock` with these arguments, whatever is set where the tests run.
+fn redlock<const N: usize>(args: [&str; N]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
+    for name in ["REDIS_URL", "REDLOCK_NODES", "REDLOCK_KEY_PREFIX", "REDLOCK_LEASE", "REDLOCK_FENCE"] {
+        command.env_remove(name);
+    }
+    // Room for a busy machine.
+    command.env("REDLOCK_NODE_TIMEOUT", format!("{}ms", NODE_TIMEOUT.as_millis()));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The same on that server.
+fn on<const N: usize>(server: &Server, args: [&str; N]) -> Command {
+    let mut command = redlock(args);
+    command.env("REDIS_URL", server.url());
+    command
+}
+
+/// What it printed, and its exit code.
+fn outcome(command: &mut Command) -> (String, Option<i32>) {
+    told(command.output().unwrap())
+}
+
+fn told(Output { status, stdout, stderr }: Output) -> (String, Option<i32>) {
+    (String::from_utf8([stdout, stderr].concat()).unwrap(), status.code())
+}
+
+/// A `redlock` that runs, until the end of the test at most.
+struct Running(Option<Child>);
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        Running(Some(command.spawn().unwrap()))
+    }
+
+    fn id(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(self.0.as_ref().unwrap())
+    }
+
+    fn outcome(mut self) -> (String, Option<i32>) {
+        eventually("it ends", LONG, || self.0.as_mut().unwrap().try_wait().unwrap().is_some());
+        told(self.0.take().unwrap().wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}

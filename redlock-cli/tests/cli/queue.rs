@@ -1,0 +1,45 @@
+//! `redlock queue`.
+
+use std::time::Duration;
+
+use redlock_sync::Task;
+use redlock_tests::Server;
+
+use crate::{client, on, outcome};
+
+#[test]
+fn queues_are_shown_and_dead_tasks_revived() {
+    let server = Server::start();
+    let locks = client(std::slice::from_ref(&server)).key_prefix("P:").build().unwrap();
+    let (mails, files) = (locks.queue("emails"), locks.queue("{7}:files"));
+    mails.push(Task::new("welcome\nann").id("ann")).unwrap();
+    mails.push(Task::new("remind").id("bob").after(Duration::from_secs(3600))).unwrap();
+    for id in ["c", "d", "e"] {
+        files.push(Task::new("x".repeat(100)).id(id)).unwrap();
+        files.claim().unwrap().fail("no such file").unwrap();
+    }
+    let job = mails.claim().unwrap();
+    let redlock = |args: &[&str]| outcome(on(&server, ["queue"]).args(args).env("REDLOCK_KEY_PREFIX", "P:"));
+
+    assert_eq!(
+        redlock(&["ls"]),
+        ("NAME       TASKS  DEAD\nemails     2      0\n{7}:files  0      3\n".to_owned(), Some(0))
+    );
+    let (said, code) = redlock(&["peek", "emails"]);
+    assert!(code == Some(0) && said.contains("ann  welcome\\nann") && said.contains("claimed until then"), "{said}");
+    assert_eq!(said.lines().count(), 3, "{said}");
+    assert_eq!(redlock(&["peek", "emails", "-n", "1"]).0.lines().count(), 2);
+    assert_eq!(redlock(&["peek", "emails", "--due"]).0.lines().count(), 1);
+    let (said, _) = redlock(&["dead", "{7}:files"]);
+    assert!(said.lines().count() == 4 && said.contains("no such file") && said.contains("xxx…"), "{said}");
+
+    assert_eq!(redlock(&["revive", "{7}:files", "c"]), ("1 revived\n".to_owned(), Some(0)));
+    let (said, code) = redlock(&["revive", "{7}:files", "c", "d"]);
+    assert!(code == Some(75) && said.contains("1 revived; not among the dead: c"), "{code:?} {said}");
+    assert_eq!(redlock(&["revive", "{7}:files", "--all"]), ("1 revived\n".to_owned(), Some(0)));
+    assert_eq!(files.len().unwrap(), 3);
+    job.ack().unwrap();
+    let (said, code) =
+        outcome(&mut on(&server, ["--node", &server.url(), "--node", "redis://127.0.0.1:1/", "queue", "peek", "a"]));
+    assert!(code == Some(64) && said.contains("one server"), "{code:?} {said}");
+}

@@ -1,0 +1,317 @@
+//! What is known of a schedule so far, by which the rules judge what comes; and what happened, counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::kinds::Access;
+use super::units::Time;
+use crate::clock::Tick;
+use crate::lease::Core;
+use crate::token::LockId;
+
+#[derive(Debug)]
+pub(super) struct InvariantChecker {
+    pub(super) keys: Vec<Key>,
+    pub(super) tokens: Tokens,
+    pub(super) allowances: Allowances,
+    pub(super) arrivals: Vec<Arrival>,
+    pub(super) letters: Vec<Letter>,
+    pub(super) latches: BTreeMap<usize, LatchState>,
+    pub(super) queues: BTreeMap<usize, QueueState>,
+    /// For how long a task had been due when it was claimed, by the claim's token, in ns.
+    pub(super) lateness: BTreeMap<String, Time>,
+    /// When the node gave the lock to an attempt, by token.
+    pub(super) taken: BTreeMap<String, Time>,
+}
+
+/// The protected resource of one lock.
+#[derive(Debug, Default)]
+pub(super) struct Key {
+    pub(super) holders: Vec<Holder>,
+    /// Writes so far by holders, none of which may be lost.
+    pub(super) counter: u64,
+    /// The largest fence that was given out, and the largest that was given to a writer: threads that share a lease of readers have one, and it may be
+    /// older than those of other readers.
+    pub(super) fence: u64,
+    pub(super) written: u64,
+    pub(super) last_token: String,
+    /// Since when it has no holder.
+    pub(super) free_since: Time,
+    /// The last holder's lease ran out, or runs out by itself: not all waiters are told.
+    pub(super) ran_out: bool,
+    /// The tasks that wait, and since when.
+    pub(super) waiting: Vec<(usize, Time)>,
+    /// So many multi-locks are under way that may have it by now.
+    pub(super) unseen: u32,
+}
+
+/// A client that may act, as long as its lease lasts by its own clock.
+#[derive(Debug, Clone)]
+pub(super) struct Holder {
+    pub(super) client: usize,
+    pub(super) task: usize,
+    pub(super) token: String,
+    pub(super) claim: Claim,
+    pub(super) access: Access,
+    /// Its fence must exceed this.
+    pub(super) floor: u64,
+    pub(super) fence: Option<u64>,
+    pub(super) read: Option<u64>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Claim {
+    Lease(Arc<Core>),
+    /// A foreign client's, until then by its clock.
+    Until(Tick),
+}
+
+impl Holder {
+    pub(super) fn new(client: usize, task: usize, token: &str, claim: Claim, access: Access) -> Holder {
+        Holder { client, task, token: token.to_owned(), claim, access, floor: 0, fence: None, read: None }
+    }
+}
+
+impl InvariantChecker {
+    pub(super) fn new(keys: usize) -> InvariantChecker {
+        InvariantChecker {
+            keys: (0..keys).map(|_| Key::default()).collect(),
+            tokens: Tokens::default(),
+            allowances: Allowances::new(),
+            arrivals: Vec::new(),
+            letters: Vec::new(),
+            latches: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            lateness: BTreeMap::new(),
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// True if a multi-lock is under way that may have this key.
+    pub(super) fn is_unseen(&self, key: usize) -> bool {
+        self.keys[key].unseen > 0
+    }
+
+    /// True if a thread acts by this token, or did and has not let go of it.
+    pub(super) fn is_held(&self, token: &str) -> bool {
+        self.keys.iter().flat_map(|key| &key.holders).any(|holder| holder.token == token)
+    }
+}
+
+impl Access {
+    /// One of those that hold the lock, beside which there must be no further holder.
+    pub(super) fn too_many(self, acting: &[Holder]) -> Option<&Holder> {
+        match self {
+            Access::Alone => acting.first(),
+            Access::Reads => acting.iter().find(|holder| holder.access != Access::Reads),
+            Access::Shares { many, of } => {
+                let parts = |holder: &Holder| if let Access::Shares { many, .. } = holder.access { many } else { of };
+                acting.last().filter(|_| acting.iter().map(parts).sum::<usize>() + many > of)
+            }
+        }
+    }
+}
+
+/// All tokens and ids of a schedule.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    /// Of attempts, and of holders.
+    pub(super) traces: BTreeMap<String, Trace>,
+    /// Random parts of grants, with the client that made each of them and the token that it released or asked for.
+    pub(super) granted: BTreeMap<String, (usize, String)>,
+    /// Ids of waits.
+    pub(super) waits: BTreeMap<String, Wait>,
+}
+
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) client: usize,
+    pub(super) key: String,
+    /// When it was used last: for an attempt, by a holder, or for its first release.
+    pub(super) used: Time,
+    pub(super) was_held: bool,
+    pub(super) is_released: bool,
+    /// Something was executed after its release that set it again, or has it stay for longer; no release comes behind it.
+    pub(super) is_late: bool,
+}
+
+/// One call to acquire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wait {
+    pub(super) client: usize,
+    pub(super) task: usize,
+    pub(super) turn: u32,
+}
+
+impl Tokens {
+    /// The task to which a wait belongs, and which of its turns it is.
+    pub(super) fn wait_of(&self, id: &str) -> Option<(usize, u32)> {
+        self.waits.get(id).map(|wait| (wait.task, wait.turn))
+    }
+}
+
+impl Trace {
+    pub(super) fn new(client: usize, key: &str, used: Time) -> Trace {
+        Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, is_late: false }
+    }
+}
+
+/// By token.
+pub(super) type Allowances = BTreeMap<String, Allowance>;
+
+/// What one holder's settings allow. Moments are those of its client's clock.
+#[derive(Debug, Clone)]
+pub(super) struct Allowance {
+    /// No call asks for more.
+    pub(super) longest: Duration,
+    /// It is over by then, whatever is renewed.
+    pub(super) end: Tick,
+    /// From `max_hold`: not even an extension lengthens it beyond that.
+    pub(super) hold_end: Tick,
+    /// What renewals add at most; `None` for any number of them.
+    pub(super) renewals: Option<Duration>,
+    /// The minimum hold, for which the key stays after a release.
+    pub(super) keep: Duration,
+}
+
+/// A wait that the node has entered in its queue.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) lock: String,
+    pub(super) task: usize,
+    pub(super) turn: u32,
+    pub(super) at: Time,
+    /// The lock was not got, or is about to be held.
+    pub(super) is_over: bool,
+    /// So many writers have held the lock since, if it is a reader.
+    pub(super) passed: u32,
+}
+
+/// A token on its way from one process to another.
+#[derive(Debug, Clone)]
+pub(super) struct Letter {
+    pub(super) key: usize,
+    pub(super) id: LockId,
+    /// Under which it is among the holders.
+    pub(super) number: usize,
+    /// By no clock does it end before.
+    pub(super) lasts: Time,
+    /// How many have tried to adopt it, and whether one has.
+    pub(super) tries: u32,
+    pub(super) is_adopted: bool,
+}
+
+/// What is known of one latch.
+#[derive(Debug, Default)]
+pub(super) struct LatchState {
+    /// Workers that have begun to arrive, and those whose arrival was confirmed.
+    pub(super) begun: BTreeSet<String>,
+    pub(super) confirmed: BTreeSet<String>,
+    /// Since when it is open: all were confirmed, or a thread has seen it.
+    pub(super) open_since: Option<Time>,
+}
+
+/// What is known of one queue.
+#[derive(Debug, Default)]
+pub(super) struct QueueState {
+    pub(super) tasks: BTreeMap<String, TaskState>,
+    /// The largest fence that a claimant was told.
+    pub(super) fence: u64,
+    /// The tasks of the simulation that wait for a claim, and since when.
+    pub(super) waiting: Vec<(usize, Time)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct TaskState {
+    /// When a push of it began that was confirmed; and when a claim of it had returned of which an end was accepted that finishes the task: such an end
+    /// takes no push with it that came after the claim.
+    pub(super) pushed: Option<Time>,
+    pub(super) ended: Option<Time>,
+    /// Ends that are under way, or of which it is not known whether they were accepted.
+    pub(super) open: u32,
+    pub(super) claimants: Vec<Holder>,
+    /// The fence of its last claim, and when that was told.
+    pub(super) last: (u64, Time),
+}
+
+macro_rules! counts {
+    ($($name:ident),+ $(,)?) => {
+        /// What happened, over one or many schedules.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub(super) struct Counts {
+            $(pub(super) $name: u64,)+
+        }
+
+        impl Counts {
+            pub(super) fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)+
+            }
+        }
+
+        impl fmt::Display for Counts {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let all = [$(format!("{} {}", self.$name, stringify!($name))),+];
+                f.write_str(&all.join(", "))
+            }
+        }
+    };
+}
+
+counts!(
+    schedules,
+    acquisitions,
+    grants,
+    handovers,
+    foreign,
+    busy,
+    unavailable,
+    renewals,
+    losses,
+    fences,
+    crashes,
+    pauses,
+    partitions,
+    restarts,
+    failovers,
+    jumps,
+    lost,
+    resets,
+    closes,
+    downgrades,
+    adoptions,
+    several,
+    opened,
+    arrivals,
+    pushed,
+    claims,
+    acks,
+    jobs,
+    pushes,
+    breaks,
+    excused,
+    wakes,
+    scripts,
+    events
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holders(all: &[Access]) -> Vec<Holder> {
+        all.iter().map(|access| Holder::new(0, 0, "t", Claim::Until(Tick::NEVER), *access)).collect()
+    }
+
+    #[test]
+    fn readers_are_beside_readers_only_and_permits_are_counted() {
+        let too_many = |new: Access, acting: &[Access]| new.too_many(&holders(acting)).is_some();
+        let (alone, reads, shares) = (Access::Alone, Access::Reads, Access::Shares { many: 1, of: 2 });
+        assert!(!too_many(alone, &[]) && too_many(alone, &[alone]) && too_many(alone, &[reads]));
+        assert!(!too_many(reads, &[reads, reads]) && too_many(reads, &[reads, alone]));
+        assert!(!too_many(shares, &[shares]) && too_many(shares, &[shares, shares]));
+        let both = Access::Shares { many: 2, of: 2 };
+        assert!(!too_many(both, &[]) && too_many(both, &[shares]) && too_many(shares, &[both]));
+    }
+}

@@ -1,0 +1,100 @@
+//! Multi-locks: several of the mutexes at once, each of which is judged as any mutex is. What is lost is lost as a whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::kinds::{Access, LockKind};
+use super::known::{Claim, Holder};
+use super::plan::{Plan, chance};
+use super::thread::Thread;
+use super::world::{sleep, with};
+use super::{invariants, settings};
+use crate::key::Key;
+use crate::lock::handle::Handle;
+use crate::lock::multi::{MultiLock, MultiLockGuard};
+use crate::lock::mutex::Mutex;
+use crate::options::LockOptions;
+use crate::protocol::Exclusive;
+
+/// Some of the mutexes, in any order; `None` if there are not two.
+pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
+    let mut keys: Vec<usize> = (0..plan.names.len()).filter(|&key| plan.kinds[key] == LockKind::Mutex).collect();
+    fastrand::shuffle(&mut keys);
+    keys.truncate(fastrand::usize(2..=3));
+    (keys.len() > 1).then_some(keys)
+}
+
+/// Takes them and lets go of them. False if the client is closed.
+pub(super) fn visit(thread: &Thread, keys: &[usize], plan: &Plan) -> bool {
+    let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
+    let mutex = |&key: &usize| {
+        let name = Key::new("", plan.names[key], 100);
+        Mutex::new(Handle::new(Arc::clone(&thread.inner), name, options.clone(), |key| Exclusive { key }))
+    };
+    let lock = MultiLock::new(Arc::clone(&thread.inner), keys.iter().map(mutex).collect());
+    for &key in keys {
+        invariants::wants(key, &options);
+        invariants::is_taking(key, true);
+    }
+    with(|world| world.log(|world| format!("client {} wants keys {keys:?}, {options:?}", world.client)));
+    let outcome = match fastrand::u32(0..10) {
+        0..2 => lock.try_lock(),
+        2..6 => lock.try_lock_for(plan.pace.mul_f64(fastrand::f64() * 3.0)),
+        _ => lock.lock(),
+    };
+    for &key in keys {
+        invariants::is_taking(key, false);
+        invariants::has_waited(key);
+    }
+    match outcome {
+        _ if thread.is_dead() => true,
+        Ok(guard) => {
+            hold(thread, keys, guard, plan, &options);
+            true
+        }
+        Err(error) => thread.note_error(&error),
+    }
+}
+
+fn hold(thread: &Thread, keys: &[usize], guard: MultiLockGuard, plan: &Plan, options: &LockOptions) {
+    with(|world| world.counts.several += 1);
+    let task = with(|world| world.current);
+    let key_of = |name: &str| keys.iter().copied().find(|&key| plan.names[key] == name).unwrap();
+    for lease in guard.leases() {
+        let (key, token, claim) = (key_of(lease.key()), lease.id().as_str(), Claim::Lease(Arc::clone(lease.core())));
+        invariants::begin(key, lease.key(), Holder::new(thread.client, task, token, claim, Access::Alone));
+        settings::begin(lease.key(), lease, options, None);
+        if chance(plan.careless) {
+            lease.core().renew_no_more();
+        }
+    }
+    for _ in 0..fastrand::u32(0..4) {
+        sleep(thread.client, plan.pace.mul_f64(fastrand::f64().powi(3) * 1.5));
+        if thread.is_dead() || guard.check().is_err() {
+            break;
+        }
+        guard.leases().for_each(settings::observe);
+        for &key in keys {
+            invariants::act(key);
+        }
+    }
+    if !thread.is_dead() && guard.check().is_err() {
+        for &key in keys {
+            invariants::ran_out(key);
+        }
+        none_is_kept(thread, &guard, plan);
+    }
+    for &key in keys {
+        invariants::end(key, Duration::ZERO);
+    }
+    if chance(800) { drop(guard.unlock()) } else { drop(guard) }
+}
+
+/// One key was lost: the others are given up.
+fn none_is_kept(thread: &Thread, guard: &MultiLockGuard, plan: &Plan) {
+    sleep(thread.client, plan.limits.node_timeout * 2);
+    if let Some(kept) = guard.leases().find(|lease| lease.check().is_ok()).filter(|_| !thread.is_dead()) {
+        let key = kept.key().to_owned();
+        with(|world| world.violate(format!("a multi-lock is half held: `{key}` is kept although another key is lost")));
+    }
+}

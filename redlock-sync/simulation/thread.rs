@@ -1,0 +1,39 @@
+//! A thread of a client, as all that it does knows it.
+
+use std::sync::Arc;
+
+use super::world::with;
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::inner::ClientInner;
+
+/// A thread of a client.
+pub(super) struct Thread {
+    pub(super) client: usize,
+    pub(super) inner: Arc<ClientInner>,
+}
+
+impl Thread {
+    pub(super) fn is_dead(&self) -> bool {
+        with(|world| world.clients[self.client].is_dead)
+    }
+
+    pub(super) fn now(&self) -> Tick {
+        with(|world| world.tick(self.client))
+    }
+
+    /// False if the client is closed.
+    pub(super) fn note_error(&self, error: &Error) -> bool {
+        with(|world| {
+            let client = self.client;
+            world.log(|_| format!("client {client} got no lock: {error}"));
+            match error {
+                Error::Busy { .. } => world.counts.busy += 1,
+                Error::Unavailable { .. } => world.counts.unavailable += 1,
+                Error::Closed if world.clients[client].is_closed => return false,
+                _ => world.violate(format!("client {client} got an error that cannot be: {error}")),
+            }
+            true
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! The span of a body: with feature `tracing` one of that crate, else nothing.
+
+#[cfg(feature = "tracing")]
+use tracing::debug_span;
+#[cfg(feature = "tracing")]
+pub(super) use tracing::span::EnteredSpan as Span;
+
+use crate::Lease;
+
+/// Nothing.
+#[cfg(not(feature = "tracing"))]
+#[derive(Debug)]
+pub(super) struct Span;
+
+/// Begins with the body, and ends when the lock is released.
+#[cfg(feature = "tracing")]
+pub(super) fn enter<'a, I: Iterator<Item = &'a Lease>>(leases: impl Fn() -> I) -> Span {
+    // Made only for a subscriber that wants the span.
+    let first = || leases().next().map(|lease| lease.core().observed());
+    let keys = || leases().map(Lease::key).collect::<Vec<_>>().join(" ");
+    debug_span!(
+        target: "redlock_sync::locks",
+        "locked",
+        name = first().map(|lock| lock.name),
+        key = keys().as_str(),
+        kind = first().map(|lock| lock.kind),
+    )
+    .entered()
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(super) fn enter<'a, I: Iterator<Item = &'a Lease>>(_leases: impl Fn() -> I) -> Span {
+    Span
+}

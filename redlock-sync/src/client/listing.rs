@@ -1,0 +1,213 @@
+//! Which locks are held, for operators and their tools.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Redlock;
+use crate::error::Error;
+use crate::key::{LockKey, queue_of};
+use crate::lock::holder::Holder;
+use crate::node::Lane;
+use crate::protocol::list::{Listed, Page, START, look, page};
+use crate::protocol::reply::Vote;
+use crate::protocol::rw_lock::read_holder;
+use crate::quorum::Ballot;
+
+/// A lock that is held, or a permit of a semaphore, as the servers show it. The holder may have no majority of them: see [`nodes`](HeldLock::nodes).
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").owner("billing").lock()?;
+/// let held = &locks.held_locks("order:*")?[0];
+/// assert_eq!((&*held.name, held.kind, held.nodes), ("order:42", "mutex", 1));
+/// assert_eq!(held.holder.id.owner(), "billing");
+/// # drop(guard);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The name of the lock: its key without the client's prefix.
+    pub name: String,
+    /// `mutex` (of both kinds of mutex, and of the keys of a multi-lock), `read lock`, `write lock` or `permit`.
+    pub kind: &'static str,
+    /// The holder, with the longest time that a node keeps the lock for it.
+    pub holder: Holder,
+    /// On how many nodes it holds the lock. Where that is no majority, the lock was not acquired, or is lost, and ends there with its time.
+    pub nodes: usize,
+    /// How many nodes the client has.
+    pub of: usize,
+}
+
+/// What one node said, or why it did not.
+type Said = Vote<Page>;
+
+/// Looking from outside.
+impl Redlock {
+    /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a handle it also shows holders that have no
+    /// majority. One round.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType) if the key is no lock; [`Config`](Error::Config),
+    /// [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// assert!(locks.holders("prices")?.is_empty());
+    /// let reader = locks.rw_lock("prices").read()?;
+    /// assert_eq!(locks.holders("prices")?[0].kind, "read lock");
+    /// # drop(reader);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn holders(&self, key: impl LockKey) -> Result<Vec<HeldLock>, Error> {
+        let key = self.key(&key)?;
+        self.inner.serves()?;
+        let quorum = &self.inner.quorum;
+        let ballot = quorum.round(&look(&key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let said = self.answered("inspect", key.as_str(), ballot.votes)?;
+        if let Some((node, _)) = listed(&said).find(|(_, listed)| listed.kind == "other") {
+            let node = quorum.node_error(node, "a value that is no lock".to_owned());
+            return Err(Error::WrongType { op: "inspect", key: key.as_str().to_owned(), node });
+        }
+        Ok(self.together(&said))
+    }
+
+    /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any text, `?` for one character, and `\` stands
+    /// before a character that stands for itself. For a person that looks, and not for a program that decides: it goes through all keys of the servers, 500 at a
+    /// time, and what it shows was so at different moments.
+    ///
+    /// On servers that restrict their users it needs the permission `+scan`; keys that the user may not read are left out.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) without a majority; [`Config`](Error::Config) on a Redis Cluster too; [`Closed`](Error::Closed).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guards = (locks.mutex("order:42").lock()?, locks.semaphore("geocoder", 3).acquire()?);
+    /// let names: Vec<String> = locks.held_locks("*")?.into_iter().map(|held| held.name).collect();
+    /// assert_eq!(names, ["geocoder", "order:42"]);
+    /// # drop(guards);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn held_locks(&self, pattern: &str) -> Result<Vec<HeldLock>, Error> {
+        Ok(self.together(&self.scan(&format!("{}{}", literally(&self.prefix), without_sets(pattern)))?))
+    }
+
+    /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as [`held_locks`](Redlock::held_locks) does.
+    ///
+    /// # Errors
+    /// As for [`held_locks`](Redlock::held_locks).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// locks.queue("emails").push("welcome")?;
+    /// assert_eq!(locks.queues()?, ["emails"]);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn queues(&self) -> Result<Vec<String>, Error> {
+        let said = self.scan("*:q:d*")?;
+        let names = listed(&said).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
+        let names: BTreeSet<String> = names.map(str::to_owned).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    /// All pages of all nodes, of one node after the other.
+    fn scan(&self, pattern: &str) -> Result<Vec<Said>, Error> {
+        self.inner.serves()?;
+        if self.inner.quorum.nodes.are_in_slots() {
+            return Err(Error::config(
+                "the locks of a cluster cannot be listed, as each of its servers has a part of them; ask for one with `holders`",
+            ));
+        }
+        let votes = (0..self.inner.quorum.len()).map(|node| self.pages(node, pattern)).collect();
+        self.answered("list", pattern, votes)
+    }
+
+    fn pages(&self, node: usize, pattern: &str) -> Said {
+        let quorum = &self.inner.quorum;
+        let mut all = Page { next: START.to_owned(), listed: Vec::new() };
+        loop {
+            let call = page(&all.next, pattern).call;
+            match Vote::from_result(quorum.ask_one(node, &call, quorum.round_deadline())) {
+                Vote::Yes(Page { next, listed }) => {
+                    all.listed.extend(listed);
+                    all.next = next;
+                }
+                other => return other,
+            }
+            if all.next == START {
+                return Vote::Yes(all);
+            }
+        }
+    }
+
+    fn answered(&self, op: &'static str, key: &str, votes: Vec<Said>) -> Result<Vec<Said>, Error> {
+        let quorum = &self.inner.quorum;
+        let ballot = Ballot { votes, started: quorum.now(), duplicate: false };
+        if ballot.tally().is_answered() { Ok(ballot.votes) } else { Err(quorum.failed(op, key, &ballot)) }
+    }
+
+    fn together(&self, said: &[Said]) -> Vec<HeldLock> {
+        // A server can name a key twice: nodes are counted once.
+        let mut held: BTreeMap<_, (BTreeSet<usize>, Duration)> = BTreeMap::new();
+        for (node, Listed { key, kind, token, remaining }) in listed(said) {
+            let (nodes, longest) = held.entry((key, kind, token)).or_default();
+            nodes.insert(node);
+            *longest = (*longest).max(remaining.unwrap_or(Duration::MAX));
+        }
+        let read = |((key, kind, token), (nodes, longest)): ((&String, &String, &String), (BTreeSet<usize>, _))| {
+            let (kind, token) = holder_of(kind, token)?;
+            let holder = Holder::new(token, (longest != Duration::MAX).then_some(longest));
+            let name = key.strip_prefix(&*self.prefix)?.to_owned();
+            (!holder.id.is_reservation()).then_some(HeldLock { name, kind, holder, nodes: nodes.len(), of: said.len() })
+        };
+        held.into_iter().filter_map(read).collect()
+    }
+}
+
+/// What the nodes that answered listed, each with its node.
+fn listed(said: &[Said]) -> impl Iterator<Item = (usize, &Listed)> {
+    let answered = said.iter().enumerate().filter_map(|(node, said)| match said {
+        Vote::Yes(page) => Some((node, page)),
+        _ => None,
+    });
+    answered.flat_map(|(node, page)| page.listed.iter().map(move |listed| (node, listed)))
+}
+
+/// The kind in the words of `HeldLock`, and the token; `None` for what is no lock.
+fn holder_of<'a>(kind: &str, token: &'a str) -> Option<(&'static str, &'a str)> {
+    match kind {
+        "mutex" => Some(("mutex", token)),
+        "rw" => {
+            let (writes, token) = read_holder(token);
+            Some((if writes { "write lock" } else { "read lock" }, token))
+        }
+        "semaphore" => Some(("permit", token.split_once(' ')?.1)),
+        _ => None,
+    }
+}
+
+/// To a server `[…]` is one of several characters; here a `[` stands for itself.
+fn without_sets(pattern: &str) -> String {
+    let mut is_escaped = false;
+    let each = |c| {
+        let opens = c == '[' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        ["\\".repeat(usize::from(opens)), String::from(c)]
+    };
+    pattern.chars().flat_map(each).collect()
+}
+
+/// A text as a pattern that matches it alone.
+fn literally(text: &str) -> String {
+    let escaped = |c| ["\\".repeat(usize::from("*?[]^\\".contains(c))), String::from(c)];
+    text.chars().flat_map(escaped).collect()
+}

@@ -1,0 +1,57 @@
+//! The end of several leases: their releases travel together.
+
+use std::sync::Arc;
+
+use super::Lease;
+use super::backlog::{Backlog, GivenUp, Leftover};
+use super::core::{Core, Ready, Release};
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::quorum::Quorum;
+
+/// Ends them in this order, as [`Lease::finish`] ends one. A loss says more than any other error.
+pub(crate) fn finish_all(quorum: &Quorum, leases: &[Lease]) -> Result<(), Error> {
+    let (began, timeout) = (quorum.now(), quorum.limits.node_timeout);
+    let (mut ends, mut ready) = (Vec::new(), Vec::new());
+    for lease in leases {
+        if let Some(result) = lease.leave(began) {
+            ends.push(result);
+            continue;
+        }
+        match lease.core.begin_release(began.after(timeout * 2).since(quorum.now())) {
+            Ok(release) => ready.push((lease, release)),
+            Err(release) => ends.push(lease.released(began, release)),
+        }
+    }
+    if !ready.is_empty() {
+        ends.extend(release_all(quorum, ready, began));
+    }
+    let worst = ends.iter().position(|end| end.as_ref().is_err_and(Error::is_lost));
+    worst.or_else(|| ends.iter().position(Result::is_err)).map_or(Ok(()), |worst| ends.swap_remove(worst))
+}
+
+fn release_all(quorum: &Quorum, ready: Vec<(&Lease, Ready<'_>)>, began: Tick) -> Vec<Result<(), Error>> {
+    let by = quorum.round_deadline();
+    let (leases, ready): (Vec<&Lease>, Vec<Ready<'_>>) = ready.into_iter().unzip();
+    let calls: Vec<_> = ready.iter().map(|one| one.call.clone()).collect();
+    let ballots = quorum.releases(None, &calls, by);
+    // All rounds are over before a handler is called.
+    let conclude = |(one, ballot): (Ready<'_>, _)| (one.is_orderly, one.conclude(ballot, by, true));
+    let ends: Vec<(bool, Release)> = ready.into_iter().zip(ballots).map(conclude).collect();
+    let end = |(lease, (is_orderly, release)): (&Lease, (bool, Release))| {
+        lease.released(began, lease.core.end_release(release, is_orderly))
+    };
+    leases.into_iter().zip(ends).map(end).collect()
+}
+
+/// Gives up all these locks, and what is overdue, together and within two node timeouts; then their handlers are called. Their guards report them
+/// lost. Returns those that were held.
+pub(crate) fn revoke(backlog: &Arc<Backlog>, held: Vec<Arc<Core>>, overdue: Vec<Leftover>) -> GivenUp {
+    let revoked: Vec<_> = held.into_iter().filter(|core| core.revoke()).collect();
+    let unconfirmed = backlog.give_up(revoked.iter().map(Core::leftover).chain(overdue).collect());
+    // Last: a handler takes as long as it takes.
+    for core in &revoked {
+        core.tell_loss();
+    }
+    GivenUp { keys: revoked.iter().map(|core| core.key.as_str().to_owned()).collect(), unconfirmed }
+}

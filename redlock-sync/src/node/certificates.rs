@@ -1,0 +1,192 @@
+//! Certificates of TLS: which authorities a client trusts, and what it shows of itself.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates};
+use rustls::RootCertStore;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::{Failure, FailureKind};
+use crate::error::Error;
+
+/// Feature `tls`: an authority of one's own, and a certificate for this client, in place of what the system has; see [`Builder::tls`](crate::Builder::tls).
+///
+/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are made from then on use them. What is
+/// replaced one after the other does not fit together for a moment; connections that are made in that moment fail and are tried again.
+///
+/// ```
+/// # let dir = redlock_tests::Server::start().dir();
+/// use redlock_sync::{Redlock, Tls};
+/// let tls = Tls::new().ca_file("/etc/redis/ca.pem").identity_files("/etc/redis/shop.pem", "/etc/redis/shop.key");
+/// let locks = Redlock::builder().node("rediss://redis.example/").tls(tls).build();
+/// assert!(locks.unwrap_err().to_string().contains("/etc/redis/ca.pem")); // there is no such file here
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "it has an effect when it is given to `Builder::tls`"]
+pub struct Tls {
+    authorities: Option<Pem>,
+    certificate: Option<Pem>,
+    key: Option<Pem>,
+}
+
+/// Where a text in the form of PEM is.
+#[derive(Clone)]
+enum Pem {
+    File(PathBuf),
+    Text(Arc<[u8]>),
+}
+
+impl Tls {
+    /// The system's authorities, and no certificate for this client.
+    ///
+    /// ```
+    /// let tls = redlock_sync::Tls::new();
+    /// # let _ = tls;
+    /// ```
+    pub fn new() -> Tls {
+        Tls::default()
+    }
+
+    /// Trusts the authorities in this file, and no others. The environment has `REDLOCK_TLS_CA` for it.
+    ///
+    /// ```
+    /// let tls = redlock_sync::Tls::new().ca_file("/etc/redis/ca.pem");
+    /// # let _ = tls;
+    /// ```
+    pub fn ca_file(mut self, path: impl AsRef<Path>) -> Tls {
+        self.authorities = Some(Pem::File(path.as_ref().to_owned()));
+        self
+    }
+
+    /// Trusts the authorities in this text, and no others.
+    ///
+    /// ```
+    /// let tls = redlock_sync::Tls::new().ca_pem("-----BEGIN CERTIFICATE-----…");
+    /// # let _ = tls;
+    /// ```
+    pub fn ca_pem(mut self, text: impl AsRef<[u8]>) -> Tls {
+        self.authorities = Some(Pem::Text(text.as_ref().into()));
+        self
+    }
+
+    /// Shows the certificate in the first file, which may have those of its issuers behind it, and proves it by the key in the second. The environment has
+    /// `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY` for them.
+    ///
+    /// ```
+    /// let tls = redlock_sync::Tls::new().identity_files("/etc/redis/shop.pem", "/etc/redis/shop.key");
+    /// # let _ = tls;
+    /// ```
+    pub fn identity_files(self, certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Tls {
+        self.certificate_file(certificate.as_ref()).key_file(key.as_ref())
+    }
+
+    /// Shows the certificate in the first text, which may have those of its issuers behind it, and proves it by the key in the second.
+    ///
+    /// ```
+    /// let tls = redlock_sync::Tls::new().identity_pem("-----BEGIN CERTIFICATE-----…", "-----BEGIN PRIVATE KEY-----…");
+    /// # let _ = tls;
+    /// ```
+    pub fn identity_pem(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Tls {
+        self.certificate = Some(Pem::Text(certificate.as_ref().into()));
+        self.key = Some(Pem::Text(key.as_ref().into()));
+        self
+    }
+
+    pub(crate) fn certificate_file(mut self, path: &Path) -> Tls {
+        self.certificate = Some(Pem::File(path.to_owned()));
+        self
+    }
+
+    pub(crate) fn key_file(mut self, path: &Path) -> Tls {
+        self.key = Some(Pem::File(path.to_owned()));
+        self
+    }
+
+    /// Whether all of it can be used now.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.read().map(drop).map_err(|why| Error::config(format!("TLS cannot be set up: {why}")))
+    }
+
+    /// What dials a server with these certificates. What cannot be read can be otherwise in a moment: a secret that is mounted is replaced.
+    pub(super) fn client(&self, server: ConnectionInfo) -> Result<redis::Client, Failure> {
+        let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("TLS cannot be set up: {why}"));
+        let certificates = self.read().map_err(|why| failed(&why))?;
+        redis::Client::build_with_tls(server, certificates).map_err(|error| failed(&error.to_string()))
+    }
+
+    fn read(&self) -> Result<TlsCertificates, String> {
+        let root_cert = self.authorities.as_ref().map(read_authorities).transpose()?;
+        let client_tls = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Some(read_identity(certificate, key)?),
+            (None, None) => None,
+            (Some(certificate), None) => return Err(format!("a certificate ({certificate}) and no key for it")),
+            (None, Some(key)) => return Err(format!("a key ({key}) and no certificate for it")),
+        };
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}
+
+/// The `redis` crate takes a text without any certificate for a good one, and trusts no server then.
+fn read_authorities(pem: &Pem) -> Result<Vec<u8>, String> {
+    let text = pem.read()?;
+    let mut trusted = RootCertStore::empty();
+    for certificate in pem.certificates(&text)? {
+        trusted.add(certificate).map_err(|why| format!("{pem} cannot be trusted as an authority: {why}"))?;
+    }
+    Ok(text)
+}
+
+/// A key that is not that of the certificate would be found when the server is dialled.
+fn read_identity(certificate: &Pem, key: &Pem) -> Result<ClientTlsConfig, String> {
+    let (client_cert, client_key) = (certificate.read()?, key.read()?);
+    let chain = certificate.certificates(&client_cert)?;
+    let secret =
+        PrivateKeyDer::from_pem_slice(&client_key).map_err(|why| format!("{key} has no private key: {why}"))?;
+    let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
+    CertifiedKey::from_der(chain, secret, &provider).map_err(|why| {
+        format!("the certificate in {certificate} and the key in {key} cannot be used together: {why}")
+    })?;
+    Ok(ClientTlsConfig { client_cert, client_key })
+}
+
+impl Pem {
+    fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Pem::File(path) => std::fs::read(path).map_err(|error| format!("{self}: {error}")),
+            Pem::Text(text) => Ok(text.to_vec()),
+        }
+    }
+
+    fn certificates(&self, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        let all = all.map_err(|why| format!("{self} cannot be read as PEM: {why}"))?;
+        if all.is_empty() { Err(format!("{self} has no certificate")) } else { Ok(all) }
+    }
+}
+
+impl fmt::Display for Pem {
+    /// Never what is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pem::File(path) => write!(f, "{}", path.display()),
+            Pem::Text(_) => f.write_str("the text that was given"),
+        }
+    }
+}
+
+impl fmt::Debug for Tls {
+    /// Paths only; never a key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |pem: &Option<Pem>| pem.as_ref().map(ToString::to_string);
+        f.debug_struct("Tls")
+            .field("ca", &shown(&self.authorities))
+            .field("certificate", &shown(&self.certificate))
+            .field("key", &shown(&self.key))
+            .finish()
+    }
+}

@@ -1,0 +1,79 @@
+//! Which server of a cluster serves which slot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::slots::SLOTS;
+use crate::node::server::Server;
+
+/// The servers that serve the slots, as far as it is known.
+#[derive(Default)]
+pub(super) struct Map {
+    slots: Vec<Option<Arc<Server>>>,
+    /// By their addresses. Those of the URL, before any server has told the others.
+    pub(super) servers: Vec<Arc<Server>>,
+    /// Others that it has met: those of the URL, which are asked for the next map once none of these tells it, and those that redirects name. A server
+    /// to which the first slots move has none in the map yet.
+    pub(super) others: Vec<Arc<Server>>,
+    /// The servers told it.
+    pub(super) is_told: bool,
+}
+
+impl Map {
+    pub(super) fn of(servers: Vec<Arc<Server>>) -> Map {
+        Map { servers, ..Map::default() }
+    }
+
+    pub(super) fn told(ranges: &[(usize, usize, Arc<Server>)]) -> Map {
+        let mut slots = vec![None; SLOTS];
+        let mut servers = HashMap::new();
+        for (first, last, server) in ranges {
+            if let Some(part) = slots.get_mut(*first..=*last) {
+                part.fill(Some(Arc::clone(server)));
+            }
+            servers.insert(server.number, Arc::clone(server));
+        }
+        let mut servers: Vec<_> = servers.into_values().collect();
+        servers.sort_by(|a, b| a.address().cmp(b.address()));
+        Map { slots, servers, others: Vec::new(), is_told: true }
+    }
+
+    /// The server of a slot; where that is not known, or the call has no key, one that is well.
+    pub(super) fn server(&self, slot: Option<usize>) -> Option<&Arc<Server>> {
+        slot.and_then(|slot| self.slots.get(slot)?.as_ref()).or_else(|| self.any())
+    }
+
+    /// One that is well, the same as long as it is.
+    pub(super) fn any(&self) -> Option<&Arc<Server>> {
+        self.servers.iter().find(|server| server.outage().is_none()).or(self.servers.first())
+    }
+
+    pub(super) fn at(&self, address: &str) -> Option<&Arc<Server>> {
+        self.all().find(|server| server.address() == address)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Server>> {
+        self.servers.iter().chain(&self.others)
+    }
+
+    /// Keeps those of a former map that are not in this one, as long as they are well.
+    pub(super) fn keep(&mut self, met: Vec<Arc<Server>>) {
+        let is_other = |server: &Arc<Server>| server.outage().is_none() && self.at(server.address()).is_none();
+        self.others = met.into_iter().filter(is_other).collect();
+    }
+
+    /// The slot is served there from now on.
+    pub(super) fn correct(&mut self, slot: usize, server: &Arc<Server>) {
+        if self.slots.is_empty() {
+            self.slots = vec![None; SLOTS];
+        }
+        if let Some(entry) = self.slots.get_mut(slot) {
+            *entry = Some(Arc::clone(server));
+        }
+    }
+
+    pub(super) fn has_same_servers(&self, other: &Map) -> bool {
+        self.servers.len() == other.servers.len()
+            && self.servers.iter().zip(&other.servers).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}

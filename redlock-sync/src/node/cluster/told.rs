@@ -1,0 +1,79 @@
+//! How a server of a cluster tells which of them serves which slot.
+
+use super::redirect::named;
+use super::slots::SLOTS;
+
+/// What a server says to `CLUSTER SLOTS`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::node) struct Told {
+    pub(super) ranges: Vec<Range>,
+    /// The smallest id of all its nodes, replicas too: it stays the same when a replica becomes a master.
+    pub(in crate::node) id: String,
+}
+
+/// Slots that one master serves.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    /// None for that of the server that was asked.
+    pub(super) host: Option<String>,
+    pub(super) port: u16,
+}
+
+impl Told {
+    /// Nothing for a reply in another form, and for a cluster without slots.
+    pub(in crate::node) fn read(reply: &redis::Value) -> Option<Told> {
+        let redis::Value::Array(entries) = reply else { return None };
+        let ranges: Vec<Range> = entries.iter().filter_map(range).collect();
+        let id = entries.iter().flat_map(nodes).filter_map(|node| text(node.get(2)?)).min().unwrap_or_default();
+        (!ranges.is_empty()).then_some(Told { ranges, id })
+    }
+}
+
+/// First slot, last slot, the master, and its replicas.
+fn range(entry: &redis::Value) -> Option<Range> {
+    let redis::Value::Array(parts) = entry else { return None };
+    let number = |at: usize| if let redis::Value::Int(n) = parts.get(at)? { usize::try_from(*n).ok() } else { None };
+    let master = nodes(entry).next()?;
+    let port = if let redis::Value::Int(port) = master.get(1)? { u16::try_from(*port).ok()? } else { return None };
+    let host = text(master.first()?).and_then(|host| named(&host));
+    Some(Range { first: number(0)?, last: number(1)?.min(SLOTS - 1), host, port })
+}
+
+/// Of each: host, port, id, and more.
+fn nodes(entry: &redis::Value) -> impl Iterator<Item = &[redis::Value]> {
+    let parts = if let redis::Value::Array(parts) = entry { parts.get(2..).unwrap_or_default() } else { &[] };
+    parts.iter().filter_map(|node| if let redis::Value::Array(facts) = node { Some(facts.as_slice()) } else { None })
+}
+
+fn text(value: &redis::Value) -> Option<String> {
+    match value {
+        redis::Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        redis::Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_redis_7_with_and_without_hosts() {
+        let reply = b"*2\r\n*4\r\n:0\r\n:5460\r\n*4\r\n$9\r\n127.0.0.1\r\n:30001\r\n$2\r\nbb\r\n*0\r\n*4\r\n$9\r\n127.0.0.1\r\n:30004\r\n$2\r\naa\r\n*0\r\n\
+            *3\r\n:5461\r\n:16383\r\n*3\r\n$0\r\n\r\n:30002\r\n$2\r\ncc\r\n";
+        let told = Told::read(&redis::parse_redis_value(reply).unwrap()).unwrap();
+        let range = |first, last, host: Option<&str>, port| Range { first, last, host: host.map(str::to_owned), port };
+        let ranges = vec![range(0, 5460, Some("127.0.0.1"), 30001), range(5461, 16383, None, 30002)];
+        assert_eq!(told, Told { ranges, id: "aa".into() });
+    }
+
+    #[test]
+    fn a_cluster_without_slots_tells_nothing() {
+        for reply in ["*0\r\n", "-ERR no\r\n", "*1\r\n*2\r\n:0\r\n:1\r\n", "*1\r\n:3\r\n"] {
+            assert_eq!(Told::read(&redis::parse_redis_value(reply.as_bytes()).unwrap()), None, "{reply}");
+        }
+    }
+}

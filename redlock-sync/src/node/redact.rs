@@ -1,0 +1,72 @@
+//! What in the text of a URL may be a part of a password, and is not shown.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// The text with stars for its passwords; works on any text, since what cannot be parsed has to be shown too. All of them are looked for in the
+/// text as it is: stars for one must not hide where another begins.
+pub(super) fn redact(text: &str) -> String {
+    let mut secrets: Vec<Range<usize>> = behind_user(text).into_iter().chain(in_parameters(text)).collect();
+    secrets.sort_by_key(|secret| secret.start);
+    let (mut shown, mut at) = (String::new(), 0);
+    for secret in secrets {
+        // None within the one before.
+        if let Some(between) = text.get(at..secret.start) {
+            shown.push_str(between);
+            shown.push_str("***");
+        }
+        at = at.max(secret.end);
+    }
+    shown + text.get(at..).unwrap_or_default()
+}
+
+/// Where the authority begins: behind the first `://`, unless a colon before it makes that a part of a password.
+fn scheme_end(text: &str) -> usize {
+    text.find("://").filter(|at| text.find(':') == Some(*at)).map_or(0, |at| at + 3)
+}
+
+/// What stands between the first colon and the last `@`.
+fn behind_user(text: &str) -> Option<Range<usize>> {
+    let start = scheme_end(text);
+    let colon = start + text.get(start..)?.find(':')?;
+    text.rfind('@').filter(|at| colon < *at).map(|at| colon + 1..at)
+}
+
+/// What may be a part of a password among the parameters: everything but what is certainly something else.
+fn in_parameters(text: &str) -> Vec<Range<usize>> {
+    let mut end = text.find('?').unwrap_or(text.len());
+    let secret = |pair: &str| {
+        end += 1 + pair.len();
+        match pair.split_once('=') {
+            Some((name, value)) if is_harmless(name, value) => None,
+            Some((name, value)) if is_word(name) => Some(end - value.len()..end),
+            _ => Some(end - pair.len()..end),
+        }
+    };
+    text.split_once('?').map_or_else(Vec::new, |(_, query)| query.split('&').filter_map(secret).collect())
+}
+
+/// Cannot be, or contain, a misspelt password.
+fn is_harmless(name: &str, value: &str) -> bool {
+    match name {
+        "db" | "protocol" => value.chars().all(|c| c.is_ascii_digit()),
+        "user" | "sentinel_user" => value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@".contains(c)),
+        _ => false,
+    }
+}
+
+fn is_word(name: &str) -> bool {
+    name.len() <= 20 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// No parameters but the known ones.
+pub(super) fn check_parameters<'a>(
+    mut pairs: impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+    query: Option<&str>,
+    known: &[&str],
+) -> Result<(), String> {
+    let Some((name, _)) = pairs.find(|(name, _)| !known.contains(&name.as_ref())) else { return Ok(()) };
+    // With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
+    let may_be_secret = !is_word(&name) || query.is_some_and(|query| query.contains('@'));
+    Err(if may_be_secret { "unknown parameter".into() } else { format!("unknown parameter `{}`", name.escape_debug()) })
+}

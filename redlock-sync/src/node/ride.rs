@@ -1,0 +1,136 @@
+//! What a batch carries: calls on their way to a server, and those whose replies are due.
+
+use std::sync::Arc;
+
+use super::host::Host;
+use super::late::ASKING;
+use super::link::Link;
+use super::round::RoundOp;
+use super::server::Server;
+use crate::clock::Tick;
+use crate::protocol::script::{Call, Note};
+
+/// A round in the batch.
+pub(super) struct Rider {
+    pub(super) op: RoundOp,
+    pub(super) call: Arc<Call>,
+    /// The call with its first key alone, once it is needed.
+    pub(super) alone: Option<Call>,
+}
+
+/// The server that is asked for a node.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) node: usize,
+    pub(super) server: Arc<Server>,
+}
+
+/// The calls that go to one server, in the order in which they are written.
+pub(super) struct Stop {
+    pub(super) way: Way,
+    pub(super) rides: Vec<Ride>,
+}
+
+/// A call that was written, and whose reply is due.
+pub(super) struct Due {
+    pub(super) ride: Ride,
+    pub(super) note: Note,
+    pub(super) sent_at: Tick,
+    /// The host's count of permissions when it was written.
+    pub(super) permissions: u64,
+}
+
+/// A packet that broke off.
+pub(super) struct Cut {
+    pub(super) why: String,
+    /// The server has some of it, or may have.
+    pub(super) arrived: bool,
+    /// By a signal, which says nothing of the server.
+    pub(super) is_signal: bool,
+    pub(super) unanswered: Vec<Due>,
+}
+
+/// What was written to a server.
+pub(super) type Sent = (Way, Result<Vec<Due>, Cut>);
+
+impl Way {
+    pub(super) fn host(&self) -> &Host {
+        &self.server.host
+    }
+}
+
+/// How one transmission of a call is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ride {
+    /// Its place in the batch.
+    pub(super) rider: usize,
+    /// `ASKING` stands before it.
+    pub(super) asks: bool,
+    /// It names its first key alone.
+    pub(super) is_alone: bool,
+    /// How often it was sent elsewhere.
+    pub(super) redirects: u8,
+}
+
+impl Ride {
+    pub(super) fn of(rider: usize) -> Ride {
+        Ride { rider, ..Ride::default() }
+    }
+
+    /// How many replies it brings.
+    pub(super) fn replies(self) -> usize {
+        1 + usize::from(self.asks)
+    }
+}
+
+impl Rider {
+    /// Appends the call by its digest.
+    pub(super) fn write(&mut self, packet: &mut Vec<u8>, ride: Ride, note: Note) {
+        self.on(packet, ride).write_to(packet, note);
+    }
+
+    pub(super) fn write_source(&mut self, packet: &mut Vec<u8>, ride: Ride, note: Note) {
+        self.on(packet, ride).write_source_to(packet, note);
+    }
+
+    /// The call for this ride, behind what has to stand before it.
+    fn on(&mut self, packet: &mut Vec<u8>, ride: Ride) -> &Call {
+        if ride.asks {
+            packet.extend_from_slice(ASKING);
+        }
+        if ride.is_alone && self.alone.is_none() {
+            self.alone = self.call.alone();
+        }
+        self.alone.as_ref().filter(|_| ride.is_alone).unwrap_or(&self.call)
+    }
+}
+
+impl Cut {
+    pub(super) fn unlinked() -> Cut {
+        Cut { why: "connection is gone".into(), arrived: false, is_signal: false, unanswered: Vec::new() }
+    }
+}
+
+/// Rides to the same server are one stop.
+pub(super) fn grouped(rides: Vec<(Way, Ride)>) -> Vec<Stop> {
+    let mut stops: Vec<Stop> = Vec::new();
+    for (way, ride) in rides {
+        match stops.iter_mut().find(|stop| stop.way.server.number == way.server.number) {
+            Some(stop) => stop.rides.push(ride),
+            None => stops.push(Stop { way, rides: vec![ride] }),
+        }
+    }
+    stops
+}
+
+/// How many replies these bring.
+pub(super) fn replies(due: &[Due]) -> usize {
+    due.iter().map(|due| due.ride.replies()).sum()
+}
+
+/// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until the check of one of their kind was
+/// passed, so that nothing is set before.
+pub(super) fn note(call: &Call, link: &Link, permissions: u64) -> Note {
+    let is_unknown = call.script.needs.is_some_and(|needs| !link.is_permitted(needs, permissions));
+    if is_unknown { Note::Check } else { Note::Nothing }
+}

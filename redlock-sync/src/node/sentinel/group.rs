@@ -1,0 +1,262 @@
+//! Asks all sentinels of a group at the same time, each on a connection that is kept, by threads of the group: one that hangs keeps one of them
+//! busy for a node timeout, and nothing waits for it.
+//!
+//! An *inquiry* is one question to all of them. Threads that need the master while one is under way wait for that. It is over as soon as a majority
+//! agrees, or all have answered that answered the last time; an answer that comes later counts all the same.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::told::{self, Told};
+use crate::clock::Clock;
+use crate::node::link::{Broken, Connection, Dial};
+use crate::node::socket::RedisServer;
+use crate::node::url::Watched;
+use crate::node::{Background, Failure, FailureKind, NodeUrl};
+
+/// How often they are asked while the client is at work.
+const PERIOD: Duration = Duration::from_secs(1);
+/// After so many periods without a call the group is not watched any more.
+const IDLE: u32 = 60;
+
+/// The sentinels of a group, and what is known of its master.
+pub(super) struct Group {
+    name: String,
+    sentinels: Vec<Sentinel>,
+    /// For one sentinel.
+    timeout: Duration,
+    clock: Arc<dyn Clock>,
+    background: Background,
+    state: Mutex<State>,
+    heard: Condvar,
+    /// How often the master was another one than before.
+    moves: AtomicU64,
+    /// Periods since the last call; `IDLE` while the group is not watched.
+    idle: AtomicU32,
+    this: Weak<Group>,
+}
+
+struct Sentinel {
+    server: RedisServer,
+    /// Locked while it is asked.
+    wire: Mutex<Option<Box<dyn Connection>>>,
+}
+
+struct State {
+    /// Counts the inquiries.
+    inquiry: u64,
+    is_under_way: bool,
+    /// One for each sentinel.
+    answers: Vec<Answer>,
+    master: Option<Told>,
+}
+
+struct Answer {
+    /// The inquiry that it belongs to.
+    inquiry: u64,
+    said: Result<Told, Failure>,
+}
+
+impl Group {
+    pub(super) fn new(watched: &Watched, timeout: Duration, clock: Arc<dyn Clock>) -> Arc<Group> {
+        let sentinel = |url: &NodeUrl| Sentinel { server: RedisServer::new(url.clone()), wire: Mutex::new(None) };
+        let sentinels: Vec<_> = watched.sentinels.iter().map(sentinel).collect();
+        let unasked = || Answer { inquiry: 0, said: Err(silent()) };
+        let answers = sentinels.iter().map(|_| unasked()).collect();
+        Arc::new_cyclic(|this| Group {
+            name: watched.name.clone(),
+            background: Background::new(sentinels.len() + 1),
+            sentinels,
+            timeout,
+            clock,
+            state: Mutex::new(State { inquiry: 0, is_under_way: false, answers, master: None }),
+            heard: Condvar::new(),
+            moves: AtomicU64::new(0),
+            idle: AtomicU32::new(IDLE),
+            this: this.clone(),
+        })
+    }
+
+    /// The address of the master that was found last.
+    pub(super) fn master(&self) -> Option<String> {
+        self.state.lock().master.as_ref().map(Told::address)
+    }
+
+    /// For how long at least it has been the master.
+    pub(super) fn master_for(&self) -> Duration {
+        let now = self.clock.now();
+        self.state.lock().master.as_ref().map_or(Duration::ZERO, |told| told.age(now))
+    }
+
+    /// How often the master has changed. The question comes from a client at work, so the group is watched from now on.
+    pub(super) fn moves(&self) -> u64 {
+        if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE {
+            self.watch_after(PERIOD);
+        }
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// Asks where the master is, and waits so long for the answer at most.
+    pub(super) fn locate(&self, within: Duration) -> Result<Told, Failure> {
+        let mut state = self.state.lock();
+        self.inquire(&mut state);
+        let number = state.inquiry;
+        self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);
+        let is_answered = state.answers.iter().any(|answer| answer.inquiry >= number && answer.said.is_ok());
+        let found = state.master.clone().filter(|_| is_answered);
+        found.ok_or_else(|| self.no_answer(&state, number))
+    }
+
+    /// Misuse if a majority refuses to answer, since that stays until something is changed.
+    fn no_answer(&self, state: &State, number: u64) -> Failure {
+        let said = |answer: &Answer| match &answer.said {
+            Err(failure) if answer.inquiry >= number => failure.clone(),
+            _ => silent(),
+        };
+        let why: Vec<_> = state.answers.iter().map(said).collect();
+        let refusals = why.iter().filter(|failure| failure.kind == FailureKind::Misuse).count();
+        let kind = if refusals > why.len() / 2 { FailureKind::Misuse } else { FailureKind::Unreachable };
+        let each = self.sentinels.iter().zip(&why);
+        let each: Vec<_> = each.map(|(one, why)| format!("{}: {}", one.server.address(), why.message)).collect();
+        Failure::unsent(kind, format!("no sentinel tells the master of `{}`: {}", self.name, each.join("; ")))
+    }
+
+    /// Begins an inquiry, unless one is under way.
+    fn inquire(&self, state: &mut State) {
+        if state.is_under_way {
+            return;
+        }
+        state.is_under_way = true;
+        state.inquiry += 1;
+        let number = state.inquiry;
+        for i in 0..self.sentinels.len() {
+            self.after(Duration::ZERO, move |group| group.ask(i, number));
+        }
+        self.after(self.timeout, move |group| group.end(number));
+    }
+
+    fn after(&self, pause: Duration, run: impl FnOnce(&Group) + Send + 'static) {
+        let this = self.this.clone();
+        self.background.after(pause, move || {
+            if let Some(group) = this.upgrade() {
+                run(&group);
+            }
+        });
+    }
+
+    /// Asks one, unless it still owes its answer to an earlier question.
+    fn ask(&self, i: usize, number: u64) {
+        let Some(sentinel) = self.sentinels.get(i) else { return };
+        let Some(mut wire) = sentinel.wire.try_lock() else { return };
+        let said = self.exchange(&sentinel.server, &mut wire);
+        drop(wire);
+        self.note(i, Answer { inquiry: number, said });
+    }
+
+    /// On the connection that was kept; on a new one if that broke meanwhile.
+    fn exchange(&self, server: &RedisServer, wire: &mut Option<Box<dyn Connection>>) -> Result<Told, Failure> {
+        let by = self.clock.now().after(self.timeout);
+        if let Some(mut kept) = wire.take() {
+            match self.talk(&mut *kept, None) {
+                Err(failure) if failure.kind == FailureKind::Unreachable => {}
+                said => {
+                    *wire = said.is_ok().then_some(kept);
+                    return said;
+                }
+            }
+        }
+        let mut fresh = server.dial(by, &*self.clock)?;
+        let set = fresh.set_read_timeout(self.timeout).and_then(|()| fresh.set_write_timeout(self.timeout));
+        set.map_err(Broken::while_connecting)?;
+        let told = self.talk(&mut *fresh, Some(server))?;
+        *wire = Some(fresh);
+        Ok(told)
+    }
+
+    fn talk(&self, wire: &mut dyn Connection, login: Option<&RedisServer>) -> Result<Told, Failure> {
+        let login = login.map(Dial::login).transpose()?;
+        let (question, logins) = told::question(login.as_ref().map(|login| &login.info), &self.name);
+        wire.send(&question).map_err(Broken::while_connecting)?;
+        let mut receive = || wire.receive().map_err(Broken::while_connecting);
+        for _ in 0..logins {
+            if let Some(refusal) = told::login_refusal(receive()?) {
+                return Err(refusal);
+            }
+        }
+        let (address, facts) = (receive()?, receive()?);
+        told::told(address, facts, &self.name, self.clock.now())
+    }
+
+    /// One has answered, or has not.
+    fn note(&self, i: usize, answer: Answer) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.answers.get_mut(i) {
+            *slot = answer;
+        }
+        self.judge(&mut state);
+        if state.is_decided() {
+            state.is_under_way = false;
+        }
+        drop(state);
+        self.heard.notify_all();
+    }
+
+    /// The time of an inquiry is up: those that did not answer know nothing.
+    fn end(&self, number: u64) {
+        let mut state = self.state.lock();
+        for answer in state.answers.iter_mut().filter(|answer| answer.inquiry < number) {
+            answer.said = Err(silent());
+        }
+        if state.inquiry == number {
+            state.is_under_way = false;
+        }
+        drop(state);
+        self.heard.notify_all();
+    }
+
+    fn judge(&self, state: &mut State) {
+        let Some(found) = told::choose(&state.known(), self.clock.now()).cloned() else { return };
+        let before = state.master.replace(found.clone()).map(|told| told.address());
+        if let Some(before) = before.filter(|before| *before != found.address()) {
+            self.moves.fetch_add(1, Ordering::AcqRel);
+            log::warn!("the master of `{}` was {before}, and is {} now", self.name, found.address());
+        }
+    }
+
+    fn watch_after(&self, pause: Duration) {
+        self.after(pause, Group::watch);
+    }
+
+    fn watch(&self) {
+        self.inquire(&mut self.state.lock());
+        if self.idle.fetch_add(1, Ordering::AcqRel) + 1 < IDLE {
+            self.watch_after(PERIOD);
+        }
+    }
+}
+
+impl State {
+    fn known(&self) -> Vec<&Told> {
+        self.answers.iter().filter_map(|answer| answer.said.as_ref().ok()).collect()
+    }
+
+    /// What more answers could change is worth no wait.
+    fn is_decided(&self) -> bool {
+        let is_new = |answer: &&Answer| answer.inquiry >= self.inquiry;
+        if self.answers.iter().all(|answer| is_new(&answer)) {
+            return true;
+        }
+        let Some(master) = &self.master else { return false };
+        let agrees = |answer: &&Answer| matches!(&answer.said, Ok(told) if told.address() == master.address());
+        let agreeing = self.answers.iter().filter(is_new).filter(agrees).count();
+        let is_missing = |answer: &Answer| !is_new(&answer) && answer.said.is_ok();
+        agreeing > self.answers.len() / 2 || agreeing > 0 && !self.answers.iter().any(is_missing)
+    }
+}
+
+fn silent() -> Failure {
+    Failure::unsent(FailureKind::TimedOut, "no answer in time")
+}

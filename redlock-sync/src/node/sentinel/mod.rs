@@ -1,0 +1,82 @@
+//! A master that Sentinels watch: at each connection they are asked where it is, and while the client is at work once a second.
+//!
+//! 1. `url.rs`: the URL of a group.
+//! 2. `told.rs`: what a sentinel says of the master, and which of several answers counts.
+//! 3. `group.rs`: asks all of them at the same time, in bounded time.
+
+mod group;
+mod told;
+pub(super) mod url;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::group::Group;
+use super::link::{Connection, Dial};
+use super::socket::RedisServer;
+use super::url::{Watched, host_port};
+use super::{Failure, Login, NodeUrl};
+use crate::clock::{Clock, Tick};
+
+/// The server that is the master of its group now.
+pub(super) struct SentinelServer {
+    url: NodeUrl,
+    name: String,
+    group: Arc<Group>,
+    /// The last one, with what is known of its name.
+    master: Mutex<Option<Arc<RedisServer>>>,
+}
+
+impl SentinelServer {
+    pub(super) fn new(url: NodeUrl, watched: &Watched, timeout: Duration, clock: &Arc<dyn Clock>) -> Self {
+        let group = Group::new(watched, timeout, Arc::clone(clock));
+        SentinelServer { url, name: watched.name.clone(), group, master: Mutex::new(None) }
+    }
+
+    fn server(&self, host: &str, port: u16) -> Arc<RedisServer> {
+        let mut master = self.master.lock();
+        let address = host_port(host, port);
+        match &*master {
+            Some(known) if known.address() == address => Arc::clone(known),
+            _ => Arc::clone(master.insert(Arc::new(RedisServer::new(self.url.at(host, port))))),
+        }
+    }
+}
+
+impl Dial for SentinelServer {
+    fn address(&self) -> &str {
+        self.url.address()
+    }
+
+    fn shown(&self) -> Cow<'_, str> {
+        self.group.master().map_or(Cow::Borrowed(&self.name), |master| Cow::Owned(format!("{} at {master}", self.name)))
+    }
+
+    fn login(&self) -> Result<Login, Failure> {
+        self.url.login()
+    }
+
+    /// The sentinels have half of the time.
+    fn dial(&self, by: Tick, clock: &dyn Clock) -> Result<Box<dyn Connection>, Failure> {
+        let master = self.group.locate(by.since(clock.now()) / 2)?;
+        self.server(&master.host, master.port).dial(by, clock)
+    }
+
+    fn moves(&self) -> Option<u64> {
+        Some(self.group.moves())
+    }
+
+    fn master_for(&self) -> Option<Duration> {
+        Some(self.group.master_for())
+    }
+}
+
+impl fmt::Display for SentinelServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}

@@ -1,0 +1,166 @@
+//! What a sentinel says of the master, and which of several answers counts. Pure.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::RedisConnectionInfo;
+
+use crate::clock::Tick;
+use crate::node::url::host_port;
+use crate::node::{Failure, FailureKind, Value, reply};
+
+/// One sentinel's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Of the failover that made it the master. Sentinels agree on a number for each; a later one is larger.
+    epoch: Option<u64>,
+    /// It has been the master for so long at least: a sentinel that was restarted knows less.
+    age: Duration,
+    /// When that was said.
+    at: Tick,
+}
+
+impl Told {
+    pub(super) fn address(&self) -> String {
+        host_port(&self.host, self.port)
+    }
+
+    /// For how long at least it has been the master by now.
+    pub(super) fn age(&self, now: Tick) -> Duration {
+        self.age.saturating_add(now.since(self.at))
+    }
+}
+
+/// What a sentinel is asked, in one packet, and how many replies belong to the login.
+pub(super) fn question(login: Option<&RedisConnectionInfo>, name: &str) -> (Vec<u8>, usize) {
+    let mut pipe = redis::pipe();
+    if let Some((login, password)) = login.and_then(|login| Some((login, login.password()?))) {
+        pipe.cmd("AUTH").arg(login.username()).arg(password);
+    }
+    let logins = pipe.len();
+    // The first is all that some users may ask, and is the first to know of a failover; the second has numbers beside.
+    pipe.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    pipe.cmd("SENTINEL").arg("MASTER").arg(name);
+    (pipe.get_packed_pipeline(), logins)
+}
+
+/// What the two replies mean.
+pub(super) fn told(address: redis::Value, facts: redis::Value, name: &str, now: Tick) -> Result<Told, Failure> {
+    let texts = match reply::value(address) {
+        Ok(Value::List(items)) => items.into_iter().map(text).collect::<Vec<_>>(),
+        Ok(_) => return Err(lasting(&format!("watches no master named `{}`", name.escape_debug()))),
+        Err(failure) => return Err(refused(&failure)),
+    };
+    let [host, port] = texts.as_slice() else { return Err(lasting("answered with something unexpected")) };
+    let port = port.parse().map_err(|_| lasting("answered with something unexpected"))?;
+    let facts = facts_of(facts);
+    let fact = |name: &str| facts.get(name).map(String::as_str);
+    let number = |name: &str| fact(name)?.parse().ok();
+    // Within a failover it still tells the facts of the old master.
+    let is_it =
+        fact("ip") == Some(host) && number("port") == Some(u64::from(port)) && fact("role-reported") == Some("master");
+    let age = number("role-reported-time").filter(|_| is_it).map_or(Duration::ZERO, Duration::from_millis);
+    Ok(Told { host: host.clone(), port, epoch: number("config-epoch"), age, at: now })
+}
+
+/// Why a sentinel did not let us log in.
+pub(super) fn login_refusal(answer: redis::Value) -> Option<Failure> {
+    reply::value(answer).err().map(|failure| refused(&failure))
+}
+
+fn refused(failure: &Failure) -> Failure {
+    let is_none = failure.message.contains("unknown command");
+    lasting(&format!("{}{}", failure.message, if is_none { " (it is no Sentinel)" } else { "" }))
+}
+
+fn lasting(why: &str) -> Failure {
+    Failure::unsent(FailureKind::Misuse, why)
+}
+
+/// Names and values in turns; nothing where the user may not ask.
+fn facts_of(reply: redis::Value) -> HashMap<String, String> {
+    let Ok(Value::List(items)) = reply::value(reply) else { return HashMap::new() };
+    let texts: Vec<String> = items.into_iter().map(text).collect();
+    texts.chunks_exact(2).filter_map(|pair| Some((pair.first()?.clone(), pair.last()?.clone()))).collect()
+}
+
+fn text(value: Value) -> String {
+    match value {
+        Value::Text(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        _ => String::new(),
+    }
+}
+
+/// The answer that counts: that of the latest failover, and where no sentinel tells its number, what most of them say.
+pub(super) fn choose<'a>(all: &[&'a Told], now: Tick) -> Option<&'a Told> {
+    let votes = |one: &Told| all.iter().filter(|other| other.address() == one.address()).count();
+    // Of those that name it, the one that has known it for the longest.
+    all.iter().copied().max_by_key(|one| (one.epoch, votes(one), one.address(), one.age(now)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    fn list(words: &[&str]) -> redis::Value {
+        redis::Value::Array(words.iter().map(|word| redis::Value::BulkString(word.as_bytes().to_vec())).collect())
+    }
+
+    fn error(line: &str) -> redis::Value {
+        redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
+    }
+
+    fn answer(port: u16, epoch: Option<u64>, age: u64) -> Told {
+        Told { host: "a".into(), port, epoch, age: Duration::from_secs(age), at: Tick::ZERO }
+    }
+
+    #[test]
+    fn an_answer_has_the_address_the_failover_and_the_time_since() {
+        let facts = list(&[
+            "ip",
+            "a",
+            "port",
+            "1",
+            "role-reported",
+            "master",
+            "role-reported-time",
+            "4000",
+            "config-epoch",
+            "7",
+        ]);
+        assert_eq!(told(list(&["a", "1"]), facts.clone(), "main", Tick::ZERO).unwrap(), answer(1, Some(7), 4));
+        // The facts are those of the master before.
+        assert_eq!(told(list(&["a", "2"]), facts, "main", Tick::ZERO).unwrap(), answer(2, Some(7), 0));
+        let few = told(list(&["a", "1"]), error("NOPERM no"), "main", Tick::ZERO).unwrap();
+        assert_eq!((few.address(), few.epoch), ("a:1".into(), None));
+        let later = Tick::ZERO.after(Duration::from_secs(2));
+        assert_eq!(answer(1, None, 4).age(later), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn what_is_no_answer_says_why() {
+        let why = |address: redis::Value| {
+            let failure = told(address, redis::Value::Nil, "main", Tick::ZERO).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Misuse);
+            failure.message
+        };
+        assert!(why(redis::Value::Nil).contains("watches no master named `main`"));
+        assert!(why(error("ERR unknown command 'SENTINEL'")).contains("is no Sentinel"));
+        assert!(why(error("NOAUTH Authentication required.")).contains("NOAUTH"));
+        assert!(why(list(&["a"])).contains("unexpected") && why(list(&["a", "b"])).contains("unexpected"));
+    }
+
+    #[test]
+    fn the_latest_failover_counts_and_then_the_number_of_answers() {
+        let port = |all: &[Told]| choose(&all.iter().collect::<Vec<_>>(), Tick::ZERO).map(|told| told.port);
+        assert_eq!(port(&[]), None);
+        assert_eq!(port(&[answer(1, Some(3), 9), answer(2, Some(4), 0), answer(1, Some(3), 9)]), Some(2));
+        assert_eq!(port(&[answer(1, None, 0), answer(2, None, 0), answer(1, None, 0)]), Some(1));
+        assert_eq!(port(&[answer(2, None, 0), answer(1, Some(0), 0), answer(2, None, 0)]), Some(1));
+        let ages = [answer(1, Some(3), 2), answer(1, Some(3), 9), answer(1, Some(3), 5)];
+        assert_eq!(choose(&ages.iter().collect::<Vec<_>>(), Tick::ZERO).unwrap().age, Duration::from_secs(9));
+    }
+}

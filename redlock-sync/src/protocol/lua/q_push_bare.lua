@@ -1,0 +1,24 @@
+-- Stands before all else of q_push.lua: what most pushes need, of one new task to a queue without a limit. In every other case it does nothing, and the
+-- script behind it decides. If it has pushed and a wait may have to be woken, that is left to the script behind it.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits
+-- ARGV[1] not used, ARGV[2] most tasks in the queue, ARGV[3] id, ARGV[4] body, ARGV[5] when it is due; it does nothing if there are more
+-- replies {1, 1}: it is new
+local is_pushed = false
+if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
+  local due, id = KEYS[1], ARGV[3]
+  if not redis.call('HGET', KEYS[3], id) and not redis.call('ZSCORE', KEYS[4], id) then
+    local time = redis.call('TIME')
+    if redis.call('ZADD', due, 'NX', string.format('%.0f', time[1] * 1000000 + time[2] + ARGV[5]), id) == 1 then
+      local stored = redis.pcall('HSET', KEYS[2], id, ARGV[4])
+      -- A key of another type: nothing is queued.
+      if type(stored) == 'table' then
+        redis.call('ZREM', due, id)
+        return stored
+      end
+      redis.call('HSET', KEYS[3], id, '0 1 0 0 - ')
+      is_pushed = true
+      local must_wake = ARGV[5] == '+0' or redis.call('ZRANGE', due, 0, 0)[1] == id
+      if not must_wake or redis.pcall('ZCARD', KEYS[5]) == 0 then return {1, 1} end
+    end
+  end
+end

@@ -1,0 +1,151 @@
+//! Servers that end, stop, and start again under load.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Event, Observer, Redlock};
+use redlock_tests::{Cluster, Server, eventually, poll};
+
+use super::load::{Load, mutexes};
+use super::{SOON, SPREAD, builder};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A busy machine may take so much longer.
+const ROOM: Duration = Duration::from_secs(4);
+
+fn crowd(clients: &[Redlock], threads: usize) -> Load {
+    let key = |i: usize| format!("{{{}}}:{}", SPREAD[i % 3], i % 4);
+    Load::start((0..threads).map(|i| mutexes(&clients[i % clients.len()], &key(i), None)).collect())
+}
+
+/// Only errors that are documented, of calls that waited for as long as a failover takes.
+fn all_documented(errors: &[Vec<String>]) {
+    let odd: Vec<_> = errors.iter().flatten().filter(|error| error.contains("UNDOCUMENTED")).collect();
+    assert!(odd.is_empty(), "{odd:#?}");
+}
+
+fn pair(locks: &Redlock, key: &str) -> bool {
+    locks.mutex(key).try_lock().is_ok_and(|guard| guard.unlock().is_ok())
+}
+
+#[test]
+fn a_master_is_killed_while_fifty_threads_lock_hold_and_wait() {
+    let cluster = Cluster::start();
+    let clients: Vec<_> = (0..3).map(|_| builder(&cluster).lease(Duration::from_secs(6)).build().unwrap()).collect();
+    let load = crowd(&clients, 50);
+    load.goes_on(50, 2);
+    let victim = cluster.master_of(SPREAD[0]);
+    victim.kill();
+    let serves = || {
+        let all = cluster.servers().iter().filter(|server| server.port() != victim.port());
+        all.map(|server| server.try_ask::<bool>(redis::cmd("SET").arg(format!("{{{}}}:x", SPREAD[0])).arg(1)))
+            .any(|said| said.is_ok())
+    };
+    eventually("the replica takes over", SOON, serves);
+    let over = Instant::now();
+    let key = format!("{{{}}}:new", SPREAD[0]);
+    eventually("the lock can be had", SOON, || pair(&clients[0], &key));
+    let took = over.elapsed();
+    load.goes_on(50, 2);
+    let errors = load.end();
+    eprintln!("had again {took:?} after the failover; errors: {errors:#?}");
+    all_documented(&errors);
+    assert!(took < Duration::from_secs(1) + ROOM, "{took:?}");
+}
+
+#[test]
+fn a_stopped_master_costs_one_timeout_and_the_other_slots_go_on() {
+    let cluster = Cluster::start();
+    let timeout = 200 * MS;
+    let locks = Redlock::builder().node(cluster.url()).node_timeout(timeout).build().unwrap();
+    assert!(SPREAD.iter().all(|key| pair(&locks, key)));
+    let victim = cluster.master_of(SPREAD[0]);
+    victim.stop();
+    let stopped = Instant::now();
+    assert!(!pair(&locks, SPREAD[0]));
+    let first = stopped.elapsed();
+    let (mut slowest, mut refused) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..20 {
+        let at = Instant::now();
+        assert!(!pair(&locks, SPREAD[0]));
+        refused = refused.max(at.elapsed());
+        for key in &SPREAD[1..] {
+            let at = Instant::now();
+            assert!(pair(&locks, key), "{key}");
+            slowest = slowest.max(at.elapsed());
+        }
+    }
+    eprintln!("first {first:?}, then refused in {refused:?}; the others {slowest:?}");
+    assert!(refused < timeout && slowest < timeout, "{refused:?} {slowest:?}");
+    // Its replica takes over, and the client finds it.
+    eventually("the lock can be had again", SOON, || pair(&locks, SPREAD[0]));
+    victim.cont();
+    cluster.until_well();
+    assert!(pair(&locks, SPREAD[0]));
+}
+
+#[test]
+fn no_unlock_fails_in_a_rolling_restart() {
+    let cluster = Cluster::start();
+    let clients: Vec<_> = (0..2).map(|_| builder(&cluster).lease(Duration::from_secs(10)).build().unwrap()).collect();
+    let load = crowd(&clients, 12);
+    load.goes_on(12, 2);
+    let masters: Vec<u16> = cluster.masters().iter().map(|master| master.port()).collect();
+    for (master, replica) in cluster.servers().iter().take(3).zip(&cluster.servers()[3..]) {
+        assert!(masters.contains(&master.port()));
+        take_over(&cluster, replica);
+        load.goes_on(12, 1);
+        master.restart();
+        cluster.until_well();
+        replica.info("role");
+    }
+    load.goes_on(12, 2);
+    let [locks, unlocks] = load.end();
+    assert!(locks.is_empty() && unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
+}
+
+/// As before a master is restarted: its replica takes its place, with all its data.
+fn take_over(cluster: &Cluster, replica: &Server) {
+    let asked = poll(SOON, || {
+        _ = replica.try_ask::<()>(redis::cmd("CLUSTER").arg("FAILOVER"));
+        poll(5000 * MS, || (replica.info("role").as_deref() == Some("master")).then_some(()))
+    });
+    assert!(asked.is_some(), "the replica does not take over");
+    cluster.until_well();
+}
+
+/// The servers that were told of as being away.
+#[derive(Default)]
+struct Away(Mutex<Vec<String>>);
+
+impl Away {
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl Observer for Away {
+    fn event(&self, event: &Event<'_>) {
+        if let Event::NodeDown { node, .. } = event {
+            self.0.lock().unwrap().push((*node).to_owned());
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_is_away_is_told_of_once_and_found_again() {
+    let (cluster, away) = (Cluster::start(), Arc::new(Away::default()));
+    let url = format!("{},127.0.0.1:1", cluster.url());
+    let locks = Redlock::builder().node(url).observer(Arc::clone(&away)).build().unwrap();
+    assert!(SPREAD.iter().all(|key| pair(&locks, key)));
+    cluster.servers().iter().for_each(Server::kill);
+    assert!(!pair(&locks, SPREAD[0]));
+    let all = cluster.servers().len() + 1;
+    eventually("all were asked", SOON, || away.count() >= all);
+    let again = poll(Duration::from_secs(3), || (away.count() > all).then_some(()));
+    assert!(again.is_none(), "{:?}", away.0.lock().unwrap());
+    cluster.servers().iter().for_each(Server::restart);
+    cluster.until_well();
+    eventually("the locks can be had", SOON, || SPREAD.iter().all(|key| pair(&locks, key)));
+}

@@ -1,0 +1,137 @@
+//! Slots that move from one server to another while their locks are in use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_sync::Redlock;
+use redlock_tests::{Act, Cluster, Proxy, Server, eventually};
+
+use super::load::{Load, Room, mutexes, permits, readers, several, writers};
+use super::{SOON, SPREAD, builder};
+
+/// All keys are in one slot.
+const SLOT: &str = "{moves}";
+/// Threads that go on while a slot is open.
+const MUTEXES: usize = 8;
+
+fn load(clients: &[Redlock]) -> Load {
+    let rooms: Vec<_> = (0..3).map(|_| Arc::new(Room::default())).collect();
+    let mutex = |i: usize| mutexes(&clients[i % clients.len()], &format!("{SLOT}{}", i % 3), Some(&rooms[i % 3]));
+    let mut cycles: Vec<_> = (0..MUTEXES).map(mutex).collect();
+    for locks in clients {
+        cycles.push(permits(locks, &format!("{SLOT}permits")));
+        cycles.push(writers(locks, &format!("{SLOT}rw")));
+        cycles.push(readers(locks, &format!("{SLOT}rw")));
+        cycles.push(several(locks, &[format!("{SLOT}0"), "foo".to_owned(), "bar".to_owned()]));
+    }
+    Load::start(cycles)
+}
+
+#[test]
+fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
+    let cluster = Cluster::start();
+    // Long enough for what a machine that is busy takes to renew.
+    let clients: Vec<_> = (0..2).map(|_| builder(&cluster).lease(Duration::from_secs(10)).build().unwrap()).collect();
+    let load = load(&clients);
+    load.goes_on(load.threads(), 2);
+    let slot = cluster.slot(SLOT);
+    for _ in 0..2 {
+        let from = cluster.master_of(SLOT);
+        let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
+        let held = clients[0].mutex(format!("{SLOT}held")).lock().unwrap();
+        cluster.open_slot(slot, from, to);
+        load.goes_on(MUTEXES, 3);
+        // What is held before the slot is open, and after: renewed and given up while some keys are here and some there.
+        held.extend(Duration::from_secs(20)).unwrap();
+        held.unlock().unwrap();
+        clients[1].mutex(format!("{SLOT}held")).try_lock_for(SOON).unwrap().unlock().unwrap();
+        cluster.move_keys(slot, from, to);
+        load.goes_on(MUTEXES, 3);
+        cluster.move_keys(slot, from, to);
+        cluster.close_slot(slot, to);
+        load.goes_on(load.threads(), 2);
+    }
+    let from = cluster.master_of(SLOT);
+    let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
+    if cluster.migrate_at_once(slot, from, to) {
+        load.goes_on(load.threads(), 2);
+    }
+    let [locks, unlocks] = load.end();
+    assert!(locks.is_empty() && unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
+}
+
+/// The server to which a slot moves sends a release away that does not come with `ASKING`.
+#[test]
+fn a_release_is_let_in_behind_a_late_attempt_at_a_lock_whose_slot_moves() {
+    let cluster = Cluster::without_replicas();
+    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
+    let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
+    let there = SPREAD.into_iter().find(|key| cluster.master_of(key).port() == to.port()).unwrap();
+    let proxy = announced(&cluster, to);
+    let timeout = Duration::from_millis(300);
+    let locks =
+        Redlock::builder().node(format!("redis+cluster://{}", from.addr())).node_timeout(timeout).build().unwrap();
+    locks.mutex(there).lock().unwrap().unlock().unwrap();
+    cluster.open_slot(slot, from, to);
+    // The first names several keys, of which none is there, and is sent back.
+    let held = proxy.on_nth("acquire", 2, Act::Hold);
+    proxy.clear_log();
+    assert!(locks.mutex(format!("{SLOT}late")).lease(SOON).try_lock().unwrap_err().is_unavailable());
+    // Behind, and on another connection, where it finds nothing yet.
+    proxy.wait_count("release", 2, SOON);
+    let before = sets(to);
+    held.release();
+    eventually("the attempt is executed", SOON, || sets(to) != before);
+    let keys = || to.ask::<usize>(cmd("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot));
+    eventually("nothing is left", SOON / 4, || keys() == 0);
+}
+
+/// The others send clients to the proxy that is in front of this server from now on.
+fn announced(cluster: &Cluster, server: &Server) -> Proxy {
+    let proxy = Proxy::start(server);
+    server.config("cluster-announce-port", &proxy.port().to_string());
+    let at = format!(":{}@", proxy.port());
+    let tell = |one: &Server| one.ask::<String>(cmd("CLUSTER").arg("NODES")).contains(&at);
+    eventually("the port of the proxy is told", SOON, || cluster.servers().iter().all(tell));
+    proxy
+}
+
+/// How often it has set a key.
+fn sets(server: &Server) -> String {
+    let all: String = server.ask(cmd("INFO").arg("commandstats"));
+    let count = all.lines().find_map(|line| line.strip_prefix("cmdstat_set:")?.split(',').next());
+    count.unwrap_or_default().to_owned()
+}
+
+/// A server that was added to the cluster has no slots until the first has arrived, and no place in the map.
+#[test]
+fn a_server_without_slots_is_connected_to_once() {
+    let cluster = Cluster::without_replicas();
+    let to = cluster.empty_last();
+    let from = cluster.master_of(SLOT);
+    let locks = builder(&cluster).build().unwrap();
+    cluster.open_slot(cluster.slot(SLOT), from, to);
+    let connections = || to.info("total_connections_received").unwrap().parse::<usize>().unwrap();
+    let before = connections();
+    for i in 0..100 {
+        locks.mutex(format!("{SLOT}{i}")).lock().unwrap().unlock().unwrap();
+    }
+    assert!(connections() < before + 20, "{} connections", connections() - before);
+}
+
+/// As one that is cut off from the others, and not from its clients: it goes on saying that the cluster is down.
+#[test]
+fn what_is_served_elsewhere_is_found_although_its_former_master_answers() {
+    let cluster = Cluster::without_replicas();
+    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
+    let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
+    let proxy = announced(&cluster, from);
+    let lock = Redlock::open(format!("redis+cluster://{}", to.addr())).unwrap().mutex(SLOT);
+    lock.lock().unwrap().unlock().unwrap();
+    proxy.on_each("acquire", Act::Error("CLUSTERDOWN The cluster is down".into()));
+    assert!(lock.try_lock().unwrap_err().to_string().contains("CLUSTERDOWN"));
+    cluster.open_slot(slot, from, to);
+    cluster.close_slot(slot, to);
+    eventually("the lock can be had", SOON / 4, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
+}

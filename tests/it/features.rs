@@ -1,0 +1,148 @@
+//! What every kind of lock has, also those that several holders have at a time: readers, and several permits. On one node in memory and on three.
+//!
+//! Beside it: what changes threads has a test for each kind of guard (`into_send`), and so has what is forked (`kind_09_…`).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redlock_sync::testing::Memory;
+use redlock_sync::{Error, Event, LostReason, Observer, Redlock};
+
+use crate::kinds::{Kind, at_once, every_kind, kinds_of};
+
+const LEASE: Duration = Duration::from_secs(30);
+const KEY: &str = "order:42";
+
+/// Two clients of the same nodes, on which time passes only when the test says so.
+fn rig(nodes: usize) -> (Memory, Redlock, Redlock) {
+    let memory = Memory::new(nodes);
+    let client = || memory.build(settings()).unwrap();
+    let (one, other) = (client(), client());
+    (memory, one, other)
+}
+
+fn settings() -> redlock_sync::Builder {
+    Redlock::builder().lease(LEASE).node_timeout(Duration::from_secs(5))
+}
+
+fn on_each(test: impl Fn(&Memory, &Redlock, &Redlock)) {
+    for nodes in [1, 3] {
+        let (memory, one, other) = rig(nodes);
+        test(&memory, &one, &other);
+    }
+}
+
+fn reason<K: Kind>(guard: &K::Guard) -> Option<LostReason> {
+    guard.check().unwrap_err().lost_reason()
+}
+
+fn inspect_shows_the_holder<K: Kind>() {
+    on_each(|_, one, other| {
+        assert_eq!(K::new(other, KEY).inspect().unwrap(), None);
+        let guard = K::new(one, KEY).owner("me").lock().unwrap();
+        let holder = K::new(other, KEY).inspect().unwrap().unwrap();
+        assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "me"));
+        assert!(holder.remaining.is_some_and(|left| left <= LEASE));
+        K::unlock(guard).unwrap();
+        assert_eq!(K::new(other, KEY).inspect().unwrap(), None);
+    });
+}
+
+fn without_renewal_the_lease_ends<K: Kind>() {
+    on_each(|memory, one, other| {
+        let (renewed, not) = (K::new(one, "renewed").lock().unwrap(), K::new(one, KEY).renew(false).lock().unwrap());
+        memory.advance(LEASE / 2);
+        memory.advance(LEASE / 2);
+        renewed.check().unwrap();
+        assert_eq!(reason::<K>(&not), Some(LostReason::Expired));
+        assert!(K::new(other, "renewed").is_locked().unwrap());
+    });
+}
+
+fn a_longest_hold_ends<K: Kind>() {
+    on_each(|memory, one, _| {
+        let guard = K::new(one, KEY).max_hold(2 * LEASE).lock().unwrap();
+        for _ in 0..3 {
+            memory.advance(LEASE / 2);
+            guard.check().unwrap();
+        }
+        memory.advance(LEASE / 2);
+        assert_eq!(reason::<K>(&guard), Some(LostReason::MaxHold));
+    });
+}
+
+/// A multi-lock has no minimum hold.
+fn a_minimum_hold_outlasts_the_guard<K: Kind>() {
+    on_each(|memory, one, other| {
+        K::unlock(K::new(one, KEY).min_hold(LEASE / 2).lock().unwrap()).unwrap();
+        assert!(K::new(other, KEY).is_locked().unwrap());
+        memory.advance(LEASE / 2);
+        assert!(!K::new(other, KEY).is_locked().unwrap());
+    });
+}
+
+fn the_end_of_a_client_gives_it_up<K: Kind>() {
+    on_each(|_, one, other| {
+        let guard = K::new(one, KEY).lock().unwrap();
+        assert_eq!(one.unlock_all().unwrap(), 1);
+        assert_eq!(reason::<K>(&guard), Some(LostReason::Revoked));
+        assert!(!K::new(other, KEY).is_locked().unwrap());
+        drop(guard);
+        let guard = K::new(one, KEY).lock().unwrap();
+        assert_eq!(one.close().unwrap(), 1);
+        assert!(guard.check().is_err() && !K::new(other, KEY).is_locked().unwrap());
+        assert_eq!(K::new(one, "another").lock().err(), Some(Error::Closed));
+    });
+}
+
+/// Counts the events of one lock.
+#[derive(Default)]
+struct Told(Mutex<Vec<&'static str>>);
+
+impl Observer for Told {
+    fn event(&self, event: &Event<'_>) {
+        let (lock, what) = match *event {
+            Event::Wanted { lock, .. } => (lock, "wanted"),
+            Event::Acquired { lock, .. } => (lock, "acquired"),
+            Event::Renewed { lock, .. } => (lock, "renewed"),
+            Event::Lost { lock, .. } => (lock, "lost"),
+            Event::Released { lock, .. } => (lock, "released"),
+            _ => return,
+        };
+        assert_eq!(lock.key, KEY);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+}
+
+fn observers_are_told<K: Kind>() {
+    for nodes in [1, 3] {
+        let (memory, told) = (Memory::new(nodes), Arc::new(Told::default()));
+        let locks = memory.build(settings().observer(Arc::clone(&told))).unwrap();
+        let guard = K::new(&locks, KEY).lock().unwrap();
+        memory.advance(LEASE / 2);
+        K::unlock(guard).unwrap();
+        let guard = K::new(&locks, KEY).lock().unwrap();
+        memory.lose(KEY);
+        memory.advance(LEASE / 2);
+        assert_eq!(reason::<K>(&guard), Some(LostReason::Deleted));
+        drop(guard);
+        let told = told.0.lock().unwrap().clone();
+        assert_eq!(told, ["wanted", "acquired", "renewed", "released", "wanted", "acquired", "lost"]);
+    }
+}
+
+every_kind!(held:
+    inspect_shows_the_holder,
+    without_renewal_the_lease_ends,
+    a_longest_hold_ends,
+    the_end_of_a_client_gives_it_up,
+    observers_are_told,
+);
+
+#[test]
+fn a_minimum_hold_outlasts_the_guard_of_each_kind_that_has_one() {
+    use crate::kinds::{Pair, Reader};
+    at_once(&kinds_of!(single, a_minimum_hold_outlasts_the_guard));
+    a_minimum_hold_outlasts_the_guard::<Pair>();
+    a_minimum_hold_outlasts_the_guard::<Reader>();
+}

@@ -1,0 +1,82 @@
+//! Queues of tasks: what a call means at its edges.
+
+use std::time::Duration;
+
+use redlock_sync::{Entry, Error, IfQueued, Pushed, Queue, Redlock, Retry, Task};
+use redlock_tests::{Server, eventually};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn queue(server: &Server, name: &str) -> Queue {
+    Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap().queue(name)
+}
+
+#[test]
+fn nothing_is_taken_for_something_else() {
+    let server = Server::start();
+    // No id stands for the oldest dead task.
+    let mails = queue(&server, "ids");
+    mails.push("welcome").unwrap();
+    mails.try_claim().unwrap().unwrap().fail("no such address").unwrap();
+    assert_eq!((mails.revive("").unwrap(), mails.dead(9).unwrap().len()), (false, 1));
+    assert_eq!((mails.revive_all().unwrap(), mails.len().unwrap()), (1, 1));
+    // No place is not no limit.
+    let none = queue(&server, "limits").max_len(0);
+    let refused = none.push("welcome").unwrap_err();
+    assert!(matches!(refused, Error::Full { len: 0, .. }) && none.is_empty().unwrap(), "{refused}");
+    // A task that has come again, due at the same time, is not the one that was seen.
+    let mails = queue(&server, "versions");
+    let first = Task::new("first").id("a").at(Duration::from_secs(1));
+    mails.push(first).unwrap();
+    let seen = mails.peek(1).unwrap().remove(0);
+    mails.try_claim().unwrap().unwrap().ack().unwrap();
+    mails.push(Task::new("second").id("a").at(Duration::from_secs(1))).unwrap();
+    assert!(!mails.remove_if(&seen).unwrap() && mails.len().unwrap() == 1);
+}
+
+/// The tasks of one push are due one after the other: the last of them must not be due behind the next push.
+#[test]
+fn a_push_behind_many_is_due_behind_them() {
+    let server = Server::start();
+    let mails = queue(&server, "q");
+    mails.push_all((0..6000).map(|n| Task::new("").id(format!("{n}")))).unwrap();
+    mails.push(Task::new("").id("last")).unwrap();
+    let mut ids = Vec::new();
+    loop {
+        let some = mails.pop_due(1000).unwrap();
+        ids.extend(some.iter().map(|entry| entry.id().to_owned()));
+        // Its tasks may be due a moment later than they were pushed.
+        if some.is_empty() && mails.is_empty().unwrap() {
+            break;
+        }
+    }
+    let expected: Vec<String> = (0..6000).map(|n| n.to_string()).chain(["last".to_owned()]).collect();
+    assert!(ids == expected, "{:?} behind it", ids.iter().skip_while(|id| *id != "last").count());
+}
+
+/// The push said that it runs once more, whatever becomes of the claim under way.
+#[test]
+fn a_push_during_the_last_attempt_is_run() {
+    let server = Server::start();
+    let policy = Retry::every(Duration::from_millis(1)).max_attempts(1);
+    let mails = queue(&server, "q").lease(Duration::from_millis(700)).renew(false).retry(policy);
+    let again = |delay| Task::new("again").id("a").if_queued(IfQueued::Replace).after(delay);
+    let die = |delay| {
+        mails.push(Task::new("first").id("a")).unwrap();
+        let job = mails.claim_for(SOON).unwrap().unwrap();
+        assert_eq!(mails.push(again(delay)).unwrap(), Pushed::Again);
+        // As if the process had ended here.
+        std::mem::forget(job);
+    };
+    die(Duration::ZERO);
+    let job = mails.claim_for(SOON).unwrap().expect("it runs once more");
+    assert_eq!((job.body(), job.attempt(), mails.dead(1).unwrap().len()), (&b"again"[..], 1, 0));
+    job.ack().unwrap();
+    die(Duration::from_secs(60));
+    let is_later = |entry: &Entry| entry.due_in() > Duration::from_secs(30) && entry.attempts() == 0;
+    eventually("it is queued for later", SOON, || {
+        assert!(mails.try_claim().unwrap().is_none() && mails.dead(1).unwrap().is_empty());
+        mails.peek(1).unwrap().iter().all(is_later)
+    });
+    assert_eq!(mails.len().unwrap(), 1);
+}

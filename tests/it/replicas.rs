@@ -1,0 +1,190 @@
+//! A lease that replicas have to have before it counts.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use redis::cmd;
+use redlock_sync::{Builder, Error, Mutex, Redlock, ReentrantMutex, RwLock, Semaphore};
+use redlock_tests::{Server, eventually};
+
+use crate::kinds::{Kind, OfOneKey};
+
+/// More than a busy machine needs for anything here.
+const SOON: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
+
+/// A master and its replica. It looks at its timers often, so that it tells in time how many replicas have acknowledged.
+fn pair() -> (Server, Server) {
+    let server = || Server::builder().arg("--hz").arg("100").start();
+    let (master, replica) = thread::scope(|scope| {
+        let replica = scope.spawn(server);
+        (server(), replica.join().unwrap())
+    });
+    replica.replica_of(&master);
+    (master, replica)
+}
+
+fn settings(master: &Server) -> Builder {
+    let timeout = Duration::from_millis(600);
+    Redlock::builder().node(master.url()).lease(LONG).node_timeout(timeout).unavailable_after(SOON)
+}
+
+fn open(master: &Server) -> Redlock {
+    settings(master).min_replicas_ack(1).build().unwrap()
+}
+
+/// It says which node, and how many have acknowledged.
+#[track_caller]
+fn assert_refused<T>(master: &Server, outcome: Result<T, Error>) {
+    let Err(error) = outcome else { panic!("given without its replica") };
+    let text = error.to_string();
+    let is_told = text.contains("0 of 1 replicas") && text.contains(&master.addr().to_string());
+    assert!(error.is_unavailable() && is_told, "{text}");
+}
+
+fn waits(master: &Server) -> u64 {
+    let stats: String = master.ask(cmd("INFO").arg("commandstats"));
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls="));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+/// What each kind does while the replica is there, while it is stopped, and when it is back; `phase` waits for all kinds.
+fn kind<K: Kind>(name: &str, master: &Server, replica: &Server, phase: &Barrier) {
+    let (locks, other) = (open(master), settings(master).build().unwrap());
+    let key = |part: &str| format!("{name}:{part}");
+    let held = K::new(&locks, &key("held")).lock().unwrap();
+    let has = |key: &str| !replica.ask::<Vec<String>>(cmd("KEYS").arg(key)).is_empty();
+    assert!(has(&key("held")), "it is on the replica when the call returns");
+    let _busy = K::new(&other, &key("busy")).lock().unwrap();
+    phase.wait();
+    phase.wait();
+
+    let lock = K::new(&locks, &key("a"));
+    assert_refused(master, lock.try_lock());
+    assert_refused(master, lock.clone().fenced(true).try_lock_for(Duration::from_millis(300)));
+    assert!(!lock.is_locked().unwrap(), "it was taken back");
+    // The second one changes nothing on the server, where the first one has been executed.
+    assert_refused(master, held.extend(LONG * 2));
+    assert_refused(master, held.extend(LONG));
+    assert_refused(master, held.fencing_token());
+    assert!(K::new(&locks, &key("busy")).try_lock().err().unwrap().is_busy(), "a no needs no replica");
+    held.check().unwrap();
+    let waiting = thread::spawn(move || lock.lock().map(|guard| (guard.fencing_token().unwrap(), K::unlock(guard))));
+    phase.wait();
+    phase.wait();
+
+    waiting.join().unwrap().unwrap().1.unwrap();
+    held.extend(LONG * 2).unwrap();
+    held.fencing_token().unwrap();
+    assert!(held.remaining() > LONG);
+    K::unlock(held).unwrap();
+}
+
+fn tasks(master: &Server, phase: &Barrier) {
+    let locks = open(master);
+    let at_once = settings(master).min_replicas_ack(1).unavailable_after(Duration::ZERO).build().unwrap();
+    let (queue, latch) = (locks.queue("mails").lease(LONG), at_once.count_down_latch("import", 2));
+    queue.push("first").unwrap();
+    queue.push("second").unwrap();
+    let job = queue.claim().unwrap();
+    latch.count_down().unwrap();
+    phase.wait();
+    phase.wait();
+
+    assert_refused(master, queue.try_claim());
+    assert_refused(master, queue.push(redlock_sync::Task::new("third").id("third")));
+    assert_refused(master, queue.push(redlock_sync::Task::new("third").id("third")));
+    assert_refused(master, job.extend(LONG));
+    assert_refused(master, job.extend(LONG / 2));
+    assert_refused(master, latch.count_down());
+    job.ack().unwrap();
+    phase.wait();
+    phase.wait();
+
+    let bodies: Vec<_> = (0..2).map(|_| queue.claim_for(SOON).unwrap().unwrap()).collect();
+    assert_eq!(
+        (bodies[0].body(), bodies[1].body()),
+        (&b"second"[..], &b"third"[..]),
+        "what was claimed was taken back"
+    );
+    assert_eq!(bodies[0].attempt(), 1);
+}
+
+#[test]
+fn nothing_is_given_that_the_replica_lacks() {
+    let (master, replica) = pair();
+    let (master, replica) = (&master, &replica);
+    let phase = &Barrier::new(7);
+    thread::scope(|scope| {
+        scope.spawn(|| kind::<Mutex>("mutex", master, replica, phase));
+        scope.spawn(|| kind::<ReentrantMutex>("reentrant", master, replica, phase));
+        scope.spawn(|| kind::<Semaphore>("semaphore", master, replica, phase));
+        scope.spawn(|| kind::<RwLock>("rw", master, replica, phase));
+        scope.spawn(|| kind::<OfOneKey>("multi", master, replica, phase));
+        scope.spawn(|| tasks(master, phase));
+        phase.wait();
+        replica.stop();
+        phase.wait();
+        phase.wait();
+        replica.cont();
+        phase.wait();
+    });
+}
+
+#[test]
+fn a_lock_that_is_granted_is_asked_for_and_one_question_serves_a_packet() {
+    let (master, replica) = pair();
+    // A grant lasts for half a minute at most.
+    let open = || settings(&master).lease(LONG / 4).min_replicas_ack(1).build().unwrap();
+    let (locks, holder) = (open(), open());
+    drop(locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap());
+    let before = waits(&master);
+    drop(locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap());
+    assert_eq!(waits(&master), before + 1);
+
+    let held = holder.mutex("a").lock().unwrap();
+    let waiter = thread::spawn(move || locks.mutex("a").lock().map(drop));
+    eventually("it waits", SOON, || master.keys().contains(&"{a}:queue".to_owned()));
+    replica.stop();
+    let before = waits(&master);
+    held.unlock().unwrap();
+    eventually("the grant is not taken as it is", SOON, || waits(&master) >= before + 3);
+    assert!(!waiter.is_finished());
+    replica.cont();
+    waiter.join().unwrap().unwrap();
+}
+
+/// What another connection wrote is asked for too: a lease that lasts long enough already, by a write of which the replica has not heard.
+#[test]
+fn what_was_written_by_a_connection_that_is_gone_counts_for_nothing() {
+    let (master, replica) = pair();
+    let locks = open(&master);
+    locks.queue("mails").push("first").unwrap();
+    let (mutex, permit) = (locks.mutex("a").lock().unwrap(), locks.semaphore("b", 2).acquire().unwrap());
+    let (reader, job) = (locks.rw_lock("c").read().unwrap(), locks.queue("mails").lease(LONG).claim().unwrap());
+    let leases: [&redlock_sync::Lease; 4] = [&mutex, &permit, &reader, &job];
+    replica.stop();
+    for lease in leases {
+        assert_refused(&master, lease.extend(LONG * 10));
+    }
+    master.ask::<usize>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes"));
+    for lease in leases {
+        assert_refused(&master, lease.extend(LONG));
+    }
+    replica.cont();
+    for lease in leases {
+        lease.extend(LONG).unwrap();
+    }
+}
+
+#[test]
+fn a_user_that_may_not_ask_replicas_is_told() {
+    let server = Server::start();
+    server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(&["on", ">secret", "~*", "&*", "+@all", "-wait"]));
+    let url = format!("redis://locks:secret@{}/", server.addr());
+    let error = Redlock::builder().node(&url).min_replicas_ack(1).build().unwrap().mutex("a").lock().unwrap_err();
+    assert!(matches!(error, Error::Config { .. }) && error.to_string().contains("'wait'"), "{error}");
+    assert_eq!(server.keys(), [""; 0], "it was taken back");
+    drop(Redlock::open(&url).unwrap().mutex("a").lock().unwrap());
+}

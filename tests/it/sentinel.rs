@@ -1,0 +1,17 @@
+//! Servers that Sentinels watch: failovers, what is lost in them, and what a client is told.
+
+mod exclusion;
+mod failover;
+mod group;
+
+use std::time::Duration;
+
+use redlock_sync::{Builder, Redlock};
+use redlock_tests::Group;
+
+/// More than a busy machine needs for anything here.
+const SOON: Duration = Duration::from_secs(60);
+
+fn settings(group: &Group) -> Builder {
+    Redlock::builder().node(group.url()).unavailable_after(SOON)
+}

@@ -1,0 +1,142 @@
+//! What exclusion means with Sentinel: a test for each row of the table in docs/sentinel.md.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{RedisResult, cmd};
+use redlock_sync::{Error, Redlock};
+use redlock_tests::{Group, Server, eventually};
+
+use super::{SOON, settings};
+
+const LEASE: Duration = Duration::from_secs(4);
+
+/// The rows "bare" and "failover guard": the same loss, seen by a client with and without the guard.
+#[test]
+fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
+    let group = Group::start(2, 3);
+    let bare = settings(&group).lease(Duration::from_secs(60)).build().unwrap();
+    let brief = settings(&group).lease(LEASE).build().unwrap();
+    let guarded = || settings(&group).lease(LEASE).failover_guard(true).build().unwrap();
+    // One that was there before the failover, and one that begins after it.
+    let clients = [guarded(), guarded()];
+    let guarded = &clients[0];
+    eventually("the group is old enough", SOON, || guarded.mutex("guarded").try_lock().is_ok());
+    let (twice, short, old) = group.apart(|master| {
+        let twice = bare.mutex("bare").lock().unwrap();
+        let short = brief.mutex("guarded").lock().unwrap();
+        master.kill();
+        (twice, short, master)
+    });
+    let new = group.moved_from(old);
+    let other = settings(&group).build().unwrap();
+    let again = other.mutex("bare").lock().unwrap();
+    assert!(twice.check().is_ok() && again.check().is_ok(), "both hold it");
+    assert!(new.get("guarded").is_none());
+
+    // Each wait for it ends after the lease of the one that lost it.
+    for client in &clients {
+        let early = client.mutex("guarded").try_lock().map(drop).unwrap_err();
+        let is_early = short.check().is_ok();
+        assert!(!is_early || early.is_unavailable() && early.to_string().contains("casts no vote"), "{early}");
+    }
+    let waits: Vec<_> = (0..4)
+        .map(|i| {
+            let lock = clients[i % 2].mutex("guarded");
+            thread::spawn(move || lock.lock().map(|guard| (Instant::now(), guard.unlock())))
+        })
+        .collect();
+    eventually("it was lost", SOON, || short.check().is_err());
+    let lost = Instant::now();
+    for wait in waits {
+        let (taken, unlocked) = wait.join().unwrap().unwrap();
+        assert!(taken + Duration::from_millis(20) > lost, "taken {:?} before the other holder's end", lost - taken);
+        unlocked.unwrap();
+    }
+}
+
+/// The row "min-replicas-to-write 1".
+#[test]
+fn a_deposed_master_without_replicas_refuses_soon() {
+    let group = Group::with(&Server::builder().arg("--min-replicas-to-write").arg("1"), 2, 3);
+    let old = group.master();
+    let alone = Redlock::builder().node(old.url()).unavailable_after(Duration::ZERO).build().unwrap();
+    alone.mutex("before").lock().unwrap().unlock().unwrap();
+    group.fail_over();
+    let began = Instant::now();
+    let write = || -> RedisResult<()> { old.try_ask(cmd("SET").arg("written").arg("1")) };
+    eventually("writes are refused", SOON, || write().is_err());
+    println!("a deposed master took writes for {:?}", began.elapsed());
+    assert_eq!(old.info("role").as_deref(), Some("master"), "it was not told yet");
+    let error = alone.mutex("after").lock().unwrap_err();
+    assert!(error.is_unavailable() && error.to_string().contains("NOREPLICAS"), "{error}");
+    // The others go on.
+    let locks = settings(&group).build().unwrap();
+    locks.mutex("after").lock().unwrap().unlock().unwrap();
+}
+
+/// The row "guard and acknowledgements of all replicas": a counter under the lock, by clients of which each has a queue of its own.
+#[test]
+fn no_update_is_lost_with_the_guard_and_all_replicas() {
+    const CLIENTS: usize = 10;
+    let (group, counter) = (Group::start(1, 3), Server::start());
+    counter.set("n", "0");
+    let (done, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let open = || settings(&group).lease(LEASE).failover_guard(true).min_replicas_ack(1).build().unwrap();
+    let work = |locks: &Redlock| {
+        let mut counter = counter.client();
+        while !is_over.load(Ordering::SeqCst) {
+            if raise(locks, &mut counter).is_ok() {
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    };
+    let goes_on = || {
+        let before = done.load(Ordering::SeqCst);
+        eventually("a thread counts", SOON, || done.load(Ordering::SeqCst) > before + CLIENTS);
+    };
+    thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            let locks = open();
+            for _ in 0..5 {
+                let locks = locks.clone();
+                scope.spawn(move || work(&locks));
+            }
+        }
+        let ends = Ends(&is_over);
+        goes_on();
+        let (old, began) = (group.master(), Instant::now());
+        old.kill();
+        let new = group.moved_from(old);
+        let servers = began.elapsed();
+        // A lock needs both servers.
+        old.restart();
+        old.replica_of(new);
+        goes_on();
+        println!("a new master after {servers:?}, the first lock after {:?}", began.elapsed());
+        assert!(began.elapsed() > LEASE, "the guard keeps locks back for a lease");
+        drop(ends);
+    });
+    assert_eq!(counter.get("n"), Some(done.load(Ordering::SeqCst).to_string()));
+}
+
+/// Ends the threads, also when the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Reads and writes: an update is lost if two threads do it at the same time. An error if nothing was written.
+fn raise(locks: &Redlock, counter: &mut redis::Connection) -> Result<(), Error> {
+    let guard = locks.mutex("counter").try_lock_for(Duration::from_secs(1))?;
+    let n: u64 = cmd("GET").arg("n").query(counter).unwrap();
+    thread::sleep(Duration::from_millis(1));
+    guard.check()?;
+    cmd("SET").arg("n").arg(n + 1).exec(counter).unwrap();
+    drop(guard);
+    Ok(())
+}

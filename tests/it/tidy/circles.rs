@@ -1,0 +1,126 @@
+//! No files that import from each other in a circle. What a file re-exports counts as taken from where it stands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::layers::top_level;
+use super::source::{Source, folder, library, package};
+
+/// The files of a crate by their modules, as `node::host`; the root is empty.
+type Files = BTreeMap<String, File>;
+
+#[derive(Default)]
+struct File {
+    /// The paths that it names, as they are written.
+    names: Vec<String>,
+    /// Those of them that it re-exports, by their new names.
+    exports: BTreeMap<String, String>,
+}
+
+fn files(sources: Vec<Source>) -> Files {
+    let module = |source: &Source| source.name.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
+    let is_root = |module: &String| ["lib", "main"].contains(&module.as_str());
+    sources.into_iter().map(|s| (Some(module(&s)).filter(|m| !is_root(m)).unwrap_or_default(), read(&s.code))).collect()
+}
+
+fn read(code: &str) -> File {
+    let mut file = File::default();
+    for statement in format!(" {}", code.replace('\n', " ")).split(';') {
+        let (before, tree) = statement.rsplit_once(" use ").unwrap_or((statement, ""));
+        let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        let named = before.split(|c| !is_part(c)).filter(|word| word.contains("::"));
+        file.names.extend(named.map(str::to_owned));
+        let is_export = before.ends_with("pub") || before.ends_with(')');
+        for path in leaves(tree) {
+            let (path, name) = path.split_once(" as ").unwrap_or((&path, path.rsplit("::").next().unwrap()));
+            let path = path.trim_end_matches("::self").to_owned();
+            if is_export {
+                file.exports.insert(name.to_owned(), path);
+            } else {
+                file.names.push(path);
+            }
+        }
+    }
+    file
+}
+
+/// The paths of a `use`, without braces.
+fn leaves(tree: &str) -> Vec<String> {
+    match tree.split_once('{') {
+        Some((head, list)) => top_level(list).flat_map(leaves).map(|leaf| format!("{}{leaf}", head.trim())).collect(),
+        None => vec![tree.trim().to_owned()],
+    }
+}
+
+/// The module where what the path names stands, if it is one of these.
+fn target(files: &Files, from: &str, path: &str) -> Option<String> {
+    let above = |module: &str| module.rsplit_once("::").map_or("", |(above, _)| above).to_owned();
+    let below = |module: &str, name: &str| format!("{module}::{name}").trim_start_matches("::").to_owned();
+    let mut names = path.split("::");
+    let mut module = match names.next()? {
+        "crate" => String::new(),
+        "self" => from.to_owned(),
+        "super" => above(from),
+        first => Some(below(from, first)).filter(|module| files.contains_key(module))?,
+    };
+    for name in names {
+        match below(&module, name) {
+            _ if name == "super" => module = above(&module),
+            inner if files.contains_key(&inner) => module = inner,
+            _ => match files[&module].exports.get(name) {
+                Some(path) => return target(files, &module, path),
+                None => break,
+            },
+        }
+    }
+    Some(module)
+}
+
+/// What is imported along a circle: from which file, and into which.
+fn circles(files: &Files) -> Vec<String> {
+    let edges: BTreeMap<&String, BTreeSet<String>> = files
+        .iter()
+        .map(|(from, file)| {
+            let targets = file.names.iter().filter_map(|path| target(files, from, path));
+            (
+                from,
+                targets.filter(|to| !format!("{from}::").starts_with(&format!("{to}::")) && !to.is_empty()).collect(),
+            )
+        })
+        .collect();
+    let reaches = |from: &String, to: &String| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            next.extend(edges[file].iter().filter(|file| seen.insert(*file)));
+        }
+        seen.contains(to)
+    };
+    let both = edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (*from, to)));
+    both.filter(|(from, to)| reaches(to, from)).map(|(from, to)| format!("{from} from {to}")).collect()
+}
+
+#[test]
+fn no_files_import_from_each_other() {
+    let simulation = folder(Path::new("redlock-sync/simulation")).into_iter();
+    let simulation = simulation.map(|source| Source { name: format!("simulation/{}", source.name), ..source });
+    let crates = [library().into_iter().chain(simulation).collect(), package("redlock-macros"), package("redlock-cli")];
+    let found: Vec<String> = crates.into_iter().map(files).flat_map(|files| circles(&files)).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn circles_are_found() {
+    let source = |(name, code): (&str, &str)| Source { name: name.into(), text: String::new(), code: code.into() };
+    let found = |sources: &[(&str, &str)]| {
+        let files = files(sources.iter().copied().map(source).collect());
+        circles(&files)
+    };
+    let map = ("a/mod.rs", "mod b;\nmod c;\npub(crate) use self::b::{B, C as D};");
+    assert_eq!(found(&[map, ("a/b.rs", "use super::c::E;"), ("a/c.rs", "use std::fmt;")]), [""; 0]);
+    assert_eq!(
+        found(&[map, ("a/b.rs", "use super::c;"), ("a/c.rs", "fn f() { crate::a::D }")]),
+        ["a::b from a::c", "a::c from a::b"]
+    );
+    assert_eq!(found(&[map, ("a/b.rs", "use super::{c::{self, E}, F};"), ("a/c.rs", "use super::B;")]).len(), 2);
+    assert_eq!(found(&[("a.rs", "mod b; fn f() { b::g() }"), ("a/b.rs", "use super::A;")]), [""; 0]);
+}

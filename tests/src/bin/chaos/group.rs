@@ -1,0 +1,109 @@
+//! A node that is a Sentinel group (`--sentinel`): a master, its replicas, and what is done to them. Clients come without a proxy, since the sentinels tell
+//! them the addresses of the servers.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+use redlock_sync::Builder;
+use redlock_tests::{Group, Server};
+
+use crate::event::words;
+
+const REPLICAS: u32 = 2;
+const SENTINELS: usize = 3;
+/// Longer than any failover; the sentinels make a deposed master a replica after some ten seconds.
+const LONG: Duration = Duration::from_secs(120);
+/// Between two looks at the group.
+const LOOK: Duration = Duration::from_millis(100);
+/// For so long replicas are apart from their master, less than makes them count as down.
+const APART: Duration = Duration::from_millis(300);
+
+words! {
+    /// What is done to a group.
+    Blow {
+        KillMaster = "kill_master", Forget = "forget", Depose = "depose", FailOver = "fail_over", Apart = "apart", KillReplica = "kill_replica",
+        StopSentinel = "stop_sentinel", KillSentinel = "kill_sentinel", Stop = "stop", Reset = "reset", Scripts = "scripts",
+    }
+}
+
+pub(crate) fn start() -> Group {
+    Group::start(REPLICAS as usize, SENTINELS)
+}
+
+/// What the library needs to lose no lock: other nodes than groups go without.
+pub(crate) fn guarded(settings: Builder, url: &str) -> Builder {
+    if url.contains("+sentinel://") { settings.failover_guard(true).min_replicas_ack(REPLICAS) } else { settings }
+}
+
+/// Whether the fault of this name is one of a group, or else one of a server that stands alone.
+pub(crate) fn strikes(fault: &str, a_group: bool) -> bool {
+    match fault.parse() {
+        Ok(Blow::Stop | Blow::Reset | Blow::Scripts) => true,
+        other => other.is_ok() == a_group,
+    }
+}
+
+/// Does it, and waits until the group is whole again.
+pub(crate) fn strike(group: &Group, fault: &str, length: Duration, nth: usize) {
+    let blow = fault.parse().expect("a fault of a group");
+    let master = group.master();
+    let sentinel = &group.sentinels[nth % group.sentinels.len()];
+    match blow {
+        Blow::KillMaster => kill(group, master, length),
+        Blow::Apart => {
+            let old = group.apart(|master| {
+                thread::sleep(length.min(APART));
+                master.kill();
+                master
+            });
+            kill(group, old, length);
+        }
+        // Before the sentinels miss it: the replicas forget with it.
+        Blow::Forget => master.restart(),
+        Blow::Depose => {
+            master.stop();
+            group.moved_from(master);
+            thread::sleep(length);
+            master.cont();
+        }
+        Blow::FailOver => _ = group.fail_over(),
+        Blow::KillReplica => {
+            let replicas = group.replicas();
+            let replica = replicas[nth % replicas.len()];
+            replica.kill();
+            thread::sleep(length);
+            replica.restart();
+            replica.replica_of(master);
+        }
+        Blow::StopSentinel => during(length, || sentinel.stop(), || sentinel.cont()),
+        Blow::KillSentinel => during(length, || sentinel.kill(), || sentinel.restart()),
+        Blow::Stop => during(length, || master.stop(), || master.cont()),
+        Blow::Reset => _ = master.try_ask::<usize>(cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal")),
+        Blow::Scripts => master.ask(cmd("SCRIPT").arg("FLUSH")),
+    }
+    wait_until_whole(group);
+}
+
+fn during(length: Duration, begin: impl FnOnce(), end: impl FnOnce()) {
+    begin();
+    thread::sleep(length);
+    end();
+}
+
+/// Kills the master, if it is not dead; it comes back empty, as a replica of the new one.
+fn kill(group: &Group, master: &Server, length: Duration) {
+    master.kill();
+    let new = group.moved_from(master);
+    thread::sleep(length);
+    master.restart();
+    master.replica_of(new);
+}
+
+fn wait_until_whole(group: &Group) {
+    let by = Instant::now() + LONG;
+    while !group.is_whole() {
+        assert!(Instant::now() < by, "the group is not whole after {LONG:?}");
+        thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,106 @@
+//! How the programs are fetched, built and run, by language.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::fetch::{fetched, run};
+use crate::find::target_dir;
+
+/// Python with its packages.
+pub mod python {
+    use std::process::Command;
+
+    use super::fetched;
+
+    /// The packages and the versions that we are measured against.
+    const PACKAGES: [&str; 2] = ["redis==8.1.0", "python-redis-lock==4.0.1"];
+
+    /// Python with the packages of locks, about to run a script.
+    pub fn with_packages(script: &str) -> Command {
+        with(&PACKAGES, script)
+    }
+
+    pub(in crate::foreign) fn with(packages: &[&str], script: &str) -> Command {
+        let folder = fetched(&format!("python-{}", packages.join("-")), |folder| {
+            let mut pip = Command::new("python3");
+            pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]);
+            pip.args(["--only-binary", ":all:", "--target"]).arg(folder).args(packages);
+            pip
+        });
+        let mut python = Command::new("python3");
+        python.env("PYTHONPATH", folder).args(["-c", script]);
+        python
+    }
+
+    pub(in crate::foreign) fn locks(library: &str) -> Command {
+        let mut python = with_packages(include_str!("locks.py"));
+        python.arg(library);
+        python
+    }
+}
+
+/// What packages of Node talk to servers with.
+pub(super) const IOREDIS: &str = "ioredis@5.11.1";
+const COPY_DEPENDENCIES: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
+
+/// Node with a version of node-redlock.
+pub(super) fn node(package: &str) -> Command {
+    npm_packages(&[package, IOREDIS], include_str!("node_redlock.js"))
+}
+
+/// Node with packages, about to run a script.
+pub(super) fn npm_packages(packages: &[&str], script: &str) -> Command {
+    let folder = fetched(&format!("node-{}", packages[0]), |folder| {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
+        npm.arg(folder).args(packages);
+        npm
+    });
+    let mut node = Command::new("node");
+    node.env("NODE_PATH", folder.join("node_modules")).args(["-e", script, "--"]);
+    node
+}
+
+/// A project of its own, whose dependencies are not in our `Cargo.lock`; built on the first call.
+pub(super) fn rslock() -> Command {
+    let target = home().join("rslock");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]).arg(project("rslock/Cargo.toml"));
+    run(cargo.arg("--target-dir").arg(&target));
+    Command::new(target.join("release/foreign-rslock"))
+}
+
+/// A module of its own; built on the first call.
+pub(super) fn redsync() -> Command {
+    let program = home().join("redsync");
+    let mut go = Command::new("go");
+    go.current_dir(project("redsync")).env("GOPATH", home().join("go")).env("GOCACHE", home().join("go-cache"));
+    // Modules that can be deleted with the target directory.
+    go.env("GOFLAGS", "-modcacherw").args(["build", "-o"]).arg(&program).arg(".");
+    run(&mut go);
+    Command::new(program)
+}
+
+/// Java, which compiles the one file itself, with what Maven fetched.
+pub(super) fn redisson() -> Command {
+    let pom = project("redisson/pom.xml");
+    let jars = fetched("redisson-3.52.0", |folder| {
+        let mut maven = Command::new("mvn");
+        maven.args(["--quiet", "--batch-mode", COPY_DEPENDENCIES, "--file"]).arg(&pom);
+        let define = |name: &str, path: &Path| format!("-D{name}={}", path.display());
+        maven.args([define("outputDirectory", folder), define("maven.repo.local", &home().join("maven"))]);
+        maven
+    });
+    let mut java = Command::new("java");
+    java.arg("-cp").arg(jars.join("*")).arg(project("redisson/Locks.java"));
+    java
+}
+
+/// Where what is fetched and built goes.
+pub(super) fn home() -> PathBuf {
+    target_dir().join("foreign")
+}
+
+fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("foreign").join(path)
+}

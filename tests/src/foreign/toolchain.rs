@@ -1,0 +1,22 @@
+//! Whether the tools of a language are here, and what follows if they are not.
+
+use std::env;
+use std::io::{Write, stderr};
+
+/// Whether all tools are on `PATH`. If not: an error in CI, else a line on stderr.
+pub(super) fn has(library: &str, tools: &[&str]) -> bool {
+    let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_on_path(tool)).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let said = format!("{library} is skipped: {} not on PATH", missing.join(" and "));
+    assert!(env::var_os("CI").is_none(), "{said}; in CI nothing is skipped");
+    // Not by `eprintln!`, which is not shown for a test that passes.
+    _ = writeln!(stderr(), "{said}");
+    false
+}
+
+fn is_on_path(tool: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(tool).is_file())
+}

@@ -1,0 +1,163 @@
+//! A master with its replicas, and the Sentinels that watch it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Value, cmd};
+
+use super::{Builder, Server, control};
+use crate::eventually;
+
+/// The name that the sentinels know.
+const NAME: &str = "main";
+/// How long they may take to find each other, and for a failover on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+/// A server that does not answer for so long counts as down.
+const DOWN_AFTER: &str = "1000";
+
+/// A private Sentinel group, of which any server can be the master.
+///
+/// ```no_run
+/// let group = redlock_tests::Group::start(2, 3);
+/// assert!(group.url().starts_with("redis+sentinel://127.0.0.1:"));
+/// group.fail_over();
+/// ```
+#[derive(Debug)]
+pub struct Group {
+    /// The first is the master at the beginning.
+    pub servers: Vec<Server>,
+    /// All watch the same master, by the name of `main`.
+    pub sentinels: Vec<Server>,
+}
+
+impl Group {
+    /// A master with so many replicas, and so many sentinels, all of which know each other when this returns.
+    pub fn start(replicas: usize, sentinels: usize) -> Group {
+        Group::with(&Server::builder(), replicas, sentinels)
+    }
+
+    /// As that, with these settings of the servers.
+    pub fn with(settings: &Builder, replicas: usize, sentinels: usize) -> Group {
+        let servers = started(settings, replicas + 1);
+        for replica in &servers[1..] {
+            replica.replica_of(&servers[0]);
+        }
+        let group = Group { servers, sentinels: started(&Server::builder().sentinel(), sentinels) };
+        for sentinel in &group.sentinels {
+            group.watched_by(sentinel);
+        }
+        eventually("the sentinels know all", LONG, || group.sentinels.iter().all(|one| group.is_known_to(one)));
+        group
+    }
+
+    fn watched_by(&self, sentinel: &Server) {
+        let (port, quorum) = (self.servers[0].port(), self.sentinels.len() / 2 + 1);
+        let ask = |words: &[&str]| sentinel.ask::<()>(cmd("SENTINEL").arg(words));
+        ask(&["MONITOR", NAME, "127.0.0.1", &port.to_string(), &quorum.to_string()]);
+        ask(&["SET", NAME, "down-after-milliseconds", DOWN_AFTER]);
+        ask(&["SET", NAME, "failover-timeout", "3000"]);
+        if let Some(password) = &self.servers[0].settings.password {
+            ask(&["SET", NAME, "auth-pass", password]);
+        }
+    }
+
+    fn is_known_to(&self, sentinel: &Server) -> bool {
+        let said: Vec<String> = sentinel.ask(cmd("SENTINEL").arg("MASTER").arg(NAME));
+        let fact = |name: &str| said.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].parse::<usize>());
+        let is = |name: &str, wanted: usize| fact(name) == Some(Ok(wanted));
+        is("num-slaves", self.servers.len() - 1) && is("num-other-sentinels", self.sentinels.len() - 1)
+    }
+
+    /// With the password of the servers, if they have one.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> = self.sentinels.iter().map(|one| one.addr().to_string()).collect();
+        let auth = self.servers[0].settings.password.as_ref().map(|word| format!(":{word}@"));
+        format!("redis+sentinel://{}{}/{NAME}", auth.unwrap_or_default(), hosts.join(","))
+    }
+
+    /// The server that a majority of the sentinels names, if there is one; those that do not answer at once count as silent.
+    fn named(&self) -> Option<&Server> {
+        let ask = |one: &Server| -> Option<u16> {
+            let told: Value = one.try_ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME)).ok()?;
+            redis::from_redis_value::<(String, u16)>(told).ok().map(|(_, port)| port)
+        };
+        let told: Vec<u16> = self.sentinels.iter().filter(|one| is_running(one)).filter_map(ask).collect();
+        let most =
+            |server: &&Server| told.iter().filter(|port| **port == server.port()).count() > self.sentinels.len() / 2;
+        self.servers.iter().find(most)
+    }
+
+    /// The master, as a majority of the sentinels has it.
+    pub fn master(&self) -> &Server {
+        let mut found = None;
+        eventually("a majority names a master", LONG, || {
+            found = self.named();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// The servers that are no master and run.
+    pub fn replicas(&self) -> Vec<&Server> {
+        let master = self.master().port();
+        self.servers.iter().filter(|server| server.port() != master && is_running(server)).collect()
+    }
+
+    /// Waits until another server than this one is named by a majority and is a master.
+    pub fn moved_from(&self, old: &Server) -> &Server {
+        let is_new =
+            || self.named().filter(|one| one.port() != old.port() && one.info("role").as_deref() == Some("master"));
+        eventually("another server is the master", LONG, || is_new().is_some());
+        self.master()
+    }
+
+    /// Whether all servers follow the master that a majority of the sentinels names, and all sentinels run.
+    pub fn is_whole(&self) -> bool {
+        let Some(master) = self.named() else { return false };
+        let fact = |server: &Server, name: &str| server.try_info(name).unwrap_or_default();
+        let follows = |server: &Server| {
+            fact(server, "master_port") == master.port().to_string() && fact(server, "master_link_status") == "up"
+        };
+        let stands = |server: &Server| {
+            if server.port() == master.port() { fact(server, "role") == "master" } else { follows(server) }
+        };
+        self.sentinels.iter().all(is_running) && self.servers.iter().all(|server| is_running(server) && stands(server))
+    }
+
+    /// Has a replica take the place of the master, which does not hear of it for some ten seconds; how long that took.
+    pub fn fail_over(&self) -> Duration {
+        let (began, old) = (Instant::now(), self.master());
+        let asked = self.sentinels.last().expect("a group has a sentinel");
+        let order = || asked.try_ask::<()>(cmd("SENTINEL").arg("FAILOVER").arg(NAME)).is_ok();
+        // Not while a replica is not known to be well.
+        eventually("the sentinels begin a failover", LONG, order);
+        self.moved_from(old);
+        began.elapsed()
+    }
+
+    /// Breaks the links to the replicas, and keeps them apart from the master while `act` runs: they do not have what it writes. They must not be apart for as
+    /// long as makes them count as down.
+    pub fn apart<'a, T>(&'a self, act: impl FnOnce(&'a Server) -> T) -> T {
+        let (master, replicas) = (self.master(), self.replicas());
+        for replica in &replicas {
+            replica.stop();
+        }
+        let _links: usize = master.ask(cmd("CLIENT").arg("KILL").arg("TYPE").arg("replica"));
+        let done = act(master);
+        for replica in &replicas {
+            replica.cont();
+        }
+        done
+    }
+}
+
+fn is_running(server: &Server) -> bool {
+    control::state(server.pid()) == control::State::Running
+}
+
+fn started(settings: &Builder, n: usize) -> Vec<Server> {
+    thread::scope(|scope| {
+        let starting: Vec<_> = (0..n).map(|_| scope.spawn(|| settings.start())).collect();
+        starting.into_iter().map(|server| server.join().expect("a server did not start")).collect()
+    })
+}
