@@ -17,6 +17,14 @@ pub(crate) fn random() -> Option<[[u8; 16]; 2]> {
 }
 
 impl World {
+    /// The task that asked for a lock by this token, or waited for the grant that it is. A lock that it hands to another task keeps the token.
+    pub(super) fn taker(&self, token: &str) -> Option<usize> {
+        match token.split_once(":granted:") {
+            Some((_, wait)) => self.invariants.tokens.wait_of(wait).map(|(task, _)| task),
+            None => self.drawer(token),
+        }
+    }
+
     /// The task that has drawn the random part of a token.
     pub(super) fn drawer(&self, token: &str) -> Option<usize> {
         self.drawn.get(&u128::from_str_radix(token.get(..32)?, 16).ok()?).copied()

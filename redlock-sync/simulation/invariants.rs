@@ -78,7 +78,9 @@ pub(super) fn begin(key: usize, name: &str, mut new: Holder) {
         if let Claim::Lease(_) = new.claim {
             world.note_holder(name, &new.token);
         }
-        let was_handed = world.invariants.keys[key].last_token == new.token;
+        // The task that had it before is not known to have held it if it was still taking other locks besides.
+        let was_handed = world.invariants.keys[key].last_token == new.token
+            || world.taker(&new.token).is_some_and(|task| task != new.task);
         if let Claim::Lease(_) = new.claim {
             world.check_order(name, &new, was_handed);
         }

@@ -303,7 +303,9 @@ impl Kept {
                 }
                 Data::Hash(fields) if key == *keys.body => kept.bodies.extend(fields.keys().map(|id| text(id))),
                 Data::Hash(fields) if key == *keys.claims => {
-                    kept.claims.extend(fields.iter().map(|(token, id)| (text(token), text(id))));
+                    // Behind the empty field stands the last fence.
+                    let claims = fields.iter().filter(|(token, _)| !token.is_empty());
+                    kept.claims.extend(claims.map(|(token, id)| (text(token), text(id))));
                 }
                 _ => {}
             }
@@ -317,7 +319,8 @@ impl Kept {
 
     fn odd(&self) -> Option<String> {
         let states: BTreeSet<String> = self.states.keys().cloned().collect();
-        if states != self.queued || self.bodies != self.queued {
+        // A task that was never claimed has no state.
+        if !states.is_subset(&self.queued) || self.bodies != self.queued {
             return Some(format!("tasks {:?}, states of {states:?}, bodies of {:?}", self.queued, self.bodies));
         }
         let is_of = |token: &str, id: &str| {

@@ -163,7 +163,6 @@ pub(crate) struct QueueKeys {
     pub(crate) meta: Arc<str>,
     pub(crate) dead: Arc<str>,
     pub(crate) claims: Arc<str>,
-    pub(crate) fence: Arc<str>,
     pub(crate) waits: Arc<str>,
 }
 
@@ -171,16 +170,16 @@ impl QueueKeys {
     /// As [`Key::new`].
     pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
         let named = Key::new(prefix, name, max_len)?;
-        let [due, body, meta, dead, claims, fence, waits] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
+        let [due, body, meta, dead, claims, waits] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
         let due = Key { name: due, helpers: named.helpers };
-        Ok(QueueKeys { due, body, meta, dead, claims, fence, waits })
+        Ok(QueueKeys { due, body, meta, dead, claims, waits })
     }
 }
 
 /// What keys beside a lock's own end in.
 const HELPERS: [&str; 7] = ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits"];
 /// What the keys of a queue of tasks end in.
-const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:fence", "q:waits"];
+const OF_QUEUES: [&str; 6] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
@@ -309,7 +308,7 @@ mod tests {
             (Some("emails"), Some("user:{7}:mails"))
         );
         assert_eq!((queue_of("{emails}:q:body"), queue_of("emails:q:due")), (None, None));
-        for taken in ["{emails}:q:due", "user:{7}::q:body", "{a}:q:fence"] {
+        for taken in ["{emails}:q:due", "user:{7}::q:body", "{a}:q:claims"] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }
         for free in ["emails:q:due", "{a}q:due", "q:due", "{a}:q:dues"] {

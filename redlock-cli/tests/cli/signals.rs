@@ -27,7 +27,11 @@ fn arrives(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
-    ignored & 1 << (signal.as_raw() - 1) == 0
+    let arrives = ignored & 1 << (signal.as_raw() - 1) == 0;
+    if !arrives {
+        eprintln!("{signal:?} is ignored here, and not tried");
+    }
+    arrives
 }
 
 #[test]

@@ -21,39 +21,40 @@ fn keys() -> QueueKeys {
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
     let sha = sha1_smol::Sha1::from(source).hexdigest();
     let script = Box::leak(Box::new(Script { operation: "own", source, sha, needs: None, goes_alone: false }));
-    let QueueKeys { due, body, meta, dead, claims, fence, waits } = keys();
-    let keys = [due.as_str(), &body, &meta, &dead, &claims, &fence, &waits];
+    let QueueKeys { due, body, meta, dead, claims, waits } = keys();
+    let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, args)
 }
 
 fn clear() -> Arc<Call> {
-    on_all("for i = 1, 7 do redis.call('DEL', KEYS[i]) end return 1", &[])
+    on_all("for i = 1, 6 do redis.call('DEL', KEYS[i]) end return 1", &[])
 }
 
 /// Something else in the place of one of the keys.
 fn spoil() -> Arc<Call> {
-    let which = fastrand::u64(1..8);
+    let which = fastrand::u64(1..7);
     on_all(
         "local key = KEYS[tonumber(ARGV[1])] redis.call('DEL', key) return redis.call('RPUSH', key, 'x')",
         &[Arg::Number(which)],
     )
 }
 
-/// All that is stored, but for what depends on the moment: the version of a task, the second number of its state, counts from 1 or from the time of its push,
-/// as a call that looks into permissions takes the longer way.
+/// All that is stored, but for what depends on the moment: a new task has no state, or one whose version, the second number, is the time of its push, as a call
+/// that looks into permissions takes the longer way.
 fn dump() -> Arc<Call> {
     let source = "local all = {}\n\
                   local function text(reply)\n\
                     if type(reply) == 'table' then return reply.err and 'error' or table.concat(reply, '|') end\n\
                     return reply and '' .. reply or 'none'\n\
                   end\n\
-                  for i, key in ipairs({KEYS[1], KEYS[4], KEYS[7]}) do all[i] = text(redis.pcall('ZRANGE', key, 0, -1)) end\n\
+                  for i, key in ipairs({KEYS[1], KEYS[4], KEYS[6]}) do all[i] = text(redis.pcall('ZRANGE', key, 0, -1)) end\n\
                   for _, field in ipairs({'a', 'b', 'c', 'd'}) do\n\
                     all[#all + 1] = text(redis.pcall('HGET', KEYS[2], field))\n\
-                    all[#all + 1] = string.gsub(text(redis.pcall('HGET', KEYS[3], field)), '^(%d+) %d+', '%1')\n\
+                    local state = string.gsub(text(redis.pcall('HGET', KEYS[3], field)), '^(%d+) %d+', '%1')\n\
+                    all[#all + 1] = (state == '' or state == '0 0 0 - ') and 'none' or state\n\
                   end\n\
                   all[#all + 1] = text(redis.pcall('HGET', KEYS[5], 't1'))\n\
-                  all[#all + 1] = text(redis.pcall('GET', KEYS[6]))\n\
+                  all[#all + 1] = text(redis.pcall('HGET', KEYS[5], ''))\n\
                   return all";
     on_all(source, &[])
 }
@@ -62,8 +63,8 @@ fn any<T: Copy>(of: &[T]) -> T {
     of[fastrand::usize(0..of.len())]
 }
 
-fn finish(token: &str) -> Arc<Call> {
-    let claim = Claim::new(keys(), String::new(), 2);
+fn finish(token: &str, task: &str) -> Arc<Call> {
+    let claim = Claim::new(keys(), any(&["", task]).to_owned(), 2);
     let pause = any(&[Duration::ZERO, HOUR]);
     claim.end(match fastrand::u32(0..6) {
         0 | 1 => Ending::Done,
@@ -99,7 +100,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
             return (tasks.claim(&ClaimArgs { id: &id, lease, limits, wait }).call, lease < HOUR);
         }
         15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
-        16..21 => finish(&made(*token)),
+        16..21 => finish(&made(*token), task),
         21 => tasks.pop(any(&[1, 3])).call,
         22 => tasks.peek(any(&[1, 9]), any(&[Part::Due, Part::All, Part::Dead])).call,
         23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
@@ -112,12 +113,22 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
     (call, false)
 }
 
-/// A reply without the last number of a claim: for how long the task had been due.
+/// A reply without the last number of a claim, for how long the task had been due, and without the versions of tasks ([`dump`]).
 fn timeless(mut reply: Result<Value, Failure>) -> String {
-    if let Ok(Value::List(claim)) = &mut reply
-        && let [Value::Int(1), _, _, _, _, Value::Int(_)] = claim[..]
-    {
-        claim.pop();
+    if let Ok(Value::List(items)) = &mut reply {
+        if let [Value::Int(1), _, _, _, _, Value::Int(_)] = items[..] {
+            items.pop();
+        }
+        for item in items {
+            if let Value::List(task) = item
+                && let [_, _, Value::Text(state), _] = &mut task[..]
+            {
+                let text = String::from_utf8_lossy(state);
+                let versionless =
+                    |(attempts, rest): (&str, &str)| rest.split_once(' ').map(|(_, rest)| format!("{attempts} {rest}"));
+                *state = text.split_once(' ').and_then(versionless).unwrap_or("0 0 0 - ".to_owned()).into_bytes();
+            }
+        }
     }
     shown(&reply)
 }

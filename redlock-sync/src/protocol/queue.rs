@@ -94,7 +94,7 @@ impl Tasks {
     }
 
     pub(crate) fn claim(&self, claim: &ClaimArgs<'_>) -> TypedCall<ClaimReply> {
-        let QueueKeys { due, body, meta, dead, claims, fence, waits } = &self.keys;
+        let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
         let (wait, stays) = claim.wait.unwrap_or_default();
         let args = [
             Text(claim.id.as_str()),
@@ -104,7 +104,7 @@ impl Tasks {
             Text(wait),
             Number(millis(stays)),
         ];
-        let keys = [due.as_str(), body, meta, dead, claims, fence, waits];
+        let keys = [due.as_str(), body, meta, dead, claims, waits];
         Call::new(&Q_CLAIM, Purpose::Acquire, Some(claim.id), claim.lease, &keys, &args).into()
     }
 
@@ -223,9 +223,9 @@ impl Protocol for Claim {
             Ending::Undo => ("undo", Duration::ZERO, ""),
         };
         let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
+        let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
         let keys = [due.as_str(), body, meta, dead, claims, waits];
-        let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead)];
+        let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
         Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
     }
 
@@ -460,7 +460,7 @@ mod tests {
         };
         assert!(claim.end(Ending::Retry(Duration::from_millis(3), "boom".into())));
         assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(), ["t", "retry", "3000", "boom", "5"]);
+        assert_eq!(sent(), ["t", "retry", "3000", "boom", "5", "a"]);
     }
 
     #[test]
@@ -470,8 +470,8 @@ mod tests {
         let release =
             ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
         let sent = || claim.release(&release).call.args();
-        assert_eq!(sent(), ["t", "undo", "0", "", "5"]);
+        assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
         assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(), ["t", "undo", "0", "", "5"]);
+        assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
     }
 }

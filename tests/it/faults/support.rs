@@ -14,6 +14,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) const LEASE: Duration = Duration::from_millis(1200);
 /// For a lease that has to last through a stutter of the machine; renewed each second.
 pub(crate) const PATIENT: Duration = Duration::from_secs(3);
+/// For a lease that has to last while servers start again, which can take seconds where five tests start servers at a time; renewed each three seconds.
+pub(crate) const ROOMY: Duration = Duration::from_secs(9);
 /// A lease that no test waits for: what goes before its end was not its end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// More than the client's default: a stutter of the machine is no fault of a node.

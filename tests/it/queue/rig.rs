@@ -37,7 +37,7 @@ pub(super) fn ask<T: FromRedisValue>(server: &Server, name: &str, part: &str, re
     server.ask(cmd(name).arg(key(part)).arg(rest))
 }
 
-/// The state of a task: attempts, version, again, fence, token, why.
+/// The state of a task that was claimed: attempts, version, again, fence, token, why.
 pub(super) fn state(server: &Server, id: &str) -> Option<Vec<String>> {
     let state: Option<String> = ask(server, "HGET", "meta", &[id]);
     state.map(|state| state.splitn(6, ' ').map(str::to_owned).collect())
@@ -46,7 +46,11 @@ pub(super) fn state(server: &Server, id: &str) -> Option<Vec<String>> {
 /// Nothing of any task is left: only the fence counter, and waits.
 pub(super) fn assert_empty(server: &Server) {
     let left: Vec<String> = server.keys();
-    let left: Vec<_> = left.iter().filter(|key| !key.ends_with(":q:fence") && !key.ends_with(":q:waits")).collect();
+    let has_more = |key: &&String| match key.rsplit_once(":q:") {
+        Some((_, "claims")) => server.ask::<Vec<String>>(cmd("HKEYS").arg(key)) != [""],
+        _ => !key.ends_with(":q:waits"),
+    };
+    let left: Vec<_> = left.iter().filter(has_more).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

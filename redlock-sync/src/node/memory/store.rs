@@ -172,7 +172,7 @@ impl Store {
                 let had_an_end = self.item(key).is_some_and(|item| item.expires.take().is_some());
                 Reply::Int(i64::from(had_an_end))
             }
-            [b"HGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
+            [b"HGET" | b"HMGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
             [b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _] => {
                 let keys = self.live().map(|(key, _)| key).filter(|key| glob(pattern, key));
                 let keys = keys.map(|key| Reply::Bulk(key.clone())).collect();
@@ -270,10 +270,12 @@ impl Store {
             None => &mut none,
         };
         let reply = match (words.first(), rest) {
-            (Some(&b"HSET"), [field, value]) => {
-                Reply::Int(i64::from(fields.insert(field.to_vec(), value.to_vec()).is_none()))
+            (Some(&b"HSET"), pairs) => {
+                let mut is_new = |field: &[u8], value: &[u8]| fields.insert(field.to_vec(), value.to_vec()).is_none();
+                count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
             }
-            (Some(&b"HGET"), [field]) => fields.get(*field).map_or(Reply::Nil, |value| Reply::Bulk(value.clone())),
+            (Some(&b"HGET"), [field]) => bulk(fields.get(*field)),
+            (Some(&b"HMGET"), all) => Reply::List(all.iter().map(|field| bulk(fields.get(*field))).collect()),
             (Some(&b"HDEL"), [field]) => Reply::Int(i64::from(fields.remove(*field).is_some())),
             _ => unknown(),
         };
@@ -418,6 +420,10 @@ fn shown(members: &Members, with_scores: bool) -> Reply {
     let score = |score: &f64| with_scores.then(|| Reply::Bulk(score.to_string().into_bytes()));
     let words = members.iter().flat_map(|(member, s)| std::iter::once(Reply::Bulk(member.clone())).chain(score(s)));
     Reply::List(words.collect())
+}
+
+fn bulk(value: Option<&Vec<u8>>) -> Reply {
+    value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone()))
 }
 
 fn count(n: usize) -> Reply {

@@ -1,19 +1,20 @@
 -- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if nothing more is heard. Executed twice
 -- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] fence counter, KEYS[7] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task; behind the empty one, the last fence), KEYS[6] waits
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
 -- if no task is due (0: the wait leaves); the last one may be that of permissions.lua
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
 -- {0, ms until the next task is due (-1: there is none), number of tasks that died}
 if claimed then
-  wake(KEYS[7])
+  wake(KEYS[6])
   return claimed
 end
-local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[7]
+local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local token, wait = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local mine = redis.call('HGET', claims, token)
+local known = redis.call('HMGET', claims, token, '')
+local mine, last = known[1], tonumber(known[2] or '') or 0
 if mine then
   local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
   if holder == token then
@@ -22,8 +23,6 @@ if mine then
     return {1, fence, mine, attempt, redis.call('HGET', body, mine) or '', 0}
   end
 end
-local last = tonumber(redis.call('GET', KEYS[6]) or '') or 0
-redis.call('ZCARD', dead)
 local died = 0
 redis.call('PERSIST', due)
 for _ = 1, 10 do
@@ -43,8 +42,10 @@ for _ = 1, 10 do
   end
   local text = redis.call('HGET', body, id) or ''
   local attempts, version, again, _, holder, why = read(redis.call('HGET', meta, id))
-  if holder ~= '-' then redis.call('HDEL', claims, holder) end
   local is_used_up = attempts >= tonumber(ARGV[3])
+  -- A key of another type is found before anything is moved.
+  if is_used_up and again == 0 then redis.call('ZCARD', dead) end
+  if holder ~= '-' then redis.call('HDEL', claims, holder) end
   if is_used_up and again > now then
     -- Pushed for later while its last attempt was under way: it is a new task.
     write(meta, id, 0, version, 0, '0', '-', '')
@@ -60,8 +61,7 @@ for _ = 1, 10 do
     if again <= now then again = 0 end
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
     write(meta, id, attempts + 1, version, again, n(fence), token, why)
-    redis.call('HSET', claims, token, id)
-    redis.call('SET', KEYS[6], n(fence))
+    redis.call('HSET', claims, token, id, '', n(fence))
     if wait ~= '' then redis.pcall('ZREM', waits, wait) end
     -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
     if next and (next <= now or wait ~= '' and next - now < 5000000) then wake(waits) end

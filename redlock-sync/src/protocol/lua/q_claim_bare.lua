@@ -1,6 +1,6 @@
 -- Stands before all else of q_claim.lua: what most claims need, which find a task that is due and that no claim has. In every other case it does nothing,
 -- and the script behind it decides. If it has claimed and a wait may have to be woken, that is left to the script behind it.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] fence counter, KEYS[7] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] not used, ARGV[5] own wait (may be empty), ARGV[6] not used; it does nothing if there
 -- are more
 -- replies {1, fence, id, attempt, body, us for which it had been due}
@@ -10,22 +10,22 @@ if #ARGV == 6 then
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
   local time = redis.call('TIME')
   local id, next, now = first[1], tonumber(first[4] or ''), time[1] * 1000000 + time[2]
-  local is_due = id and tonumber(first[2]) <= now and not redis.call('HGET', claims, token)
-  local state = is_due and redis.call('HGET', meta, id)
+  local known = redis.call('HMGET', claims, token, '')
+  local is_due = id and tonumber(first[2]) <= now and not known[1]
+  -- A task that was never claimed has no state.
+  local state = is_due and (redis.call('HGET', meta, id) or '0 1 0 0 - ')
   local attempts, version, why = string.match(state or '', '^(%d+) (%d+) 0 %d+ %- (.*)$')
   if attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3]) then
     local text = redis.call('HGET', KEYS[2], id) or ''
-    local fence = string.format('%.0f', math.max(now, (tonumber(redis.call('GET', KEYS[6]) or '') or 0) + 1))
-    redis.call('ZCARD', KEYS[4])
+    local fence = string.format('%.0f', math.max(now, (tonumber(known[2] or '') or 0) + 1))
     -- The first write is one that a full server (maxmemory) accepts.
     redis.call('PERSIST', due)
     redis.call('ZADD', due, string.format('%.0f', now + ARGV[2] * 1000), id)
     redis.call('HSET', meta, id, attempts + 1 .. ' ' .. version .. ' 0 ' .. fence .. ' ' .. token .. ' ' .. why)
-    redis.call('HSET', claims, token, id)
-    redis.call('SET', KEYS[6], fence)
-    if wait ~= '' then redis.pcall('ZREM', KEYS[7], wait) end
+    redis.call('HSET', claims, token, id, '', fence)
+    if wait ~= '' then redis.pcall('ZREM', KEYS[6], wait) end
     claimed = {1, fence, id, attempts + 1, text, math.min(now - first[2], now)}
     local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
-    if not must_wake or redis.pcall('ZCARD', KEYS[7]) == 0 then return claimed end
+    if not must_wake or redis.pcall('ZCARD', KEYS[6]) == 0 then return claimed end
   end
 end

@@ -2,7 +2,7 @@
 -- (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the end says.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits
 -- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is due, ARGV[4] why, ARGV[5] most dead
--- tasks
+-- tasks, ARGV[6] not used: the task is looked up by the token, which a claim of unknown outcome has too
 -- replies 1, 0 another claim has the task, -1 the token has none
 local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local how, why = ARGV[2], ''
@@ -10,7 +10,7 @@ local id = redis.call('HGET', claims, ARGV[1])
 if not id then return -1 end
 local attempts, version, again, _, holder = read(redis.call('HGET', meta, id))
 redis.call('ZSCORE', due, id)
-redis.call('ZCARD', dead)
+if how == 'dead' then redis.call('ZCARD', dead) end
 redis.call('HDEL', claims, ARGV[1])
 if holder ~= ARGV[1] then return 0 end
 local time = redis.call('TIME')

@@ -26,9 +26,11 @@ for i = 3, #ARGV, 3 do
   local id, text, at = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   at = string.sub(at, 1, 1) == '+' and now + tonumber(at) or tonumber(at)
   local was, outcome = redis.call('ZSCORE', due, id), 0
-  local attempts, version, again, fence, token, why = read(redis.call('HGET', meta, id))
+  local state = redis.call('HGET', meta, id)
+  local attempts, version, again, fence, token, why = read(state)
   if not was then
-    local was_dead = redis.call('ZSCORE', dead, id)
+    -- A dead task has a state.
+    local was_dead = state and redis.call('ZSCORE', dead, id)
     redis.call('HSET', body, id, text)
     -- Its version is one that no earlier task of this id had.
     write(meta, id, 0, now, 0, '0', '-', '')
@@ -50,7 +52,7 @@ for i = 3, #ARGV, 3 do
     redis.call('ZADD', due, n(at), id)
     outcome = 2
   else
-    redis.call('HSET', meta, id, redis.call('HGET', meta, id) or '')
+    redis.call('HSET', meta, id, state or '')
   end
   if (outcome == 1 or outcome == 2) and (at <= now or at < soonest) then must_wake = true end
   said[#said + 1] = outcome

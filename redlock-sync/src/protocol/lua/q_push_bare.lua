@@ -6,7 +6,8 @@
 local is_pushed = false
 if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
   local due, id = KEYS[1], ARGV[3]
-  if not redis.call('HGET', KEYS[3], id) and not redis.call('ZSCORE', KEYS[4], id) then
+  -- Of a task that is claimed, or dead, there is a state; one that only waits needs none.
+  if not redis.call('HGET', KEYS[3], id) then
     local time = redis.call('TIME')
     if redis.call('ZADD', due, 'NX', string.format('%.0f', time[1] * 1000000 + time[2] + ARGV[5]), id) == 1 then
       local stored = redis.pcall('HSET', KEYS[2], id, ARGV[4])
@@ -15,7 +16,6 @@ if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
         redis.call('ZREM', due, id)
         return stored
       end
-      redis.call('HSET', KEYS[3], id, '0 1 0 0 - ')
       is_pushed = true
       local must_wake = ARGV[5] == '+0' or redis.call('ZRANGE', due, 0, 0)[1] == id
       if not must_wake or redis.pcall('ZCARD', KEYS[5]) == 0 then return {1, 1} end

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redlock_sync::{LeaseState, LostReason, Redlock};
 use redlock_tests::{Server, eventually};
 
-use crate::faults::support::{LONG, PATIENT, Rig, SOON, for_each_n, lost_by_renewal, warm};
+use crate::faults::support::{LONG, PATIENT, ROOMY, Rig, SOON, for_each_n, lost_by_renewal, warm};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -22,9 +22,9 @@ each_kind!(all:
 
 fn fault_02_a_server_restarts_empty<K: Kind>() {
     let rig = Rig::start(1);
-    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    let guard = K::new(&rig.open(), "a").lease(ROOMY).lock().unwrap();
     rig.servers[0].restart();
-    assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
+    assert_eq!(lost_by_renewal::<K>(&guard, ROOMY, Instant::now()), LostReason::Deleted);
     assert_eq!(rig.servers[0].keys(), [""; 0], "nothing is re-created");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     assert_eq!(rig.servers[0].keys(), [""; 0]);
@@ -33,12 +33,12 @@ fn fault_02_a_server_restarts_empty<K: Kind>() {
 fn fault_02_a_majority_restarts_empty<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let rig = Rig::start(n);
-        let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+        let guard = K::new(&rig.open(), "a").lease(ROOMY).lock().unwrap();
         let struck = &rig.servers[..rig.need()];
         // All down before the first comes back, or a renewal in between would fill that one again.
         struck.iter().for_each(Server::kill);
         struck.iter().for_each(Server::restart);
-        assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
+        assert_eq!(lost_by_renewal::<K>(&guard, ROOMY, Instant::now()), LostReason::Deleted);
         assert!(struck.iter().all(|server| server.keys().is_empty()), "nothing is re-created");
         assert!(K::unlock(guard).unwrap_err().is_lost());
         assert!(rig.is_free("a"), "given up where it was left");
