@@ -70,10 +70,12 @@ fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
 
 each_kind!(a_thread_waits_for_its_own_hold_to_end, a_thread_is_told_that_it_is_the_holder);
 
+type Take = fn(&Redlock) -> Box<dyn Any>;
+
 /// The hold keeps its place in the queue of this process, where the thread would wait for itself.
 #[test]
 fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
-    let holds: [fn(&Redlock) -> Box<dyn Any>; 3] = [
+    let holds: [Take; 3] = [
         |locks| Box::new(locks.mutex("order:42").lock().unwrap()),
         |locks| Box::new(locks.reentrant_mutex("order:42").lock().unwrap()),
         |locks| Box::new(locks.rw_lock("order:42").write().unwrap()),
