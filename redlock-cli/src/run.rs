@@ -1,6 +1,6 @@
 //! `redlock run`: a program under a lock.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, MutexGuard, Redlock};
@@ -21,12 +21,13 @@ pub(crate) fn run(locks: &Redlock, order: &Run) -> Result<Answer, Failure> {
         return Ok(Answer::new(String::new(), signalled(signal)));
     }
     let guard = outcome?;
-    guard.on_lost({
-        let sender = sender.clone();
-        move |_| _ = sender.send(Event::Lost)
-    });
-    let fence = order.fence.then(|| guard.fencing_token()).transpose()?;
-    let mut program = Program::start(&order.program, guard.key(), fence, sender)?;
+    let mut program = match start(&guard, order, sender) {
+        Ok(program) => program,
+        Err(failure) => {
+            give_back(locks, order, guard);
+            return Err(failure);
+        }
+    };
     let lost = follow(&mut program, &events, order.kill_after)?;
     let code = program.code()?;
     Ok(finish(guard, lost, code))
@@ -38,6 +39,23 @@ fn lock(locks: &Redlock, order: &Run) -> Result<MutexGuard, Error> {
     match order.wait {
         None => mutex.lock(),
         Some(wait) => mutex.try_lock_for(wait),
+    }
+}
+
+fn start(guard: &MutexGuard, order: &Run, events: Sender<Event>) -> Result<Program, Failure> {
+    guard.on_lost({
+        let events = events.clone();
+        move |_| _ = events.send(Event::Lost)
+    });
+    let fence = order.fence.then(|| guard.fencing_token()).transpose()?;
+    Program::start(&order.program, guard.key(), fence, events)
+}
+
+/// At once: the minimum hold is for a program that ran.
+fn give_back(locks: &Redlock, order: &Run, guard: MutexGuard) {
+    let taken_over = guard.into_token().and_then(|token| locks.mutex(&order.key).adopt(&token));
+    if let Err(error) = taken_over.and_then(MutexGuard::unlock) {
+        say(&error.to_string());
     }
 }
 

@@ -59,7 +59,7 @@ fn wrong_usage_is_64_and_says_what_is_wrong() {
         assert!(code == Some(64) && said.contains(expected), "{args:?} {code:?}: {said}");
     }
     let (said, code) = outcome(&mut redlock(["doctor"]));
-    assert!(code == Some(64) && said.contains("no node given"), "{code:?} {said}");
+    assert!(code == Some(64) && said.contains("no node given") && said.contains("REDIS_URL="), "{code:?} {said}");
     let (said, code) = outcome(&mut redlock(["--node", "http://127.0.0.1/", "doctor"]));
     assert!(code == Some(64) && said.contains("http://127.0.0.1/"), "{code:?} {said}");
 }

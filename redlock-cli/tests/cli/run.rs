@@ -75,6 +75,17 @@ fn a_lock_is_kept_for_the_time_that_it_is_to_be() {
     assert!(code == Some(75) && !said.contains("ran"), "{code:?} {said}");
 }
 
+/// Another machine can have the program.
+#[test]
+fn a_lock_whose_program_cannot_be_started_is_not_kept() {
+    let server = Server::start();
+    for (program, expected) in [("no-such-program", 127), ("/", 126)] {
+        let (said, code) = outcome(&mut on(&server, ["run", "job", "--min-hold", "30s", "--fence", "--", program]));
+        assert!(code == Some(expected) && said.contains(program), "{code:?} {said}");
+        assert_eq!(outcome(&mut on(&server, ["run", "job", "--no-wait", "--", "echo", "ran"])).0, "ran\n");
+    }
+}
+
 #[test]
 fn a_program_whose_lock_is_lost_is_ended() {
     let server = Server::start();

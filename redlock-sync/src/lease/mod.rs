@@ -316,7 +316,7 @@ impl Lease {
     fn released(&self, began: Tick, release: Release) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
         if !release.is_done {
-            self.core.keep_releasing();
+            self.core.keep_releasing(release.result.is_ok());
         }
         self.tell_end(began, &release.result);
         release.result

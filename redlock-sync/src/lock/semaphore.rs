@@ -14,6 +14,7 @@ use crate::lease::Lease;
 use crate::lock::handle::{Handle, derefs_to_lease, settings};
 use crate::lock::holder::Holder;
 use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::reentry::{self, Mine};
 use crate::options::LockOptions;
 use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
@@ -298,6 +299,10 @@ impl Semaphore {
     }
 
     fn take(&self, many: u32, wait: Wait) -> Result<SemaphorePermit, Error> {
+        // A lock of another kind that this thread has under the name stays before it in the queue of this process. The servers are asked at once, and
+        // say that it is one.
+        let mine = reentry::mine(self.handle.client.id, self.handle.key()?.as_str());
+        let wait = if matches!(mine, Mine::Nothing) { wait } else { Wait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
         Ok(SemaphorePermit { lease: lease?, bound: PhantomData })
     }

@@ -206,9 +206,11 @@ impl Watched {
     }
 }
 
-/// Nothing stands between the login, if there is one, and the end.
+/// Nothing stands between the login, if there is one, and the port, the path or the end.
 fn lacks_host(text: &str) -> bool {
-    text.ends_with(['@', '/'])
+    let (_, rest) = text.split_once("://").unwrap_or_default();
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    place.is_empty() || place.starts_with([':', '/'])
 }
 
 /// Says what is wrong with the scheme, with the remedy, before the parser says less.
@@ -387,7 +389,12 @@ mod tests {
         ] {
             refusal(bad);
         }
-        assert!(refusal("redis:///0").contains("host is missing"));
+        for no_host in ["redis://", "redis:///0", "redis://:6379/", "redis://:pa/ss@", "redis://:secret@/0"] {
+            assert!(refusal(no_host).contains("host is missing"), "{no_host}");
+        }
+        for no_number in ["redis://host:99999/", "redis://:secret@host:x/"] {
+            assert!(refusal(no_number).contains("not a valid URL"), "{no_number}");
+        }
         assert!(refusal("redis://host?db=3").contains("unknown parameter `db`"));
         assert!(!refusal("redis://ho\u{7f}st\n:x").contains(char::is_control));
     }

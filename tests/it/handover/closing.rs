@@ -227,3 +227,17 @@ fn a_server_that_hangs_during_the_close_has_the_releases_of_all_kinds() {
     eventually("nothing is left, long before the leases end", SOON / 2, || server.keys().is_empty());
     drop((mutex, permits, reader, several));
 }
+
+/// A release that a majority confirmed is repeated for the server that is away, but no longer waited for.
+#[test]
+fn a_server_that_is_away_holds_up_no_shutdown() {
+    let rig = Rig::start(3);
+    let locks = settings(&rig.proxy_urls()).build().unwrap();
+    let guard = locks.mutex(KEY).lease(SOON * 2).lock().unwrap();
+    eventually("all servers have it", SOON, || rig.holding(KEY) == 3);
+    rig.proxies[2].refuse();
+    guard.unlock().unwrap();
+    let (given_up, took) = timed(|| locks.shutdown(SOON));
+    assert_eq!(given_up, Ok(Vec::new()));
+    assert!(took < SOON / 2, "it took {took:?}");
+}

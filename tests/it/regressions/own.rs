@@ -1,9 +1,12 @@
+use std::any::Any;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
-use redlock_sync::{Error, Mutex};
+use redlock_sync::{Error, Mutex, Redlock};
 use redlock_tests::eventually;
 
-use crate::handover::rig::{Rig, SLACK, SOON, brisk, ms};
+use crate::handover::rig::{Rig, SLACK, SOON, brisk, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
 
 /// A hold of this thread that ends by itself in less than a second.
@@ -66,3 +69,30 @@ fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
 }
 
 each_kind!(a_thread_waits_for_its_own_hold_to_end, a_thread_is_told_that_it_is_the_holder);
+
+type Take = fn(&Redlock) -> Box<dyn Any>;
+
+/// The hold keeps its place in the queue of this process, where the thread would wait for itself.
+#[test]
+fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
+    let holds: [Take; 3] = [
+        |locks| Box::new(locks.mutex("order:42").lock().unwrap()),
+        |locks| Box::new(locks.reentrant_mutex("order:42").lock().unwrap()),
+        |locks| Box::new(locks.rw_lock("order:42").write().unwrap()),
+    ];
+    for_sizes(&[1, 3], |rig| {
+        for hold in holds {
+            let (locks, (tell, told)) = (rig.client(), mpsc::channel());
+            thread::spawn(move || {
+                let held = hold(&locks);
+                let permits = locks.semaphore("order:42", 2);
+                let taken = [permits.acquire(), permits.try_acquire_for(SOON * 2), permits.acquire_many(2)];
+                drop(held);
+                tell.send((taken.map(Result::err), permits.acquire().map(drop))).unwrap();
+            });
+            let (errors, later) = told.recv_timeout(SOON).expect("a thread waits for itself");
+            assert!(errors.iter().all(|error| matches!(error, Some(Error::WrongType { .. }))), "{errors:?}");
+            later.unwrap();
+        }
+    });
+}

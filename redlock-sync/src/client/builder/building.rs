@@ -18,7 +18,9 @@ impl Builder {
     /// As `build`, with a clock that a test may have made.
     pub(crate) fn build_by(self, clock: Arc<dyn Clock>) -> Result<Redlock, Error> {
         if self.urls.is_empty() {
-            return Err(Error::config("no node given; name at least one, such as .node(\"redis://127.0.0.1/\")"));
+            return Err(Error::config(
+                "no node given; name at least one, such as .node(\"redis://127.0.0.1/\"), or REDIS_URL=redis://127.0.0.1/ for a client from the environment",
+            ));
         }
         self.check().map_err(|error| self.blame(error))?;
         let url = |url: &String| Ok(NodeUrl::parse(url)?.with_credentials(self.credentials.clone()));

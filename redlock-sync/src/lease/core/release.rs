@@ -219,9 +219,11 @@ impl Core {
         }
     }
 
-    /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself.
-    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>) {
-        let leftover = self.leftover();
+    /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself. If a majority has
+    /// confirmed it, the end of the client does not wait for the others.
+    pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
+        let mut leftover = self.leftover();
+        leftover.lease.take_if(|_| is_confirmed);
         if leftover.ends > self.quorum.now() {
             self.backlog.add(leftover);
         }

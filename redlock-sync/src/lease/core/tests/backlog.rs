@@ -46,7 +46,7 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let core = Arc::new(rig.lease(options()));
     rig.proxies.iter().for_each(Proxy::refuse);
     core.release(core.quorum.now(), SECOND).result.unwrap_err();
-    core.keep_releasing();
+    core.keep_releasing(false);
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
 }
@@ -62,7 +62,7 @@ fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_
     let release = core.release(core.quorum.now(), SECOND);
     release.result.unwrap();
     assert!(!release.is_done && rig.servers[2].get(KEY).is_some());
-    core.keep_releasing();
+    core.keep_releasing(true);
     rig.proxies[2].heal();
     redlock_tests::eventually("it is released there", SOON, || rig.servers[2].get(KEY).is_none());
 }
