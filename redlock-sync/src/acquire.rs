@@ -303,7 +303,7 @@ impl<'a> AcquireLoop<'a> {
 
     /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
     /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
-    /// exclusion is that of Redlock, and where replicas have to have the lock, since the holder did not ask them.
+    /// exclusion is that of Redlock, and where replicas have to have the lock, since the holder did not ask them; and in a cluster.
     fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;
@@ -311,7 +311,8 @@ impl<'a> AcquireLoop<'a> {
             self.pending_grant = Some(LockId::from_server(random));
             return None;
         }
-        if quorum.is_too_young() {
+        // A message reaches this client from all servers of a cluster. One that did not find it among its own listeners has freed the lock again.
+        if quorum.is_too_young() || quorum.nodes.are_in_slots() {
             return None;
         }
         let wait = self.wait.queued.as_ref()?.id.as_ref()?;

@@ -52,8 +52,8 @@ impl Shared {
 pub(super) trait MapKeeper: Send + Sync {
     /// Has the servers asked for the map.
     fn learn_soon(&self);
-    /// The server at that address has told the map on a new connection.
-    fn learn(&self, told: &Told, from: &str);
+    /// The server at that address has told the map on a new connection. False if that is the map of another cluster.
+    fn learn(&self, told: &Told, from: &str) -> bool;
 }
 
 /// One server as a member of a client, or of a cluster that is one.
@@ -219,10 +219,7 @@ impl Host {
     /// A failure as it is told: of a cluster with the server.
     pub(super) fn named(&self, mut failure: Failure) -> Failure {
         if self.is_of_cluster() {
-            if reply::is_redirect(&failure) {
-                failure =
-                    Failure::unsent(FailureKind::Transient, "was sent from server to server, as the cluster changes");
-            }
+            failure = reply::in_cluster(failure);
             failure.message.push_str(" (at ");
             failure.message.push_str(self.server.address());
             failure.message.push(')');
@@ -381,12 +378,12 @@ impl Host {
     fn learn(&self, greeting: Greeting) -> Result<(), Failure> {
         let Greeting { identity, told } = greeting;
         if let Some(cluster) = self.cluster() {
-            let id = told.as_ref().map(|told| told.id.clone()).unwrap_or_default();
-            self.identities
-                .report_part(self.member, Identity { run_id: id, replid: String::new(), master: None, ..identity });
-            if let Some(told) = &told {
-                cluster.learn(told, self.server.address());
+            if told.as_ref().is_some_and(|told| !cluster.learn(told, self.server.address())) {
+                return Err(Failure::unsent(FailureKind::Unreachable, "belongs to another Redis Cluster by now"));
             }
+            let run_id = told.as_ref().and_then(Told::id).cloned().unwrap_or_default();
+            self.identities
+                .report_part(self.member, Identity { run_id, replid: String::new(), master: None, ..identity });
             return Ok(());
         }
         self.accept(identity)

@@ -45,9 +45,19 @@ pub(super) fn is_wrong_password(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && failure.message.starts_with("WRONGPASS")
 }
 
-/// True for the reply of a server of a cluster that does not serve the slot.
-pub(super) fn is_redirect(failure: &Failure) -> bool {
-    ["MOVED ", "ASK "].iter().any(|code| failure.message.starts_with(code))
+/// A failure at a server of a cluster: without the codes by which it sends calls elsewhere.
+pub(super) fn in_cluster(failure: Failure) -> Failure {
+    match failure.message.split(' ').next() {
+        Some("MOVED" | "ASK") => {
+            Failure::unsent(FailureKind::Transient, "was sent from server to server, as the cluster changes")
+        }
+        Some("TRYAGAIN") => {
+            let message =
+                "the slot of this key is on its way to another server, and this has to wait until it is there";
+            Failure { message: message.into(), ..failure }
+        }
+        _ => failure,
+    }
 }
 
 /// True if the server said no because of what this user may not do.

@@ -32,7 +32,7 @@ impl Nodes {
     pub(crate) fn new(urls: &[NodeUrl], settings: NodeSettings, clock: &Arc<dyn Clock>) -> Result<Nodes, Error> {
         let places: Vec<_> = urls.iter().map(|url| Place::of(url, settings, clock)).collect();
         check(&places, settings)?;
-        let (connecting, background) = (Background::new(places.len()), Background::new(1));
+        let (connecting, background) = (Background::new(places.iter().map(Place::servers).sum()), Background::new(1));
         Ok(Nodes::at(places, settings, clock, connecting, background))
     }
 
@@ -160,6 +160,9 @@ impl Nodes {
     }
 }
 
+/// Of a cluster: three masters and their replicas.
+const USUAL_SERVERS: usize = 6;
+
 /// Where a node is.
 enum Place {
     Server(Arc<dyn Dial>),
@@ -175,6 +178,14 @@ impl Place {
                 Place::Server(Arc::new(server))
             }
             _ => Place::Cluster(Box::new(url.clone())),
+        }
+    }
+
+    /// How many servers may hang while others of it go on. A cluster does not tell before it is asked.
+    fn servers(&self) -> usize {
+        match self {
+            Place::Server(_) => 1,
+            Place::Cluster(_) => USUAL_SERVERS,
         }
     }
 

@@ -68,7 +68,7 @@ macro_rules! scripts {
 
 scripts! {
     ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex + alone,
-    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex,
+    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex + alone,
     EXTEND = "extend" for "extend" + alone,
     FENCE = "fence" for "fence",
     RELEASE = "release" behind "push" for "release" + alone,

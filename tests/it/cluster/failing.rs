@@ -85,6 +85,53 @@ fn a_stopped_master_costs_one_timeout_and_the_other_slots_go_on() {
     assert!(pair(&locks, SPREAD[0]));
 }
 
+/// What probes them must not keep the client from connecting to the others.
+#[test]
+fn a_master_is_reached_anew_while_two_others_hang() {
+    let cluster = Cluster::without_replicas();
+    let locks = Redlock::open(cluster.url()).unwrap();
+    assert!(SPREAD.iter().all(|key| pair(&locks, key)));
+    let well = cluster.master_of(SPREAD[2]);
+    for key in &SPREAD[..2] {
+        cluster.master_of(key).stop();
+        assert!(!pair(&locks, key));
+    }
+    let mut slowest = Duration::ZERO;
+    for _ in 0..20 {
+        well.ask::<usize>(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal"));
+        let at = Instant::now();
+        assert!(pair(&locks, SPREAD[2]), "not reached");
+        slowest = slowest.max(at.elapsed());
+        // Between the probes of the others, and during them.
+        std::thread::sleep(100 * MS);
+    }
+    eprintln!("reached anew in {slowest:?}");
+}
+
+/// Its grant still arrives by another server, though the one that has the lock counted no listener and freed it again.
+#[test]
+fn a_lock_has_one_holder_while_a_master_misses_the_listeners() {
+    let cluster = Cluster::without_replicas();
+    let [holder, waits, third] = [0, 1, 2].map(|_| builder(&cluster).build().unwrap());
+    for key in SPREAD {
+        let guard = holder.mutex(key).lock().unwrap();
+        let queue = format!("{{{key}}}:queue");
+        let master = cluster.master_of(key);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let guard = waits.mutex(key).lock().unwrap();
+                let (is_locked, token) = (third.mutex(key).try_lock().is_err(), master.get(key));
+                assert!(is_locked && token.as_deref() == Some(guard.id().as_str()), "{key}: {token:?}");
+                guard.unlock().unwrap();
+            });
+            eventually("it waits", SOON, || master.ask::<usize>(redis::cmd("ZCARD").arg(&queue)) == 1);
+            master.ask::<usize>(redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub"));
+            guard.unlock().unwrap();
+            waiter.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn no_unlock_fails_in_a_rolling_restart() {
     let cluster = Cluster::start();

@@ -87,6 +87,53 @@ fn a_release_is_let_in_behind_a_late_attempt_at_a_lock_whose_slot_moves() {
     eventually("nothing is left", SOON / 4, || keys() == 0);
 }
 
+#[test]
+fn a_lock_is_handed_over_by_its_token_while_its_slot_moves() {
+    let cluster = Cluster::without_replicas();
+    let [here, there] = [0, 1].map(|_| builder(&cluster).build().unwrap());
+    let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
+    let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
+    let key = |name: &str| format!("{SLOT}{name}");
+    let fenced = |locks: &Redlock| locks.mutex(key("fenced")).fenced(true);
+    let tokens = ["stays", "goes"].map(|name| here.mutex(key(name)).lock().unwrap().into_token().unwrap());
+    let fence = fenced(&here).lock().unwrap().into_token().unwrap();
+    cluster.open_slot(slot, from, to);
+    there.mutex(key("stays")).adopt(&tokens[0]).unwrap().unlock().unwrap();
+    cluster.move_keys(slot, from, to);
+    there.mutex(key("goes")).adopt(&tokens[1]).unwrap().unlock().unwrap();
+    // This needs the counter too, and loses nothing by waiting.
+    let refused = fenced(&there).adopt(&fence).unwrap_err();
+    let told = refused.is_unavailable() && refused.to_string().contains("is on its way to another server");
+    assert!(told && !refused.to_string().contains("TRYAGAIN"), "{refused}");
+    cluster.close_slot(slot, to);
+    fenced(&there).adopt(&fence).unwrap().unlock().unwrap();
+}
+
+/// As where addresses are given to new servers: a master ends, and a server of another cluster gets its address.
+#[test]
+fn an_address_that_another_cluster_has_by_now_is_left_out() {
+    let (cluster, other) = (Cluster::without_replicas(), Cluster::without_replicas());
+    let away = cluster.master_of(SPREAD[0]);
+    let held = SPREAD.into_iter().find(|key| cluster.master_of(key).port() != away.port()).unwrap();
+    let proxy = announced(&cluster, away);
+    let [holder, locks] = [0, 1].map(|_| Redlock::open(cluster.url()).unwrap());
+    SPREAD.iter().for_each(|key| locks.mutex(*key).lock().unwrap().unlock().unwrap());
+    let guard = holder.mutex(held).lock().unwrap();
+    proxy.target(&other.servers()[0]);
+    proxy.drop_connections();
+    let refused = || locks.mutex(SPREAD[0]).try_lock().unwrap_err();
+    let is_told = || refused().to_string().contains("belongs to another Redis Cluster");
+    eventually("it is told why", SOON, is_told);
+    for _ in 0..20 {
+        assert!(refused().is_unavailable());
+        assert!(locks.mutex(held).try_lock().unwrap_err().is_busy(), "asked at another cluster");
+    }
+    guard.unlock().unwrap();
+    proxy.target(away);
+    proxy.drop_connections();
+    eventually("it is back", SOON, || locks.mutex(SPREAD[0]).try_lock().is_ok());
+}
+
 /// The others send clients to the proxy that is in front of this server from now on.
 fn announced(cluster: &Cluster, server: &Server) -> Proxy {
     let proxy = Proxy::start(server);

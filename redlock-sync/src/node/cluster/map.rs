@@ -17,6 +17,8 @@ pub(super) struct Map {
     pub(super) others: Vec<Arc<Server>>,
     /// The servers told it.
     pub(super) is_told: bool,
+    /// Those that were in it, replicas too.
+    pub(super) ids: Vec<String>,
 }
 
 impl Map {
@@ -24,7 +26,7 @@ impl Map {
         Map { servers, ..Map::default() }
     }
 
-    pub(super) fn told(ranges: &[(usize, usize, Arc<Server>)]) -> Map {
+    pub(super) fn told(ranges: &[(usize, usize, Arc<Server>)], ids: &[String]) -> Map {
         let mut slots = vec![None; SLOTS];
         let mut servers = HashMap::new();
         for (first, last, server) in ranges {
@@ -35,7 +37,7 @@ impl Map {
         }
         let mut servers: Vec<_> = servers.into_values().collect();
         servers.sort_by(|a, b| a.address().cmp(b.address()));
-        Map { slots, servers, others: Vec::new(), is_told: true }
+        Map { slots, servers, others: Vec::new(), is_told: true, ids: ids.to_vec() }
     }
 
     /// The server of a slot; where that is not known, or the call has no key, one that is well.

@@ -222,8 +222,16 @@ impl MapKeeper for Cluster {
         });
     }
 
-    fn learn(&self, told: &Told, from: &str) {
+    fn learn(&self, told: &Told, from: &str) -> bool {
         let mut map = self.map.write();
+        if told.is_of_another(&map.ids) {
+            // Its address was given to another cluster; or the whole cluster was replaced, and no server of the former one is left.
+            let is_well = |server: &Arc<Server>| server.address() != from && server.outage().is_none();
+            if map.servers.iter().any(is_well) {
+                return false;
+            }
+            log::warn!("node {} ({}) is another Redis Cluster than before", self.member + 1, self.address());
+        }
         let mut known: Vec<_> = map.all().cloned().collect();
         let mut ranges = Vec::with_capacity(told.ranges.len());
         for range in &told.ranges {
@@ -237,7 +245,7 @@ impl MapKeeper for Cluster {
             });
             ranges.push((range.first, range.last, server));
         }
-        let mut next = Map::told(&ranges);
+        let mut next = Map::told(&ranges, &told.ids);
         next.keep(known);
         let former = std::mem::replace(&mut *map, next);
         let is_new = !former.is_told || !map.has_same_servers(&former);
@@ -245,6 +253,7 @@ impl MapKeeper for Cluster {
         if is_new {
             self.shared.tell_return();
         }
+        true
     }
 }
 

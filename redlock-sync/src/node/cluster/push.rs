@@ -2,8 +2,10 @@
 //!
 //! What is published at one server arrives at the subscribers of all, but `PUBLISH` counts those at its own server only, and a wait that is not counted is
 //! taken for dead. So the channel is subscribed at every master, and read at one: each message comes once, and its thread waits on one connection, as with a
-//! single server. What comes on the others is thrown away from time to time. Listening at the master of the key's slot alone would need a connection for each
-//! master with a thread for each, and has to move with the slot; sharded channels need a subscription for each wait, and Redis 7.
+//! single server. What comes on the others is thrown away from time to time. Where a master misses the subscription, since it is new or a connection
+//! broke, the message arrives and the lock was freed again: so a grant counts only once an attempt has found it (`acquire.rs`). Listening at the master of
+//! the key's slot alone would need a connection for each master with a thread for each, and has to move with the slot; sharded channels need a subscription
+//! for each wait, and Redis 7.
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -7,8 +7,8 @@ use super::slots::SLOTS;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::node) struct Told {
     pub(super) ranges: Vec<Range>,
-    /// The smallest id of all its nodes, replicas too: it stays the same when a replica becomes a master.
-    pub(in crate::node) id: String,
+    /// The ids of all its servers, replicas too, in their order.
+    pub(super) ids: Vec<String>,
 }
 
 /// Slots that one master serves.
@@ -26,8 +26,19 @@ impl Told {
     pub(in crate::node) fn read(reply: &redis::Value) -> Option<Told> {
         let redis::Value::Array(entries) = reply else { return None };
         let ranges: Vec<Range> = entries.iter().filter_map(range).collect();
-        let id = entries.iter().flat_map(nodes).filter_map(|node| text(node.get(2)?)).min().unwrap_or_default();
-        (!ranges.is_empty()).then_some(Told { ranges, id })
+        let mut ids: Vec<String> = entries.iter().flat_map(nodes).filter_map(|node| text(node.get(2)?)).collect();
+        ids.sort_unstable();
+        (!ranges.is_empty()).then_some(Told { ranges, ids })
+    }
+
+    /// The smallest id: it stays the same when a replica becomes a master.
+    pub(in crate::node) fn id(&self) -> Option<&String> {
+        self.ids.first()
+    }
+
+    /// No server is in both, as far as they tell.
+    pub(super) fn is_of_another(&self, ids: &[String]) -> bool {
+        !ids.is_empty() && !self.ids.is_empty() && !self.ids.iter().any(|id| ids.contains(id))
     }
 }
 
@@ -67,7 +78,16 @@ mod tests {
         let told = Told::read(&redis::parse_redis_value(reply).unwrap()).unwrap();
         let range = |first, last, host: Option<&str>, port| Range { first, last, host: host.map(str::to_owned), port };
         let ranges = vec![range(0, 5460, Some("127.0.0.1"), 30001), range(5461, 16383, None, 30002)];
-        assert_eq!(told, Told { ranges, id: "aa".into() });
+        assert_eq!(told, Told { ranges, ids: ["aa", "bb", "cc"].map(str::to_owned).into() });
+        assert_eq!(told.id().unwrap(), "aa");
+    }
+
+    #[test]
+    fn another_cluster_has_no_server_in_common() {
+        let told = |ids: &[&str]| Told { ids: ids.iter().map(|id| (*id).to_owned()).collect(), ..Told::default() };
+        let is_other = |a: &[&str], b: &[&str]| told(a).is_of_another(&told(b).ids);
+        assert!(is_other(&["a", "b"], &["c"]));
+        assert!(!is_other(&["a", "b"], &["b", "c"]) && !is_other(&[], &["a"]) && !is_other(&["a"], &[]));
     }
 
     #[test]

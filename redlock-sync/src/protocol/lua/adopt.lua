@@ -1,9 +1,10 @@
 -- Passes a lock from the token of a holder that has ended to another token, strictly compared: the lock is never free in between, and it lasts for the
 -- lease of the new holder. The first write is one that a full server (maxmemory) does not refuse. Safe to execute twice.
--- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter
+-- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter; or the lock alone, while a cluster moves its slot
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] token of the former holder, ARGV[4] 1 if a fence is wanted,
 -- ARGV[5] ms for which the fence counter outlasts the clock's reaching it; the last one may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now, 0 another token holds it, -1 there is no key
+if ARGV[4] == '1' and not KEYS[3] then return redis.error_reply('TRYAGAIN the fence counter is on its way to another server') end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
