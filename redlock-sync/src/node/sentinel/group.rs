@@ -36,7 +36,7 @@ pub(super) struct Group {
     background: Background,
     state: Mutex<State>,
     heard: Condvar,
-    /// How often the master was another one than before, or can have become one while it was not watched.
+    /// How often the master was another one than before, or can have become one while it was silent or not watched.
     moves: AtomicU64,
     /// Periods since the last call; `IDLE` while the group is not watched.
     idle: AtomicU32,
@@ -106,6 +106,11 @@ impl Group {
             }
         }
         self.moves.load(Ordering::Acquire)
+    }
+
+    /// The master is silent, and may be deposed when it goes on.
+    pub(super) fn suspect(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Asks where the master is, and waits so long for the answer at most.
