@@ -71,7 +71,8 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether locks can be had: a majority of the servers takes writes from this client.
+    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote. A server that is too young for that
+    /// ([`restart_guard`](crate::Builder::restart_guard), [`failover_guard`](crate::Builder::failover_guard)) is counted as such once the client has asked for a lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -139,7 +140,8 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
     let quorum = &client.quorum;
     let said = quorum.round(&facts(), Lane::Ordinary, quorum.round_deadline(), &|_| true);
     let took = quorum.now().since(said.started);
-    let written = quorum.round(&probe(key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+    let mut written = quorum.round(&probe(key), Lane::Ordinary, quorum.round_deadline(), &|_| true);
+    quorum.disqualify_restarted(&mut written.votes);
     let addresses = quorum.members().map(|node| node.address().into_owned());
     let mut nodes = Vec::new();
     let mut warnings = Vec::new();

@@ -227,7 +227,7 @@ fn clocks(nodes: &[NodeHealth], took: Duration) -> Option<String> {
 }
 
 fn restarted(node: &NodeHealth, longest: Duration) -> Option<String> {
-    let uptime = node.uptime.filter(|uptime| *uptime < longest)?;
+    let uptime = node.uptime.filter(|uptime| *uptime < longest && node.problem.is_none())?;
     Some(format!(
         "{} restarted {uptime:.0?} ago, within the longest lease of {longest:.0?}: until that has passed it casts no vote if \
          another server is older",

@@ -1,6 +1,5 @@
 //! What everything about one server shares: how to connect, and how it is doing.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -195,6 +194,7 @@ impl Host {
         }
         self.proven.store(false, Ordering::Release);
         if self.breaker.trip(failure) {
+            self.server.suspect();
             self.probe_after(FIRST_PROBE);
         }
         // Another server may serve its slots by now.
@@ -364,11 +364,15 @@ impl Host {
         // Read before the dial: a break that is noticed meanwhile makes this link stale too, which costs a reconnect at worst.
         let generation = self.generation();
         let mut wire = self.server.dial(now.after(timeout), &*self.clock)?;
+        let dialled = self.server.shown().into_owned();
         let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(answer_timeout)));
         set.map_err(Broken::while_connecting)?;
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
         let mut link = Link::live(&self.server, wire, id, generation, timeout.max(answer_timeout));
         let greeting = self.log_in(&mut link, now, by)?;
+        if self.clock.now().since(now) >= timeout / 8 {
+            self.server.is_still(&dialled, timeout / 2)?;
+        }
         link.longest = timeout;
         self.learn(greeting)?;
         Ok(link)
@@ -487,11 +491,5 @@ impl Host {
             let pause = if is_idle { next_pause(pause) } else { pause };
             self.probe_after(pause.saturating_sub(self.clock.now().since(began)).max(FIRST_PROBE / 4));
         }
-    }
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.server.fmt(f)
     }
 }

@@ -20,10 +20,18 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
         Cow::Borrowed(self.address())
     }
 
-    /// How often the server was found at another address than before; nothing for one that always has the same. Connections from before are stale.
+    /// How often the server was found at another address than before, or may be; nothing for one that always has the same. Connections from before are stale.
     /// Asked before each use of a connection.
     fn moves(&self) -> Option<u64> {
         None
+    }
+
+    /// It does not answer. If another one can take its place, it is not to be believed on connections from before when it goes on.
+    fn suspect(&self) {}
+
+    /// Whether the server that was shown so is still the one to use: one that took long to answer may have hung, be deposed, and not know it.
+    fn is_still(&self, _shown: &str, _within: Duration) -> Result<(), Failure> {
+        Ok(())
     }
 
     /// For how long at least the server has been the master, if it is one of a group.

@@ -59,7 +59,7 @@ impl Push for Subscribed {
         let heard = self.wire.set_read_timeout(timeout.max(SHORTEST)).and_then(|()| self.wire.hear());
         // Asked after the read: a master that was deposed while it hung grants locks when it goes on.
         if self.server.moves() != self.moves {
-            return Heard::Broken("another server is the master now".into());
+            return Heard::Broken("another server may be the master now".into());
         }
         match heard {
             Ok(message) => Heard::Message(message),

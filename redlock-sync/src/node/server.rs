@@ -51,3 +51,9 @@ impl fmt::Debug for Server {
         f.debug_struct("Server").field("host", &self.host).field("late", &self.late).finish_non_exhaustive()
     }
 }
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
+    }
+}

@@ -38,7 +38,9 @@ fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
     // Each wait for it ends after the lease of the one that lost it.
     for client in &clients {
         let early = client.mutex("guarded").try_lock().map(drop).unwrap_err();
+        let health = client.health().unwrap();
         let is_early = short.check().is_ok();
+        assert!(!is_early || !health.is_ready() && health.to_string().contains("casts no vote"), "{health}");
         assert!(!is_early || early.is_unavailable() && early.to_string().contains("casts no vote"), "{early}");
     }
     let waits: Vec<_> = (0..4)

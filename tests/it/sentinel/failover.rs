@@ -152,6 +152,29 @@ fn role(server: &Server) -> String {
     server.info("role").unwrap()
 }
 
+/// Nor is what it says on connections from before, though it was asked in vain while it hung.
+#[test]
+fn the_first_calls_after_a_master_hung_go_to_the_new_one() {
+    let group = Group::start(1, 1);
+    let locks = settings(&group).lease(GRANTED).build().unwrap();
+    // On two connections.
+    let held = thread::scope(|scope| {
+        scope.spawn(|| locks.mutex("other").lock().unwrap().unlock().unwrap());
+        locks.mutex("held").lock().unwrap()
+    });
+    eventually("the replica has it", SOON, || is_replicated(&group, "held"));
+    let old = group.master();
+    old.stop();
+    assert!(locks.mutex("next").try_lock().unwrap_err().is_unavailable());
+    let new = group.moved_from(old);
+    old.cont();
+    held.unlock().unwrap();
+    assert_eq!(new.get("held"), None);
+    let next = locks.mutex("next").lock().unwrap();
+    assert!(new.get("next").is_some());
+    next.unlock().unwrap();
+}
+
 /// It does not know that it was deposed while it hung: it executes what came meanwhile, and grants a lock.
 #[test]
 fn a_master_that_hung_is_not_believed_when_it_goes_on() {

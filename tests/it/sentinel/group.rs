@@ -1,5 +1,6 @@
 //! A group as a node: what is said of it, what it needs, and several of them.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +49,15 @@ fn what_is_wrong_is_said_without_a_password() {
     sentinel.kill();
     let down = error(&group.url());
     assert!(down.is_unavailable() && down.to_string().contains(&at.to_string()), "{down}");
+}
+
+/// The threads that ask the sentinels are started behind those that connect to the server.
+#[test]
+fn a_system_that_starts_only_some_threads_for_a_while() {
+    let group = Group::start(0, 3);
+    let output = Command::new(env!("CARGO_BIN_EXE_agent")).arg("starved").arg(group.url()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.ends_with("\nok\n"), "{said}");
 }
 
 /// Each group is a node; the one whose master changed casts no vote until the longest lease has passed.

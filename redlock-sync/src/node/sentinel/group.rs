@@ -2,7 +2,11 @@
 //! busy for a node timeout, and nothing waits for it.
 //!
 //! An *inquiry* is one question to all of them. Threads that need the master while one is under way wait for that. It is over as soon as a majority
-//! agrees, or all have answered that answered the last time; an answer that comes later counts all the same.
+//! agrees, or all have answered that answered the last time, or were never asked; an answer that comes later counts all the same.
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -32,7 +36,7 @@ pub(super) struct Group {
     background: Background,
     state: Mutex<State>,
     heard: Condvar,
-    /// How often the master was another one than before.
+    /// How often the master was another one than before, or can have become one while it was silent or not watched.
     moves: AtomicU64,
     /// Periods since the last call; `IDLE` while the group is not watched.
     idle: AtomicU32,
@@ -55,7 +59,7 @@ struct State {
 }
 
 struct Answer {
-    /// The inquiry that it belongs to.
+    /// The inquiry that it belongs to; 0 before the first.
     inquiry: u64,
     said: Result<Told, Failure>,
 }
@@ -91,16 +95,28 @@ impl Group {
         self.state.lock().master.as_ref().map_or(Duration::ZERO, |told| told.age(now))
     }
 
-    /// How often the master has changed. The question comes from a client at work, so the group is watched from now on.
+    /// How often the master may have changed. The question comes from a client at work, so the group is watched from now on.
     pub(super) fn moves(&self) -> u64 {
         if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE {
-            self.watch_after(PERIOD);
+            self.moves.fetch_add(1, Ordering::AcqRel);
+            match self.background.threads() {
+                Ok(_) => self.watch_after(PERIOD),
+                // The next call tries again.
+                Err(_) => self.idle.store(IDLE, Ordering::Release),
+            }
         }
         self.moves.load(Ordering::Acquire)
     }
 
+    /// The master is silent, and may be deposed when it goes on.
+    pub(super) fn suspect(&self) {
+        self.moves.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Asks where the master is, and waits so long for the answer at most.
     pub(super) fn locate(&self, within: Duration) -> Result<Told, Failure> {
+        // Without them an inquiry would never end.
+        self.background.threads()?;
         let mut state = self.state.lock();
         self.inquire(&mut state);
         let number = state.inquiry;
@@ -208,7 +224,7 @@ impl Group {
     fn end(&self, number: u64) {
         let mut state = self.state.lock();
         for answer in state.answers.iter_mut().filter(|answer| answer.inquiry < number) {
-            answer.said = Err(silent());
+            *answer = Answer { inquiry: number, said: Err(silent()) };
         }
         if state.inquiry == number {
             state.is_under_way = false;
@@ -219,6 +235,10 @@ impl Group {
 
     fn judge(&self, state: &mut State) {
         let Some(found) = told::choose(&state.known(), self.clock.now()).cloned() else { return };
+        // The sentinels that know of a later failover may just be silent.
+        if state.master.as_ref().is_some_and(|known| known.is_after(&found)) && !state.is_agreed(&found) {
+            return;
+        }
         let before = state.master.replace(found.clone()).map(|told| told.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
             self.moves.fetch_add(1, Ordering::AcqRel);
@@ -252,8 +272,14 @@ impl State {
         let Some(master) = &self.master else { return false };
         let agrees = |answer: &&Answer| matches!(&answer.said, Ok(told) if told.address() == master.address());
         let agreeing = self.answers.iter().filter(is_new).filter(agrees).count();
-        let is_missing = |answer: &Answer| !is_new(&answer) && answer.said.is_ok();
+        let is_missing = |answer: &Answer| !is_new(&answer) && (answer.said.is_ok() || answer.inquiry == 0);
         agreeing > self.answers.len() / 2 || agreeing > 0 && !self.answers.iter().any(is_missing)
+    }
+
+    /// A majority names this one, as far as is known.
+    fn is_agreed(&self, found: &Told) -> bool {
+        let named = self.known().into_iter().filter(|told| told.address() == found.address()).count();
+        named > self.answers.len() / 2
     }
 }
 

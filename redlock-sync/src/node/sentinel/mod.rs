@@ -19,7 +19,7 @@ use self::group::Group;
 use super::link::{Connection, Dial};
 use super::socket::RedisServer;
 use super::url::{Watched, host_port};
-use super::{Failure, Login, NodeUrl};
+use super::{Failure, FailureKind, Login, NodeUrl};
 use crate::clock::{Clock, Tick};
 
 /// The server that is the master of its group now.
@@ -68,6 +68,17 @@ impl Dial for SentinelServer {
 
     fn moves(&self) -> Option<u64> {
         Some(self.group.moves())
+    }
+
+    fn suspect(&self) {
+        self.group.suspect();
+    }
+
+    fn is_still(&self, shown: &str, within: Duration) -> Result<(), Failure> {
+        self.group.locate(within)?;
+        let now = self.shown();
+        let was_deposed = || Failure::unsent(FailureKind::Unreachable, format!("{now} is the master now"));
+        if *now == *shown { Ok(()) } else { Err(was_deposed()) }
     }
 
     fn master_for(&self) -> Option<Duration> {

@@ -27,6 +27,11 @@ impl Told {
         host_port(&self.host, self.port)
     }
 
+    /// It was made the master by a later failover.
+    pub(super) fn is_after(&self, other: &Told) -> bool {
+        self.epoch > other.epoch
+    }
+
     /// For how long at least it has been the master by now.
     pub(super) fn age(&self, now: Tick) -> Duration {
         self.age.saturating_add(now.since(self.at))

@@ -9,8 +9,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Room for what else is allocated, and too little for the stack of a thread.
 const ROOM: u64 = 1024 * 1024;
+/// Of a thread.
+const STACK: u64 = 2 * ROOM;
+/// More than a busy machine needs until a probe has found the servers.
+const SOON: Duration = Duration::from_secs(30);
 
-/// `starved URL…`: takes a lock twice without room for a thread, and once with it. Prints a line for each.
+/// `starved URL…`: takes a lock twice without room for a thread, and once with it. Prints a line for each. In between there is room for a few threads.
 pub(crate) fn main(urls: &[String]) {
     let builder = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO);
     let locks = builder.build().unwrap();
@@ -19,8 +23,12 @@ pub(crate) fn main(urls: &[String]) {
     thread::Builder::new().spawn(|| ()).expect_err("a thread has no room");
     tell(&lock_once(&locks));
     tell(&lock_once(&locks));
+    for threads in 1..8 {
+        limit(Rlimit { current: Some(used() + ROOM + threads * STACK), ..before });
+        drop(lock_once(&locks));
+    }
     limit(before);
-    tell(&lock_once(&locks));
+    tell(&locks.mutex("a").try_lock_for(SOON).and_then(redlock_sync::MutexGuard::unlock));
 }
 
 fn lock_once(locks: &Redlock) -> Result<(), Error> {
