@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::connection::Packet;
 use super::kinds::token_of;
-use super::known::{Trace, Wait};
+use super::known::{Arrival, Trace, Wait};
 use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::scripts::{self, Execution};
@@ -56,10 +56,12 @@ impl World {
                 self.note_length(script, token, ms);
             }
             ("release_all", args) => args.iter().step_by(3).for_each(|token| self.note_release(token)),
-            ("release", [token, wait, random, ..]) => {
+            ("release", [token, granted, rest @ ..]) => {
                 self.note_release(token);
-                self.note_grant(random, token);
-                self.note_leaver(wait);
+                self.note_grant(granted.rsplit(' ').next().unwrap_or_default(), token);
+                if let [wait, ..] = rest {
+                    self.note_leaver(wait);
+                }
             }
             _ => {}
         }
@@ -113,13 +115,16 @@ impl World {
         }
     }
 
-    /// A release takes the mark off the wait of its own client.
+    /// A release takes the mark off the wait of its own client, which is over.
     fn note_leaver(&mut self, id: &str) {
         let client = self.client;
         if let Some(known) = self.invariants.tokens.waits.get(id).filter(|known| known.client != client) {
             let what = format!("an id for two waits: {id} is of {known:?}, and client {client} has waited by it");
             self.breaks(Rule::Ids, what);
         }
+        let left = self.invariants.tokens.wait_of(id);
+        let is_of = |arrival: &&mut Arrival| Some((arrival.task, arrival.turn)) == left;
+        self.invariants.arrivals.iter_mut().filter(is_of).for_each(|arrival| arrival.is_over = true);
     }
 
     /// What is executed although its connection is broken.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use crate::names::told;
+
 /// Why an operation on a lock did not succeed. **`Ok` always means that the lock is held**; everything else is here.
 ///
 /// Four situations stay apart, because a program reacts to them differently: another holder has the lock
@@ -250,12 +252,13 @@ impl fmt::Display for Error {
                 expires_in.map_or(Ok(()), |d| write!(f, "; it ends in {} ms unless it is renewed", d.as_millis()))
             }
             Error::Unavailable { op, key, of, nodes } => {
-                write!(f, "failed to {op} `{}`: no majority of {of} node(s) can be reached", key.escape_debug())?;
+                write!(f, "failed to {op} {}: no majority of {of} node(s) can be reached", told(key, "", "in queue "))?;
                 write_nodes(f, nodes)
             }
-            Error::Lost { key, reason } => write!(f, "lock `{}` was lost: {reason}", key.escape_debug()),
+            Error::Lost { key, reason } => write!(f, "{} was lost: {reason}", told(key, "lock ", "a claim in queue ")),
             Error::Unconfirmed { key, confirmed, of, nodes } => {
-                write!(f, "release of `{}` was confirmed by {confirmed} of {of} node(s)", key.escape_debug())?;
+                let what = told(key, "release of ", "the end of a claim in queue ");
+                write!(f, "{what} was confirmed by {confirmed} of {of} node(s)")?;
                 write_nodes(f, nodes)
             }
             Error::WouldDeadlock { key } => write!(
@@ -264,9 +267,9 @@ impl fmt::Display for Error {
                 key.escape_debug()
             ),
             Error::WrongType { op, key, node } => {
-                write!(f, "failed to {op} `{}`: the key holds something else: {node}", key.escape_debug())
+                write!(f, "failed to {op} {}: the key holds something else: {node}", told(key, "", "in queue "))
             }
-            Error::Full { key, len } => write!(f, "queue `{}` is full: it has {len} tasks", key.escape_debug()),
+            Error::Full { key, len } => write!(f, "{} is full: it has {len} tasks", told(key, "queue ", "queue ")),
             Error::Config { message } => write!(f, "{message}"),
             Error::Closed => write!(f, "the lock client is closed, or was opened in another process before a fork"),
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
+use crate::names::{HELPERS, OF_QUEUES, has_hash_tag, helper, is_helper};
 
 /// Something that names a lock: a string, or a type of yours that spells its key in one place.
 ///
@@ -69,30 +70,34 @@ struct Helpers {
 impl Key {
     /// Joins prefix and name. An empty key is refused, and one longer than `max_len` bytes.
     pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<Key, Error> {
+        Key::of("lock", prefix, name, max_len)
+    }
+
+    fn of(what: &str, prefix: &str, name: &str, max_len: usize) -> Result<Key, Error> {
         let full: Arc<str> = if prefix.is_empty() { name.into() } else { format!("{prefix}{name}").into() };
         if name.is_empty() {
             return Err(Error::config(format!(
-                "a lock needs a name, but the key after prefix `{}` is empty",
+                "a {what} needs a name, but the key after prefix `{}` is empty",
                 prefix.escape_debug()
             )));
         }
         if full.len() > max_len {
             return Err(Error::config(format!(
-                "lock key `{}…` is {} bytes long, more than max_key_len = {max_len}",
+                "{what} key `{}…` is {} bytes long, more than max_key_len = {max_len}",
                 full.chars().take(40).collect::<String>().escape_debug(),
                 full.len(),
             )));
         }
         if full.contains('}') && !has_hash_tag(&full) {
             return Err(Error::config(format!(
-                "lock key `{}` has a `}}` but no hash tag (`{{…}}` with something in it), so no other key can be kept in its hash slot; \
+                "{what} key `{}` has a `}}` but no hash tag (`{{…}}` with something in it), so no other key can be kept in its hash slot; \
                  leave the `}}` out, or enclose a part of the name in braces",
                 full.escape_debug()
             )));
         }
         if is_helper(&full) {
             return Err(Error::config(format!(
-                "lock key `{}` is reserved: the library keeps data of another lock or queue there; take a name that does not end in {} or `:q:…`",
+                "{what} key `{}` is reserved: the library keeps data of another lock or queue there; take a name that does not end in {} or `:q:…`",
                 full.escape_debug(),
                 HELPERS.map(|suffix| format!("`:{suffix}`")).join(" or ")
             )));
@@ -157,7 +162,7 @@ impl fmt::Debug for Key {
 /// The keys of a queue of tasks, all in one hash slot. A lock of the same name has other keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct QueueKeys {
-    /// Named by the key that holds when each task is due: errors name that one.
+    /// When each task is due: claims are known in this process by this key.
     pub(crate) due: Key,
     pub(crate) body: Arc<str>,
     pub(crate) meta: Arc<str>,
@@ -169,52 +174,17 @@ pub(crate) struct QueueKeys {
 impl QueueKeys {
     /// As [`Key::new`].
     pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
-        let named = Key::new(prefix, name, max_len)?;
+        let named = Key::of("queue", prefix, name, max_len)?;
         let [due, body, meta, dead, claims, waits] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
         let due = Key { name: due, helpers: named.helpers };
         Ok(QueueKeys { due, body, meta, dead, claims, waits })
     }
 }
 
-/// What keys beside a lock's own end in.
-const HELPERS: [&str; 7] = ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits"];
-/// What the keys of a queue of tasks end in.
-const OF_QUEUES: [&str; 6] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits"];
-
-/// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
-///
-/// No two locks share one. A `name` of the first form has no `}` (see [`Key::new`]), so it can be read back from its helper: what stands
-/// between the first `{` and the only `}`. From the second form it is what stands before the last `::`. And no key has both forms:
-/// before `:suffix` stands a `}` in the first and a `:` in the second.
-fn helper(name: &str, suffix: &str) -> String {
-    if has_hash_tag(name) { format!("{name}::{suffix}") } else { format!("{{{name}}}:{suffix}") }
-}
-
-/// True for a name that [`helper`] could have made for another lock.
-fn is_helper(name: &str) -> bool {
-    HELPERS.iter().chain(&OF_QUEUES).any(|suffix| owner(name, suffix).is_some())
-}
-
-/// The name from which [`helper`] made this key with this suffix.
-fn owner<'a>(key: &'a str, suffix: &str) -> Option<&'a str> {
-    let owner = key.strip_suffix(suffix)?.strip_suffix(':')?;
-    let wrapped = owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).filter(|o| !o.contains('}'));
-    wrapped.or_else(|| owner.strip_suffix(':').filter(|o| has_hash_tag(o)))
-}
-
-/// The name, with the prefix, of the queue of tasks that has tasks or dead ones at this key.
-pub(crate) fn queue_of(key: &str) -> Option<&str> {
-    ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))
-}
-
-/// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
-fn has_hash_tag(name: &str) -> bool {
-    name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::queue_of;
 
     fn key(name: &str) -> Key {
         Key::new("", name, 1024).unwrap()

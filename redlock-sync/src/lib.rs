@@ -191,6 +191,7 @@ mod key;
 mod latch;
 mod lease;
 mod lock;
+mod names;
 mod node;
 mod observer;
 mod options;

@@ -173,13 +173,18 @@ impl Waiting<'_> {
     /// True for an error that no further look can help.
     fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
         let (quorum, outages) = (&self.wanted.client.quorum, &self.wanted.client.outages);
-        if !error.is_unavailable() {
+        if !error.is_unavailable() && !self.may_pass(error) {
             return true;
         }
         // Asked each time, so that the outage is known to go on.
         let since = outages.since(tried_at, quorum.now(), error);
         let since = *self.unavailable_since.get_or_insert(since);
         self.limit == Wait::Forever && quorum.now().since(since) >= quorum.limits.unavailable_after
+    }
+
+    /// For a worker: its server has become a replica, and its address may lead to the new master soon.
+    fn may_pass(&self, error: &Error) -> bool {
+        self.wanted.stop.is_some() && matches!(error, Error::Config { message } if message.contains("READONLY"))
     }
 
     /// Until a hint, the time at which the next task is due, or the time to look again.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::Redlock;
 use crate::error::Error;
-use crate::key::{LockKey, queue_of};
+use crate::key::LockKey;
 use crate::lock::holder::Holder;
+use crate::names::queue_of;
 use crate::node::Lane;
 use crate::protocol::list::{Listed, Page, START, look, page};
 use crate::protocol::reply::Vote;

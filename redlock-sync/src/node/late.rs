@@ -310,11 +310,11 @@ impl Entry {
 }
 
 impl Behind {
-    /// Behind a call that went with `ASKING` it has one too, and names its first key alone: else the server would send it away, since the slot is not
+    /// Behind a call that went with `ASKING` it has one too, and names its first keys alone: else the server would send it away, since the slot is not
     /// its own, or the other keys have not arrived.
     fn of(release: &Call, asks: bool) -> Behind {
         let mut bytes = if asks { ASKING.to_vec() } else { Vec::new() };
-        let alone = release.alone().filter(|_| asks && release.script.goes_alone);
+        let alone = release.alone().filter(|_| asks);
         alone.as_ref().unwrap_or(release).write_source_to(&mut bytes, Note::Nothing);
         Behind { bytes, replies: 1 + usize::from(asks) }
     }

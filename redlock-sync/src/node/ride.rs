@@ -14,7 +14,7 @@ use crate::protocol::script::{Call, Note};
 pub(super) struct Rider {
     pub(super) op: RoundOp,
     pub(super) call: Arc<Call>,
-    /// The call with its first key alone, once it is needed.
+    /// The call with its first keys alone, once it is needed.
     pub(super) alone: Option<Call>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Ride {
     pub(super) rider: usize,
     /// `ASKING` stands before it.
     pub(super) asks: bool,
-    /// It names its first key alone.
+    /// It names its first keys alone.
     pub(super) is_alone: bool,
     /// How often it was sent elsewhere.
     pub(super) redirects: u8,

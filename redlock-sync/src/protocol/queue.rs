@@ -224,7 +224,7 @@ impl Protocol for Claim {
         };
         let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
-        let keys = [due.as_str(), body, meta, dead, claims, waits];
+        let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
         Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
     }

@@ -17,8 +17,9 @@ pub(crate) struct Script {
     pub(crate) sha: String,
     /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
     pub(crate) needs: Option<Needs>,
-    /// It does what matters with its first key alone, for a cluster that moves the slot: some of the keys can be at one server and some at another then.
-    pub(crate) goes_alone: bool,
+    /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server takes a call that names a key that is not
+    /// there beside one that is. Zero: it does not.
+    pub(crate) alone: usize,
 }
 
 impl Script {
@@ -51,12 +52,12 @@ impl Needs {
 }
 
 macro_rules! scripts {
-    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(+ $alone:ident)?),+ $(,)?) => {
+    ($($ident:ident = $file:literal $(behind $($before:literal)+)? for $operation:literal $(needs $needs:ident)? $(alone $alone:literal)?),+ $(,)?) => {
         $(pub(crate) static $ident: LazyLock<Script> = LazyLock::new(|| {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
             let needs = None $(.or(Some(Needs::$needs)))?;
-            let goes_alone = false $(|| stringify!($alone) == "alone")?;
-            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs, goes_alone }
+            let alone = 0 $(+ $alone)?;
+            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs, alone }
         });)+
 
         /// Every script of the crate.
@@ -67,11 +68,11 @@ macro_rules! scripts {
 }
 
 scripts! {
-    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex + alone,
-    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex + alone,
-    EXTEND = "extend" for "extend" + alone,
+    ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex alone 1,
+    ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex alone 1,
+    EXTEND = "extend" for "extend" alone 1,
     FENCE = "fence" for "fence",
-    RELEASE = "release" behind "push" for "release" + alone,
+    RELEASE = "release" behind "push" for "release" alone 1,
     RELEASE_ALL = "release_all" behind "push" for "release",
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
@@ -82,12 +83,12 @@ scripts! {
     SEMAPHORE_ACQUIRE = "semaphore_acquire" behind "semaphore_acquire_bare" "permissions" "push" "slots" for "acquire" needs Semaphore,
     SEMAPHORE_EXTEND = "semaphore_extend" behind "push" "slots" for "extend",
     SEMAPHORE_FENCE = "semaphore_fence" behind "push" "slots" for "fence",
-    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" + alone,
+    SEMAPHORE_RELEASE = "semaphore_release" behind "semaphore_release_bare" "push" "slots" for "release" alone 1,
     SEMAPHORE_INSPECT = "semaphore_inspect" behind "push" "slots" for "inspect",
     RW_ACQUIRE = "rw_acquire" behind "rw_acquire_bare" "permissions" "push" "rw" for "acquire" needs Rw,
-    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" + alone,
+    RW_EXTEND = "rw_extend" behind "push" "rw" for "extend" alone 1,
     RW_FENCE = "rw_fence" behind "push" "rw" for "fence",
-    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" + alone,
+    RW_RELEASE = "rw_release" behind "rw_release_bare" "push" "rw" for "release" alone 1,
     RW_INSPECT = "rw_inspect" for "inspect",
     LATCH_ARRIVE = "latch_arrive" behind "push" for "count down",
     LATCH_LOOK = "latch_look" for "wait for",
@@ -95,7 +96,7 @@ scripts! {
     Q_PUSH = "q_push" behind "q_push_bare" "permissions" "push" "q_wake" "q_task" for "push" needs Queue,
     Q_CLAIM = "q_claim" behind "q_claim_bare" "permissions" "push" "q_wake" "q_task" for "claim" needs Queue,
     Q_EXTEND = "q_extend" behind "q_task" for "extend",
-    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish",
+    Q_FINISH = "q_finish" behind "q_finish_bare" "push" "q_wake" "q_task" for "finish" alone 4,
     Q_POP = "q_pop" behind "permissions" "q_task" for "pop" needs Queue,
     Q_PEEK = "q_peek" behind "q_task" for "peek",
     Q_REMOVE = "q_remove" behind "permissions" "q_task" for "remove" needs Queue,
@@ -215,23 +216,24 @@ impl Call {
         (words.next()? != b"0").then(|| words.next())?
     }
 
-    /// The same call with its first key alone.
+    /// The same call with no more of its keys than it needs.
     pub(crate) fn alone(&self) -> Option<Call> {
+        let few = self.script.alone;
         let mut words = Words(self.packed.get(self.tail..)?);
         let keys: usize = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-        let key = words.next()?;
-        let args: Vec<&[u8]> = words.skip(keys.checked_sub(1)?).collect();
-        let words = 4 + args.len();
+        let left_out = keys.checked_sub(few).filter(|_| few > 0)?;
+        let mut rest: Vec<&[u8]> = words.by_ref().take(few).collect();
+        rest.extend(words.skip(left_out));
+        let words = 3 + rest.len();
         let mut packed = Vec::with_capacity(self.packed.len());
         push_head(&mut packed, words);
         let head = packed.len();
         push(&mut packed, "EVALSHA");
         push(&mut packed, &self.script.sha);
         let tail = packed.len();
-        push(&mut packed, "1");
-        push_bytes(&mut packed, key);
-        for arg in &args {
-            push_bytes(&mut packed, arg);
+        push(&mut packed, itoa::Buffer::new().format(few));
+        for word in rest {
+            push_bytes(&mut packed, word);
         }
         let (token, script) = (self.token.clone(), self.script);
         Some(Call { script, purpose: self.purpose, token, lifetime: self.lifetime, words, packed, head, tail })
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_with_its_first_key_alone() {
+    fn a_call_goes_with_its_first_keys_alone() {
         let call = |keys: &[&str]| {
             Call::new(&RELEASE, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t"), Arg::Number(7)])
         };
@@ -353,6 +355,11 @@ mod tests {
         assert_eq!(with_source(&alone, Note::Nothing), with_source(&call(&["k"]), Note::Nothing));
         assert_eq!(call(&["k", "l"]).first_key(), Some(&b"k"[..]));
         assert_eq!((call(&[]).first_key(), call(&[]).alone().is_none()), (None, true));
+        let finish =
+            |keys: &[&str]| Call::new(&Q_FINISH, Purpose::Release, None, Duration::ZERO, keys, &[Arg::Text("t")]);
+        let alone = finish(&["a", "b", "c", "d", "e", "f"]).alone().unwrap();
+        assert_eq!(by_digest(&alone, Note::Nothing), by_digest(&finish(&["a", "b", "c", "d"]), Note::Nothing));
+        assert!(Call::new(&Q_PUSH, Purpose::Other, None, Duration::ZERO, &["a", "b"], &[]).alone().is_none());
     }
 
     #[test]

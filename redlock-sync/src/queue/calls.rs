@@ -25,7 +25,8 @@ const MOST_SHOWN: usize = 1000;
 
 /// Pushing.
 impl Queue {
-    /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were pushed.
+    /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were
+    /// pushed, but for those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the task may be queued all the same.
@@ -463,14 +464,13 @@ impl Queue {
     }
 
     fn in_batches(&self, op: &'static str, call: impl Fn(&Tasks, u64) -> TypedCall<Count>) -> Result<u64, Error> {
-        let (most, mut all) = (u64::try_from(BATCH).unwrap_or(u64::MAX), 0);
-        loop {
-            let done = self.ask(op, |tasks| call(tasks, most))?.map_or(0, |Count(done)| done);
+        // Those that die meanwhile come behind: a worker that fails them all must not keep this going for ever.
+        let (most, dead, mut all) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
+        while all < dead {
+            let Some(Count(done @ 1..)) = self.ask(op, |tasks| call(tasks, most.min(dead - all)))? else { break };
             all += done;
-            if done < most {
-                return Ok(all);
-            }
         }
+        Ok(all)
     }
 
     pub(super) fn unavailable(&self, op: &'static str, why: String) -> Error {

@@ -5,11 +5,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::task::check_due;
+use super::task::{check_due, sendable};
 use crate::acquire::claim::Held;
 use crate::error::{Error, LostReason};
-use crate::key::queue_of;
 use crate::lease::{Core, Lease};
+use crate::names::queue_of;
 use crate::observer::Event;
 use crate::options::Retry;
 use crate::protocol::queue::{Claim, Due, Ending};
@@ -251,7 +251,7 @@ impl Job {
             return Ending::Dead(kept(why));
         }
         let pause = pause.unwrap_or_else(|| self.retry.pause(self.attempt, fastrand::f64()));
-        Ending::Retry(pause, kept(why))
+        Ending::Retry(sendable(pause), kept(why))
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {

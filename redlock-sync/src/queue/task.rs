@@ -192,7 +192,7 @@ pub(super) fn check_due(due: Due) -> Result<(), Error> {
     }
 }
 
-/// A pause of a handler's verdict, which has no caller to tell of an error: no longer than a server can keep.
+/// A pause of a policy, or of a handler's verdict, which has no caller to tell of an error: no longer than a server can keep.
 pub(super) fn sendable(pause: Duration) -> Duration {
     pause.min(LONGEST_DELAY)
 }

@@ -57,8 +57,8 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 /// Threads of this process that handle the tasks of a queue. Made by [`Queue::worker`].
 ///
 /// Each thread claims a task, calls the handler and ends the claim by what that returns. A panic of the handler is a retry with the panic's text. One thread
-/// at a time waits for a task. While the server is away the threads go on trying, a few times a second; other errors, such as [`Config`](Error::Config), end
-/// the worker, and [`join`](Worker::join) returns them. Dropping the worker ends its claims; jobs in hand go on.
+/// at a time waits for a task. While the server is away, refuses for a while or is a replica the threads go on trying, a few times a second; other errors, such as
+/// [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. Dropping the worker ends its claims; jobs in hand go on.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -270,7 +270,7 @@ fn ending(job: &Job, verdict: Verdict) -> Ending {
     match verdict {
         Verdict::Done => Ending::Done,
         Verdict::Retry(why) => job.failed(None, &why),
-        Verdict::RetryAfter(pause, why) => job.failed(Some(sendable(pause)), &why),
+        Verdict::RetryAfter(pause, why) => job.failed(Some(pause), &why),
         Verdict::AgainAfter(pause) => Ending::Again(sendable(pause)),
         Verdict::Fail(why) => Ending::Dead(kept(&why)),
     }

@@ -20,6 +20,7 @@ pub(crate) use self::outage::Outages;
 pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
+use crate::names::told;
 use crate::node::{Answers, Lane, Node, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
@@ -250,7 +251,7 @@ impl Quorum {
                 return error;
             }
             if let Some(node) = self.errors(&ballot.votes, |kind| kind == FailureKind::Misuse).next() {
-                return Error::config(format!("failed to {op} lock `{}`: {node}", key.escape_debug()));
+                return Error::config(format!("failed to {op} {}: {node}", told(key, "lock ", "in queue ")));
             }
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }

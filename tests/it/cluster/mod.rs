@@ -2,9 +2,9 @@
 //!
 //! 1. `load`: threads at work meanwhile. `place`: a cluster as a place for the contract tests.
 //! 2. `using`: every kind of lock, on one cluster and on several; errors of settings.
-//! 3. `moving`: slots move to another server. `failing`: servers end, stop and start again.
+//! 3. `moving`, `tasks`: slots move to another server. `failing`: servers end, stop and start again.
 //!
-//! Those of `moving` and `failing`, and the contract tests on clusters, need minutes: they run with the feature `cluster`, in a step of CI of their own.
+//! Those of `moving`, `tasks` and `failing`, and the contract tests on clusters, need minutes: they run with the feature `cluster`, in a step of CI of their own.
 
 #[cfg(feature = "cluster")]
 mod failing;
@@ -14,6 +14,8 @@ mod load;
 mod moving;
 #[cfg(feature = "cluster")]
 pub(crate) mod place;
+#[cfg(feature = "cluster")]
+mod tasks;
 mod using;
 
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 27] = [
+const LAYERS: [(&str, u8); 28] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -27,6 +27,7 @@ const LAYERS: [(&str, u8); 27] = [
     ("key", 0),
     ("token", 0),
     ("error", 0),
+    ("names", 0),
     ("observer", 0),
     ("fork", 0),
     ("clock", 0),
@@ -37,11 +38,13 @@ const LAYERS: [(&str, u8); 27] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 9] = [
+const EDGES: [(&str, &str); 11] = [
     ("__private", "testing"),
     ("clock", "sync"),
     ("facades", "testing"),
+    ("error", "names"),
     ("key", "error"),
+    ("key", "names"),
     ("observer", "error"),
     ("sync", "simulation"),
     ("token", "error"),

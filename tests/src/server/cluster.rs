@@ -179,11 +179,16 @@ impl Cluster {
             if keys.is_empty() {
                 return;
             }
-            for key in keys {
-                let migrate = ["127.0.0.1", &to.port().to_string(), &key, "0", "5000"].map(str::to_owned);
-                from.ask::<()>(cmd("MIGRATE").arg(&migrate));
+            for key in &keys {
+                self.move_key(from, to, key);
             }
         }
+    }
+
+    /// Moves one key of a slot that is open.
+    pub fn move_key(&self, from: &Server, to: &Server, key: &str) {
+        let migrate = ["127.0.0.1", &to.port().to_string(), key, "0", "5000"].map(str::to_owned);
+        from.ask::<()>(cmd("MIGRATE").arg(&migrate));
     }
 
     /// Ends the move: all servers are told where the slot is.

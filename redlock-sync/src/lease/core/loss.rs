@@ -4,6 +4,7 @@ use super::{Core, OnLost, Part};
 use crate::clock::Tick;
 use crate::error::LostReason;
 use crate::lease::state::LeaseState;
+use crate::names::told;
 
 impl Core {
     /// Has `f` called once when the lease is lost; at once when it is already.
@@ -42,18 +43,18 @@ impl Core {
         log::log!(level, "{}", self.lost(reason));
     }
 
+    fn told(&self) -> String {
+        told(self.key.as_str(), "lock ", "a claim in queue ")
+    }
+
     /// Once for each time that renewals begin to fail, or succeed again.
     pub(super) fn log_change(&self, before: LeaseState, after: LeaseState, until: Tick) {
         let left = || until.since(self.quorum.now()).as_millis();
         match (before, after) {
             (LeaseState::Held, LeaseState::Suspended) => {
-                log::warn!(
-                    "a renewal of lock `{}` was not confirmed; it is lost in {} ms unless one is",
-                    self.key,
-                    left()
-                );
+                log::warn!("a renewal of {} was not confirmed; it is lost in {} ms unless one is", self.told(), left());
             }
-            (LeaseState::Suspended, LeaseState::Held) => log::info!("lock `{}` is renewed again", self.key),
+            (LeaseState::Suspended, LeaseState::Held) => log::info!("{} is renewed again", self.told()),
             _ => {}
         }
     }
@@ -82,7 +83,7 @@ impl Core {
             // A handler that panics must not take the renewal thread with it.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || handler(error)));
             if let Err(payload) = outcome {
-                log::error!("an on_lost handler of lock `{}` panicked", self.key);
+                log::error!("an on_lost handler of {} panicked", self.told());
                 // What it panicked with could panic when it is dropped.
                 std::mem::forget(payload);
             }

@@ -125,7 +125,7 @@ impl Cluster {
     ) -> Option<(Arc<Server>, Ride)> {
         let on = |asks| Ride { asks, redirects: ride.redirects + 1, ..ride };
         match Redirect::read(reply)? {
-            Redirect::TryAgain if call.script.goes_alone && !ride.is_alone => {
+            Redirect::TryAgain if call.script.alone > 0 && !ride.is_alone => {
                 Some((Arc::clone(from), Ride { is_alone: true, ..ride }))
             }
             Redirect::TryAgain => None,

@@ -1,16 +1,20 @@
 -- Ends a claim, if the token still has it: also after its time, as long as no other claim has taken the task. The first write is one that a full server
 -- (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the end says.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or those alone that are there while a task is claimed, the first four,
+-- while a cluster moves their slot: then no wait is told, and no task dies
 -- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is due, ARGV[4] why, ARGV[5] most dead
 -- tasks, ARGV[6] not used: the task is looked up by the token, which a claim of unknown outcome has too
 -- replies 1, 0 another claim has the task, -1 the token has none
-local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local due, body, meta, claims, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local how, why = ARGV[2], ''
 local id = redis.call('HGET', claims, ARGV[1])
 if not id then return -1 end
 local attempts, version, again, _, holder = read(redis.call('HGET', meta, id))
 redis.call('ZSCORE', due, id)
-if how == 'dead' then redis.call('ZCARD', dead) end
+if how == 'dead' and again == 0 then
+  if not dead then return redis.error_reply('TRYAGAIN the dead tasks are on their way to another server') end
+  redis.call('ZCARD', dead)
+end
 redis.call('HDEL', claims, ARGV[1])
 if holder ~= ARGV[1] then return 0 end
 local time = redis.call('TIME')
@@ -37,5 +41,5 @@ if again > 0 then at = math.min(at, again) end
 at = math.max(at, now)
 write(meta, id, attempts, version, 0, '0', '-', why)
 redis.call('ZADD', due, n(at), id)
-if at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id then wake(KEYS[6]) end
+if KEYS[6] and (at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id) then wake(KEYS[6]) end
 return 1

@@ -1,13 +1,13 @@
 -- Stands before all else of q_finish.lua: what most ends of a claim need, the ack of a task that was not pushed again. In every other case it does nothing,
 -- and the script behind it decides.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims, KEYS[6] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or the first four alone
 -- ARGV[1] token, ARGV[2] the end, ARGV[3], ARGV[4], ARGV[5] not used, ARGV[6] id of the task
 -- replies 1
 if ARGV[2] == 'done' then
   local token, id = ARGV[1], ARGV[6]
   local again, holder = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+) %d+ (%S+) ')
   if again == '0' and holder == token then
-    redis.call('HDEL', KEYS[5], token)
+    redis.call('HDEL', KEYS[4], token)
     redis.call('ZREM', KEYS[1], id)
     redis.call('HDEL', KEYS[2], id)
     redis.call('HDEL', KEYS[3], id)

@@ -17,6 +17,7 @@ chaos --tasks N [OPTIONS]
   --lease MS        of a claim, default 1000
   --burst N         so many tasks come at once every two seconds, the others one by one; default 100
   --gap MS          longest time between two faults of the server, and of the workers; default 1000
+  --steady          faults as often as --gap says, from the begin to the end, without calms
   --faults A,B,…    only these faults, or `none`; `--schedule` shows their names
   --seed N          default: a fresh one, which is printed
   --out DIR         where the logs go, default: chaos/ in the target directory
@@ -34,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) lease: Duration,
     pub(crate) burst: u32,
     pub(crate) gap: u64,
+    pub(crate) is_steady: bool,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) seed: u64,
     pub(crate) out: Option<PathBuf>,
@@ -58,6 +60,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
         lease: Duration::from_secs(1),
         burst: 100,
         gap: 1000,
+        is_steady: false,
         kinds: Kind::ALL.to_vec(),
         seed: fastrand::u64(..1_000_000),
         out: None,
@@ -70,6 +73,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
         match word.as_str() {
             "--tasks" => options.tasks = number(value()?, 1, 10_000_000)?,
             "--sentinel" => options.sentinel = true,
+            "--steady" => options.is_steady = true,
             "--clients" => options.clients = number(value()?, 1, 64)?,
             "--threads" => options.threads = number(value()?, 1, 64)?,
             "--seconds" => options.seconds = number(value()?, 2, 86_400)?,

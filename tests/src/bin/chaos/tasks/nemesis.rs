@@ -86,12 +86,13 @@ fn track(options: &Options, of_workers: bool) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(options.seed.wrapping_mul(2) + u64::from(of_workers));
     let (mut faults, mut at) = (Vec::new(), SEC / 2);
     while at + SEC < options.seconds * SEC {
-        at += random.u64(options.gap * MS / 2..=options.gap * MS);
+        let gap = random.u64(options.gap * MS / 2..=options.gap * MS);
+        at += if options.is_steady { options.gap * MS } else { gap };
         let (kind, length) = (random.choice(&kinds), random.u64(50 * MS..2500 * MS));
         let Some(&kind) = kind else { break };
         // The server's own are shorter, so that most of the time there is one.
         let length = if of_workers { length } else { length / 3 };
-        if at % (STORM + CALM) < STORM {
+        if options.is_steady || at % (STORM + CALM) < STORM {
             faults.push(Fault { at, kind, length, target: random.usize(0..options.clients.max(COMMANDS.len())) });
             at += if of_workers { 0 } else { length };
         }
@@ -276,6 +277,13 @@ mod tests {
         let has = |faults: &[Fault], kind| faults.iter().any(|fault| fault.kind == kind);
         assert!(has(&of(true), Kind::Depose) && has(&of(true), Kind::Stop) && !has(&of(true), Kind::Hold));
         assert!(!has(&of(false), Kind::Depose) && has(&of(false), Kind::Stop) && has(&of(false), Kind::Hold));
+    }
+
+    #[test]
+    fn steady_faults_come_one_after_the_other() {
+        let words = ["--tasks", "9", "--seconds", "60", "--faults", "murder", "--steady"].map(str::to_owned);
+        let times: Vec<u64> = schedule(&parse(&words).unwrap()).iter().map(|fault| fault.at).collect();
+        assert!(times.len() >= 58 && times.windows(2).all(|two| two[1] - two[0] == SEC), "{times:?}");
     }
 
     #[test]

@@ -1,0 +1,44 @@
+//! How the keys beside a lock's own, and those of a queue, are named; and how messages name a lock or a queue by its key.
+
+/// A name for a message, behind the words for what has it: the key of a lock, but of a queue of tasks its name, and not the key at which these are.
+pub(crate) fn told(key: &str, of_lock: &str, of_queue: &str) -> String {
+    let (words, name) = queue_of(key).map_or((of_lock, key), |queue| (of_queue, queue));
+    format!("{words}`{}`", name.escape_debug())
+}
+
+/// What keys beside a lock's own end in.
+pub(crate) const HELPERS: [&str; 7] =
+    ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits"];
+/// What the keys of a queue of tasks end in.
+pub(crate) const OF_QUEUES: [&str; 6] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits"];
+
+/// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
+///
+/// No two locks share one. A `name` of the first form has no `}` (see `Key::new`), so it can be read back from its helper: what stands
+/// between the first `{` and the only `}`. From the second form it is what stands before the last `::`. And no key has both forms:
+/// before `:suffix` stands a `}` in the first and a `:` in the second.
+pub(crate) fn helper(name: &str, suffix: &str) -> String {
+    if has_hash_tag(name) { format!("{name}::{suffix}") } else { format!("{{{name}}}:{suffix}") }
+}
+
+/// True for a name that [`helper`] could have made for another lock.
+pub(crate) fn is_helper(name: &str) -> bool {
+    HELPERS.iter().chain(&OF_QUEUES).any(|suffix| owner(name, suffix).is_some())
+}
+
+/// The name from which [`helper`] made this key with this suffix.
+fn owner<'a>(key: &'a str, suffix: &str) -> Option<&'a str> {
+    let owner = key.strip_suffix(suffix)?.strip_suffix(':')?;
+    let wrapped = owner.strip_prefix('{').and_then(|o| o.strip_suffix('}')).filter(|o| !o.contains('}'));
+    wrapped.or_else(|| owner.strip_suffix(':').filter(|o| has_hash_tag(o)))
+}
+
+/// The name, with the prefix, of the queue of tasks that has tasks or dead ones at this key.
+pub(crate) fn queue_of(key: &str) -> Option<&str> {
+    ["q:due", "q:dead"].iter().find_map(|suffix| owner(key, suffix))
+}
+
+/// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
+pub(crate) fn has_hash_tag(name: &str) -> bool {
+    name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
+}

@@ -1,0 +1,104 @@
+//! Names, ids, bodies, times and limits at their ends.
+
+use std::time::Duration;
+
+use redlock_sync::{Error, Pushed, Queue, Retry, Task, Verdict};
+use redlock_tests::{Proxy, Server, eventually};
+
+use super::rig::{SOON, assert_empty, ms, open, queue};
+
+fn claim(mails: &Queue) -> redlock_sync::Job {
+    mails.claim_for(SOON).unwrap().unwrap()
+}
+
+/// One task all the way.
+fn is_run(mails: &Queue, id: &str, body: &[u8]) {
+    assert_eq!(mails.push(Task::new(body).id(id)).unwrap(), Pushed::New);
+    let job = claim(mails);
+    assert_eq!((job.id(), job.body()), (id, body));
+    job.extend(ms(5000)).unwrap();
+    job.retry_after(Duration::ZERO, "once more").unwrap();
+    claim(mails).fail("never").unwrap();
+    assert_eq!((mails.dead(9).unwrap()[0].id(), mails.dead(9).unwrap()[0].why()), (id, "never"));
+    assert!(mails.revive(id).unwrap());
+    let seen = mails.peek(1).unwrap().remove(0);
+    assert_eq!((seen.id(), seen.body()), (id, body));
+    let job = claim(mails);
+    assert_eq!((job.id(), job.attempt()), (id, 1));
+    job.ack().unwrap();
+    assert!(mails.is_empty().unwrap() && !mails.remove(id).unwrap() && !mails.revive(id).unwrap());
+}
+
+#[test]
+fn any_name_any_id_and_any_body() {
+    let server = Server::start();
+    let locks = open(&server.url());
+    let long = "n".repeat(512);
+    let names = ["{", "a{b", "{a}", "}{a}", " ", "\n", "\0", "*", "a/b", "\u{10ffff}\u{7f}é", "-1", "%", "q", &long];
+    let odd = "x\0\r\n\u{10ffff} %d{}\\\"'* check queue";
+    let ids = ["-", "0", " ", "check queue", "+1", "\0", "nil", odd, &long];
+    for name in names {
+        let mails = locks.queue(name);
+        for id in ids {
+            is_run(&mails, id, b"body");
+        }
+    }
+    assert_empty(&server);
+    let mails = locks.queue("q").max_body(16 << 20);
+    let every: Vec<u8> = (0..=255).collect();
+    for body in [&b""[..], b"check queue", b"\0\r\n", &every, &vec![7; 10 << 20]] {
+        is_run(&mails, "a", body);
+    }
+    assert!(matches!(locks.queue("q").push(vec![0; (512 << 10) + 1]), Err(Error::Config { .. })));
+    for id in ["", &"i".repeat(513)] {
+        assert!(matches!(mails.push(Task::new("").id(id)), Err(Error::Config { .. })));
+    }
+    for name in ["", "}", "a}b", "{}", "{a}:q:due"] {
+        assert!(matches!(locks.queue(name).push(""), Err(Error::Config { .. })), "{name}");
+    }
+}
+
+#[test]
+fn any_time() {
+    let server = Server::start();
+    let mails = queue(&server.url());
+    let longest = Duration::from_secs(100 * 365 * 86_400);
+    for too_long in [Duration::MAX, Duration::from_secs(u64::MAX), longest + ms(1)] {
+        assert!(matches!(mails.push(Task::new("").after(too_long)), Err(Error::Config { .. })));
+    }
+    for too_late in [Duration::MAX, Duration::from_secs(9_000_000_001)] {
+        assert!(matches!(mails.push(Task::new("").at(too_late)), Err(Error::Config { .. })));
+    }
+    mails.push(Task::new("").id("last").after(longest)).unwrap();
+    mails.push(Task::new("").id("first").at(Duration::ZERO)).unwrap();
+    mails.push(Task::new("").id("latest").at(Duration::from_secs(9_000_000_000))).unwrap();
+    let seen = mails.peek(9).unwrap();
+    assert_eq!(seen.iter().map(redlock_sync::Entry::id).collect::<Vec<_>>(), ["first", "last", "latest"]);
+    assert_eq!((seen[0].due_at(), seen[0].due_in()), (Duration::ZERO, Duration::ZERO));
+    assert_eq!(seen[2].due_at(), Duration::from_secs(9_000_000_000));
+    let job = claim(&mails);
+    assert_eq!((job.id(), job.attempt()), ("first", 1));
+    // The pause of a policy has no caller to tell of it.
+    job.retry_after(Duration::ZERO, "now").unwrap();
+    let rare = mails.clone().retry(Retry::every(Duration::MAX).jitter(0.0));
+    claim(&rare).retry("later").unwrap();
+    let later = mails.peek(9).unwrap().into_iter().find(|entry| entry.id() == "first").unwrap();
+    assert!(later.due_in() > longest / 2 && later.due_in() <= longest, "{later:?}");
+    assert!(mails.remove_if(&later).unwrap());
+}
+
+/// Those that die meanwhile are not among them.
+#[test]
+fn all_dead_tasks_are_revived_once_though_a_worker_fails_them_again() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (mails, far) = (queue(&server.url()), queue(&proxy.url()));
+    mails.push_all((0..300).map(|n| Task::new("").id(format!("{n}")))).unwrap();
+    let worker = mails.worker(4, |_| Verdict::Fail("never".into())).unwrap();
+    eventually("all are dead", SOON, || mails.dead_len().unwrap() == 300);
+    // In each round trip more of them die than one call revives. The connection is there by then.
+    assert_eq!(far.dead_len().unwrap(), 300);
+    proxy.latency(ms(40));
+    assert_eq!(far.revive_all().unwrap(), 300);
+    assert_eq!(worker.stop(SOON), 0);
+}

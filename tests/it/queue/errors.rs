@@ -1,0 +1,65 @@
+//! Errors name what was tried, the queue and the server, and no key of the library.
+
+use redlock_sync::{Error, Redlock, Task};
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use super::rig::{SOON, ms};
+
+fn open(url: &str) -> Redlock {
+    Redlock::builder().node(url).node_timeout(ms(400)).key_prefix("shop:").build().unwrap()
+}
+
+/// Says what it has to, with the name of the queue behind these words.
+fn check(error: &Error, words: &str, address: Option<&str>) {
+    let text = error.to_string();
+    assert!(text.contains(&format!("{words} `shop:mails`")) && !text.contains("q:"), "{text}");
+    assert!(address.is_none_or(|address| text.contains(&format!("node 1 ({address})"))), "{text}");
+}
+
+#[test]
+fn errors_name_the_queue_and_not_a_key() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let address = proxy.addr().to_string();
+    let mails = open(&proxy.url()).queue("mails");
+    let task = |id: &str| Task::new("body").id(id);
+    mails.push_all(["a", "b", "c", "d"].map(task)).unwrap();
+    let [first, second, removed, wrong] = std::array::from_fn(|_| mails.claim().unwrap());
+    assert!(mails.remove("c").unwrap());
+    let lost = removed.ack().unwrap_err();
+    assert!(lost.is_lost());
+    check(&lost, "a claim in queue", None);
+    check(&mails.clone().max_len(1).push("e").unwrap_err(), "queue", None);
+    for said in ["OOM command not allowed", "NOPERM this user has no permissions"] {
+        let fault = proxy.on_each("*", Act::Error(said.into()));
+        let calls = [
+            ("push", mails.push("e").err()),
+            ("claim", mails.try_claim().err()),
+            ("pop", mails.pop_due(1).err()),
+            ("peek", mails.peek(1).err()),
+            ("peek", mails.dead(1).err()),
+            ("count", mails.len().err()),
+            ("count", mails.dead_len().err()),
+            ("remove", mails.remove("a").err()),
+            ("revive", mails.revive("a").err()),
+            ("extend", first.extend(ms(60_000)).err()),
+        ];
+        for (op, error) in calls {
+            check(&error.unwrap(), &format!("failed to {op} in queue"), Some(&address));
+        }
+        fault.release();
+    }
+    eventually("it is taken again", SOON, || mails.len().is_ok());
+    proxy.on_each("finish", Act::Error("OOM command not allowed".into()));
+    check(&second.ack().unwrap_err(), "the end of a claim in queue", Some(&address));
+    proxy.heal();
+    server.del("{shop:mails}:q:meta");
+    server.set("{shop:mails}:q:meta", "x");
+    check(&wrong.ack().unwrap_err(), "failed to release in queue", Some(&address));
+    check(&mails.push("e").unwrap_err(), "failed to push in queue", Some(&address));
+    drop(first);
+    for odd in ["", "a}b", "{a}::q:due", &"x".repeat(2000)] {
+        let text = open(&server.url()).queue(odd).push("e").unwrap_err().to_string();
+        assert!(text.contains("queue") && !text.contains("a lock needs") && !text.starts_with("lock"), "{text}");
+    }
+}

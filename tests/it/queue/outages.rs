@@ -1,0 +1,136 @@
+//! Workers in an outage: they look less and less often, and go on by themselves when it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Job, Queue, Worker};
+use redlock_tests::{Act, Proxy, Server, eventually};
+
+use super::rig::{SOON, ms, queue, task};
+
+const OUTAGE: Duration = ms(2000);
+/// Requests in that time: of one thread, in pauses that grow from 10 ms to half a second, and those that a connection begins with.
+const MOST: usize = 80;
+
+struct Rig {
+    server: Server,
+    proxy: Proxy,
+    direct: Queue,
+    worker: Worker,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Rig {
+    /// A worker behind a proxy that has done some work.
+    fn start() -> Rig {
+        let server = Server::start();
+        let proxy = Proxy::start(&server);
+        let runs = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&runs);
+        let handler = move |_: &Job| _ = count.fetch_add(1, Ordering::SeqCst);
+        let worker = queue(&proxy.url()).lease(ms(30_000)).worker(4, handler).unwrap();
+        let direct = queue(&server.url());
+        let rig = Rig { server, proxy, direct, worker, runs };
+        rig.works();
+        rig
+    }
+
+    /// The worker handles a task that is pushed now.
+    fn works(&self) {
+        let before = self.runs.load(Ordering::SeqCst);
+        eventually("a task is pushed", SOON, || self.direct.push("body").is_ok());
+        eventually("it is handled", SOON, || self.runs.load(Ordering::SeqCst) == before + 1);
+        eventually("it is done", SOON, || self.direct.is_empty().unwrap());
+    }
+
+    /// How many requests come in an outage.
+    fn requests(&self) -> usize {
+        self.proxy.clear_log();
+        thread::sleep(OUTAGE);
+        self.proxy.seen().len()
+    }
+
+    fn goes_on(self, during: &str, requests: usize) {
+        eprintln!("{during}: {requests} requests in {OUTAGE:?}");
+        assert!(requests < MOST, "{during}: {requests} requests: {:?}", self.proxy.seen());
+        self.works();
+        assert_eq!(self.worker.stop(SOON), 0);
+    }
+}
+
+#[test]
+fn a_worker_goes_on_behind_a_server_that_was_away() {
+    let rig = Rig::start();
+    rig.proxy.refuse();
+    let requests = rig.requests();
+    rig.proxy.heal();
+    rig.goes_on("refused", requests);
+    // It takes connections, and ends each of them.
+    let rig = Rig::start();
+    rig.proxy.on_each("*", Act::ResetBefore);
+    let requests = rig.requests();
+    rig.proxy.heal();
+    rig.goes_on("reset", requests);
+}
+
+#[test]
+fn a_worker_goes_on_behind_a_server_that_hung() {
+    let rig = Rig::start();
+    rig.proxy.black_hole();
+    let requests = rig.requests();
+    rig.proxy.heal();
+    rig.goes_on("lost on the way", requests);
+    let rig = Rig::start();
+    rig.server.stop();
+    let requests = rig.requests();
+    rig.server.cont();
+    rig.goes_on("stopped", requests);
+}
+
+/// What a server says for a while: that it is full, cannot write to disk, begins, or is a replica, until the address leads to the new master.
+#[test]
+fn a_worker_goes_on_behind_a_server_that_refused() {
+    let said = [
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "MISCONF Redis is configured to save RDB snapshots",
+        "NOREPLICAS Not enough good replicas to write.",
+        "LOADING Redis is loading the dataset in memory",
+        "READONLY You can't write against a read only replica.",
+    ];
+    for words in said {
+        let rig = Rig::start();
+        rig.proxy.on_each("claim", Act::Error(words.into()));
+        // Due all the time, and told of.
+        rig.direct.push(task("waits")).unwrap();
+        let requests = rig.requests();
+        rig.proxy.heal();
+        eventually("it is handled", SOON, || rig.direct.is_empty().unwrap());
+        rig.goes_on(words, requests);
+    }
+}
+
+/// The ends of jobs that were under way are repeated: no task is run twice.
+#[test]
+fn jobs_under_way_in_an_outage_are_ended_after_it() {
+    for act in [None, Some(Act::Error("OOM command not allowed".into()))] {
+        let rig = Rig::start();
+        match act {
+            Some(act) => _ = rig.proxy.on_each("finish", act),
+            None => _ = rig.proxy.on_each("finish", Act::ResetBefore),
+        }
+        let before = rig.runs.load(Ordering::SeqCst);
+        rig.direct.push_all((0..40).map(|n| task(&n.to_string()))).unwrap();
+        rig.proxy.clear_log();
+        thread::sleep(OUTAGE);
+        let ends = rig.proxy.count("finish");
+        rig.proxy.heal();
+        eventually("all are done", SOON, || rig.direct.is_empty().unwrap());
+        assert_eq!(rig.runs.load(Ordering::SeqCst), before + 40);
+        eprintln!("{ends} ends");
+        assert!(ends < 600, "{ends} ends in {OUTAGE:?}");
+        rig.works();
+        assert_eq!(rig.worker.stop(SOON), 0);
+    }
+}
