@@ -22,6 +22,8 @@ pub(super) struct Packet {
     pub(super) connection: usize,
     pub(super) commands: Vec<Command>,
     pub(super) fate: Fate,
+    /// When, if nothing is in its way.
+    pub(super) arrives: Time,
 }
 
 /// What comes back.

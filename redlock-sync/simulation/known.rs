@@ -45,6 +45,8 @@ pub(super) struct Key {
     pub(super) waiting: Vec<(usize, Time)>,
     /// So many multi-locks are under way that may have it by now.
     pub(super) unseen: u32,
+    /// Of a read-write lock on one node: since when readers are in, or were when the lock was last held; `None` for a writer.
+    pub(super) read_since: Option<Time>,
 }
 
 /// A client that may act, as long as its lease lasts by its own clock.

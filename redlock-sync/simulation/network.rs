@@ -74,8 +74,9 @@ impl World {
         if is_broken {
             return false;
         }
-        let packet = Packet { connection: id, commands, fate: self.draw_fate() };
+        let mut packet = Packet { connection: id, commands, fate: self.draw_fate(), arrives: 0 };
         let at = (self.now + self.one_way()).max(last + 1);
+        packet.arrives = at;
         if !self.is_healed() && chance(self.plan.lost) {
             self.counts.lost += 1;
             self.connections[id].is_lost = true;
@@ -93,13 +94,23 @@ impl World {
         } else if !self.connections[id].is_cut {
             self.connections[id].last = at;
             self.connections[id].queue.push_back(packet);
-            self.plan_at(at, Event::Arrival { connection: id });
+            if self.connections[id].queue.len() == 1 {
+                self.plan_at(at, Event::Arrival { connection: id });
+            }
         }
         true
     }
 
-    /// The first packet on a connection arrives.
+    /// The first packet on a connection arrives, and the next one is expected.
     pub(super) fn arrive(&mut self, id: usize) {
+        let not_before = self.take_in(id);
+        if let Some(next) = self.connections[id].queue.front() {
+            self.plan_at(next.arrives.max(not_before), Event::Arrival { connection: id });
+        }
+    }
+
+    /// The node reads the first packet on a connection, if it can by now. Returns before when it reads no further one.
+    fn take_in(&mut self, id: usize) -> Time {
         let now = self.now;
         let Connection { client, node, epoch, is_lost, is_cut, blocked_until, .. } = self.connections[id];
         let server = &self.servers[node];
@@ -108,25 +119,22 @@ impl World {
         if heals > now && loses {
             self.connections[id].is_lost = true;
             self.connections[id].queue.pop_front();
-            return;
+            return now;
         }
         if heals > now || !is_broken && server.busy_until > now {
-            let later = heals.max(server.busy_until) + US;
-            self.plan_at(later, Event::Arrival { connection: id });
-            return;
+            return heals.max(server.busy_until) + US;
         }
         if !is_broken && blocked_until > now {
-            self.plan_at(now + 100 * US, Event::Arrival { connection: id });
-            return;
+            return now + 100 * US;
         }
         let packet = self.connections[id].queue.pop_front();
         if is_broken {
             self.connections[id].is_cut = true;
             self.connections[id].queue.clear();
             self.plan_at(now + 50 * US, Event::Broken { connection: id, for_client: true });
-            return;
+            return now;
         }
-        let Some(packet) = packet.filter(|_| !is_lost) else { return };
+        let Some(packet) = packet.filter(|_| !is_lost) else { return now };
         if is_cut {
             self.note_duplicate(&packet);
         }
@@ -140,6 +148,7 @@ impl World {
                 self.plan_at(at, Event::Broken { connection: id, for_client: true });
             }
         }
+        now
     }
 
     /// Something for the client, which the node sends when it is no longer busy.

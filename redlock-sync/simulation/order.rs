@@ -1,7 +1,8 @@
-//! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier.
+//! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier. Of a read-write lock readers and writers take
+//! turns: a writer that waits keeps those readers out that come after it, while others are in.
 
 use super::kinds::{Access, LockKind};
-use super::known::{Arrival, Holder};
+use super::known::{Arrival, Holder, InvariantChecker, Key};
 use super::plan::Time;
 use super::scripts::{self, Execution};
 use super::world::{World, with};
@@ -16,29 +17,69 @@ fn side(letter: &str, name: &str) -> String {
 }
 
 impl World {
-    /// A script has run: it may have entered a wait, or given the lock to one that is in no queue.
+    /// A script has run: it may have entered a wait or taken it out, or given the lock to one that is in no queue.
     pub(super) fn note_place(&mut self, call: &Execution, reply: &Result<Value, Failure>) {
-        // Of readers and of writers there is a queue each.
-        let (lock, token, wait) = match (scripts::name(call.script), &call.args[..]) {
-            _ if self.plan.nodes > 1 => return,
-            // A bare attempt has a token and a lease, and no wait.
-            ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1).unwrap_or(token)),
+        if self.plan.nodes > 1 || !self.plan.is_calm {
+            return;
+        }
+        let script = scripts::name(call.script);
+        if script.starts_with("rw_") {
+            self.note_readers(&call.keys[0]);
+        }
+        // Of readers and of writers there is a queue each. A bare attempt has a token and a lease, and no wait.
+        let (lock, token, wait, stays) = match (script, &call.args[..]) {
+            ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1), true),
             ("rw_acquire", [letter, token, _, rest @ ..]) => {
-                (side(letter, &call.keys[0]), token, rest.get(1).unwrap_or(token))
+                (side(letter, &call.keys[0]), token, rest.get(1), rest.get(2).is_none_or(|ms| ms != "0"))
             }
+            ("rw_release", [letter, token, _, wait, ..]) => (side(letter, &call.keys[0]), token, Some(wait), false),
             _ => return,
         };
+        let own = wait.and_then(|wait| self.invariants.tokens.wait_of(wait));
         match reply {
-            Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]) => {}
-            Ok(Value::List(said)) if said.len() > 2 => return,
-            _ => {
-                self.invariants.taken.insert(token.clone(), self.now);
+            Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]) => {
+                let Some((task, turn)) = own else { return };
+                let is_over = self.clients[self.tasks[task].client].is_closed;
+                let arrival = Arrival { lock, task, turn, at: self.now, is_over, passed: 0 };
+                self.invariants.arrivals.push(arrival);
                 return;
             }
+            Ok(Value::List(said)) if said.len() > 2 && stays => return,
+            Ok(Value::List(said)) if said.len() > 2 => {}
+            _ if script == "rw_release" => {}
+            _ => {
+                self.invariants.taken.entry(token.clone()).or_insert(self.now);
+                self.check_readers(&lock, token, own);
+            }
         }
-        let Some((task, turn)) = self.invariants.tokens.wait_of(wait) else { return };
-        let arrival = Arrival { lock, task, turn, at: self.now, is_over: false, passed: 0 };
-        self.invariants.arrivals.push(arrival);
+        let mine = self.invariants.arrivals.iter_mut().filter(|a| own == Some((a.task, a.turn)) && a.lock == lock);
+        mine.for_each(|a| a.is_over = true);
+    }
+
+    /// Notes which side has a read-write lock now, with its seats.
+    fn note_readers(&mut self, name: &str) {
+        let Some(key) = self.plan.names.iter().position(|known| *known == name) else { return };
+        let held = self.servers[0].store.holders(name);
+        let read_since = &mut self.invariants.keys[key].read_since;
+        if held.iter().any(|holder| holder.starts_with('w')) {
+            *read_since = None;
+        } else if !held.is_empty() {
+            read_since.get_or_insert(self.now);
+        }
+    }
+
+    /// A lock was given to this token, perhaps of a reader: it has not come while other readers were in, and behind a writer that still waits.
+    fn check_readers(&mut self, lock: &str, token: &str, own: Option<(usize, u32)>) {
+        let Some(name) = lock.strip_prefix("r ") else { return };
+        let InvariantChecker { keys, arrivals, taken, .. } = &self.invariants;
+        let is_own = |a: &&Arrival| own == Some((a.task, a.turn)) && a.lock == lock;
+        let came = arrivals.iter().filter(is_own).map(|a| a.at).min().unwrap_or(taken[token]);
+        let writers = side("w", name);
+        let are_in = |(known, key): (&&str, &Key)| *known == name && key.read_since.is_some_and(|since| since < came);
+        let waits = |a: &Arrival| a.lock == writers && !a.is_over && a.at < came;
+        if self.plan.names.iter().zip(keys).any(are_in) && arrivals.iter().any(waits) {
+            self.violate(format!("out of order: a reader of `{name}` passes a writer that came earlier"));
+        }
     }
 
     /// The current task has got a lock: handed to it in its process, or by the node.

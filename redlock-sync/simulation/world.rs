@@ -39,7 +39,7 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 pub(super) enum Event {
     Wake(Waiter),
-    /// The first packet on a connection arrives at its node.
+    /// The first packet on a connection arrives at its node. There is one of these while a packet is on its way there.
     Arrival {
         connection: usize,
     },

@@ -335,7 +335,10 @@ impl<T> WaitQueues<T> {
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         let mut by_key = self.by_key.lock();
-        for thread in by_key.values_mut().flat_map(|queue| queue.waiting.drain(..)) {
+        // In one order, so that the simulation's runs are alike.
+        let mut queues: Vec<_> = by_key.iter_mut().collect();
+        queues.sort_unstable_by_key(|(key, _)| Arc::clone(key));
+        for thread in queues.into_iter().flat_map(|(_, queue)| queue.waiting.drain(..)) {
             self.standing.fetch_sub(1, Ordering::SeqCst);
             thread.put(Place::Closed);
         }

@@ -13,7 +13,7 @@
 //! same step ([`Desk::hand_on`]); one that panics does so by dropping its [`Wait`](super::Wait).
 //! The mark may come too late: a thread that just begins to sleep takes the connection first. Then the marked one finds none and sleeps on.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,7 +99,8 @@ pub(super) struct WaitState {
 #[derive(Default)]
 pub(crate) struct Desk {
     last_number: u64,
-    pub(super) waits: HashMap<u64, WaitState>,
+    /// By number: the simulation's runs are alike only if those that are woken together are so in one order.
+    pub(super) waits: BTreeMap<u64, WaitState>,
     /// Those that sleep and have nothing to wake for yet.
     pub(super) sleeping: BTreeSet<u64>,
     /// Woken to read.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
 use super::store::{Reply, Store};
 
@@ -51,8 +51,8 @@ impl Machine {
         // Scripts leave little behind: it is collected when there is ten times as much as was kept.
         lua.gc_set_pause(1000);
         let redis = lua.create_table()?;
-        redis.set("call", lua.create_function(|lua, words| command(lua, &words, true))?)?;
-        redis.set("pcall", lua.create_function(|lua, words| command(lua, &words, false))?)?;
+        redis.set("call", lua.create_function(|_, words| command(&words, true))?)?;
+        redis.set("pcall", lua.create_function(|_, words| command(&words, false))?)?;
         redis
             .set("error_reply", lua.create_function(|lua, text: mlua::String| field(lua, "err", &text.as_bytes()))?)?;
         // The user may run everything.
@@ -82,8 +82,7 @@ impl Machine {
     }
 
     fn strings(&self, words: &[&[u8]]) -> mlua::Result<Table> {
-        let words = words.iter().map(|word| self.lua.create_string(word)).collect::<mlua::Result<Vec<_>>>()?;
-        self.lua.create_sequence_from(words)
+        self.lua.create_sequence_from(words.iter().map(mlua::String::wrap))
     }
 }
 
@@ -109,28 +108,27 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// `redis.call` and `redis.pcall`.
-fn command(lua: &Lua, words: &MultiValue, raises: bool) -> mlua::Result<Value> {
+fn command(words: &MultiValue, raises: bool) -> mlua::Result<Reply> {
     let words: Vec<Word<'_>> = words.iter().map(Word::new).collect();
     let words: Vec<&[u8]> = words.iter().map(Word::bytes).collect();
     match STORE.with_borrow_mut(|store| store.command(&words)) {
         Reply::Error(message) if raises => Err(mlua::Error::external(Refused(message.into_owned()))),
-        reply => value(lua, reply),
+        reply => Ok(reply),
     }
 }
 
 /// A reply as scripts see it.
-#[allow(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
-fn value(lua: &Lua, reply: Reply) -> mlua::Result<Value> {
-    match reply {
-        Reply::Nil => Ok(Value::Boolean(false)),
-        Reply::Int(n) => Ok(Value::Number(n as f64)),
-        Reply::Bulk(bytes) => lua.create_string(&bytes).map(Value::String),
-        Reply::List(items) => {
-            let items = items.into_iter().map(|item| value(lua, item)).collect::<mlua::Result<Vec<_>>>()?;
-            lua.create_sequence_from(items).map(Value::Table)
+impl IntoLua for Reply {
+    #[allow(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
+    fn into_lua(self, lua: &Lua) -> mlua::Result<Value> {
+        match self {
+            Reply::Nil => Ok(Value::Boolean(false)),
+            Reply::Int(n) => Ok(Value::Number(n as f64)),
+            Reply::Bulk(bytes) => lua.create_string(&bytes).map(Value::String),
+            Reply::List(items) => lua.create_sequence_from(items).map(Value::Table),
+            Reply::Ok => field(lua, "ok", b"OK"),
+            Reply::Error(message) => field(lua, "err", message.as_bytes()),
         }
-        Reply::Ok => field(lua, "ok", b"OK"),
-        Reply::Error(message) => field(lua, "err", message.as_bytes()),
     }
 }
 
