@@ -370,7 +370,7 @@ impl Host {
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
         let mut link = Link::live(&self.server, wire, id, generation, timeout.max(answer_timeout));
         let greeting = self.log_in(&mut link, now, by)?;
-        if self.clock.now().since(now) >= timeout / 8 {
+        if self.breaker.outage().is_some() && self.clock.now().since(now) >= timeout / 8 {
             self.server.is_still(&dialled, timeout / 2)?;
         }
         link.longest = timeout;

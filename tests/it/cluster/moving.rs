@@ -117,7 +117,9 @@ fn an_address_that_another_cluster_has_by_now_is_left_out() {
     let held = SPREAD.into_iter().find(|key| cluster.master_of(key).port() != away.port()).unwrap();
     let proxy = announced(&cluster, away);
     let [holder, locks] = [0, 1].map(|_| Redlock::open(cluster.url()).unwrap());
-    SPREAD.iter().for_each(|key| locks.mutex(*key).lock().unwrap().unlock().unwrap());
+    for key in SPREAD {
+        locks.mutex(key).lock().unwrap().unlock().unwrap();
+    }
     let guard = holder.mutex(held).lock().unwrap();
     proxy.target(&other.servers()[0]);
     proxy.drop_connections();
