@@ -36,7 +36,7 @@ use crate::options::LockOptions;
 /// ```
 ///
 /// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client of its own only if no
-/// client had been used before the fork: threads that exist in the parent alone can make it hang or panic.
+/// client had been used before the fork: threads that exist in the parent alone can make it hang, panic or crash.
 #[derive(Clone)]
 pub struct Redlock {
     inner: Arc<ClientInner>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redlock_sync::{Entry, Job, Queue};
 use redlock_tests::{Proxy, Server, eventually};
 
-use super::rig::{SOON, ask, key, ms, queue, task};
+use super::rig::{SOON, ask, ms, queue, task};
 
 fn claim(mails: &Queue) -> Job {
     mails.claim_for(SOON).unwrap().unwrap()

@@ -38,6 +38,7 @@ from_library! {
     depot "../../../redlock-sync/src/node/depot.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
+    names "../../../redlock-sync/src/names.rs"
     observer "../../../redlock-sync/src/observer.rs"
     options "../../../redlock-sync/src/options.rs"
     token "../../../redlock-sync/src/token.rs"
