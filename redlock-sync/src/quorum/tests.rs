@@ -100,7 +100,8 @@ fn only_where_the_token_may_stand_it_is_taken_back() {
     ];
     // The unknown one may still be executed, so that node is left in doubt although it has none of it now.
     assert!(rig.take_back(votes, SOON));
-    assert_eq!(rig.standing(), [false, true, false, true, true]);
+    // A busy server may carry it out after its time.
+    eventually("it is taken back", SOON, || rig.standing() == [false, true, false, true, true]);
     assert!(!rig.take_back(vec![taken(), Vote::Yes(Released::Freed), taken(), Vote::Absent, taken()], SOON));
     assert_eq!(rig.standing(), [false, false, false, true, true]);
 }

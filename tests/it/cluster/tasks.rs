@@ -70,7 +70,7 @@ fn claims_are_renewed_and_ended_while_their_slot_is_open() {
         drop(dropped);
         // A push names keys that may not be there yet.
         let refused = mails.push("new").unwrap_err();
-        assert!(refused.is_unavailable() && refused.to_string().contains("TRYAGAIN"), "{refused}");
+        assert!(refused.is_unavailable() && refused.to_string().contains("on its way"), "{refused}");
         finish(&cluster, from, to);
         let left = mails.peek(9).unwrap();
         let mut left: Vec<_> = left.iter().map(|entry| (entry.id(), entry.attempts(), entry.why())).collect();
@@ -100,7 +100,7 @@ fn a_claim_is_ended_when_its_keys_are_together_again() {
         ack.check().unwrap();
         for ended in [ack.ack(), fail.fail("never")] {
             let error = ended.unwrap_err();
-            assert!(matches!(error, Error::Unconfirmed { .. }) && error.to_string().contains("TRYAGAIN"), "{error}");
+            assert!(matches!(error, Error::Unconfirmed { .. }) && error.to_string().contains("on its way"), "{error}");
         }
         thread::scope(|scope| {
             let ended = scope.spawn(move || in_time.ack());

@@ -133,10 +133,14 @@ impl Server {
         eventually("the link to the master is up", EFFECT, || self.info("master_link_status").as_deref() == Some("up"));
         // The link is up on this side before the master counts what this side acknowledges.
         let replicas = || master.info("connected_slaves").and_then(|replicas| replicas.parse::<u32>().ok());
+        // A master that wants replicas to write (`min-replicas-to-write`) refuses until then.
+        let writes = |command: &str, rest: &[&str]| {
+            master.try_ask::<redis::Value>(cmd(command).arg("acknowledged?").arg(rest)).is_ok()
+        };
         eventually("its acknowledgements count", EFFECT, || {
-            master.ask::<()>(cmd("SET").arg("acknowledged?").arg(""));
-            master.ask::<()>(cmd("DEL").arg("acknowledged?"));
-            replicas().is_some_and(|all| master.ask::<u32>(cmd("WAIT").arg(all).arg(100)) >= all)
+            writes("SET", &[""])
+                && writes("DEL", &[])
+                && replicas().is_some_and(|all| master.ask::<u32>(cmd("WAIT").arg(all).arg(100)) >= all)
         });
     }
 
