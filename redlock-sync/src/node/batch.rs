@@ -316,7 +316,10 @@ impl<'a> Batch<'a> {
                 Ok(reply) if self.is_sent_on(way, &next, &reply) => {}
                 Ok(reply) => match reply::value(reply) {
                     Ok(yes) if replicas::must_have(self.members, &self.riders, &next, &yes) => held.push((next, yes)),
-                    result => self.judge(way, &next, result),
+                    result => {
+                        self.note_wait(&next, &result);
+                        self.judge(way, &next, result);
+                    }
                 },
                 Err(broken) => {
                     let held = held.into_iter().map(|(due, _)| due);
@@ -349,6 +352,22 @@ impl<'a> Batch<'a> {
                 return Ok(reply);
             }
             link.owed -= 1;
+        }
+    }
+
+    /// A lock that was taken by its own key alone has left its wait in the queue, from where it has to be taken later, as after a duplicate: a grant to it
+    /// would stand for a lease.
+    fn note_wait(&self, due: &Due, said: &Result<Value, Failure>) {
+        let is_yes = match said {
+            Ok(Value::List(items)) => items.first() == Some(&Value::Int(1)),
+            said => *said == Ok(Value::Int(1)),
+        };
+        if let Some(rider) = self.riders.get(due.ride.rider)
+            && due.ride.is_alone
+            && is_yes
+            && rider.call.purpose == Purpose::Acquire
+        {
+            rider.op.note(|round| (round.note_duplicate(), false));
         }
     }
 

@@ -125,7 +125,8 @@ impl Cluster {
     ) -> Option<(Arc<Server>, Ride)> {
         let on = |asks| Ride { asks, redirects: ride.redirects + 1, ..ride };
         match Redirect::read(reply)? {
-            Redirect::TryAgain if call.script.alone > 0 && !ride.is_alone => {
+            // What only takes a wait out of the queue needs the queue.
+            Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !ride.is_alone => {
                 Some((Arc::clone(from), Ride { is_alone: true, ..ride }))
             }
             Redirect::TryAgain => None,
