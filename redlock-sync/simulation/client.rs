@@ -82,7 +82,7 @@ impl Thread {
         let options = plan.draw_options();
         let full = Key::new("", plan.names[key], 100).unwrap();
         let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.limits.node_timeout);
-        let request = Request { key: full, protocol, options };
+        let request = Request { key: full, protocol, options: options.into() };
         if plan.kinds[key] == LockKind::Mutex
             && let Some(letter) = letters::find(key).filter(|_| chance(500))
         {

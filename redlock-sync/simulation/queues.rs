@@ -46,7 +46,7 @@ pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
     let keys = QueueKeys::new("", plan.names[key], 100);
     let options = LockOptions { lease: plan.lease, ..LockOptions::default() };
     let retry = Retry::growing(plan.pace / 20, plan.pace).max_attempts(6);
-    let queue = Queue::new(Arc::clone(&thread.inner), keys, options).retry(retry);
+    let queue = Queue::new(Arc::clone(&thread.inner), keys, &options).retry(retry);
     let outcome = match fastrand::u32(0..10) {
         0..4 => push(key, &queue, plan),
         4 => work_for_a_while(thread, key, &queue, plan),

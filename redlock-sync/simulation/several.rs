@@ -29,7 +29,7 @@ pub(super) fn visit(thread: &Thread, keys: &[usize], plan: &Plan) -> bool {
     let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
     let mutex = |&key: &usize| {
         let name = Key::new("", plan.names[key], 100);
-        Mutex::new(Handle::new(Arc::clone(&thread.inner), name, options.clone(), |key| Exclusive { key }))
+        Mutex::new(Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Exclusive { key }))
     };
     let lock = MultiLock::new(Arc::clone(&thread.inner), keys.iter().map(mutex).collect());
     for &key in keys {

@@ -220,7 +220,7 @@ impl<'a> AcquireLoop<'a> {
             let tried_at = self.client.quorum.now();
             let retry = &self.request.options.retry;
             let is_last = tried_at >= self.until || retry.is_exhausted(self.made.saturating_add(1));
-            let (outcome, was_bare) = self.attempt(is_last)?;
+            let (outcome, was_bare) = self.attempt(is_last, tried_at)?;
             let refusal = match outcome {
                 Ok(lease) => {
                     self.client.outages.end();
@@ -249,22 +249,27 @@ impl<'a> AcquireLoop<'a> {
 
     /// One attempt; whether it was bare. Most locks are free, and a bare one costs the servers least. Where it finds others, the next one
     /// enters the queue.
-    fn attempt(&mut self, is_last: bool) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
-        let by = self.client.quorum.round_deadline();
+    fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
+        let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.entry(self.made == 0, is_last)?;
         let is_bare = self.made == 0 && id.is_none() && !is_last && !self.request.options.retry.is_counted();
-        let now = self.client.quorum.now();
         let orphans = self.more_orphans(now);
         let what = Try {
             is_bare,
             entry: id.as_deref().map(|id| Queued::entry(id, is_last, now.since(self.began))),
             keeps_wait: self.wait.standing.may_linger,
+            is_queued: self.wait.standing.may_be_queued(),
             orphans: &orphans,
             chain: self.wait.chain,
         };
         let outcome = attempt(self.client, self.request, &what, by);
         match &outcome {
-            Ok(lease) => self.wait.standing.may_linger |= id.is_some() && lease.core().may_linger(),
+            Ok(lease) => {
+                // While a cluster moves the slot, the wait stays in the queue: it is taken out in the background, before a later grant finds it.
+                let core = lease.core();
+                let is_left = core.may_linger() || self.client.quorum.nodes.are_in_slots() && core.keeps_wait();
+                self.wait.standing.may_linger |= id.is_some() && is_left;
+            }
             Err(refusal) => {
                 if let Some(ballot) = &refusal.ballot {
                     self.wait.standing.note(ballot, id.is_some());
@@ -362,6 +367,8 @@ struct Try<'a> {
     entry: Option<Entry<'a>>,
     /// The wait can be in the queue although the attempt won.
     keeps_wait: bool,
+    /// The wait can be in the queue now.
+    is_queued: bool,
     /// Besides those of the client.
     orphans: &'a [LockId],
     chain: Chain,
@@ -417,8 +424,11 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     if has_orphans && ballot.tally().yes == quorum.len() {
         client.queues.drop_orphans(key);
     }
-    // A node that said yes has taken it out of its queue.
-    let may_be_queued = what.keeps_wait || ballot.duplicate || ballot.tally().yes < quorum.len();
+    // A node that said yes has taken it out of its queue, if it had a look there.
+    let may_be_queued = what.keeps_wait
+        || ballot.duplicate
+        || ballot.tally().yes < quorum.len()
+        || what.is_queued && ballot.is_of_lock_alone();
     let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
     let mut start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
     start.protocol = lent.unwrap_or(start.protocol);

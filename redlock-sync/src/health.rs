@@ -30,6 +30,8 @@ use crate::protocol::health::{facts, probe};
 pub struct Health {
     need: usize,
     nodes: Vec<NodeHealth>,
+    /// None of them is the same as another one, or its replica.
+    are_independent: bool,
     warnings: Vec<String>,
 }
 
@@ -71,7 +73,7 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote. A server that is too young for that
+    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote, and none of them was given twice. A server that is too young for that
     /// ([`restart_guard`](crate::Builder::restart_guard), [`failover_guard`](crate::Builder::failover_guard)) is counted as such once the client has asked for a lock.
     ///
     /// ```
@@ -85,7 +87,7 @@ impl Health {
     /// ```
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.nodes.iter().filter(|node| node.problem.is_none()).count() >= self.need
+        self.are_independent && self.nodes.iter().filter(|node| node.problem.is_none()).count() >= self.need
     }
 
     /// The servers, in the order in which they were given.
@@ -151,7 +153,11 @@ pub(crate) fn health(client: &ClientInner, key: &Key) -> Result<Health, Error> {
         warnings.extend(facts.warnings(&node, quorum.len(), &written));
         nodes.push(node);
     }
-    warnings.extend(quorum.nodes.conflict());
+    let conflict = quorum.nodes.conflict();
+    let are_independent = conflict.is_none();
+    warnings.extend(
+        conflict.map(|why| format!("{why}, so no lock is given: name only servers that are independent of each other")),
+    );
     warnings.extend(judge::together(&nodes, took, client.quorum.longest_lease(), quorum.limits.restart_guard));
-    Ok(Health { need: quorum.need(), nodes, warnings })
+    Ok(Health { need: quorum.need(), nodes, are_independent, warnings })
 }

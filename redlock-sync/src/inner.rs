@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::listener::Listener;
+use crate::handover::listener::{Listener, Stray};
 use crate::handover::queue::WaitQueues;
 use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
+use crate::key::Key;
 use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
 use crate::node::Lane;
 use crate::options::CLOSING;
-use crate::protocol::{Next, ReleaseArgs, Request};
+use crate::protocol::{Grant, Next, Protocol, ReleaseArgs, Request, granting};
 use crate::quorum::{Outages, Quorum};
 use crate::token::{LockId, TokenSource, random_part};
 
@@ -49,7 +50,7 @@ impl ClientInner {
         let quorum = Arc::new(quorum);
         let clock = Arc::clone(&quorum.clock);
         let queues = WaitQueues::new(Arc::clone(&clock));
-        Arc::new(ClientInner {
+        let client = Arc::new(ClientInner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             backlog: Backlog::new(&quorum),
             listener: Listener::new(Arc::clone(&quorum)),
@@ -60,7 +61,14 @@ impl ClientInner {
             outages: Outages::default(),
             competing: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
-        })
+        });
+        let this = Arc::downgrade(&client);
+        client.listener.on_stray(Box::new(move |stray| {
+            if let Some(client) = this.upgrade() {
+                client.give_back_stray(stray);
+            }
+        }));
+        client
     }
 
     /// `Closed` once the client takes no more locks, and in a forked child, which shares the sockets of its parent and has none of its threads.
@@ -87,7 +95,7 @@ impl ClientInner {
             protocol: Arc::clone(&request.protocol),
             key: request.key.clone(),
             id,
-            options: request.options.clone(),
+            options: Arc::clone(&request.options),
             home: self.tokens.home().clone(),
             origin,
         }
@@ -110,7 +118,9 @@ impl ClientInner {
         self.queues.add_orphan(request.key.name(), id.clone(), ends);
         self.backlog.add(Leftover {
             protocol: Arc::clone(&request.protocol),
+            key: Arc::clone(request.key.name()),
             id: id.clone(),
+            is_token: true,
             wait: None,
             keep_until: Tick::ZERO,
             ends,
@@ -124,7 +134,7 @@ impl ClientInner {
     ///
     /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered (`Standing`), and does not linger.
     pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
-        self.backlog.add(Leftover::of_wait(&request.protocol, wait, self.quorum.now()));
+        self.backlog.add(Leftover::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
         if queued.polls() {
             return;
         }
@@ -144,13 +154,36 @@ impl ClientInner {
         let (this, request) = (Arc::clone(self), request.clone());
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let Ok(random) = random_part() else { return };
-            let quorum = &this.quorum;
-            let next = Next::First(wait::next_grant(quorum, &request, &random, &Chain::default()));
-            let release = ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next };
-            let by = quorum.round_deadline();
-            let ballot = quorum.round(&request.protocol.release(&release), Lane::Reserved, by, &|_| true);
-            grant::unreserve(quorum, &*request.protocol, &ballot, &random, by);
+            let next = wait::next_grant(&this.quorum, &request, &random, &Chain::default());
+            this.grant_to_next(&*request.protocol, &id, next);
         });
+    }
+
+    /// Gives back what was granted to a wait that this client has forgotten, unless that is a lock which it holds.
+    fn give_back_stray(&self, stray: &Stray) {
+        let Stray { key, random, wait, span, with_fence } = stray;
+        let id = LockId::granted(random, wait);
+        let (Ok(key), Ok(random)) = (Key::new("", key, key.len()), random_part()) else { return };
+        if self.leases.registry.live().iter().all(|core| core.id != id) {
+            let next = Grant {
+                random: &random,
+                span: *span,
+                age: Duration::ZERO,
+                pauses: 0,
+                with_fence: *with_fence,
+                several: self.quorum.len() > 1,
+            };
+            self.grant_to_next(&*granting(key), &id, next);
+        }
+    }
+
+    /// Gives up a lock that was granted, to the next wait.
+    fn grant_to_next(&self, protocol: &dyn Protocol, id: &LockId, next: Grant<'_>) {
+        let (quorum, random) = (&self.quorum, next.random);
+        let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::First(next) };
+        let by = quorum.round_deadline();
+        let ballot = quorum.round(&protocol.release(&release), Lane::Reserved, by, &|_| true);
+        grant::unreserve(quorum, protocol, &ballot, random, by);
     }
 
     // --- the end of a client ------------------------------------------------------------------------------------------

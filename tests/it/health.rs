@@ -142,6 +142,18 @@ fn a_majority_is_enough() {
     assert!(said.contains("restarted") && said.contains("casts no vote"), "{said}");
 }
 
+/// A lock on them is refused, whatever they say.
+#[test]
+fn servers_that_are_not_independent_are_not_ready() {
+    let (server, other) = (Server::start(), Server::start());
+    let twice = [server.url(), server.url().replace("127.0.0.1", "localhost"), other.url()];
+    let locks = settings().nodes(twice).build().unwrap();
+    let health = locks.health().unwrap();
+    assert!(!health.is_ready() && !locks.is_ready(), "{health}");
+    assert!(health.warnings().iter().any(|warning| warning.contains("is the same server as node 2")), "{health}");
+    assert!(matches!(locks.mutex("order:42").try_lock(), Err(Error::Config { .. })));
+}
+
 #[test]
 fn nodes_in_memory_have_a_health_too() {
     let memory = Memory::new(3);

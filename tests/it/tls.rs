@@ -6,6 +6,7 @@ mod relay;
 mod told;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -22,7 +23,7 @@ const AT_ONCE_MS: u64 = 2000;
 /// What an agent that trusts `authority` says after using the server at this URL, and after how many ms.
 fn agent(server: &Server, authority: &Authority, url: &str) -> (u64, String) {
     let file = server.dir().join("authority.pem");
-    fs::write(&file, authority.pem()).unwrap();
+    put(&file, authority.pem()).unwrap();
     agent_with("SSL_CERT_FILE", file.to_str().unwrap(), url)
 }
 
@@ -119,7 +120,7 @@ impl Files {
     fn write(&self, authority: &Authority) {
         let (certificate, key) = authority.identity();
         for (file, text) in [(&self.ca, authority.pem()), (&self.certificate, certificate), (&self.key, key)] {
-            fs::write(file, text).unwrap();
+            put(file, text).unwrap();
         }
     }
 
@@ -209,14 +210,21 @@ fn files_of_tls_are_read_again_at_the_next_connection() {
     relay.change(third.config("127.0.0.1", true, &[&TLS13]));
     let error = locks.mutex("a").lock().unwrap_err();
     assert!(matches!(&error, Error::Config { message } if message.contains("authority")), "{error}");
-    fs::write(&files.ca, third.pem()).unwrap();
+    put(&files.ca, third.pem()).unwrap();
     // A certificate without its key passes as soon as that is there.
     let (certificate, key) = third.identity();
-    fs::write(&files.certificate, certificate).unwrap();
+    put(&files.certificate, certificate).unwrap();
     let error = locks.mutex("a").try_lock().unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("cannot be used together"), "{error}");
-    fs::write(&files.key, key).unwrap();
+    put(&files.key, key).unwrap();
     locks.mutex("a").lock().unwrap().unlock().unwrap();
     held.check().unwrap();
     held.unlock().unwrap();
+}
+
+/// In one step: a client that connects meanwhile reads the old file or the new one.
+fn put(path: impl AsRef<Path>, text: impl AsRef<[u8]>) -> io::Result<()> {
+    let new = path.as_ref().with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(new, path)
 }

@@ -20,7 +20,7 @@ use crate::lease::{Core, Lease, Leftover, Origin};
 use crate::node::Lane;
 use crate::options::{LockOptions, jittered};
 use crate::protocol::queue::{Claim, ClaimArgs, ClaimReply, Claimed, Limits, QUEUE, Tasks};
-use crate::protocol::reply::{Acquired, Vote};
+use crate::protocol::reply::{Acquired, FailureKind, Vote};
 use crate::protocol::{Next, Protocol, ReleaseArgs, Request};
 use crate::quorum::Ballot;
 use crate::token::LockId;
@@ -40,7 +40,7 @@ const STOP_SEEN: Duration = Duration::from_millis(50);
 pub(crate) struct Wanted<'a> {
     pub(crate) client: &'a Arc<ClientInner>,
     pub(crate) tasks: &'a Tasks,
-    pub(crate) options: &'a LockOptions,
+    pub(crate) options: &'a Arc<LockOptions>,
     pub(crate) limits: Limits,
     /// Ends the wait when it becomes true.
     pub(crate) stop: Option<&'a AtomicBool>,
@@ -59,6 +59,19 @@ enum Look {
     Task(Held),
     /// How long until the next task is due, if there is one.
     Nothing(Option<Duration>),
+}
+
+/// Why a look has no answer.
+struct Missed {
+    error: Error,
+    /// The server is a replica: its address may lead to the master soon.
+    is_of_replica: bool,
+}
+
+impl From<Error> for Missed {
+    fn from(error: Error) -> Missed {
+        Missed { error, is_of_replica: false }
+    }
 }
 
 /// Claims a task, waiting for one as long as the limit allows; `None` when there was none, or when it was stopped.
@@ -127,6 +140,10 @@ impl Waiting<'_> {
                 self.leave();
                 return Err(closed);
             }
+            // A client that listens already, as after its last task, is told of a push from this look on.
+            if self.queued.is_none() && self.wanted.client.listener.listens() {
+                self.queued = Some(Queued::begin(&self.wanted.client.listener));
+            }
             let id = match &mut self.queued {
                 Some(queued) => queued.next_id()?,
                 None => None,
@@ -156,10 +173,10 @@ impl Waiting<'_> {
                 self.unavailable_since = None;
                 Ok(next)
             }
-            Err(error) => Err(error),
+            Err(missed) => Err(missed),
         };
         match next {
-            Err(error) if is_last || self.ends_with(&error, tried_at) => Some(Err(error)),
+            Err(missed) if is_last || self.ends_with(&missed, tried_at) => Some(Err(missed.error)),
             Ok(_) if is_last => Some(Ok(None)),
             _ if matches!(role, Role::Aside) => None,
             next => {
@@ -171,20 +188,18 @@ impl Waiting<'_> {
     }
 
     /// True for an error that no further look can help.
-    fn ends_with(&mut self, error: &Error, tried_at: Tick) -> bool {
+    fn ends_with(&mut self, missed: &Missed, tried_at: Tick) -> bool {
         let (quorum, outages) = (&self.wanted.client.quorum, &self.wanted.client.outages);
-        if !error.is_unavailable() && !self.may_pass(error) {
+        let error = &missed.error;
+        // A worker outlasts a failover.
+        let may_pass = missed.is_of_replica && self.wanted.stop.is_some();
+        if !error.is_unavailable() && !may_pass {
             return true;
         }
         // Asked each time, so that the outage is known to go on.
         let since = outages.since(tried_at, quorum.now(), error);
         let since = *self.unavailable_since.get_or_insert(since);
         self.limit == Wait::Forever && quorum.now().since(since) >= quorum.limits.unavailable_after
-    }
-
-    /// For a worker: its server has become a replica, and its address may lead to the new master soon.
-    fn may_pass(&self, error: &Error) -> bool {
-        self.wanted.stop.is_some() && matches!(error, Error::Config { message } if message.contains("READONLY"))
     }
 
     /// Until a hint, the time at which the next task is due, or the time to look again.
@@ -236,7 +251,7 @@ impl Waiting<'_> {
 }
 
 /// One round with a token of its own. What it may have claimed is taken back before it returns an error.
-fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Error> {
+fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Missed> {
     let Wanted { client, tasks, options, limits, .. } = *wanted;
     let quorum = &client.quorum;
     let (by, lease) = (quorum.round_deadline(), Core::first_lease(options));
@@ -252,25 +267,28 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Err
     match vote {
         Vote::Yes(ClaimReply::Task(task)) if is_in_time => {
             let claim = Arc::new(Claim::new(tasks.keys.clone(), task.id.clone(), limits.keep_dead));
-            let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), slots: Vec::new() })];
-            let request = Request { key: tasks.keys.due.clone(), protocol: claim.clone(), options: options.clone() };
+            let votes = vec![Vote::Yes(Acquired { fence: Some(task.fence), ..Acquired::default() })];
+            let request =
+                Request { key: tasks.keys.due.clone(), protocol: claim.clone(), options: Arc::clone(options) };
             let core = Core::won(client.start(&request, id, Origin::default()), &Ballot { votes, started, duplicate });
             let lease = client.lease(&Arc::new(core))?;
             Ok(Look::Task(Held { lease, claim, task }))
         }
         vote => {
             let is_late = vote.is_yes();
+            let is_of_replica = matches!(&vote, Vote::Failed(failure) if failure.kind == FailureKind::Replica);
             let ballot = Ballot { votes: vec![vote], started, duplicate };
             take_back(wanted, &ballot, &id, lease, by);
             let failed = quorum.failed("claim", tasks.keys.due.as_str(), &ballot);
-            Err(match failed {
+            let error = match failed {
                 Error::Unavailable { op, key, of, .. } if is_late => {
                     let took = quorum.now().since(started);
                     let nodes = vec![quorum.node_error(0, format!("the claim took {took:?}, too long for its lease"))];
                     Error::Unavailable { op, key, of, nodes }
                 }
                 failed => failed,
-            })
+            };
+            Err(Missed { error, is_of_replica })
         }
     }
 }
@@ -291,7 +309,9 @@ fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, leas
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         client.backlog.add(Leftover {
             protocol: claim,
+            key: Arc::clone(wanted.tasks.keys.due.name()),
             id: id.clone(),
+            is_token: true,
             wait: None,
             keep_until: Tick::ZERO,
             ends: quorum.now().after(lease),

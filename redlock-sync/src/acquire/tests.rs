@@ -31,7 +31,7 @@ fn idle(unavailable_after: Duration) -> Arc<ClientInner> {
 
 fn request(options: LockOptions) -> Request {
     let key = Key::new("", "k", 100).unwrap();
-    Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options }
+    Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options: options.into() }
 }
 
 fn ballot(client: &ClientInner, votes: Vec<Vote<Acquired>>) -> Ballot<Acquired> {
@@ -109,7 +109,8 @@ impl Mail {
         acquire.wait.begin().id = Some("redlock-sync:1/7".into());
         let granted = LockId::granted(RANDOM, "redlock-sync:1/7");
         self.servers.iter().for_each(|server| server.set("k", granted.as_str()));
-        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random: Some(RANDOM.into()) };
+        let (random, key) = (Some(RANDOM.into()), Some("k".into()));
+        let pushed = Pushed { fence: 0, span, age: Duration::ZERO, pauses: Pauses(0), random, key };
         match acquire.open(&pushed) {
             Some(lease) => {
                 assert_eq!(lease.id(), &granted);
@@ -240,7 +241,7 @@ fn a_wait_that_may_be_queued_is_taken_out_by_the_release() {
 
 fn handle(client: &Arc<ClientInner>) -> Handle {
     let key = Ok(plain_request().key);
-    Handle::new(Arc::clone(client), key, LockOptions::default(), |key| Exclusive { key })
+    Handle::new(Arc::clone(client), key, Arc::default(), |key| Exclusive { key })
 }
 
 #[test]
@@ -248,8 +249,7 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
     let mail = Mail::new(1);
     let other = {
         let key = Key::new("", "other", 100).unwrap();
-        let request =
-            Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options: LockOptions::default() };
+        let request = Request { protocol: Arc::new(Exclusive { key: key.clone() }), key, options: Arc::default() };
         acquire(&mail.client, &request, Wait::No).unwrap()
     };
     let lease = try_lock(&mail.client).unwrap();

@@ -54,7 +54,7 @@ impl Redlock {
     /// ```
     #[must_use]
     pub fn semaphore(&self, key: impl LockKey, permits: u32) -> Semaphore {
-        Semaphore::new(Arc::clone(&self.inner), self.key(&key), (*self.options).clone(), permits)
+        Semaphore::new(Arc::clone(&self.inner), self.key(&key), Arc::clone(&self.options), permits)
     }
 
     /// The read-write lock of that name: any number of readers at a time, or one writer. No I/O; a wrong name is reported by the first use.
@@ -108,11 +108,11 @@ impl Redlock {
     #[must_use]
     pub fn queue(&self, name: impl LockKey) -> Queue {
         let keys = QueueKeys::new(&self.prefix, &name.lock_key(), self.inner.quorum.limits.max_key_len);
-        Queue::new(Arc::clone(&self.inner), keys, (*self.options).clone())
+        Queue::new(Arc::clone(&self.inner), keys, &self.options)
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {
-        Handle::new(Arc::clone(&self.inner), self.key(key), (*self.options).clone(), |key| Exclusive { key })
+        Handle::new(Arc::clone(&self.inner), self.key(key), Arc::clone(&self.options), |key| Exclusive { key })
     }
 
     pub(super) fn key(&self, key: &impl LockKey) -> Result<Key, Error> {

@@ -60,7 +60,7 @@ impl Gate {
 /// What the threads of a process share, as its queue knows it.
 pub(crate) struct Shared<T> {
     kind: Kind,
-    options: LockOptions,
+    options: Arc<LockOptions>,
     gate: Arc<Gate>,
     /// One more hold, for a thread that the gate has let in at that moment.
     another: Box<dyn Fn(Tick) -> T + Send + Sync>,
@@ -71,7 +71,7 @@ pub(crate) struct Shared<T> {
 impl<T> Shared<T> {
     pub(crate) fn new(
         kind: Kind,
-        options: LockOptions,
+        options: Arc<LockOptions>,
         gate: Arc<Gate>,
         another: Box<dyn Fn(Tick) -> T + Send + Sync>,
     ) -> Shared<T> {
@@ -90,7 +90,8 @@ impl<T> Shared<T> {
 
     /// One more hold, for a thread that wants the same with the same settings.
     pub(crate) fn join(&mut self, kind: Kind, options: &LockOptions, now: Tick) -> Option<T> {
-        let is_wanted = self.kind == kind && self.options == *options;
+        let is_wanted =
+            self.kind == kind && (std::ptr::eq(Arc::as_ptr(&self.options), options) || *self.options == *options);
         (is_wanted && self.gate.enter()).then(|| {
             self.joins = self.joins.saturating_add(1);
             (self.another)(now)

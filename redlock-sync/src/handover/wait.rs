@@ -23,6 +23,9 @@ const LONGEST_POLL: Duration = Duration::from_millis(100);
 /// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of them, and that node goes on naming the
 /// former holder; the others know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
+/// In a cluster: a failover can lose the entry of a wait, while the push connection to another server lives on, and a lock that goes from hand to hand is
+/// never seen free.
+const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// As that for one that listens on another node than the others.
 const ASIDE: Duration = Duration::from_millis(250);
 /// The longest sleep for a permit is a lease of its own, within these bounds: a wait for several, for which permits are kept, may have died with its process,
@@ -163,6 +166,7 @@ impl<'a, T> ServerWait<'a, T> {
                 nap.min(ASIDE)
             }
             Some(_) if quorum.len() > 1 => nap.min(jittered(LONGEST_ON_SEVERAL)),
+            Some(_) if quorum.nodes.are_in_slots() => nap.min(jittered(LONGEST_IN_CLUSTER)),
             Some(_) => {
                 self.has_looked = true;
                 nap
@@ -170,10 +174,11 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// There is one node, and whenever the lock is free, or a holder has come to its end, the client learns it (`Awaits`). A reader can also be kept out by a
+    /// There is one server, and whenever the lock is free, or a holder has come to its end, the client learns it (`Awaits`). A reader can also be kept out by a
     /// wait that is gone.
     fn is_watched(&self) -> bool {
-        self.quorum.len() == 1 && self.request.protocol.kind().mode != Mode::Joint
+        let is_one_server = self.quorum.len() == 1 && !self.quorum.nodes.are_in_slots();
+        is_one_server && self.request.protocol.kind().mode != Mode::Joint
     }
 
     fn longest_nap(&self) -> Duration {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::giving_up::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
-use crate::handover::rules::LONGEST_GRANT;
+use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::protocol::reply::Released;
 use crate::protocol::{Granting, HandOver, Next, Protocol, ReleaseArgs, release_all};
 use crate::quorum::{Ballot, Quorum};
@@ -35,7 +35,11 @@ const LAST_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub(crate) struct Leftover {
     pub(crate) protocol: Arc<dyn Protocol>,
+    pub(crate) key: Arc<str>,
     pub(crate) id: LockId,
+    /// The id is that of a token. Else it only names what is left: a wait that is over, or waits that were told nothing; such a release goes with all keys of
+    /// the lock, as it has to reach the queue.
+    pub(crate) is_token: bool,
     /// The wait of its holder, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
     /// From a minimum hold: the key has to stay until then.
@@ -58,48 +62,79 @@ pub(crate) trait Ended: fmt::Debug + Send + Sync {
 
 impl Leftover {
     /// A wait that is over. It has no token: that of a grant is not known.
-    pub(crate) fn of_wait(protocol: &Arc<dyn Protocol>, wait: &Arc<str>, now: Tick) -> Leftover {
+    pub(crate) fn of_wait(protocol: &Arc<dyn Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
+        let of_key = Leftover::of_waits(protocol, key, Tick::ZERO, quorum);
+        Leftover { id: LockId::from_server(&format!("left:{wait}")), wait: Some(Arc::clone(wait)), ..of_key }
+    }
+
+    /// The waits for a lock that was given up while a cluster moved its slot: they are told once that is over, and the key is kept no longer.
+    pub(crate) fn of_waits(
+        protocol: &Arc<dyn Protocol>,
+        key: &Arc<str>,
+        keep_until: Tick,
+        quorum: &Quorum,
+    ) -> Leftover {
+        let is_in_slots = quorum.nodes.are_in_slots();
+        // No grant lasts longer than the longest. A queue lasts while its slot moves.
+        let life = if is_in_slots { QUEUE_LIFETIME } else { LONGEST_GRANT };
         Leftover {
             protocol: Arc::clone(protocol),
-            id: LockId::from_server(&format!("left:{wait}")),
-            wait: Some(Arc::clone(wait)),
-            keep_until: Tick::ZERO,
-            // No grant lasts longer.
-            ends: now.after(LONGEST_GRANT),
+            key: Arc::clone(key),
+            id: LockId::from_server(&format!("waits:{key}")),
+            is_token: false,
+            wait: None,
+            keep_until,
+            ends: keep_until.max(quorum.now()).after(life),
             lease: None,
-            at: Vec::new(),
+            at: if is_in_slots { vec![true; quorum.len()] } else { Vec::new() },
         }
     }
 
     fn give_up(&self, now: Tick) -> ReleaseArgs<'_> {
         let keep = self.keep_until.since(now);
-        ReleaseArgs { id: Some(&self.id), keep, wait: self.wait.as_deref(), next: Next::Anybody }
+        ReleaseArgs {
+            id: Some(&self.id).filter(|_| self.is_token),
+            keep,
+            wait: self.wait.as_deref(),
+            next: Next::Anybody,
+        }
     }
 
     fn is_done(&self, ballot: &Ballot<Released>) -> bool {
         is_confirmed(ballot) && is_gone_from(&self.at, ballot)
     }
 
-    fn is_idle(&self) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_idle())
+    /// It can be sent now: no round of the lease is under way, and the key is not kept for waits that are to be told.
+    fn is_due(&self, now: Tick) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.is_idle()) && (self.is_token || self.keep_until <= now)
+    }
+
+    /// What is left of it after these answers, if anything is.
+    fn after(&self, ballot: &Ballot<Released>, quorum: &Quorum) -> Option<Leftover> {
+        if !self.is_done(ballot) {
+            return Some(self.clone());
+        }
+        ballot.is_of_lock_alone().then(|| Leftover::of_waits(&self.protocol, &self.key, self.keep_until, quorum))
     }
 }
 
 type Unconfirmed = (Leftover, Option<Ballot<Released>>);
 
-/// No majority confirmed it.
-fn is_unconfirmed((_, ballot): &Unconfirmed) -> bool {
-    !ballot.as_ref().is_some_and(is_confirmed)
+/// A token of which no majority said that it is gone.
+fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
+    one.is_token && !ballot.as_ref().is_some_and(is_confirmed)
 }
 
 /// Gives up all of these, together. Returns those that are not done, each with what the nodes said, if they were asked.
 fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
     // A round of a lease that is under way could set its token again behind the release.
-    let (idle, busy): (Vec<_>, Vec<_>) = all.into_iter().partition(Leftover::is_idle);
-    let mut left: Vec<Unconfirmed> = busy.into_iter().map(|one| (one, None)).collect();
-    for batch in idle.chunks(MOST_IN_A_CALL) {
-        let said = release_each(quorum, batch, by).into_iter().filter(|(one, ballot)| !one.is_done(ballot));
-        left.extend(said.map(|(one, ballot)| (one.clone(), Some(ballot))));
+    let now = quorum.now();
+    let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_due(now));
+    let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
+    for batch in due.chunks(MOST_IN_A_CALL) {
+        for (one, ballot) in release_each(quorum, batch, by) {
+            left.extend(one.after(&ballot, quorum).map(|one| (one, Some(ballot))));
+        }
     }
     left
 }
@@ -209,8 +244,7 @@ impl Backlog {
         if state.is_closed {
             return;
         }
-        state.list.push(leftover);
-        state.make_room();
+        state.add(leftover);
         if !std::mem::replace(&mut state.is_planned, true) {
             self.plan(FIRST_PAUSE);
         }
@@ -243,11 +277,19 @@ impl Backlog {
             state.list.clone()
         };
         let mut done: HashSet<LockId> = due.iter().map(|one| one.id.clone()).collect();
+        let mut new = Vec::new();
         for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
-            done.remove(&one.id);
+            if !done.remove(&one.id) {
+                new.push(one);
+            }
         }
         let mut state = self.state.lock();
         state.list.retain(|one| !done.contains(&one.id));
+        if !state.is_closed {
+            for one in new {
+                state.add(one);
+            }
+        }
         state.is_planned = !state.list.is_empty();
         if state.is_planned {
             self.plan(pause.saturating_mul(2).min(LAST_PAUSE));
@@ -256,6 +298,14 @@ impl Backlog {
 }
 
 impl State {
+    /// One is enough for all waits of a lock.
+    fn add(&mut self, leftover: Leftover) {
+        if leftover.is_token || self.list.iter().all(|other| other.id != leftover.id) {
+            self.list.push(leftover);
+            self.make_room();
+        }
+    }
+
     /// Gives up the release whose lease ends first: its key is the first to end by itself.
     fn make_room(&mut self) {
         let is_full = self.list.len() > MOST;

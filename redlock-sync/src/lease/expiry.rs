@@ -47,9 +47,9 @@ impl VoteExpiry {
 
     /// Until when the lock is surely held.
     pub(crate) fn deadline(&self) -> Tick {
-        let mut marks = self.until.clone();
-        marks.sort_unstable_by(|a, b| b.cmp(a));
-        marks.get(Tally::need(marks.len()) - 1).copied().unwrap_or(Tick::ZERO)
+        let need = Tally::need(self.until.len());
+        let is_reached = |mark: &Tick| self.until.iter().filter(|until| *until >= mark).count() >= need;
+        self.until.iter().copied().filter(is_reached).max().unwrap_or(Tick::ZERO)
     }
 
     /// True if some node does not hold our token as far as we know: a spare vote is missing.

@@ -308,7 +308,7 @@ impl Lease {
         if is_joint {
             self.leases.queues.unshare(self.core.key.name());
         }
-        self.leases.renewer.retire(&self.worker);
+        self.leases.renewer.retire(&self.worker, began);
         None
     }
 
@@ -317,6 +317,9 @@ impl Lease {
         self.leases.ended(&self.core, &release);
         if !release.is_done {
             self.core.keep_releasing(release.result.is_ok());
+        }
+        if release.is_untold {
+            self.core.tell_waits_later();
         }
         self.tell_end(began, &release.result);
         release.result
@@ -330,8 +333,9 @@ impl Lease {
             return Err(self.core.unconfirmed(None));
         }
         self.is_finished.store(true, Ordering::Release);
-        self.leases.renewer.retire(&self.worker);
-        self.tell_end(self.core.quorum.now(), &Ok(()));
+        let now = self.core.quorum.now();
+        self.leases.renewer.retire(&self.worker, now);
+        self.tell_end(now, &Ok(()));
         Ok(())
     }
 

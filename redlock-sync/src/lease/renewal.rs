@@ -100,11 +100,11 @@ impl Renewer {
         }
     }
 
-    /// Takes the lease away from its thread. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
-    pub(crate) fn retire(&self, worker: &Arc<Worker>) {
+    /// Takes the lease away from its thread, just now. A round under way ends by itself; the lease's own lock keeps it apart from what follows.
+    pub(crate) fn retire(&self, worker: &Arc<Worker>, now: Tick) {
         let mut slot = worker.slot.lock();
         slot.job = None;
-        slot.idle_since = self.clock.now();
+        slot.idle_since = now;
         let is_free = !slot.is_running;
         drop(slot);
         if is_free {
@@ -222,7 +222,7 @@ mod tests {
     use crate::key::Key;
     use crate::lease::{Origin, Start};
     use crate::node::{NodeSettings, NodeUrl, Nodes};
-    use crate::options::{ClientOptions, LockOptions};
+    use crate::options::ClientOptions;
     use crate::protocol::Exclusive;
     use crate::protocol::reply::{Acquired, Vote};
     use crate::quorum::{Ballot, Quorum};
@@ -243,7 +243,7 @@ mod tests {
             protocol: Arc::new(Exclusive { key: key.clone() }),
             key,
             id: tokens.fresh(None).unwrap().0,
-            options: LockOptions::default(),
+            options: Arc::default(),
             home: tokens.home().clone(),
             origin: Origin::default(),
         };

@@ -22,12 +22,12 @@ use crate::token::LockId;
 pub(crate) struct Handle<P = Exclusive> {
     pub(crate) client: Arc<ClientInner>,
     pub(crate) lock: Result<(Key, Arc<P>), Error>,
-    pub(crate) options: LockOptions,
+    pub(crate) options: Arc<LockOptions>,
 }
 
 impl<P> Clone for Handle<P> {
     fn clone(&self) -> Handle<P> {
-        Handle { client: Arc::clone(&self.client), lock: self.lock.clone(), options: self.options.clone() }
+        Handle { client: Arc::clone(&self.client), lock: self.lock.clone(), options: Arc::clone(&self.options) }
     }
 }
 
@@ -35,10 +35,14 @@ impl<P: Protocol + 'static> Handle<P> {
     pub(crate) fn new(
         client: Arc<ClientInner>,
         key: Result<Key, Error>,
-        options: LockOptions,
+        options: Arc<LockOptions>,
         protocol: impl FnOnce(Key) -> P,
     ) -> Handle<P> {
         Handle { client, lock: key.map(|key| (key.clone(), Arc::new(protocol(key)))), options }
+    }
+
+    pub(crate) fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
+        change(Arc::make_mut(&mut self.options));
     }
 
     pub(crate) fn key(&self) -> Result<&Key, Error> {
@@ -47,7 +51,7 @@ impl<P: Protocol + 'static> Handle<P> {
 
     pub(crate) fn request(&self) -> Result<Request, Error> {
         let (key, protocol) = self.lock.clone()?;
-        Ok(Request { key, protocol, options: self.options.clone() })
+        Ok(Request { key, protocol, options: Arc::clone(&self.options) })
     }
 
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Lease, Error> {

@@ -59,7 +59,7 @@ impl Mutex {
     settings!("locks.mutex(\"order:42\")");
 
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
-        change(&mut self.handle.options);
+        self.handle.set(change);
     }
 
     /// Blocks until this thread has the lock. Threads of this process that want the same key are served in the order in which they came.
@@ -150,6 +150,10 @@ impl Mutex {
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
     /// It is held by this guard then, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
     /// former one. Does not wait. A token can be adopted once: whichever of two comes second gets `Lost`.
+    ///
+    /// There is one exception: if the connection broke on which the first holder asked for the lock, and that call reaches the server late, after the
+    /// adopted lock was given up, the token stands there once more until its lease ends, and can be adopted again. The lock is free then:
+    /// there are never two holders, and fencing tokens rise.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the token does not hold the lock any more: its lease has ended, or it was adopted. [`Unavailable`](Error::Unavailable) if too

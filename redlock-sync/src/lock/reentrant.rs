@@ -50,7 +50,7 @@ impl ReentrantMutex {
     settings!("locks.reentrant_mutex(\"order:42\")");
 
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
-        change(&mut self.handle.options);
+        self.handle.set(change);
     }
 
     /// Blocks until this thread has the lock; returns at once if it holds the lock already.

@@ -60,10 +60,10 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    pub(crate) fn new(client: &Arc<ClientInner>, key: &Result<Key, Error>, options: &LockOptions) -> RwLock {
+    pub(crate) fn new(client: &Arc<ClientInner>, key: &Result<Key, Error>, options: &Arc<LockOptions>) -> RwLock {
         let several = client.quorum.len() > 1;
         let side = |mode| {
-            Handle::new(Arc::clone(client), key.clone(), options.clone(), |key| ReadWrite::new(key, mode, several))
+            Handle::new(Arc::clone(client), key.clone(), Arc::clone(options), |key| ReadWrite::new(key, mode, several))
         };
         RwLock { reader: side(Mode::Joint), writer: side(Mode::Exclusive) }
     }
@@ -71,8 +71,8 @@ impl RwLock {
     settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
 
     fn set(&mut self, change: impl Fn(&mut LockOptions)) {
-        change(&mut self.reader.options);
-        change(&mut self.writer.options);
+        self.reader.set(&change);
+        self.writer.set(&change);
     }
 
     /// As [`lease`](RwLock::lease), for those that read only.
@@ -88,7 +88,7 @@ impl RwLock {
     /// ```
     #[must_use]
     pub fn read_lease(mut self, lease: Duration) -> RwLock {
-        self.reader.options.lease = lease;
+        self.reader.set(|options| options.lease = lease);
         self
     }
 
@@ -105,7 +105,7 @@ impl RwLock {
     /// ```
     #[must_use]
     pub fn write_lease(mut self, lease: Duration) -> RwLock {
-        self.writer.options.lease = lease;
+        self.writer.set(|options| options.lease = lease);
         self
     }
 

@@ -69,7 +69,7 @@ impl Semaphore {
     pub(crate) fn new(
         client: Arc<ClientInner>,
         key: Result<Key, Error>,
-        options: LockOptions,
+        options: Arc<LockOptions>,
         permits: u32,
     ) -> Semaphore {
         let key = key.and_then(|key| check_permits(&key, permits).map(|()| key));
@@ -83,7 +83,7 @@ impl Semaphore {
     settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
 
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
-        change(&mut self.handle.options);
+        self.handle.set(change);
     }
 
     /// Blocks until this thread has a permit.

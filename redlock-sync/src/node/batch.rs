@@ -13,7 +13,7 @@ use super::condition::During;
 use super::line::Line;
 use super::link::Broken;
 use super::members::{Members, Node};
-use super::ride::{Cut, Due, Ride, Rider, Sent, Stop, Way, grouped, note, replies};
+use super::ride::{Cut, Due, Ride, Rider, Sent, Stop, Way, add, note, replies};
 use super::round::{LeftBehind, RoundOp};
 use super::{Executed, Failure, FailureKind, Value, reply};
 use crate::clock::Tick;
@@ -34,7 +34,7 @@ pub(super) struct Batch<'a> {
     started: Tick,
     deadline: Tick,
     /// What servers of a cluster sent elsewhere.
-    redirected: Vec<(Way, Ride)>,
+    redirected: Vec<Stop>,
 }
 
 impl<'a> Batch<'a> {
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
             for (way, sent) in std::mem::take(&mut written) {
                 self.bring_home(&way, sent);
             }
-            for stop in grouped(std::mem::take(&mut self.redirected)) {
+            for stop in std::mem::take(&mut self.redirected) {
                 self.set_out(stop, &mut cold, &mut written);
             }
         }
@@ -79,16 +79,16 @@ impl<'a> Batch<'a> {
 
     /// Which rounds go where.
     fn stops(&self) -> Vec<Stop> {
-        let mut rides = Vec::new();
+        let mut stops = Vec::new();
         for (node, member) in self.members.nodes.iter().enumerate() {
             for (i, rider) in self.riders.iter().enumerate() {
                 let asks = rider.op.note(|round| (round.is_open(node), false)) == Some(true);
                 if asks && let Some(server) = member.server_for(&rider.call) {
-                    rides.push((Way { node, server }, Ride::of(i)));
+                    add(&mut stops, Way { node, server }, [Ride::of(i)]);
                 }
             }
         }
-        grouped(rides)
+        stops
     }
 
     /// Writes where there is a connection, and orders one where there is none. A server of a cluster that is left out has no others that could do without
@@ -100,10 +100,7 @@ impl<'a> Batch<'a> {
             None if self.has_link(&stop.way) => written.push((stop.way.clone(), self.write(&stop))),
             None => {
                 stop.way.host().order(&self.line.posts);
-                match cold.iter_mut().find(|other| other.way.server.number == stop.way.server.number) {
-                    Some(other) => other.rides.extend(stop.rides),
-                    None => cold.push(stop),
-                }
+                add(cold, stop.way, stop.rides);
             }
         }
     }
@@ -316,10 +313,7 @@ impl<'a> Batch<'a> {
                 Ok(reply) if self.is_sent_on(way, &next, &reply) => {}
                 Ok(reply) => match reply::value(reply) {
                     Ok(yes) if replicas::must_have(self.members, &self.riders, &next, &yes) => held.push((next, yes)),
-                    result => {
-                        self.note_wait(&next, &result);
-                        self.judge(way, &next, result);
-                    }
+                    result => self.judge(way, &next, result),
                 },
                 Err(broken) => {
                     let held = held.into_iter().map(|(due, _)| due);
@@ -355,22 +349,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// A lock that was taken by its own key alone has left its wait in the queue, from where it has to be taken later, as after a duplicate: a grant to it
-    /// would stand for a lease.
-    fn note_wait(&self, due: &Due, said: &Result<Value, Failure>) {
-        let is_yes = match said {
-            Ok(Value::List(items)) => items.first() == Some(&Value::Int(1)),
-            said => *said == Ok(Value::Int(1)),
-        };
-        if let Some(rider) = self.riders.get(due.ride.rider)
-            && due.ride.is_alone
-            && is_yes
-            && rider.call.purpose == Purpose::Acquire
-        {
-            rider.op.note(|round| (round.note_duplicate(), false));
-        }
-    }
-
     /// True for a reply that is no answer, but sends the call elsewhere.
     fn is_sent_on(&mut self, way: &Way, due: &Due, reply: &redis::Value) -> bool {
         let (Some(Node::Cluster(cluster)), Some(rider)) =
@@ -378,10 +356,9 @@ impl<'a> Batch<'a> {
         else {
             return false;
         };
-        let on = cluster.redirect(reply, &way.server, &rider.call, due.ride);
-        let is_sent_on = on.is_some();
-        self.redirected.extend(on.map(|(server, ride)| (Way { node: way.node, server }, ride)));
-        is_sent_on
+        let Some((server, ride)) = cluster.redirect(reply, &way.server, &rider.call, due.ride) else { return false };
+        add(&mut self.redirected, Way { node: way.node, server }, [ride]);
+        true
     }
 
     fn not_read(&mut self, way: &Way, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {

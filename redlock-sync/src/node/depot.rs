@@ -191,13 +191,13 @@ impl<L, R> Depot<L, R> {
         }
     }
 
-    /// The rounds that travel with the leader's own, urgent ones first: those whose time ends with the leader's, or before.
-    pub(super) fn collect(&self, leader: &Op<L, R>) -> Vec<Arc<Op<L, R>>> {
+    /// The leader's own round and those that travel with it, urgent ones first: those whose time ends with the leader's, or before.
+    pub(super) fn collect(&self, leader: &Arc<Op<L, R>>) -> Vec<Arc<Op<L, R>>> {
         let mut queues = self.queues.lock();
         let kept = FOR_ORDINARY.min(queues.ordinary.len());
-        let mut batch = Vec::new();
-        take_along(&mut queues.urgent, leader.by, MOST - 1 - kept, &mut batch);
-        take_along(&mut queues.ordinary, leader.by, MOST - 1, &mut batch);
+        let mut batch = vec![Arc::clone(leader)];
+        take_along(&mut queues.urgent, leader.by, MOST - kept, &mut batch);
+        take_along(&mut queues.ordinary, leader.by, MOST, &mut batch);
         batch
     }
 

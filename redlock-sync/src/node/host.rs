@@ -146,7 +146,7 @@ impl Host {
 
     /// What a failure means here: a server that was the master when the call was sent will be found again.
     pub(super) fn meant(&self, failure: Failure) -> Failure {
-        let passes = failure.kind == FailureKind::Misuse && reply::is_of_replica(&failure) && self.may_move();
+        let passes = failure.kind == FailureKind::Replica && self.may_move();
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
@@ -333,7 +333,7 @@ impl Host {
     /// A server that answers, even with a refusal, is not left out: the next call shall report the refusal.
     fn refused(&self, failure: &Failure) {
         self.note(failure, During::Connect);
-        if failure.kind == FailureKind::Misuse {
+        if failure.kind.is_misuse() {
             self.log(self.condition.unusable(During::Connect, &failure.message), &failure.message);
         }
         if failure.is_answer() {
@@ -370,7 +370,7 @@ impl Host {
         let id = self.links_made.fetch_add(1, Ordering::Relaxed);
         let mut link = Link::live(&self.server, wire, id, generation, timeout.max(answer_timeout));
         let greeting = self.log_in(&mut link, now, by)?;
-        if self.breaker.outage().is_some() && self.clock.now().since(now) >= timeout / 8 {
+        if self.breaker.outage().is_some() {
             self.server.is_still(&dialled, timeout / 2)?;
         }
         link.longest = timeout;
@@ -394,9 +394,10 @@ impl Host {
     }
 
     /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
-    fn accept(&self, mut identity: Identity) -> Result<(), Failure> {
+    fn accept(&self, identity: Identity) -> Result<(), Failure> {
+        let mut identity = self.identities.counted_on(self.member, identity, self.clock.now());
         let master = identity.master.clone();
-        let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Misuse };
+        let kind = if self.may_move() { FailureKind::Unreachable } else { FailureKind::Replica };
         if let Some(age) = self.server.master_for().filter(|_| self.settings.failover_guard) {
             identity.was_made_master(age, self.clock.now());
         }

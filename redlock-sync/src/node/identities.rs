@@ -55,6 +55,18 @@ impl ServerIdentities {
         *self.conflict.lock() = found;
     }
 
+    /// What is known of the same run of a server counts on: its uptime is told in whole seconds, and by another connection it would seem to be younger than
+    /// servers that were started with it.
+    pub(super) fn counted_on(&self, member: usize, mut identity: Identity, now: Tick) -> Identity {
+        let members = self.members.lock();
+        let same = |former: &&Identity| !former.run_id.is_empty() && former.run_id == identity.run_id;
+        if let Some(former) = members.get(member).and_then(Option::as_ref).filter(same) {
+            let up = |of: (Duration, Tick)| of.0.saturating_add(now.since(of.1));
+            identity.uptime = [identity.uptime, former.uptime].into_iter().flatten().max_by_key(|of| up(*of));
+        }
+        identity
+    }
+
     /// As `report`, of a member that is several servers: its uptime is that of the youngest, and an id that one does not tell is kept.
     pub(super) fn report_part(&self, member: usize, mut identity: Identity) {
         let former = self.members.lock().get(member).cloned().flatten();
@@ -168,5 +180,20 @@ mod tests {
         let uptime = Some((second, Tick::ZERO.after(second)));
         identities.report(0, Identity { uptime, ..Identity::default() });
         assert_eq!(identities.uptime(0, Tick::ZERO.after(3 * second)), Some(3 * second));
+    }
+
+    #[test]
+    fn the_uptime_of_one_run_is_counted_on() {
+        let identities = identities();
+        let second = |n| Duration::from_secs(n);
+        let told = |run_id, up, at| {
+            let identity = Identity { uptime: Some((second(up), Tick::ZERO.after(second(at)))), ..master(run_id, "r") };
+            identities.report(0, identities.counted_on(0, identity, Tick::ZERO.after(second(at))));
+            identities.uptime(0, Tick::ZERO.after(second(at)))
+        };
+        assert_eq!(told("x", 0, 10), Some(second(0)));
+        assert_eq!(told("x", 8, 20), Some(second(10)), "as it was told before");
+        assert_eq!(told("x", 13, 22), Some(second(13)), "it was rounded down before");
+        assert_eq!(told("y", 0, 24), Some(second(0)), "it was restarted");
     }
 }

@@ -118,6 +118,9 @@ pub(crate) enum Lane {
     Reserved,
 }
 
+/// Which nodes a round asks.
+pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
+
 /// What the nodes said to a call.
 #[derive(Debug)]
 pub(crate) struct Answers {

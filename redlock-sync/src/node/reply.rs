@@ -31,13 +31,9 @@ pub(super) fn is_noscript(reply: &redis::Value) -> bool {
 
 /// True if the connection should not be used again: the next one learns the server's role, or logs in, anew.
 pub(super) fn wants_new_connection(failure: &Failure) -> bool {
-    let words = ["READONLY", "NOAUTH", "WRONGPASS"];
-    failure.kind == FailureKind::Misuse && words.iter().any(|word| failure.message.contains(word))
-}
-
-/// True for the answer of a replica to a write.
-pub(super) fn is_of_replica(failure: &Failure) -> bool {
-    failure.message.contains("READONLY")
+    let words = ["NOAUTH", "WRONGPASS"];
+    let wants_login = || words.iter().any(|word| failure.message.contains(word));
+    failure.kind == FailureKind::Replica || failure.kind == FailureKind::Misuse && wants_login()
 }
 
 /// True if the server does not know this user with this password.
@@ -83,7 +79,7 @@ pub(super) fn failure(error: &ServerError) -> Failure {
 /// Codes and what they mean, in the order in which they are looked for inside a longer text.
 const CODES: [(&str, FailureKind); 20] = [
     ("WRONGTYPE", FailureKind::WrongType),
-    ("READONLY", FailureKind::Misuse),
+    ("READONLY", FailureKind::Replica),
     ("NOPERM", FailureKind::Misuse),
     ("NOAUTH", FailureKind::Misuse),
     ("WRONGPASS", FailureKind::Misuse),
@@ -185,7 +181,7 @@ mod tests {
         assert_eq!(of("MOVED 3999 127.0.0.1:6381"), no(FailureKind::Misuse));
         assert_eq!(of("OOM command not allowed when used memory > 'maxmemory'."), no(FailureKind::Refused));
         assert_eq!(of("NOPERM this user has no permissions to run the 'evalsha' command"), no(FailureKind::Misuse));
-        assert_eq!(of("READONLY You can't write against a read only replica."), no(FailureKind::Misuse));
+        assert_eq!(of("READONLY You can't write against a read only replica."), no(FailureKind::Replica));
     }
 
     #[test]
@@ -199,7 +195,7 @@ mod tests {
             of(&format!("{six}@user_script: 3: -OOM command not allowed")),
             (FailureKind::Refused, Executed::No)
         );
-        assert_eq!(of(&format!("{six}-READONLY You can't write")), (FailureKind::Misuse, Executed::No));
+        assert_eq!(of(&format!("{six}-READONLY You can't write")), (FailureKind::Replica, Executed::No));
         assert_eq!(of(&format!("{six}attempt to index a nil value")), (FailureKind::Refused, Executed::Maybe));
         assert_eq!(
             of("NOPERM ACL failure in script: User a has no permissions to access the 'k' key"),

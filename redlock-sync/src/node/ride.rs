@@ -111,16 +111,12 @@ impl Cut {
     }
 }
 
-/// Rides to the same server are one stop.
-pub(super) fn grouped(rides: Vec<(Way, Ride)>) -> Vec<Stop> {
-    let mut stops: Vec<Stop> = Vec::new();
-    for (way, ride) in rides {
-        match stops.iter_mut().find(|stop| stop.way.server.number == way.server.number) {
-            Some(stop) => stop.rides.push(ride),
-            None => stops.push(Stop { way, rides: vec![ride] }),
-        }
+/// Adds rides to the same server to its stop.
+pub(super) fn add(stops: &mut Vec<Stop>, way: Way, rides: impl IntoIterator<Item = Ride>) {
+    match stops.iter_mut().find(|stop| stop.way.server.number == way.server.number) {
+        Some(stop) => stop.rides.extend(rides),
+        None => stops.push(Stop { way, rides: rides.into_iter().collect() }),
     }
-    stops
 }
 
 /// How many replies these bring.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::depot::{Depot, Op};
 use super::late::LateReplies;
 use super::line::PooledLine;
-use super::{Answers, Executed, Failure, FailureKind, Value};
+use super::{Answers, Ask, Executed, Failure, FailureKind, Value};
 use crate::clock::Tick;
 use crate::protocol::script::Call;
 
@@ -42,11 +42,11 @@ pub(super) struct LeftBehind {
 }
 
 impl Round {
-    /// Asks the nodes for which `asks` is true.
-    pub(super) fn new(call: Arc<Call>, asks: &[bool], now: Tick) -> Round {
-        let seat = |&asks: &bool| if asks { Seat::Open } else { Seat::Answered(Err(not_asked())) };
-        let open = asks.iter().filter(|&&asks| asks).count();
-        let seats = asks.iter().map(seat).collect();
+    /// Asks those of so many nodes that `ask` names.
+    pub(super) fn new(call: Arc<Call>, nodes: usize, ask: Ask<'_>, now: Tick) -> Round {
+        let seat = |node| if ask(node) { Seat::Open } else { Seat::Answered(Err(not_asked())) };
+        let seats: Vec<Seat> = (0..nodes).map(seat).collect();
+        let open = seats.iter().filter(|seat| matches!(seat, Seat::Open)).count();
         Round { call, seats, open, started: now, duplicate: false }
     }
 
@@ -123,6 +123,6 @@ pub(super) fn not_asked() -> Failure {
 fn overloaded() -> Failure {
     Failure::unsent(
         FailureKind::Overloaded,
-        "not sent: this client had more calls than its connections could carry in the time (`Builder::connections`)",
+        "not sent: in that time all connections were busy, with more calls than they can carry (`Builder::connections`) or with a server that hangs",
     )
 }

@@ -13,7 +13,7 @@ use super::sentinel::SentinelServer;
 use super::server::{Server, ServerNumbers};
 use super::socket::RedisServer;
 use super::wire::Wire;
-use super::{Answers, Background, Lane, NodeSettings, NodeUrl};
+use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
@@ -100,21 +100,21 @@ impl Nodes {
         }
     }
 
-    /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
-    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
-        self.wire.round(call, lane, by, asks, need)
+    /// One round: to every node that `ask` names, and back. `need` nodes are a majority.
+    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
+        self.wire.round(call, lane, by, ask, need)
     }
 
-    /// One round for each call, to every node for which `asks` is true, all in one packet; `None` if that is not possible now.
+    /// One round for each call, to every node that `ask` names, all in one packet; `None` if that is not possible now.
     pub(crate) fn rounds(
         &self,
         calls: &[Arc<Call>],
         lane: Lane,
         by: Tick,
-        asks: &[bool],
+        ask: Ask<'_>,
         need: usize,
     ) -> Option<Vec<Answers>> {
-        self.wire.rounds(calls, lane, by, asks, need)
+        self.wire.rounds(calls, lane, by, ask, need)
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -10,7 +10,7 @@ use super::depot::Op;
 use super::line::{self, LinePool};
 use super::members::{Members, Node};
 use super::round::{Round, RoundOp, Rounds};
-use super::{Answers, Background, Executed, Failure, Lane};
+use super::{Answers, Ask, Background, Executed, Failure, Lane};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
 
@@ -31,8 +31,8 @@ impl Wire {
         Wire { members, rounds, lines: OnceLock::new(), making: Mutex::new(()), background }
     }
 
-    /// One round: to every node for which `asks` is true, and back. `need` nodes are a majority.
-    pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, asks: &[bool], need: usize) -> Answers {
+    /// One round: to every node that `ask` names, and back. `need` nodes are a majority.
+    pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
         let now = self.members.clock.now();
         let lines = match self.lines() {
             Ok(lines) => lines,
@@ -45,12 +45,11 @@ impl Wire {
             }
         };
         // First of all: behind a late call there is order, on another connection there is none.
-        let behind = self.send_behind(call, asks);
-        let op = Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
+        let behind = self.send_behind(call, ask);
+        let op = Op::new(Round::new(Arc::clone(call), self.members.nodes.len(), ask, now), lane == Lane::Reserved, by);
         let led = self.rounds.enter(&op, || lines.try_get()).or_else(|| self.rounds.follow(&op, leave));
         if let Some(mut led) = led {
-            let mut ops = self.rounds.collect(&op);
-            ops.insert(0, Arc::clone(&op));
+            let ops = self.rounds.collect(&op);
             if let Some(line) = led.line() {
                 Batch::new(&self.members, line, ops, need).run();
             }
@@ -64,25 +63,26 @@ impl Wire {
         calls: &[Arc<Call>],
         lane: Lane,
         by: Tick,
-        asks: &[bool],
+        ask: Ask<'_>,
         need: usize,
     ) -> Option<Vec<Answers>> {
         let (lines, now) = (self.lines().ok()?, self.members.clock.now());
-        let op = |call: &Arc<Call>| Op::new(Round::new(Arc::clone(call), asks, now), lane == Lane::Reserved, by);
+        let round = |call| Round::new(call, self.members.nodes.len(), ask, now);
+        let op = |call: &Arc<Call>| Op::new(round(Arc::clone(call)), lane == Lane::Reserved, by);
         let ops: Vec<_> = calls.iter().map(op).collect();
         let mut led = self.rounds.lead_now(&ops, || lines.try_get())?;
-        let behind: Vec<_> = calls.iter().map(|call| self.send_behind(call, asks)).collect();
+        let behind: Vec<_> = calls.iter().map(|call| self.send_behind(call, ask)).collect();
         Batch::new(&self.members, led.line()?, ops.clone(), need).run();
         Some(ops.iter().zip(&behind).map(|(op, behind)| answered(op, behind)).collect())
     }
 
     /// Writes a release behind the late calls for its token; returns the nodes where there were any.
-    fn send_behind(&self, call: &Call, asks: &[bool]) -> Vec<usize> {
+    fn send_behind(&self, call: &Call, ask: Ask<'_>) -> Vec<usize> {
         if call.purpose != Purpose::Release {
             return Vec::new();
         }
-        let is_behind = |&(_, (node, asks)): &(usize, (&Node, &bool))| *asks && node.send_behind(call);
-        self.members.nodes.iter().zip(asks).enumerate().filter(is_behind).map(|(i, _)| i).collect()
+        let is_behind = |&(i, node): &(usize, &Node)| ask(i) && node.send_behind(call);
+        self.members.nodes.iter().enumerate().filter(is_behind).map(|(i, _)| i).collect()
     }
 
     #[cfg(test)]

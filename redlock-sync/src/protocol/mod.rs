@@ -50,7 +50,7 @@ use crate::token::LockId;
 pub(crate) struct Request {
     pub(crate) key: Key,
     pub(crate) protocol: Arc<dyn Protocol>,
-    pub(crate) options: LockOptions,
+    pub(crate) options: Arc<LockOptions>,
 }
 
 /// The parameters of one attempt to take a lock.
@@ -247,6 +247,11 @@ pub(crate) trait Adopt {
 
 /// How long a release stays behind a late call at least.
 pub(crate) const BEHIND: Duration = Duration::from_secs(1);
+
+/// The kind of lock that is granted by its key in a push.
+pub(crate) fn granting(key: Key) -> Arc<dyn Protocol> {
+    Arc::new(Exclusive { key })
+}
 
 /// One call that gives up many locks, none of which is granted. The reply has a number for each.
 pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Granting, ReleaseArgs<'a>)>) -> Arc<Call> {

@@ -39,8 +39,10 @@ pub(crate) enum FailureKind {
     Transient,
     /// The key holds another type.
     WrongType,
-    /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, READONLY, MOVED, ASK, a replica.
+    /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, MOVED, ASK.
     Misuse,
+    /// A misuse that may pass: the server is a replica, or says READONLY, and its address may lead to the master some time after a failover.
+    Replica,
     /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
     Refused,
 }
@@ -53,6 +55,12 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
+impl FailureKind {
+    pub(crate) fn is_misuse(self) -> bool {
+        matches!(self, FailureKind::Misuse | FailureKind::Replica)
+    }
+}
+
 impl Failure {
     pub(crate) fn new(kind: FailureKind, executed: Executed, message: impl Into<String>) -> Failure {
         Failure { kind, executed, message: message.into() }
@@ -62,7 +70,11 @@ impl Failure {
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
             self.kind,
-            FailureKind::Transient | FailureKind::WrongType | FailureKind::Misuse | FailureKind::Refused
+            FailureKind::Transient
+                | FailureKind::WrongType
+                | FailureKind::Misuse
+                | FailureKind::Replica
+                | FailureKind::Refused
         )
     }
 
@@ -108,12 +120,14 @@ pub(crate) trait Reply: Sized {
     fn read(value: &Value) -> Option<Self>;
 }
 
-/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slots}` of a lock that has slots.
+/// `1`, or `{1, fence}` if one was asked for, or `{1, fence (0: none), slots}` of a lock that has slots; or `2`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Acquired {
     pub(crate) fence: Option<u64>,
     /// In ascending order; empty for a lock without any.
     pub(crate) slots: Vec<u32>,
+    /// `2`: the call named the lock alone, and its wait is in the queue if it was there.
+    pub(crate) is_of_lock_alone: bool,
 }
 
 /// `1`, or `{1, number of waits}` if that was asked for.
@@ -122,7 +136,7 @@ pub(crate) struct Extended {
     pub(crate) waits: Option<u64>,
 }
 
-/// `1` to `4`.
+/// `1` to `5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
     Freed,
@@ -132,6 +146,8 @@ pub(crate) enum Released {
     Reserved,
     /// Freed, as the user may not publish.
     Untold,
+    /// The call named the lock alone: no wait was told, and the holder's own is in the queue if it was there.
+    OfLockAlone,
 }
 
 /// `{1, fence}`.
@@ -176,9 +192,12 @@ impl Reply for Acquired {
             let fence = Some(text(fence)?.parse().ok()?).filter(|fence| *fence > 0);
             let mut slots: Vec<u32> = text(slots)?.split(' ').map(|slot| slot.parse().ok()).collect::<Option<_>>()?;
             slots.sort_unstable();
-            return Some(Acquired { fence, slots });
+            return Some(Acquired { fence, slots, is_of_lock_alone: false });
         }
-        Some(Acquired { fence: with_yes(value)?, slots: Vec::new() })
+        if *value == Value::Int(2) {
+            return Some(Acquired { is_of_lock_alone: true, ..Acquired::default() });
+        }
+        Some(Acquired { fence: with_yes(value)?, ..Acquired::default() })
     }
 }
 
@@ -195,6 +214,7 @@ impl Reply for Released {
             Value::Int(2) => Released::Granted,
             Value::Int(3) => Released::Reserved,
             Value::Int(4) => Released::Untold,
+            Value::Int(5) => Released::OfLockAlone,
             _ => return None,
         })
     }
@@ -380,10 +400,14 @@ mod tests {
         let one = Value::Int(1);
         let with_number = list(&[Value::Int(1), text("17")]);
         assert_eq!(vote(&one), Vote::Yes(Acquired::default()));
-        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), slots: vec![] }));
+        assert_eq!(vote(&with_number), Vote::Yes(Acquired { fence: Some(17), ..Acquired::default() }));
+        assert_eq!(vote(&Value::Int(2)), Vote::Yes(Acquired { is_of_lock_alone: true, ..Acquired::default() }));
         let with_slot = |fence| list(&[Value::Int(1), text(fence), text("4 10 7")]);
-        assert_eq!(vote(&with_slot("17")), Vote::Yes(Acquired { fence: Some(17), slots: vec![4, 7, 10] }));
-        assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { fence: None, slots: vec![4, 7, 10] }));
+        assert_eq!(
+            vote(&with_slot("17")),
+            Vote::Yes(Acquired { fence: Some(17), slots: vec![4, 7, 10], ..Acquired::default() })
+        );
+        assert_eq!(vote(&with_slot("0")), Vote::Yes(Acquired { slots: vec![4, 7, 10], ..Acquired::default() }));
         assert_eq!(vote(&one), Vote::Yes(Extended { waits: None }));
         assert_eq!(vote(&with_number), Vote::Yes(Extended { waits: Some(17) }));
         assert_eq!(vote(&with_number), Vote::Yes(Fenced(17)));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn yes(slots: &[u32]) -> Vote<Acquired> {
-        Vote::Yes(Acquired { fence: None, slots: slots.to_vec() })
+        Vote::Yes(Acquired { slots: slots.to_vec(), ..Acquired::default() })
     }
 
     #[test]

@@ -49,7 +49,7 @@ use crate::protocol::queue::Tasks;
 pub struct Queue {
     client: Arc<ClientInner>,
     tasks: Result<Arc<Tasks>, Error>,
-    options: LockOptions,
+    options: Arc<LockOptions>,
     max_len: Option<u64>,
     max_body: usize,
     keep_dead: u64,
@@ -57,16 +57,20 @@ pub struct Queue {
 
 /// The settings.
 impl Queue {
-    pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: LockOptions) -> Queue {
+    pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: &LockOptions) -> Queue {
         let retry = Retry::growing(Duration::from_secs(5), Duration::from_secs(3600)).max_attempts(20);
         Queue {
             client,
             tasks: keys.map(|keys| Arc::new(Tasks { keys })),
-            options: LockOptions { retry, ..options },
+            options: Arc::new(LockOptions { retry, ..options.clone() }),
             max_len: None,
             max_body: 512 * 1024,
             keep_dead: 10_000,
         }
+    }
+
+    fn options_mut(&mut self) -> &mut LockOptions {
+        Arc::make_mut(&mut self.options)
     }
 
     /// How long a claim lasts without a renewal; default: the client's (30 s). A renewal is due at each third of it. Longer: fewer renewals, and a claim
@@ -79,7 +83,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Queue {
-        self.options.lease = lease;
+        self.options_mut().lease = lease;
         self
     }
 
@@ -92,7 +96,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn renew(mut self, renew: bool) -> Queue {
-        self.options.renew = renew;
+        self.options_mut().renew = renew;
         self
     }
 
@@ -106,7 +110,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn max_hold(mut self, hold: Duration) -> Queue {
-        self.options.max_hold = Some(hold);
+        self.options_mut().max_hold = Some(hold);
         self
     }
 
@@ -123,7 +127,7 @@ impl Queue {
     /// ```
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Queue {
-        self.options.retry = retry;
+        self.options_mut().retry = retry;
         self
     }
 

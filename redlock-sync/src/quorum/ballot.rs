@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Tick;
 use crate::options::drift;
-use crate::protocol::reply::{Acquired, Fenced, Holders, Vote};
+use crate::protocol::reply::{Acquired, Fenced, Holders, Released, Vote};
 
 /// Counts votes. Pure; right for even numbers of nodes too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,10 +78,22 @@ impl<R> Ballot<R> {
 }
 
 impl Ballot<Acquired> {
+    /// A node gave the lock without a look at its queue: while a cluster moves the slot.
+    pub(crate) fn is_of_lock_alone(&self) -> bool {
+        self.votes.iter().any(|vote| matches!(vote, Vote::Yes(Acquired { is_of_lock_alone: true, .. })))
+    }
+
     /// The largest fence that came with a yes.
     pub(crate) fn largest_fence(&self) -> Option<u64> {
         let fence = |vote: &Vote<Acquired>| if let Vote::Yes(acquired) = vote { acquired.fence } else { None };
         self.votes.iter().filter_map(fence).max()
+    }
+}
+
+impl Ballot<Released> {
+    /// A node freed the lock and told no wait: while a cluster moves the slot.
+    pub(crate) fn is_of_lock_alone(&self) -> bool {
+        self.votes.contains(&Vote::Yes(Released::OfLockAlone))
     }
 }
 
@@ -128,7 +140,7 @@ mod tests {
     }
 
     fn yes(fence: Option<u64>) -> Vote<Acquired> {
-        Vote::Yes(Acquired { fence, slots: Vec::new() })
+        Vote::Yes(Acquired { fence, ..Acquired::default() })
     }
 
     fn taken(ms: u64) -> Vote<Acquired> {

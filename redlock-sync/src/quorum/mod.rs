@@ -21,7 +21,7 @@ pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
 use crate::names::told;
-use crate::node::{Answers, Lane, Node, Nodes};
+use crate::node::{Answers, Ask, Lane, Node, Nodes};
 use crate::options::ClientOptions;
 use crate::protocol::TypedCall;
 use crate::protocol::reply::{Executed, Failure, FailureKind, Released, Reply, Value, Vote};
@@ -36,9 +36,6 @@ pub(crate) struct Quorum {
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
 }
-
-/// Which nodes a round asks.
-pub(crate) type Ask<'a> = &'a dyn Fn(usize) -> bool;
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
@@ -100,8 +97,7 @@ impl Quorum {
 
     /// As that, with several calls: in one packet, or one after the other where that is not possible now.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
-        let asks: Vec<bool> = (0..self.len()).map(|i| i == node).collect();
-        match self.nodes.rounds(calls, Lane::Reserved, self.round_deadline(), &asks, self.need()) {
+        match self.nodes.rounds(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need()) {
             Some(said) => said.into_iter().map(|said| said_by(node, said)).collect(),
             None => calls.iter().map(|call| self.ask_one(node, call, self.round_deadline())).collect(),
         }
@@ -115,8 +111,7 @@ impl Quorum {
     /// A round for each call, all in one packet to each node; `None` if that is not possible now.
     pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Option<Vec<Ballot<R>>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
-        let asks = vec![true; self.len()];
-        Some(self.nodes.rounds(&calls, lane, by, &asks, self.need())?.into_iter().map(ballot).collect())
+        Some(self.nodes.rounds(&calls, lane, by, &|_| true, self.need())?.into_iter().map(ballot).collect())
     }
 
     /// Releases of several locks: in one packet to each node, or one after the other where that is not possible now. `many` is one call about so many locks, and
@@ -135,15 +130,14 @@ impl Quorum {
     }
 
     fn say_all(&self, calls: &[Arc<Call>], by: Tick) -> Vec<Answers> {
-        self.nodes.rounds(calls, Lane::Reserved, by, &vec![true; self.len()], self.need()).unwrap_or_else(|| {
+        self.nodes.rounds(calls, Lane::Reserved, by, &|_| true, self.need()).unwrap_or_else(|| {
             let alone = |call| self.say(call, Lane::Reserved, by, &|_| true);
             calls.iter().map(alone).collect()
         })
     }
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
-        let asks: Vec<bool> = (0..self.len()).map(ask).collect();
-        self.nodes.round(call, lane, by, &asks, self.need())
+        self.nodes.round(call, lane, by, ask, self.need())
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
@@ -186,7 +180,7 @@ impl Quorum {
                         kind: FailureKind::Quarantined,
                         executed: Executed::Maybe,
                         message: format!(
-                            "casts no vote: restarted, or became the master, {up:?} ago, within {what} of {kept:?}"
+                            "casts no vote: restarted, or became the master, {up:.1?} ago, within {what} of {kept:?}"
                         ),
                     });
                 }
@@ -244,13 +238,13 @@ impl Quorum {
     /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting does not help them; but
     /// only where the other nodes alone are no majority.
     pub(crate) fn failed<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Error {
-        let lasting = |kind| matches!(kind, FailureKind::WrongType | FailureKind::Misuse);
+        let lasting = |kind: FailureKind| kind == FailureKind::WrongType || kind.is_misuse();
         let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(failure) if lasting(failure.kind));
         if self.len() - ballot.votes.iter().filter(is_lasting).count() < self.need() {
             if let Some(error) = self.wrong_type(op, key, ballot) {
                 return error;
             }
-            if let Some(node) = self.errors(&ballot.votes, |kind| kind == FailureKind::Misuse).next() {
+            if let Some(node) = self.errors(&ballot.votes, FailureKind::is_misuse).next() {
                 return Error::config(format!("failed to {op} {}: {node}", told(key, "lock ", "in queue ")));
             }
         }

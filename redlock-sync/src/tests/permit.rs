@@ -61,7 +61,7 @@ const SHORT: Duration = Duration::from_millis(600);
 fn permits(locks: &Redlock) -> Handle<Permit> {
     let options = LockOptions { lease: SHORT, ..LockOptions::default() };
     let client = Arc::clone(locks.inner());
-    Handle::new(client, Key::new("", KEY, 100), options, |key| Permit { key, at_most: 2 })
+    Handle::new(client, Key::new("", KEY, 100), options.into(), |key| Permit { key, at_most: 2 })
 }
 
 fn start() -> (Server, Redlock) {

@@ -108,6 +108,33 @@ fn a_master_is_reached_anew_while_two_others_hang() {
     eprintln!("reached anew in {slowest:?}");
 }
 
+/// As after a failover to a replica that does not have it: the others go on handing the lock to each other, and it is never seen free.
+#[test]
+fn a_wait_whose_entry_was_lost_enters_the_queue_again() {
+    let cluster = Cluster::without_replicas();
+    let [holder, waits] = [0, 1].map(|_| builder(&cluster).lease(Duration::from_secs(60)).build().unwrap());
+    let key = SPREAD[0];
+    let (guard, other) = (holder.rw_lock(key).write().unwrap(), holder.mutex(SPREAD[1]).lock().unwrap());
+    let queues = [(key, format!("{{{key}}}:writers")), (SPREAD[1], format!("{{{}}}:queue", SPREAD[1]))];
+    std::thread::scope(|scope| {
+        scope.spawn(|| waits.rw_lock(key).write().unwrap().unlock().unwrap());
+        scope.spawn(|| waits.mutex(SPREAD[1]).lock().unwrap().unlock().unwrap());
+        for (key, queue) in &queues {
+            let del = || cluster.master_of(key).ask::<usize>(redis::cmd("DEL").arg(queue)) == 1;
+            eventually("it waits", SOON, del);
+        }
+        let is_back = |(key, queue): &(&str, String)| {
+            poll(Duration::from_secs(20), || {
+                cluster.master_of(key).ask::<bool>(redis::cmd("EXISTS").arg(queue)).then_some(())
+            })
+        };
+        let back: Vec<_> = queues.iter().map(is_back).collect();
+        guard.unlock().unwrap();
+        other.unlock().unwrap();
+        assert_eq!(back, [Some(()), Some(())]);
+    });
+}
+
 /// Its grant still arrives by another server, though the one that has the lock counted no listener and freed it again.
 #[test]
 fn a_lock_has_one_holder_while_a_master_misses_the_listeners() {

@@ -1,12 +1,12 @@
 //! Threads that lock, hold and wait while a cluster changes, and what they met.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use redlock_sync::{Error, Redlock};
+use redlock_sync::{Error, Mutex, Redlock};
 use redlock_tests::eventually;
 
 use super::SOON;
@@ -25,8 +25,8 @@ struct Seen {
     is_over: AtomicBool,
     cycles: Vec<AtomicUsize>,
     /// Errors, with how often they came.
-    locks: Mutex<BTreeMap<String, usize>>,
-    unlocks: Mutex<BTreeMap<String, usize>>,
+    locks: std::sync::Mutex<BTreeMap<String, usize>>,
+    unlocks: std::sync::Mutex<BTreeMap<String, usize>>,
 }
 
 pub(super) struct Load {
@@ -57,10 +57,14 @@ impl Load {
 
     /// Waits until each of the first `threads` has made so many cycles from now on.
     pub(super) fn goes_on(&self, threads: usize, cycles: usize) {
+        self.goes_on_within(SOON, threads, cycles);
+    }
+
+    pub(super) fn goes_on_within(&self, time: Duration, threads: usize, cycles: usize) {
         let count =
             || self.seen.cycles.iter().take(threads).map(|count| count.load(Ordering::SeqCst)).collect::<Vec<_>>();
         let before = count();
-        eventually("the threads go on", SOON, || count().iter().zip(&before).all(|(now, then)| *now >= then + cycles));
+        eventually("the threads go on", time, || count().iter().zip(&before).all(|(now, then)| *now >= then + cycles));
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -84,7 +88,7 @@ impl Load {
 }
 
 /// By kind and text without the times in it.
-fn note(errors: &Mutex<BTreeMap<String, usize>>, error: &Error) {
+fn note(errors: &std::sync::Mutex<BTreeMap<String, usize>>, error: &Error) {
     let is_documented = matches!(
         error,
         Error::Busy { .. } | Error::Unavailable { .. } | Error::Unconfirmed { .. } | Error::Lost { .. }
@@ -109,7 +113,11 @@ impl Room {
 
 /// A thread that takes a mutex again and again; with a room, no two are in at a time.
 pub(super) fn mutexes(locks: &Redlock, key: &str, room: Option<&Arc<Room>>) -> Cycle {
-    let (mutex, room) = (locks.mutex(key), room.cloned());
+    cycles_of(locks.mutex(key), room)
+}
+
+pub(super) fn cycles_of(mutex: Mutex, room: Option<&Arc<Room>>) -> Cycle {
+    let room = room.cloned();
     Box::new(move |hold| {
         let guard = mutex.try_lock_for(SOON).map_err(Failed::Lock)?;
         if let Some(room) = &room {

@@ -7,7 +7,7 @@ use redis::cmd;
 use redlock_sync::Redlock;
 use redlock_tests::{Act, Cluster, Proxy, Server, eventually};
 
-use super::load::{Load, Room, mutexes, permits, readers, several, writers};
+use super::load::{Load, Room, cycles_of, mutexes, permits, readers, several, writers};
 use super::{SOON, SPREAD, builder};
 
 /// All keys are in one slot.
@@ -31,8 +31,8 @@ fn load(clients: &[Redlock]) -> Load {
 #[test]
 fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
     let cluster = Cluster::start();
-    // Long enough for what a machine that is busy takes to renew.
-    let clients: Vec<_> = (0..2).map(|_| builder(&cluster).lease(Duration::from_secs(10)).build().unwrap()).collect();
+    // No thread waits for the end of one.
+    let clients: Vec<_> = (0..2).map(|_| builder(&cluster).lease(2 * SOON).build().unwrap()).collect();
     let load = load(&clients);
     load.goes_on(load.threads(), 2);
     let slot = cluster.slot(SLOT);
@@ -41,9 +41,9 @@ fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
         let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
         let held = clients[0].mutex(format!("{SLOT}held")).lock().unwrap();
         cluster.open_slot(slot, from, to);
-        load.goes_on(MUTEXES, 3);
+        load.goes_on_within(Duration::from_secs(20), MUTEXES, 3);
         // What is held before the slot is open, and after: renewed and given up while some keys are here and some there.
-        held.extend(Duration::from_secs(20)).unwrap();
+        held.extend(3 * SOON).unwrap();
         held.unlock().unwrap();
         clients[1].mutex(format!("{SLOT}held")).try_lock_for(SOON).unwrap().unlock().unwrap();
         cluster.move_keys(slot, from, to);
@@ -59,6 +59,48 @@ fn no_unlock_fails_and_no_redirect_is_seen_while_a_slot_moves() {
     }
     let [locks, unlocks] = load.end();
     assert!(locks.is_empty() && unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
+}
+
+/// No thread waits for the end of a lease or of a grant, whatever was granted, queued or told to no wait meanwhile.
+#[test]
+fn threads_with_mixed_settings_go_on_where_a_slot_has_moved() {
+    let cluster = Cluster::without_replicas();
+    let clients: Vec<_> = (0..4).map(|_| builder(&cluster).lease(10 * SOON).build().unwrap()).collect();
+    let rooms: Vec<_> = (0..4).map(|_| Arc::new(Room::default())).collect();
+    let mixed = |i: usize| {
+        let mutex = clients[i % 4].mutex(format!("{SLOT}{}", i / 4 % 4));
+        let mutex = match i / 16 {
+            0 => mutex,
+            1 if i.is_multiple_of(2) => mutex.fenced(true),
+            1 => mutex.min_hold(Duration::from_millis(5)),
+            _ if i.is_multiple_of(2) => mutex.renew(false).lease(5 * SOON),
+            _ => mutex.lease(20 * SOON).fenced(i % 4 == 1),
+        };
+        cycles_of(mutex, Some(&rooms[i / 4 % 4]))
+    };
+    let mut cycles: Vec<_> = (0..48).map(mixed).collect();
+    for locks in &clients {
+        cycles.push(permits(locks, &format!("{SLOT}permits")));
+        cycles.push(writers(locks, &format!("{SLOT}rw")));
+        cycles.push(readers(locks, &format!("{SLOT}rw")));
+        cycles.push(several(locks, &[format!("{SLOT}0"), format!("{SLOT}1"), "foo".to_owned()]));
+    }
+    let load = Load::start(cycles);
+    load.goes_on(load.threads(), 2);
+    let slot = cluster.slot(SLOT);
+    for _ in 0..3 {
+        let from = cluster.master_of(SLOT);
+        let to = cluster.masters().into_iter().find(|master| master.port() != from.port()).unwrap();
+        cluster.open_slot(slot, from, to);
+        // Threads behind one that wants a fence have to wait meanwhile: the counter is on its way.
+        std::thread::sleep(Duration::from_millis(500));
+        cluster.move_keys(slot, from, to);
+        cluster.close_slot(slot, to);
+        // Less than any lease or grant.
+        load.goes_on_within(Duration::from_secs(20), load.threads(), 2);
+    }
+    let [locks, unlocks] = load.end();
+    assert!(unlocks.is_empty(), "{locks:#?} {unlocks:#?}");
 }
 
 /// The server to which a slot moves sends a release away that does not come with `ASKING`.

@@ -84,7 +84,7 @@ fn claims_are_renewed_and_ended_while_their_slot_is_open() {
 #[test]
 fn a_claim_is_ended_when_its_keys_are_together_again() {
     let cluster = Cluster::without_replicas();
-    let mails = queue(&cluster, 200 * MS);
+    let mails = queue(&cluster, 500 * MS);
     let patient = queue(&cluster, 2000 * MS);
     let slot = cluster.slot(QUEUE);
     for part in OF_A_CLAIM {
@@ -108,8 +108,8 @@ fn a_claim_is_ended_when_its_keys_are_together_again() {
             ended.join().unwrap().unwrap();
         });
         // The others are repeated in the background, long before their leases end.
-        eventually("all have ended", SOON / 4, || mails.is_empty().unwrap());
-        assert_eq!((mails.dead_len().unwrap(), mails.purge_dead().unwrap()), (1, 1));
+        eventually("all have ended", SOON / 4, || patient.is_empty().unwrap());
+        assert_eq!((patient.dead_len().unwrap(), patient.purge_dead().unwrap()), (1, 1));
     }
 }
 

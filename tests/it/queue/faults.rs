@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{Error, LostReason, Pushed, Queue, Retry, Task};
 use redlock_tests::{Act, Proxy, Server, eventually, poll};
 
-use super::rig::{LEASE, SOON, ask, key, ms, open, queue, state, task};
+use super::rig::{LEASE, SOON, ask, ms, open, queue, state, task};
 
 /// A claim that is not renewed, as that of a process that was stopped.
 fn stopped(server: &Server) -> Queue {
@@ -139,33 +139,6 @@ fn queue_fault_10_a_full_server_can_be_drained() {
     assert_eq!((mails.len().unwrap(), mails.peek(1).unwrap()[0].why()), (1, "later"));
     assert!(mails.try_claim().unwrap().is_none() && mails.remove("c").unwrap());
     server.unfill();
-}
-
-#[test]
-fn queue_fault_11_a_key_of_another_type_is_untouched() {
-    let server = Server::start();
-    let mails = queue(&server.url());
-    for part in ["due", "body", "meta", "claims"] {
-        mails.push(task("a")).unwrap();
-        server.del(&key(part));
-        server.ask::<()>(redis::cmd("RPUSH").arg(key(part)).arg("x"));
-        if part != "claims" {
-            let error = mails.push(task("b")).unwrap_err();
-            assert!(matches!(error, Error::WrongType { op: "push", .. }), "{part}: {error}");
-        }
-        let error = mails.try_claim().unwrap_err();
-        assert!(matches!(error, Error::WrongType { op: "claim", .. }), "{part}: {error}");
-        let kind: String = ask(&server, "TYPE", part, &[]);
-        assert_eq!(kind, "list");
-        server.ask::<()>(&redis::cmd("FLUSHALL"));
-    }
-    // That of the dead tasks is touched by a task that dies, and by none before.
-    server.ask::<()>(redis::cmd("RPUSH").arg(key("dead")).arg("x"));
-    mails.push(task("a")).unwrap();
-    let error = claim(&mails).fail("no such address").unwrap_err();
-    assert!(matches!(error, Error::WrongType { .. }), "{error}");
-    assert_eq!(ask::<String>(&server, "TYPE", "dead", &[]), "list");
-    assert_eq!(mails.len().unwrap(), 1, "it is not lost");
 }
 
 #[test]

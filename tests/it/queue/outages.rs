@@ -134,3 +134,14 @@ fn jobs_under_way_in_an_outage_are_ended_after_it() {
         assert_eq!(rig.worker.stop(SOON), 0);
     }
 }
+
+/// Its server says so itself when the worker connects anew.
+#[test]
+fn a_worker_goes_on_behind_a_server_that_was_a_replica() {
+    let master = Server::start();
+    let rig = Rig::start();
+    rig.server.replica_of(&master);
+    let requests = rig.requests();
+    rig.server.promote();
+    rig.goes_on("a replica", requests);
+}

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Verdict};
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Proxy, Server, eventually};
 
 use super::rig::{SOON, assert_empty, ms, open, queue, task};
 
@@ -109,4 +109,30 @@ fn fault_28_a_forked_copy_of_a_worker_ends_at_once() {
     let server = Server::start();
     let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
     assert!(agent.args(["queue", "fork", &server.url()]).status().unwrap().success());
+}
+
+/// Otherwise a push in the next moments would be found by a timer only.
+#[test]
+fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let (mails, other) = (queue(&proxy.url()), queue(&server.url()));
+    let claim = || mails.claim_for(SOON).unwrap().unwrap().ack().unwrap();
+    let push = |id: &str| {
+        eventually("it waits", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg("{q}:q:waits")) == 1);
+        other.push(task(id)).unwrap();
+    };
+    thread::scope(|scope| {
+        let first = scope.spawn(claim);
+        push("first");
+        first.join().unwrap();
+        proxy.clear_log();
+        let second = scope.spawn(claim);
+        push("second");
+        second.join().unwrap();
+    });
+    let claims: Vec<_> = proxy.seen().into_iter().filter(|seen| seen.name == "claim").collect();
+    // Behind the digest, the number of keys and the keys: token, lease, attempts, dead tasks, wait.
+    let waits: Vec<_> = claims.iter().map(|claim| !claim.args[12].is_empty()).collect();
+    assert_eq!(waits, [false, true, true], "{claims:?}");
 }

@@ -120,3 +120,38 @@ fn a_lock_that_was_extended_is_not_handed_on_as_it_is() {
         assert!(left <= ms(4000) && next_id != id, "{left:?} are left");
     });
 }
+
+/// As after a failover to a replica that lacks the last writes: the queue has waits of clients that run, and are long over.
+#[test]
+fn a_lock_that_is_granted_to_a_wait_that_is_over_goes_on_to_the_next() {
+    let rig = Rig::start(1);
+    let (server, [holder, waits]) = (&rig.servers[0], [rig.client(), rig.client()]);
+    let (k, queue) = (waits.mutex("k"), "{k}:queue");
+    // Its channel stays.
+    let other = holder.mutex("other").lock().unwrap();
+    thread::scope(|scope| {
+        let listens = scope.spawn(|| waits.mutex("other").lock().unwrap().unlock());
+        eventually("it waits", SOON, || server.ask(redis::cmd("EXISTS").arg("{other}:queue")));
+        for fenced in [false, true] {
+            let held = holder.mutex("k").lock().unwrap();
+            let over = scope.spawn(|| k.lock().unwrap().unlock());
+            let mut left: Vec<String> = Vec::new();
+            eventually("it waits", SOON, || {
+                left = server.ask(redis::cmd("ZRANGE").arg(queue).arg(0).arg(-1));
+                !left.is_empty()
+            });
+            held.unlock().unwrap();
+            over.join().unwrap().unwrap();
+            let channel = left[0].split('/').next().unwrap();
+            let held = holder.mutex("k").fenced(fenced).lock().unwrap();
+            for (i, wait) in [left[0].clone(), format!("{channel}/0"), format!("{channel}/1000000")].iter().enumerate()
+            {
+                server.ask::<usize>(redis::cmd("ZADD").arg(queue).arg(i).arg(wait));
+            }
+            held.unlock().unwrap();
+            rig.client().mutex("k").try_lock_for(ms(5000)).expect("it is granted for 30 s").unlock().unwrap();
+        }
+        other.unlock().unwrap();
+        listens.join().unwrap().unwrap();
+    });
+}

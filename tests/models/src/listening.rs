@@ -102,6 +102,8 @@ impl Rig {
         let job: Box<dyn FnOnce() + Send> = match errand {
             Errand::Connect(_) => Box::new(move || rig.connect()),
             Errand::Beat(subscription) | Errand::Wake(subscription) => Box::new(move || rig.beat(&subscription)),
+            // To the client.
+            Errand::GiveBack(_) => return,
             Errand::Rest(_) => {
                 *rig.rests.lock() += 1;
                 return;
@@ -150,7 +152,7 @@ impl Rig {
 
     /// Pushes to that wait, until it is received: a release would grant to another one, and come again.
     pub(crate) fn push(&self, number: u64, channel: &str) -> bool {
-        self.publish(channel, &format!("{channel}/{number} {number} 300 0 0 abc"))
+        self.publish(channel, &format!("{channel}/{number} {number} 300 0 0 abc k"))
     }
 
     pub(crate) fn cut(&self) {

@@ -38,7 +38,7 @@ impl Lease {
 
     fn finish(self) {
         let Some((core, thread)) = self.core.pass_on(|| self.head.successor(KIND, &LockOptions::default())) else {
-            self.renewer.retire(&self.worker);
+            self.renewer.retire(&self.worker, world::now());
             self.core.retired();
             self.core.end();
             return;

@@ -68,7 +68,7 @@ impl Guard {
     /// Ends renewal, as the guard does before its release.
     fn retire(self) -> Arc<Core> {
         self.client.with_guard.lock().retain(|other| !Arc::ptr_eq(other, &self.worker));
-        self.client.renewer.retire(&self.worker);
+        self.client.renewer.retire(&self.worker, world::now());
         self.core.retired();
         self.core
     }

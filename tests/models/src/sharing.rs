@@ -103,7 +103,7 @@ fn read(rig: &Rig<Part>, servers: &Arc<Servers>, until: Tick, during: impl Fn(&P
                     let part = take(rig, servers);
                     let (lease, of) = (Arc::clone(&part.held), rig.clone());
                     let another = Box::new(move |_| Part { held: Arc::clone(&lease), rig: of.clone() });
-                    head.share(Shared::new(READER, plain.clone(), Arc::clone(&part.held.gate), another));
+                    head.share(Shared::new(READER, plain.clone().into(), Arc::clone(&part.held.gate), another));
                     part
                 }
                 Entered::Handed(part) => part,

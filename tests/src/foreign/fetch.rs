@@ -3,13 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::{Mutex, PoisonError};
 
 use super::languages::home;
+
+/// One fetch at a time: tests of one process would write to the same folder, and to what an installer keeps.
+static FETCHING: Mutex<()> = Mutex::new(());
 
 /// The folder of this name, filled by the installer unless an earlier run did it.
 ///
 /// It appears by a rename, so that a half-fetched package is never seen. Of two processes that fetch at once one wins.
 pub(super) fn fetched(name: &str, installer: impl FnOnce(&Path) -> Command) -> PathBuf {
+    let _alone = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = home().join(name);
     if folder.is_dir() {
         return folder;

@@ -49,7 +49,7 @@ impl Listener {
             // Clients that lost the same server do not come back to it in step.
             Errand::Connect(pause) => pause.mul_f64(0.5 + fastrand::f64() / 2.0),
             Errand::Rest(pause) => *pause,
-            Errand::Beat(_) | Errand::Wake(_) => Duration::ZERO,
+            Errand::Beat(_) | Errand::Wake(_) | Errand::GiveBack(_) => Duration::ZERO,
         };
         let job = Job { listener: self.this.clone(), errand: Some(errand) };
         self.quorum.nodes.background().after(pause, move || job.run());
@@ -253,6 +253,7 @@ impl Job {
             Some(Errand::Beat(subscription)) => listener.beat(subscription),
             Some(Errand::Wake(subscription)) => drop(listener.publish(subscription, LOOK, &[])),
             Some(Errand::Rest(_)) => listener.turns.with(Desk::rest),
+            Some(Errand::GiveBack(stray)) => listener.strays.get().into_iter().for_each(|give_back| give_back(stray)),
             None => {}
         }
         self.errand = None;

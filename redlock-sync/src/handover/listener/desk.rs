@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::awaits::Awaits;
 use super::connection::{self, Connection, Pulse, Subscription, Up};
 use super::ended::{EndedWaits, OnLatePush};
-use super::pushed::Pushed;
+use super::pushed::{Pushed, Stray};
 use crate::clock::Tick;
 use crate::node::{Heard, Push};
 use crate::sync::Condvar;
@@ -60,6 +60,8 @@ pub(crate) enum Errand {
     Wake(Subscription),
     /// After this pause: see whether the connection is still needed.
     Rest(Duration),
+    /// Give back what was granted to a wait that this client does not have any more.
+    GiveBack(Stray),
 }
 
 /// What follows from a step, once the lock is free.
@@ -295,7 +297,10 @@ impl Desk {
         if let Some(ended) = self.ended.of(number) {
             return self.after.late.push((ended, pushed));
         }
-        let Some(wait) = self.waits.get_mut(&number) else { return };
+        let Some(wait) = self.waits.get_mut(&number) else {
+            // A server that became the master without the last writes has waits in its queues that are long over.
+            return self.after.errands.extend(Stray::of(pushed, channel, number).map(Errand::GiveBack));
+        };
         if wait.kept.len() >= MOST_KEPT {
             wait.kept.pop_front();
         }

@@ -28,7 +28,7 @@ mod watching;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -38,10 +38,13 @@ pub(crate) use self::connection::Subscription;
 use self::desk::Errand;
 pub(crate) use self::desk::Woken;
 pub(crate) use self::ended::OnLatePush;
-pub(crate) use self::pushed::Pushed;
+pub(crate) use self::pushed::{Pushed, Stray};
 use self::turns::Turns;
 use crate::clock::Tick;
 use crate::quorum::Quorum;
+
+/// What becomes of a grant to a wait that this client does not have any more. Called in the background.
+pub(crate) type OnStray = Box<dyn Fn(&Stray) + Send + Sync>;
 
 /// The push connection of a client, and the waits for which it is there.
 pub(crate) struct Listener {
@@ -49,6 +52,7 @@ pub(crate) struct Listener {
     turns: Turns,
     /// What was said once in the log.
     warned: Mutex<HashSet<Cause>>,
+    strays: OnceLock<OnStray>,
     this: Weak<Listener>,
 }
 
@@ -65,7 +69,7 @@ impl Listener {
                 }
             });
             let turns = Turns::new(Arc::clone(&quorum.clock), quorum.limits.node_timeout, errands);
-            Listener { quorum, turns, warned: Mutex::default(), this: this.clone() }
+            Listener { quorum, turns, warned: Mutex::default(), strays: OnceLock::new(), this: this.clone() }
         });
         let this = Arc::downgrade(&listener);
         nodes.nodes.on_return(Box::new(move || {
@@ -76,6 +80,11 @@ impl Listener {
             }
         }));
         listener
+    }
+
+    /// Set once, by the client.
+    pub(crate) fn on_stray(&self, give_back: OnStray) {
+        _ = self.strays.set(give_back);
     }
 
     /// Enters a wait: gives it a number that this client never used before. Starts to connect in the background if there is no connection.

@@ -3,8 +3,8 @@
 use crate::handover::rules::Pauses;
 use std::time::Duration;
 
-/// A push to one wait: `wait fence span age pauses random`, where the wait is `channel/number`, times are in ms, and a hint has no random
-/// part.
+/// A push to one wait: `wait fence span age pauses random key`, where the wait is `channel/number`, times are in ms, and a hint has nothing behind the
+/// pauses but a space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
     /// Of the granted lock; 0 where there is none.
@@ -16,24 +16,49 @@ pub(crate) struct Pushed {
     pub(crate) pauses: Pauses,
     /// The random part of the granted token; `None` for a hint.
     pub(crate) random: Option<String>,
+    /// The key of the granted lock; `None` for a hint.
+    pub(crate) key: Option<String>,
+}
+
+/// A grant to a wait that is over and not remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stray {
+    pub(crate) key: String,
+    pub(crate) random: String,
+    pub(crate) wait: String,
+    pub(crate) span: Duration,
+    /// It came with a fence.
+    pub(crate) with_fence: bool,
+}
+
+impl Stray {
+    /// A hint is none: what it tells of is found without it.
+    pub(super) fn of(pushed: Pushed, channel: &str, number: u64) -> Option<Stray> {
+        let Pushed { fence, span, random, key, .. } = pushed;
+        Some(Stray { key: key?, random: random?, wait: format!("{channel}/{number}"), span, with_fence: fence > 0 })
+    }
 }
 
 impl Pushed {
     /// Reads a message that came on `channel`: for which wait it is, and what it says. `None` for anything else than a push to a wait there.
     pub(crate) fn read(message: &[u8], channel: &str) -> Option<(u64, Pushed)> {
-        let mut words = std::str::from_utf8(message).ok()?.split(' ');
+        let mut words = std::str::from_utf8(message).ok()?.splitn(7, ' ');
         let number = words.next()?.strip_prefix(channel)?.strip_prefix('/')?.parse().ok()?;
         let mut next = || words.next()?.parse::<u64>().ok();
         let (fence, span, age, pauses) = (next()?, next()?, next()?, next()?);
-        let random = words.next()?;
+        let random = words.next().map(|random| (!random.is_empty()).then(|| random.to_owned()))?;
+        let key = words.next().map(str::to_owned);
+        // A grant names its lock, and a hint none.
+        let is_whole = random.is_some() == key.is_some();
         let pushed = Pushed {
             fence,
             span: Duration::from_millis(span),
             age: Duration::from_millis(age),
             pauses: Pauses(pauses),
-            random: (!random.is_empty()).then(|| random.to_owned()),
+            random,
+            key,
         };
-        words.next().is_none().then_some((number, pushed))
+        is_whole.then_some((number, pushed))
     }
 }
 
@@ -48,11 +73,13 @@ mod tests {
     #[test]
     fn grants_and_hints() {
         let ms = Duration::from_millis;
-        let (number, grant) = read("redlock-sync:1f/12 7 300 20 3 abc").unwrap();
-        let random = Some("abc".to_owned());
-        assert_eq!((number, grant), (12, Pushed { fence: 7, span: ms(300), age: ms(20), pauses: Pauses(3), random }));
+        let (number, grant) = read("redlock-sync:1f/12 7 300 20 3 abc a key").unwrap();
+        let (random, key) = (Some("abc".to_owned()), Some("a key".to_owned()));
+        let told = Pushed { fence: 7, span: ms(300), age: ms(20), pauses: Pauses(3), random, key };
+        assert_eq!((number, grant), (12, told));
         let (number, hint) = read("redlock-sync:1f/0 0 10 0 0 ").unwrap();
-        assert_eq!((number, hint), (0, Pushed { fence: 0, span: ms(10), age: ms(0), pauses: Pauses(0), random: None }));
+        let told = Pushed { fence: 0, span: ms(10), age: ms(0), pauses: Pauses(0), random: None, key: None };
+        assert_eq!((number, hint), (0, told));
     }
 
     #[test]
@@ -74,16 +101,17 @@ mod tests {
             "redlock-sync:1f",
             "redlock-sync:1f/1",
             "redlock-sync:1f/1 0 10 0 0",
-            "redlock-sync:1f/1 0 10 0 0 a b",
-            "redlock-sync:1f/x 0 10 0 0 a",
-            "redlock-sync:1f/1 0 -1 0 0 a",
-            "redlock-sync:1f/1 0  10 0 0 a",
-            "redlock-sync:1f1/1 0 10 0 0 a",
-            "-redlock-sync:1f/1 0 10 0 0 a",
-            "redlock-sync:2f/1 0 10 0 0 a",
+            "redlock-sync:1f/1 0 10 0 0 a",
+            "redlock-sync:1f/1 0 10 0 0  a",
+            "redlock-sync:1f/x 0 10 0 0 a b",
+            "redlock-sync:1f/1 0 -1 0 0 a b",
+            "redlock-sync:1f/1 0  10 0 0 a b",
+            "redlock-sync:1f1/1 0 10 0 0 a b",
+            "-redlock-sync:1f/1 0 10 0 0 a b",
+            "redlock-sync:2f/1 0 10 0 0 a b",
         ] {
             assert_eq!(read(text), None, "{text}");
         }
-        assert_eq!(Pushed::read(b"redlock-sync:1f/1 0 10 0 0 \xff", "redlock-sync:1f"), None);
+        assert_eq!(Pushed::read(b"redlock-sync:1f/1 0 10 0 0 a \xff", "redlock-sync:1f"), None);
     }
 }

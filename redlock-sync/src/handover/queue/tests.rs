@@ -236,7 +236,7 @@ fn a_thread_that_gives_up_lets_those_behind_it_share() {
 const JOINT: Kind = Kind { name: "reader", mode: Mode::Joint };
 
 fn shared(gate: &Arc<Gate>, part: u32) -> Shared<u32> {
-    Shared::new(JOINT, LockOptions::default(), Arc::clone(gate), Box::new(move |_| part))
+    Shared::new(JOINT, Arc::default(), Arc::clone(gate), Box::new(move |_| part))
 }
 
 #[test]

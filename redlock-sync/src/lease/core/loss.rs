@@ -16,8 +16,7 @@ impl Core {
 
     /// It is over, and not by its guard.
     pub(crate) fn is_lost(&self) -> bool {
-        self.settle();
-        matches!(self.state.lock().now, LeaseState::Lost(_))
+        matches!(self.settle(), LeaseState::Lost(_))
     }
 
     /// The handlers of a thread that does not hold it any more are not called.

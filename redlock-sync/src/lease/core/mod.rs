@@ -66,7 +66,7 @@ pub(crate) struct Core {
     downgraded: OnceLock<Arc<dyn Protocol>>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
-    pub(crate) options: LockOptions,
+    pub(crate) options: Arc<LockOptions>,
     /// The threads that hold it.
     pub(crate) gate: Arc<Gate>,
     /// The process that acquired it; a forked child's copy is inert.
@@ -96,7 +96,7 @@ pub(crate) struct Start {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) key: Key,
     pub(crate) id: LockId,
-    pub(crate) options: LockOptions,
+    pub(crate) options: Arc<LockOptions>,
     pub(crate) home: ForkGuard,
     pub(crate) origin: Origin,
 }
@@ -140,6 +140,8 @@ pub(crate) struct Release {
     pub(crate) may_linger: bool,
     /// A majority said that the token is not there, and so did each node that may have had it.
     pub(crate) is_done: bool,
+    /// No wait was told, since the call named the lock alone.
+    pub(crate) is_untold: bool,
 }
 
 impl Core {
@@ -213,6 +215,11 @@ impl Core {
         drop(self.take_head());
     }
 
+    /// Its own wait may still be in a queue.
+    pub(crate) fn keeps_wait(&self) -> bool {
+        self.origin.wait.is_some()
+    }
+
     /// A copy of its acquire may still be executed somewhere.
     pub(crate) fn may_linger(&self) -> bool {
         self.io.lock().may_linger
@@ -258,17 +265,21 @@ impl Core {
         if self.is_forked_copy() {
             return LeaseState::Released;
         }
-        self.settle();
+        let state = self.settle();
         self.tell_loss();
-        self.state.lock().now
+        state
     }
 
-    /// Declares the lease lost if its time has passed; the thread that notices first does. The handlers are called later, without locks.
-    fn settle(&self) {
+    /// Declares the lease lost if its time has passed; the thread that notices first does. The handlers are called later, without locks. Returns its state
+    /// then.
+    fn settle(&self) -> LeaseState {
         let now = self.quorum.now();
-        if self.state.lock().is_overdue(now) {
-            self.lose(self.reason_of_expiry());
+        let state = *self.state.lock();
+        if !state.is_overdue(now) {
+            return state.now;
         }
+        self.lose(self.reason_of_expiry());
+        self.state.lock().now
     }
 
     /// Why a lease whose time has passed was not renewed.
@@ -285,7 +296,7 @@ impl Core {
 
     /// Ok while the lease is surely held. No I/O. Looks at the clock itself, and not at a flag that a starved thread would have had to set.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.and_tell_loss(self.still_ours())
+        self.still_ours().inspect_err(|_| self.tell_loss())
     }
 
     /// As `check`, for callers that hold `io`.
@@ -293,9 +304,7 @@ impl Core {
         if self.is_forked_copy() {
             return Err(Error::Closed);
         }
-        self.settle();
-        let state = self.state.lock().now;
-        match state {
+        match self.settle() {
             LeaseState::Held | LeaseState::Suspended => Ok(()),
             LeaseState::Lost(reason) => Err(self.lost(reason)),
             LeaseState::Released => Err(self.lost(LostReason::Revoked)),

@@ -50,7 +50,11 @@ impl Ready<'_> {
         let may_linger = keep.is_zero() && (io.may_linger || ballot.duplicate || !is_everywhere(&ballot));
         // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
-        Release { result: core.judge_release(&ballot, is_inferred), may_linger, is_done }
+        let is_untold = ballot.is_of_lock_alone();
+        if is_untold {
+            core.leave_to_polls();
+        }
+        Release { result: core.judge_release(&ballot, is_inferred), may_linger, is_done, is_untold }
     }
 }
 
@@ -73,10 +77,14 @@ impl Core {
 
     /// All that comes before the call. What became of the release, if there is none to send.
     pub(in crate::lease) fn begin_release(&self, grace: Duration) -> Result<Ready<'_>, Release> {
-        self.settle();
-        if self.state.lock().now == LeaseState::Lost(LostReason::Revoked) {
+        if self.settle() == LeaseState::Lost(LostReason::Revoked) {
             // Released together with all others, and repeated if that was not confirmed.
-            return Err(Release { result: Err(self.lost(LostReason::Revoked)), may_linger: false, is_done: true });
+            return Err(Release {
+                result: Err(self.lost(LostReason::Revoked)),
+                may_linger: false,
+                is_done: true,
+                is_untold: false,
+            });
         }
         let is_orderly = self.state.lock().end(LeaseState::Released);
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
@@ -115,7 +123,7 @@ impl Core {
             _ => self.unconfirmed(None),
         };
         // A minimum hold is not over for this process either.
-        Release { result: Err(error), may_linger: self.keep().is_zero(), is_done: false }
+        Release { result: Err(error), may_linger: self.keep().is_zero(), is_done: false, is_untold: false }
     }
 
     /// The call that gives it up: compare and delete everywhere, or grant to the next wait if this is an orderly release; with the random part of the grant.
@@ -196,7 +204,7 @@ impl Core {
         self.leave_queue();
         // A release would take it along.
         if let Some(wait) = &self.origin.wait {
-            self.backlog.add(Leftover::of_wait(&self.protocol, wait, self.quorum.now()));
+            self.backlog.add(Leftover::of_wait(&self.protocol, self.key.name(), wait, &self.quorum));
         }
         Ok(true)
     }
@@ -236,11 +244,19 @@ impl Core {
         if is_over { state.latest } else { self.latest_end() }
     }
 
+    /// Has the waits told once all keys of the lock can be named in one call again.
+    pub(in crate::lease) fn tell_waits_later(&self) {
+        let keep_until = self.born.after(self.options.min_hold);
+        self.backlog.add(Leftover::of_waits(self.protocol(), self.key.name(), keep_until, &self.quorum));
+    }
+
     /// What is to be released once more, for a lease whose release was not confirmed.
     pub(in crate::lease) fn leftover(self: &Arc<Self>) -> Leftover {
         Leftover {
             protocol: Arc::clone(self.protocol()),
+            key: Arc::clone(self.key.name()),
             id: self.id.clone(),
+            is_token: true,
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),

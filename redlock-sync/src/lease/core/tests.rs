@@ -52,7 +52,7 @@ impl Rig {
         let protocol = Arc::new(Exclusive { key: key.clone() });
         let (quorum, home) = (Arc::clone(&self.quorum), self.tokens.home().clone());
         let backlog = Backlog::new(&self.quorum);
-        Start { quorum, backlog, protocol, key, id, options, home, origin: Origin::default() }
+        Start { quorum, backlog, protocol, key, id, options: options.into(), home, origin: Origin::default() }
     }
 
     fn start_for(&self, name: &str, options: LockOptions) -> Start {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::told::{self, Told};
 use crate::clock::Clock;
@@ -115,9 +115,20 @@ impl Group {
 
     /// Asks where the master is, and waits so long for the answer at most.
     pub(super) fn locate(&self, within: Duration) -> Result<Told, Failure> {
+        self.ask_all(self.state.lock(), within)
+    }
+
+    /// As `locate`, by answers to a question that is asked from now on.
+    pub(super) fn locate_anew(&self, within: Duration) -> Result<Told, Failure> {
+        let mut state = self.state.lock();
+        let number = state.inquiry;
+        self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within / 2);
+        self.ask_all(state, within / 2)
+    }
+
+    fn ask_all(&self, mut state: MutexGuard<'_, State>, within: Duration) -> Result<Told, Failure> {
         // Without them an inquiry would never end.
         self.background.threads()?;
-        let mut state = self.state.lock();
         self.inquire(&mut state);
         let number = state.inquiry;
         self.heard.wait_while_for(&mut state, |s| s.inquiry == number && s.is_under_way, within);

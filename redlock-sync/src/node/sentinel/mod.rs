@@ -75,7 +75,7 @@ impl Dial for SentinelServer {
     }
 
     fn is_still(&self, shown: &str, within: Duration) -> Result<(), Failure> {
-        self.group.locate(within)?;
+        self.group.locate_anew(within)?;
         let now = self.shown();
         let was_deposed = || Failure::unsent(FailureKind::Unreachable, format!("{now} is the master now"));
         if *now == *shown { Ok(()) } else { Err(was_deposed()) }

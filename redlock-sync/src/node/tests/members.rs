@@ -20,7 +20,7 @@ fn a_replica_is_refused_by_name() {
     servers[1].replica_of(&servers[0]);
     let nodes = patient(&[servers[0].url(), servers[1].url()]);
     let refused = failure(ask(at(&nodes, 1), &acquire("k", "a")));
-    assert_eq!((refused.kind, refused.executed), (FailureKind::Misuse, Executed::No));
+    assert_eq!((refused.kind, refused.executed), (FailureKind::Replica, Executed::No));
     assert_eq!(refused.message, format!("is a replica of 127.0.0.1:{}", servers[0].port()));
     assert!(nodes.conflict().unwrap().contains("is a replica of node 1"));
     assert_eq!(at(&nodes, 1).outage(), None);
@@ -36,7 +36,7 @@ fn a_master_that_becomes_a_replica_is_noticed() {
     assert!(is_yes(&ask(first(&nodes), &acquire("k", "a"))));
     servers[0].replica_of(&servers[1]);
     let readonly = failure(ask(first(&nodes), &acquire("k2", "a")));
-    assert_eq!((readonly.kind, readonly.executed), (FailureKind::Misuse, Executed::No), "{}", readonly.message);
+    assert_eq!((readonly.kind, readonly.executed), (FailureKind::Replica, Executed::No), "{}", readonly.message);
     let replica = failure(ask(first(&nodes), &acquire("k2", "a")));
     assert!(replica.message.starts_with("is a replica of"), "{}", replica.message);
 }

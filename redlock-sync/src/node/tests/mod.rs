@@ -101,9 +101,8 @@ struct Answer {
 /// A round about one node, which has until then.
 fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
     let nodes = node.nodes;
-    let asks: Vec<bool> = (0..nodes.len()).map(|i| i == node.place).collect();
     // All nodes are needed: none can be left out.
-    let Answers { mut results, duplicate, .. } = nodes.round(call, lane, by, &asks, nodes.len());
+    let Answers { mut results, duplicate, .. } = nodes.round(call, lane, by, &|i| i == node.place, nodes.len());
     Answer { result: results.swap_remove(node.place), duplicate }
 }
 

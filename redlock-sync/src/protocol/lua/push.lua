@@ -1,7 +1,8 @@
 -- Stands before the scripts that give a lock up or may grant it: how they tell the waits. Uses no key and no argument by itself.
 -- The queue is a sorted set of waits, each `channel/number`, in order of arrival. One that begins with `-` polls, and is told nothing. A
 -- member `*ms` is a pause until that time of the server, in which programs that poll the key find it free.
--- A push is `wait fence span age pauses random`, times in ms; one without a random part is a hint to try after the span.
+-- A push is `wait fence span age pauses random key`, times in ms; a hint to try after the span ends behind the space in front of the random part.
+-- The key is for a client that has no such wait any more: so it can give the lock back.
 -- `pauses` is twice their number, and 1 more if a holder since the last one knows of a program of another library (`Pauses` in handover/rules.rs).
 
 -- Behind a space a wait can say what it wants; its client is not told that.
@@ -34,6 +35,6 @@ local function give(key, counter, wait, random, span, chain, life)
     fence = string.format('%.0f', next)
     redis.call('SET', counter, fence, 'PX', life + math.floor((next - clock) / 1000))
   end
-  return push(wait, fence .. ' ' .. span .. ' ' .. chain .. ' ' .. random)
+  return push(wait, fence .. ' ' .. span .. ' ' .. chain .. ' ' .. random .. ' ' .. key)
 end
 

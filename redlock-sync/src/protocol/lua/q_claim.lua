@@ -29,14 +29,16 @@ for _ = 1, 10 do
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
   local id, at, next = first[1], tonumber(first[2] or ''), tonumber(first[4] or '')
   if not id or at > now then
+    -- A key of another type is found here, where there is nothing else to do: a claim of a task that is due needs no look at it.
+    redis.call('ZCARD', dead)
     if wait ~= '' and ARGV[6] == '0' then
-      redis.pcall('ZREM', waits, wait)
+      redis.call('ZREM', waits, wait)
       -- The next task may have been announced to this wait alone.
       if id then wake(waits) end
     elseif wait ~= '' then
-      local behind = redis.pcall('ZREVRANGE', waits, 0, 0, 'WITHSCORES')[2]
-      redis.pcall('ZADD', waits, 'NX', n((tonumber(behind or '') or 0) + 1), wait)
-      redis.pcall('PEXPIRE', waits, ARGV[6])
+      local behind = redis.call('ZREVRANGE', waits, 0, 0, 'WITHSCORES')[2]
+      redis.call('ZADD', waits, 'NX', n((tonumber(behind or '') or 0) + 1), wait)
+      redis.call('PEXPIRE', waits, ARGV[6])
     end
     return {0, id and math.ceil((at - now) / 1000) or -1, died}
   end
@@ -45,6 +47,9 @@ for _ = 1, 10 do
   local is_used_up = attempts >= tonumber(ARGV[3])
   -- A key of another type is found before anything is moved.
   if is_used_up and again == 0 then redis.call('ZCARD', dead) end
+  -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
+  local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
+  if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
   if holder ~= '-' then redis.call('HDEL', claims, holder) end
   if is_used_up and again > now then
     -- Pushed for later while its last attempt was under way: it is a new task.
@@ -62,9 +67,8 @@ for _ = 1, 10 do
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
     write(meta, id, attempts + 1, version, again, n(fence), token, why)
     redis.call('HSET', claims, token, id, '', n(fence))
-    if wait ~= '' then redis.pcall('ZREM', waits, wait) end
-    -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
-    if next and (next <= now or wait ~= '' and next - now < 5000000) then wake(waits) end
+    if wait ~= '' then redis.call('ZREM', waits, wait) end
+    if must_wake then wake(waits) end
     return {1, n(fence), id, attempts + 1, text, math.min(now - at, now)}
   end
 end

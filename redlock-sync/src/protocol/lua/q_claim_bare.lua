@@ -17,15 +17,16 @@ if #ARGV == 6 then
   local attempts, version, why = string.match(state or '', '^(%d+) (%d+) 0 %d+ %- (.*)$')
   if attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3]) then
     local text = redis.call('HGET', KEYS[2], id) or ''
+    local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
+    -- Before anything else is written: these fail if the key is of another type. The first write is one that a full server (maxmemory) accepts.
+    if wait ~= '' then redis.call('ZREM', KEYS[6], wait) end
+    must_wake = must_wake and redis.call('ZCARD', KEYS[6]) > 0
     local fence = string.format('%.0f', math.max(now, (tonumber(known[2] or '') or 0) + 1))
-    -- The first write is one that a full server (maxmemory) accepts.
     redis.call('PERSIST', due)
     redis.call('ZADD', due, string.format('%.0f', now + ARGV[2] * 1000), id)
     redis.call('HSET', meta, id, attempts + 1 .. ' ' .. version .. ' 0 ' .. fence .. ' ' .. token .. ' ' .. why)
     redis.call('HSET', claims, token, id, '', fence)
-    if wait ~= '' then redis.pcall('ZREM', KEYS[6], wait) end
     claimed = {1, fence, id, attempts + 1, text, math.min(now - first[2], now)}
-    local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
-    if not must_wake or redis.pcall('ZCARD', KEYS[6]) == 0 then return claimed end
+    if not must_wake then return claimed end
   end
 end

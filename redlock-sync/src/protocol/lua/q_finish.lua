@@ -10,11 +10,14 @@ local how, why = ARGV[2], ''
 local id = redis.call('HGET', claims, ARGV[1])
 if not id then return -1 end
 local attempts, version, again, _, holder = read(redis.call('HGET', meta, id))
+-- A key of another type is found before anything is written.
 redis.call('ZSCORE', due, id)
 if how == 'dead' and again == 0 then
   if not dead then return redis.error_reply('TRYAGAIN the dead tasks are on their way to another server') end
   redis.call('ZCARD', dead)
 end
+if how == 'done' or how == 'dead' then redis.call('HGET', body, '') end
+if KEYS[6] then redis.call('ZCARD', KEYS[6]) end
 redis.call('HDEL', claims, ARGV[1])
 if holder ~= ARGV[1] then return 0 end
 local time = redis.call('TIME')

@@ -2,6 +2,6 @@
 -- KEYS[1] waits
 -- ARGV[1] the wait
 -- replies 1
-redis.pcall('ZREM', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[1], ARGV[1])
 wake(KEYS[1])
 return 1

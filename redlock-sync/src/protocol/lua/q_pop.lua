@@ -6,6 +6,8 @@ local time = redis.call('TIME')
 local now = n(time[1] * 1000000 + time[2])
 local tasks = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local taken = {}
+-- A key of another type is found before anything is written.
+redis.call('HGET', KEYS[4], '')
 for i = 1, #tasks, 2 do
   local id, state = tasks[i], redis.call('HGET', KEYS[3], tasks[i]) or ''
   local _, _, _, _, holder = read(state)

@@ -3,6 +3,8 @@
 -- ARGV[1] how many at most; the last one may be that of permissions.lua
 -- replies the number of tasks that were removed
 local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1)
+-- A key of another type is found before anything is written.
+redis.call('HGET', KEYS[3], '')
 for _, id in ipairs(ids) do
   redis.call('HDEL', KEYS[2], id)
   redis.call('HDEL', KEYS[3], id)

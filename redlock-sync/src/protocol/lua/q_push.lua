@@ -8,7 +8,11 @@ if is_pushed then
   wake(KEYS[5])
   return {1, 1}
 end
-local due, body, meta, dead, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+local due, body, meta, dead, waits, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[1]
+-- A key of another type is found before anything is written. That of the dead tasks is used for a task that is not queued, and of one alone looked at then.
+redis.call('HGET', body, '')
+if #ARGV > 5 then redis.call('ZCARD', dead) end
+local are_waiting = redis.call('ZCARD', waits) > 0
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local most = tonumber(ARGV[2])
@@ -57,5 +61,5 @@ for i = 3, #ARGV, 3 do
   if (outcome == 1 or outcome == 2) and (at <= now or at < soonest) then must_wake = true end
   said[#said + 1] = outcome
 end
-if must_wake then wake(KEYS[5]) end
+if must_wake and are_waiting then wake(waits) end
 return said

@@ -9,6 +9,8 @@ if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
   -- Of a task that is claimed, or dead, there is a state; one that only waits needs none.
   if not redis.call('HGET', KEYS[3], id) then
     local time = redis.call('TIME')
+    -- Before anything is written: it fails if the key is of another type.
+    local are_waiting = redis.call('ZCARD', KEYS[5]) > 0
     if redis.call('ZADD', due, 'NX', string.format('%.0f', time[1] * 1000000 + time[2] + ARGV[5]), id) == 1 then
       local stored = redis.pcall('HSET', KEYS[2], id, ARGV[4])
       -- A key of another type: nothing is queued.
@@ -17,8 +19,7 @@ if #ARGV == 5 and ARGV[2] == '' and string.sub(ARGV[5], 1, 1) == '+' then
         return stored
       end
       is_pushed = true
-      local must_wake = ARGV[5] == '+0' or redis.call('ZRANGE', due, 0, 0)[1] == id
-      if not must_wake or redis.pcall('ZCARD', KEYS[5]) == 0 then return {1, 1} end
+      if not are_waiting or ARGV[5] ~= '+0' and redis.call('ZRANGE', due, 0, 0)[1] ~= id then return {1, 1} end
     end
   end
 end

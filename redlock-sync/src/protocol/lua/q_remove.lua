@@ -8,6 +8,8 @@ local state = redis.call('HGET', KEYS[3], id)
 if not at and not died and not state then return -1 end
 local _, version, _, _, holder = read(state)
 if ARGV[2] ~= '' and (tonumber(at or died or '') ~= tonumber(ARGV[2]) or version ~= tonumber(ARGV[3])) then return 0 end
+-- A key of another type is found before anything is written.
+if holder ~= '-' then redis.call('HGET', KEYS[5], '') end
 redis.call('HDEL', KEYS[2], id)
 redis.call('HDEL', KEYS[3], id)
 redis.call('ZREM', KEYS[1], id)

@@ -9,7 +9,9 @@ if ARGV[2] ~= '0' then
 elseif not redis.call('ZSCORE', KEYS[3], ARGV[1]) then
   return 0
 end
+-- A key of another type is found before anything is written.
 redis.call('ZCARD', KEYS[1])
+redis.call('ZCARD', KEYS[4])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for i, id in ipairs(ids) do

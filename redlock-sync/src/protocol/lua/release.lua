@@ -7,12 +7,14 @@
 -- Then, if one of them differs from what stands in the brackets: ARGV[3] own wait (empty), ARGV[4] ms to keep the key (0 gives it up now),
 -- ARGV[5] where nothing is granted: ms for which the lock is left to programs that poll (0)
 -- replies 1 given up, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this user may not publish,
---         0 another token holds the lock, -1 there is no key
+--         5 given up where only the lock was named, 0 another token holds the lock, -1 there is no key
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
+-- Not even an empty value is that of no token.
+if token == '' then token = nil end
 local held = redis.pcall('GET', key)
 if #ARGV == 2 and held == token and (not queue or redis.call('EXISTS', queue) == 0) then
   redis.call('DEL', key)
-  return 1
+  return queue and 1 or 5
 end
 local wait, keep, pause = ARGV[3] or '', ARGV[4] or '0', ARGV[5] or '0'
 local chain, several, span, life, random = string.match(ARGV[2], '^(%d+ %d+) (%d) (%d+) (%d+) (%x*)$')
@@ -20,15 +22,15 @@ several = several == '1'
 if wait ~= '' and queue then redis.pcall('ZREM', queue, wait) end
 if type(held) == 'table' then return held end
 if held == false then
-  -- The wait that leaves may be the one that was told to try.
-  if wait ~= '' and queue then hint(queue, '0', '0 0') end
+  -- The wait that leaves may be the one that was told to try, and the holder may have named the lock alone.
+  if queue then hint(queue, '0', '0 0') end
   return -1
 end
 local is_own_grant = wait ~= '' and string.sub(held, 33) == ':granted:' .. wait
 if held ~= token and not is_own_grant then return 0 end
 if keep ~= '0' or random == '' or not queue then
   if keep ~= '0' then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end
-  if not queue then return 1 end
+  if not queue then return 5 end
   local first = pause ~= '0' and not several and redis.pcall('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
   if first then
     local now = redis.call('TIME')

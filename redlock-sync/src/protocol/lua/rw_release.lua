@@ -6,7 +6,7 @@
 -- Then, if one of them differs from what stands in the brackets: ARGV[4] own wait (empty),
 -- ARGV[5] ms for which the token still holds the lock (0 gives it up now), ARGV[6] (1) 1 for a hold or a wait that ends in order, 0 for an attempt that is
 -- taken back: a writer that was in for a moment on one of several nodes has not had its turn. A reader that is a writer here is given up as that.
--- replies 1 given up, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
+-- replies 1 given up, 5 the same where only the lock was named, 0 the token does not hold it and others that exclude it do, -1 it does not hold it
 local letter, own, several, wait, keep = ARGV[1], ARGV[1] .. ARGV[2], ARGV[3] == '1', ARGV[4] or '', tonumber(ARGV[5] or 0)
 local failure = failure_of_key()
 if wait ~= '' and writers then redis.pcall('ZREM', writers, wait) end
@@ -20,7 +20,7 @@ if was_in and keep > 0 then
   redis.call('PEXPIRE', key, math.max(1, redis.call('PTTL', key)))
   redis.call('ZADD', key, now + keep, own)
   tidy()
-  if not writers then return 1 end
+  if not writers then return 5 end
   -- The first reader that enters lets all others in.
   hint(writers, ARGV[5], '0 0')
   hint(readers, ARGV[5], '0 0')
@@ -32,7 +32,7 @@ if wait ~= '' then redis.call('ZREM', key, seat_of(letter, wait)) end
 tidy()
 local by = last()
 if not writers then
-  return was_in and 1 or (is_writer(by) or by and letter == 'w') and 0 or -1
+  return was_in and 5 or (is_writer(by) or by and letter == 'w') and 0 or -1
 elseif not by then
   pass_on((ARGV[6] or '1') == '1' and letter == 'w' and (was_in or had_seat), '', several)
 elseif wait ~= '' and letter == 'w' and not is_writer(by) and not first_writer(several) then

@@ -1,8 +1,9 @@
 -- Stands before all else of rw_release.lua: what most releases need, while no wait is there. If it finds anything else, the script behind it decides.
 -- KEYS[1] lock, KEYS[2] queue of the readers, KEYS[3] fence counter, KEYS[4] queue of the writers
 -- ARGV[1] `r` or `w`, ARGV[2] token, ARGV[3] not used, ARGV[4] own wait, ARGV[5] ms to keep it: it does nothing if either is given
--- replies 1 given up
+-- replies 1 given up, 5 the same where only the lock was named
 if (ARGV[4] or '') == '' and (ARGV[5] or '0') == '0' and (not KEYS[2] or redis.call('EXISTS', KEYS[2], KEYS[4]) == 0) then
   local left = redis.pcall('ZREM', KEYS[1], ARGV[1] .. ARGV[2])
+  if left == 1 and not KEYS[2] then return 5 end
   if left ~= 0 then return left end
 end

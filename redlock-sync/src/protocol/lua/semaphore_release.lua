@@ -5,7 +5,7 @@
 -- ARGV[1] token (may be empty), ARGV[2] its slots (empty: not known), ARGV[3] number of permits, ARGV[4] ms for which a slot is reserved,
 -- ARGV[5] 1 if there are several nodes (may be absent)
 -- Then, if one of them differs from what stands in the brackets: ARGV[6] ms to keep the permits (0 gives them up now), ARGV[7] own wait (empty)
--- replies 1 given up, 0 another token has one of the slots, -1 the token has none
+-- replies 1 given up, 5 the same where only the semaphore was named, 0 another token has one of the slots, -1 the token has none
 local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6] or 0), ARGV[7] or ''
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
@@ -34,7 +34,7 @@ for at, other in pairs(lent.tokens) do
     end
   end
 end
-local reply = is_given and 1 or -1
+local reply = is_given and (queue and 1 or 5) or -1
 for _, slot in ipairs(slots) do
   if lent.tokens[slot] and not is_given then reply = 0 end
 end

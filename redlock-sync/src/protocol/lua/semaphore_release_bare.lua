@@ -3,8 +3,9 @@
 -- KEYS[1] semaphore, KEYS[2] queue (may be absent)
 -- ARGV[1] token, ARGV[2] its slots, ARGV[3] not used, ARGV[4] not used, ARGV[5] not used
 -- ARGV[6..] more: then it does nothing
--- replies 1 given up
+-- replies 1 given up, 5 the same where only the semaphore was named
 if not ARGV[6] and (not KEYS[2] or redis.call('EXISTS', KEYS[2]) == 0) then
   local left = redis.pcall('ZREM', KEYS[1], ARGV[2] .. ' ' .. ARGV[1])
+  if left == 1 and not KEYS[2] then return 5 end
   if left ~= 0 then return left end
 end

@@ -73,11 +73,10 @@ impl Rig {
         left[self.majority().len() - 1]
     }
 
-    /// What was sent for a token after its `unlock` returned. A release that no thread waited for may be read by the proxy a little later.
+    /// What was sent for a token after its `unlock` returned, but for releases: those that some node has not confirmed are repeated.
     pub(super) fn sent_after(&self, token: &str, returned: Instant) -> Vec<Seen> {
         let mut sent = self.sent_for(token);
-        let grace = |name: &str| if name == "release" { ms(200) } else { Duration::ZERO };
-        sent.retain(|seen| seen.at > returned + grace(&seen.name));
+        sent.retain(|seen| seen.at > returned && seen.name != "release");
         sent
     }
 

@@ -80,7 +80,7 @@ fn publish(server: &Server, channel: &str, text: &str) -> u64 {
 /// Pushes a grant whose fence is the number of the wait; true if a connection received it.
 fn push(server: &Server, subscription: &Subscription, number: u64) -> bool {
     let Subscription { channel, .. } = subscription;
-    publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc")) == 1
+    publish(server, channel, &format!("{channel}/{number} {number} 300 20 3 abc k")) == 1
 }
 
 fn fence(woken: Woken) -> u64 {
@@ -108,8 +108,8 @@ fn a_lone_wait_hears_its_push() {
     assert!(push(&server, &subscription, wait.number()));
     let Woken::Push(pushed) = wait.sleep(soon()) else { panic!() };
     let ms = Duration::from_millis;
-    let random = Some("abc".to_owned());
-    assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random });
+    let (random, key) = (Some("abc".to_owned()), Some("k".to_owned()));
+    assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random, key });
     assert_eq!(wait.sleep(now()), Woken::Timer);
 }
 
@@ -121,7 +121,7 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     let other = listener.begin();
     assert_ne!(one.number(), other.number());
     publish(&server, &subscription.channel, "neither a push");
-    publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc", one.number()));
+    publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc k", one.number()));
     assert!(push(&server, &subscription, other.number()));
     assert!(push(&server, &subscription, one.number()));
     assert_eq!(fence(one.sleep(soon())), one.number());

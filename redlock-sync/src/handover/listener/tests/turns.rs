@@ -94,7 +94,7 @@ fn a_reader_that_panics_leaves_a_connection_that_is_made_anew() {
     rig.turns.with(|desk, now| desk.end(reader, now));
     assert_eq!(rig.subscription(other), None);
     assert!(rig.pause().is_some());
-    rig.connect(["channel/2 5 300 0 0 abc"]);
+    rig.connect(["channel/2 5 300 0 0 abc k"]);
     assert_eq!(rig.turns.sleep(other, soon()), Woken::Connected);
     assert_eq!(fence(rig.turns.sleep(other, soon())), 5);
 }
@@ -104,7 +104,7 @@ fn an_ended_wait_that_panics_does_so_too() {
     let rig = Rig::new();
     let (reader, over) = (rig.begin(), rig.begin());
     rig.turns.with(|desk, now| desk.watch_ended(over, Box::new(|_| panic!("told so")), now));
-    rig.connect(["channel/2 5 300 0 0 abc"]);
+    rig.connect(["channel/2 5 300 0 0 abc k"]);
     rig.subscription(reader);
     thread::scope(|scope| assert!(scope.spawn(|| rig.turns.sleep(reader, soon())).join().is_err()));
     assert_eq!(rig.subscription(reader), None);
@@ -152,10 +152,10 @@ fn what_is_refused_is_tried_again_after_a_minute() {
 
 #[test]
 fn one_wait_keeps_so_many_pushes_and_no_more() {
-    const PUSHES: [&str; 3] = ["channel/2 1 300 0 0 abc", "channel/2 2 300 0 0 abc", "channel/2 3 10 0 0 "];
+    const PUSHES: [&str; 3] = ["channel/2 1 300 0 0 abc k", "channel/2 2 300 0 0 abc k", "channel/2 3 10 0 0 "];
     let rig = Rig::new();
     let (reader, busy) = (rig.begin(), rig.begin());
-    rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc"]));
+    rig.connect(PUSHES.into_iter().cycle().take(20).chain(["channel/1 9 300 0 0 abc k"]));
     rig.subscription(reader);
     assert_eq!(fence(rig.turns.sleep(reader, soon())), 9);
     let kept: Vec<_> =

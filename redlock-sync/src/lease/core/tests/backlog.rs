@@ -77,7 +77,9 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
         assert!(rig.servers[0].del(KEY));
         crate::lease::Leftover {
             protocol: Arc::clone(core.protocol()),
+            key: KEY.into(),
             id,
+            is_token: true,
             wait: None,
             keep_until: Tick::ZERO,
             ends,
@@ -108,7 +110,9 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
         let ends = later.after(Duration::from_millis(i));
         backlog.add(crate::lease::Leftover {
             protocol: Arc::clone(&protocol),
+            key: KEY.into(),
             id,
+            is_token: true,
             wait: None,
             keep_until: Tick::ZERO,
             ends,

@@ -1,0 +1,141 @@
+//! Keys of another type: each call says so of each key that it uses, and changes nothing.
+
+use redis::cmd;
+use redlock_sync::{Error, Job, Queue, Retry, Task};
+use redlock_tests::{Server, eventually};
+
+use super::rig::{SOON, ms, open};
+
+const PARTS: [&str; 6] = ["due", "body", "meta", "claims", "dead", "waits"];
+const LEASE: u64 = 60_000;
+
+/// A queue with a dead task, a claimed one, and two that are due.
+struct Case {
+    mails: Queue,
+    job: Option<Job>,
+}
+
+type Prepare = fn(&Case);
+type Run = fn(&mut Case) -> Result<(), Error>;
+
+/// Calls, the keys that each of them uses, and what precedes it.
+const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
+    ("push, a new task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("new")).map(drop)),
+    ("push, later", &["due", "body", "meta", "waits"], no, |case| {
+        case.mails.push(task("new").after(ms(LEASE))).map(drop)
+    }),
+    ("push, a queued task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("due")).map(drop)),
+    ("push, a dead task", &["due", "body", "meta", "dead", "waits"], no, |case| {
+        case.mails.push(task("dead")).map(drop)
+    }),
+    ("push, several", &["due", "body", "meta", "dead", "waits"], no, |case| {
+        case.mails.push_all(["claimed", "new"].map(task)).map(drop)
+    }),
+    ("claim", &["due", "body", "meta", "claims", "waits"], no, |case| case.mails.try_claim().map(forget)),
+    ("claim, a claim is over", &["due", "body", "meta", "claims", "waits"], claim_shortly, |case| {
+        case.mails.try_claim().map(forget)
+    }),
+    ("claim, a task dies", &["due", "body", "meta", "claims", "dead", "waits"], claim_shortly, |case| {
+        case.mails.clone().retry(Retry::every(ms(1)).max_attempts(1)).try_claim().map(forget)
+    }),
+    ("claim, none is due", &["due", "claims", "dead"], claim_all, |case| case.mails.try_claim().map(forget)),
+    ("claim, waiting", &["due", "claims", "dead", "waits"], claim_all, |case| {
+        case.mails.claim_for(ms(500)).map(forget)
+    }),
+    ("ack", &["due", "body", "meta", "claims"], no, |case| case.job.take().unwrap().ack()),
+    ("ack, pushed again", &["due", "body", "meta", "claims", "waits"], push_again, |case| {
+        case.job.take().unwrap().ack()
+    }),
+    ("retry", &["due", "meta", "claims", "waits"], no, |case| case.job.take().unwrap().retry("later")),
+    ("fail", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| case.job.take().unwrap().fail("never")),
+    ("extend", &["due", "meta"], no, |case| case.job.as_ref().unwrap().extend(ms(2 * LEASE))),
+    ("pop", &["due", "body", "meta", "claims"], no, |case| case.mails.pop_due(2).map(drop)),
+    ("peek", &["due", "body", "meta"], no, |case| case.mails.peek(3).map(drop)),
+    ("dead", &["body", "meta", "dead"], no, |case| case.mails.dead(3).map(drop)),
+    ("len", &["due", "dead"], no, |case| case.mails.len().and(case.mails.dead_len()).map(drop)),
+    ("remove", &["due", "body", "meta", "claims", "dead"], no, |case| case.mails.remove("claimed").map(drop)),
+    ("revive", &["due", "meta", "dead", "waits"], no, |case| case.mails.revive_all().map(drop)),
+    ("purge", &["body", "meta", "dead"], no, |case| case.mails.purge_dead().map(drop)),
+];
+
+fn no(_: &Case) {}
+
+fn claim_all(case: &Case) {
+    while let Some(job) = case.mails.try_claim().unwrap() {
+        forget(Some(job));
+    }
+}
+
+fn claim_shortly(case: &Case) {
+    let job = case.mails.clone().lease(ms(500)).claim().unwrap();
+    eventually("its claim is over", SOON, || job.check().is_err());
+    eventually("it is due again", SOON, || case.mails.peek_due(3).unwrap().iter().any(|entry| entry.id() == job.id()));
+    // It is the first one that is due, and another one is behind it.
+    case.mails.pop_due(1).unwrap();
+    case.mails.push(task("more")).unwrap();
+    forget(Some(job));
+}
+
+fn push_again(case: &Case) {
+    case.mails.push(task("claimed")).unwrap();
+}
+
+fn task(id: &str) -> Task {
+    Task::new(format!("body of {id}")).id(id)
+}
+
+fn forget(job: Option<Job>) {
+    std::mem::forget(job);
+}
+
+fn case(server: &Server, name: &str) -> Case {
+    // Without renewal: what stands there is changed by the call alone.
+    let mails = open(&server.url()).queue(name).lease(ms(LEASE)).renew(false);
+    mails.push(task("dead")).unwrap();
+    mails.claim().unwrap().fail("never").unwrap();
+    mails.push(task("claimed")).unwrap();
+    let job = mails.claim().ok();
+    mails.push_all(["due", "due too"].map(task)).unwrap();
+    Case { mails, job }
+}
+
+/// What stands in the keys of that queue, without the times of the tasks.
+fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
+    let mut keys: Vec<String> =
+        server.keys().into_iter().filter(|key| key.starts_with(&format!("{{{name}}}"))).collect();
+    keys.sort_unstable();
+    let contents = |key: String| {
+        let mut found: Vec<String> = match server.ask::<String>(cmd("TYPE").arg(&key)).as_str() {
+            "hash" => server.ask(cmd("HGETALL").arg(&key)),
+            "zset" => server.ask(cmd("ZRANGE").arg(&key).arg(0).arg(-1)),
+            _ => server.ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)),
+        };
+        found.sort_unstable();
+        (key, found)
+    };
+    keys.into_iter().map(contents).collect()
+}
+
+#[test]
+fn queue_fault_11_a_key_of_another_type_is_untouched() {
+    let server = Server::start();
+    for (nth, (call, uses, prepare, run)) in CALLS.into_iter().enumerate() {
+        for part in PARTS {
+            let name = format!("{nth}{part}");
+            let mut case = case(&server, &name);
+            prepare(&case);
+            let key = format!("{{{name}}}:q:{part}");
+            server.del(&key);
+            server.ask::<()>(cmd("RPUSH").arg(&key).arg("x"));
+            let before = contents(&server, &name);
+            let outcome = run(&mut case);
+            forget(case.job);
+            let is_told = matches!(outcome, Err(Error::WrongType { .. }));
+            let what = format!("{call}, {part}: {outcome:?}");
+            assert!(is_told == uses.contains(&part) && is_told == outcome.is_err(), "{what}");
+            let after = contents(&server, &name);
+            assert!(after.contains(&(key, vec!["x".into()])), "{what}: {after:?}");
+            assert!(!is_told || before == after, "{what}: {before:?} {after:?}");
+        }
+    }
+}
