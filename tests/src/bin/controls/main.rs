@@ -19,8 +19,7 @@ use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use redlock_tests::control::{self, Control};
@@ -63,11 +62,15 @@ fn parse(words: impl IntoIterator<Item = String>) -> Result<(Vec<Control>, u64),
 /// Prints a row for each trial; 1 if one of them did not end as it must.
 fn try_all(controls: &[Control], seed: u64) -> ExitCode {
     let scratch = Scratch::new();
-    let escaped = AtomicUsize::new(0);
+    let escaped = Mutex::new(Vec::new());
     let tell = |control: &Control, rig: &str, found: Found| {
-        escaped.fetch_add(usize::from(found.is_err()), Ordering::Relaxed);
+        let is_escaped = found.is_err();
         let found = found.unwrap_or_else(|problem| format!("**{problem}**"));
-        println!("| `{}` | {} | {rig} | {found} |", control.name, control.about);
+        let row = format!("| `{}` | {} | {rig} | {found} |", control.name, control.about);
+        println!("{row}");
+        if is_escaped {
+            escaped.lock().unwrap().push(row);
+        }
     };
     println!("seed {seed}\n\n| control | what is broken | rig | found |\n|---|---|---|---|");
     thread::scope(|scope| {
@@ -95,11 +98,11 @@ fn try_all(controls: &[Control], seed: u64) -> ExitCode {
         }
         drop(built);
     });
-    let escaped = escaped.into_inner();
-    if escaped > 0 {
-        println!("\n{escaped} did not end as they must");
+    let escaped = escaped.into_inner().unwrap();
+    if !escaped.is_empty() {
+        println!("\n{} did not end as they must:\n{}", escaped.len(), escaped.join("\n"));
     }
-    ExitCode::from(u8::from(escaped > 0))
+    ExitCode::from(u8::from(!escaped.is_empty()))
 }
 
 #[cfg(test)]
