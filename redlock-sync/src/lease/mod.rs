@@ -93,8 +93,8 @@ impl Lease {
     }
 
     /// Shares the lock from now on, that this thread had alone.
-    pub(crate) fn downgrade(&self, grace: Duration) -> Result<(), Error> {
-        self.core.downgrade(grace)?;
+    pub(crate) fn downgrade(&self) -> Result<(), Error> {
+        self.core.downgrade()?;
         if let Some(head) = self.core.take_head() {
             self.share(head);
         }

@@ -1,7 +1,6 @@
 //! One of several guards of a thread, which share a lease.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::acquire::Wait;
 use crate::error::Error;
@@ -35,12 +34,11 @@ pub(crate) struct Hold {
     is_entered: bool,
     /// It keeps all others out, as a writer does, or a mutex.
     is_alone: bool,
-    /// What a drop waits for a round under way.
-    grace: Duration,
 }
 
 impl Hold {
     /// Another hold of the lease that this thread has, if that `serves`; else takes the lock.
+    #[inline]
     pub(crate) fn enter<P: Protocol + 'static>(
         handle: &Handle<P>,
         wait: Wait,
@@ -57,7 +55,7 @@ impl Hold {
             reentry::enter_first(client, key.name(), &lease, is_alone);
             lease
         };
-        Ok(Hold { lease, is_entered: true, is_alone, grace: handle.client.quorum.limits.node_timeout / 2 })
+        Ok(Hold { lease, is_entered: true, is_alone })
     }
 
     fn leave(&mut self) -> Left {
@@ -71,7 +69,7 @@ impl Hold {
                 self.lease.finish()?;
                 return Ok(Unlocked::Released);
             }
-            Left::Alone => self.lease.downgrade(self.grace)?,
+            Left::Alone => self.lease.downgrade()?,
             Left::Nothing => self.lease.check()?,
         }
         Ok(Unlocked::StillHeld)
@@ -81,7 +79,7 @@ impl Hold {
     pub(crate) fn step_down(mut self) -> Result<Hold, Error> {
         self.is_alone = false;
         if reentry::step_down(&self.lease) {
-            self.lease.downgrade(self.grace)?;
+            self.lease.downgrade()?;
         } else {
             self.lease.check()?;
         }
@@ -94,7 +92,7 @@ impl Drop for Hold {
         match self.leave() {
             Left::All => self.lease.finish_quietly(),
             // A loss is reported by the guards that are left.
-            Left::Alone => _ = self.lease.downgrade(self.grace),
+            Left::Alone => _ = self.lease.downgrade(),
             Left::Nothing => {}
         }
     }

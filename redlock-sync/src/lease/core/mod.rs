@@ -296,10 +296,15 @@ impl Core {
 
     /// Ok while the lease is surely held. No I/O. Looks at the clock itself, and not at a flag that a starved thread would have had to set.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.still_ours().inspect_err(|_| self.tell_loss())
+        let ours = self.still_ours();
+        if ours.is_err() {
+            self.tell_loss();
+        }
+        ours
     }
 
     /// As `check`, for callers that hold `io`.
+    #[inline]
     fn still_ours(&self) -> Result<(), Error> {
         if self.is_forked_copy() {
             return Err(Error::Closed);

@@ -42,16 +42,16 @@ impl Core {
         Some(ballot.tally().won() && !ballot.votes.iter().any(keeps_out))
     }
 
-    /// Shares the lock from now on, that was held alone. Waits up to `grace` for a round under way. What becomes of the call need not be known: a node has
+    /// Shares the lock from now on, that was held alone. Waits up to half a node timeout for a round under way. What becomes of the call need not be known: a node has
     /// the token in one form or the other, both keep writers out, and the next renewal changes what is left.
-    pub(crate) fn downgrade(&self, grace: Duration) -> Result<(), Error> {
-        self.and_tell_loss(self.step_down(grace))
+    pub(crate) fn downgrade(&self) -> Result<(), Error> {
+        self.and_tell_loss(self.step_down())
     }
 
-    fn step_down(&self, grace: Duration) -> Result<(), Error> {
+    fn step_down(&self) -> Result<(), Error> {
         self.still_ours()?;
         let Some(shared) = self.protocol().sharing().map(Sharing::shared) else { return Ok(()) };
-        let io = self.io.try_lock_for(grace);
+        let io = self.io.try_lock_for(self.quorum.limits.node_timeout / 2);
         // Before the call: rounds after it must not ask for the lock alone.
         let shared = Arc::clone(self.downgraded.get_or_init(|| shared));
         if let (Some(mut io), Some(sharing)) = (io, shared.sharing()) {
