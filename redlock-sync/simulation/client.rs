@@ -212,7 +212,7 @@ impl Thread {
         // Readers may come in from the call on. It has the lease last as if it began now.
         invariants::steps_down(key);
         settings::extend(lease, lease.core().options.lease);
-        let outcome = lease.downgrade(lease.core().quorum.limits.node_timeout / 2);
+        let outcome = lease.downgrade();
         settings::extend(lease, lease.core().options.lease);
         match outcome {
             _ if self.is_dead() => {}
