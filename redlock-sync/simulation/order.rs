@@ -26,11 +26,13 @@ impl World {
         if script.starts_with("rw_") {
             self.note_readers(&call.keys[0]);
         }
-        // Of readers and of writers there is a queue each. A bare attempt has a token and a lease, and no wait.
+        // Of readers and of writers there is a queue each. A bare attempt has a token and a lease, and no wait. The last attempt of a wait takes it out, some
+        // time before its thread knows that.
+        let stays = |rest: &[String]| rest.get(2).is_none_or(|ms| ms != "0");
         let (lock, token, wait, stays) = match (script, &call.args[..]) {
-            ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1), true),
+            ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1), stays(rest)),
             ("rw_acquire", [letter, token, _, rest @ ..]) => {
-                (side(letter, &call.keys[0]), token, rest.get(1), rest.get(2).is_none_or(|ms| ms != "0"))
+                (side(letter, &call.keys[0]), token, rest.get(1), stays(rest))
             }
             ("rw_release", [letter, token, _, wait, ..]) => (side(letter, &call.keys[0]), token, Some(wait), false),
             _ => return,
