@@ -33,7 +33,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is left of a lock. The release of anything but a token goes with all keys of the lock, as it has to reach the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Left {
+pub(crate) enum Remnant {
     Token(LockId),
     /// A wait that is over.
     Wait(Arc<str>),
@@ -46,7 +46,7 @@ pub(crate) enum Left {
 pub(crate) struct Leftover {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) key: Arc<str>,
-    pub(crate) what: Left,
+    pub(crate) what: Remnant,
     /// The wait of its holder, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
     /// From a minimum hold: the key has to stay until then.
@@ -59,9 +59,13 @@ pub(crate) struct Leftover {
     pub(crate) at: Vec<bool>,
 }
 
-impl Left {
+impl Remnant {
     fn token(&self) -> Option<&LockId> {
-        if let Left::Token(id) = self { Some(id) } else { None }
+        if let Remnant::Token(id) = self { Some(id) } else { None }
+    }
+
+    fn is_token(&self) -> bool {
+        matches!(self, Remnant::Token(_))
     }
 }
 
@@ -77,7 +81,7 @@ impl Leftover {
         Leftover {
             protocol,
             key: Arc::clone(key),
-            what: Left::Token(id),
+            what: Remnant::Token(id),
             wait: None,
             keep_until: Tick::ZERO,
             ends,
@@ -89,7 +93,7 @@ impl Leftover {
     /// A wait that is over. It has no token: that of a grant is not known.
     pub(crate) fn of_wait(protocol: &Arc<dyn Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
         let of_key = Leftover::of_waits(protocol, key, Tick::ZERO, quorum);
-        Leftover { what: Left::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
+        Leftover { what: Remnant::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
     }
 
     /// The waits for a lock that was given up while a cluster moved its slot: they are told once that is over, and the key is kept no longer.
@@ -105,7 +109,7 @@ impl Leftover {
         Leftover {
             protocol: Arc::clone(protocol),
             key: Arc::clone(key),
-            what: Left::Waits(Arc::clone(key)),
+            what: Remnant::Waits(Arc::clone(key)),
             wait: None,
             keep_until,
             ends: keep_until.max(quorum.now()).after(life),
@@ -125,8 +129,7 @@ impl Leftover {
 
     /// It can be sent now: no round of the lease is under way, and the key is not kept for waits that are to be told.
     fn is_due(&self, now: Tick) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_idle())
-            && (self.what.token().is_some() || self.keep_until <= now)
+        self.lease.as_ref().is_none_or(|lease| lease.is_idle()) && (self.what.is_token() || self.keep_until <= now)
     }
 
     /// What is left of it after these answers, if anything is.
@@ -142,7 +145,7 @@ type Unconfirmed = (Leftover, Option<Ballot<Released>>);
 
 /// A token of which no majority said that it is gone.
 fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
-    one.what.token().is_some() && !ballot.as_ref().is_some_and(is_confirmed)
+    one.what.is_token() && !ballot.as_ref().is_some_and(is_confirmed)
 }
 
 /// Gives up all of these, together. Returns those that are not done, each with what the nodes said, if they were asked.
@@ -296,7 +299,7 @@ impl Backlog {
             state.list.retain(|one| one.ends > now);
             state.list.clone()
         };
-        let mut done: HashSet<Left> = due.iter().map(|one| one.what.clone()).collect();
+        let mut done: HashSet<Remnant> = due.iter().map(|one| one.what.clone()).collect();
         let mut new = Vec::new();
         for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
             if !done.remove(&one.what) {
@@ -320,7 +323,7 @@ impl Backlog {
 impl State {
     /// One is enough for all waits of a lock.
     fn add(&mut self, leftover: Leftover) {
-        if leftover.what.token().is_some() || self.list.iter().all(|other| other.what != leftover.what) {
+        if leftover.what.is_token() || self.list.iter().all(|other| other.what != leftover.what) {
             self.list.push(leftover);
             self.make_room();
         }

@@ -9,7 +9,7 @@ use super::{Core, Io, Release};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::{Left, Leftover};
+use crate::lease::backlog::{Leftover, Remnant};
 use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
@@ -255,7 +255,7 @@ impl Core {
         Leftover {
             protocol: Arc::clone(self.protocol()),
             key: Arc::clone(self.key.name()),
-            what: Left::Token(self.id.clone()),
+            what: Remnant::Token(self.id.clone()),
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
