@@ -80,7 +80,7 @@ impl Remote {
 impl Side for Remote {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         let by = SystemClock.now().after(TIMEOUT);
-        self.nodes.round(call, Lane::Ordinary, by, &|_| true, 1).results.remove(0)
+        self.nodes.wire.round(call, Lane::Ordinary, by, &|_| true, 1).results.remove(0)
     }
 
     fn listen(&mut self, channel: &str) {

@@ -116,17 +116,8 @@ impl ClientInner {
     /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock from it, and its release is repeated.
     pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
         self.queues.add_orphan(request.key.name(), id.clone(), ends);
-        self.backlog.add(Leftover {
-            protocol: Arc::clone(&request.protocol),
-            key: Arc::clone(request.key.name()),
-            id: id.clone(),
-            is_token: true,
-            wait: None,
-            keep_until: Tick::ZERO,
-            ends,
-            lease: None,
-            at,
-        });
+        let protocol = Arc::clone(&request.protocol);
+        self.backlog.add(Leftover::of_token(protocol, request.key.name(), id.clone(), ends, at));
     }
 
     /// Gives back what may be granted to a wait although it is over: what was granted by now, as soon as the servers answer; what a late attempt

@@ -307,16 +307,7 @@ fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, leas
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
     let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
     if quorum.roll_back(ballot, &claim.release(&release), by) {
-        client.backlog.add(Leftover {
-            protocol: claim,
-            key: Arc::clone(wanted.tasks.keys.due.name()),
-            id: id.clone(),
-            is_token: true,
-            wait: None,
-            keep_until: Tick::ZERO,
-            ends: quorum.now().after(lease),
-            lease: None,
-            at: vec![true],
-        });
+        let (key, ends) = (wanted.tasks.keys.due.name(), quorum.now().after(lease));
+        client.backlog.add(Leftover::of_token(claim, key, id.clone(), ends, vec![true]));
     }
 }

@@ -6,12 +6,12 @@
 //! one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::core::Core;
 use super::giving_up::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
@@ -31,15 +31,22 @@ const MOST_TOGETHER: usize = 128;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 
+/// What is left of a lock. The release of anything but a token goes with all keys of the lock, as it has to reach the queue.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Remnant {
+    Token(LockId),
+    /// A wait that is over.
+    Wait(Arc<str>),
+    /// The waits for this key, which were told nothing.
+    Waits(Arc<str>),
+}
+
 /// A token that is to be gone from the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Leftover {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) key: Arc<str>,
-    pub(crate) id: LockId,
-    /// The id is that of a token. Else it only names what is left: a wait that is over, or waits that were told nothing; such a release goes with all keys of
-    /// the lock, as it has to reach the queue.
-    pub(crate) is_token: bool,
+    pub(crate) what: Remnant,
     /// The wait of its holder, if it may still be in a queue.
     pub(crate) wait: Option<Arc<str>>,
     /// From a minimum hold: the key has to stay until then.
@@ -47,24 +54,46 @@ pub(crate) struct Leftover {
     /// No node keeps the token for longer.
     pub(crate) ends: Tick,
     /// The lease, if there was one: a round of it that is still under way goes first.
-    pub(crate) lease: Option<Arc<dyn Ended>>,
+    pub(crate) lease: Option<Arc<Core>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
 }
 
-/// A lease that is over, of which a token is left.
-pub(crate) trait Ended: fmt::Debug + Send + Sync {
-    /// No round of it is under way, and none begins.
-    fn is_idle(&self) -> bool;
-    /// Its release was not confirmed by a majority, which said this.
-    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
+impl Remnant {
+    fn token(&self) -> Option<&LockId> {
+        if let Remnant::Token(id) = self { Some(id) } else { None }
+    }
+
+    fn is_token(&self) -> bool {
+        matches!(self, Remnant::Token(_))
+    }
 }
 
 impl Leftover {
+    /// A token without a lease, a wait or a minimum hold.
+    pub(crate) fn of_token(
+        protocol: Arc<dyn Protocol>,
+        key: &Arc<str>,
+        id: LockId,
+        ends: Tick,
+        at: Vec<bool>,
+    ) -> Leftover {
+        Leftover {
+            protocol,
+            key: Arc::clone(key),
+            what: Remnant::Token(id),
+            wait: None,
+            keep_until: Tick::ZERO,
+            ends,
+            lease: None,
+            at,
+        }
+    }
+
     /// A wait that is over. It has no token: that of a grant is not known.
     pub(crate) fn of_wait(protocol: &Arc<dyn Protocol>, key: &Arc<str>, wait: &Arc<str>, quorum: &Quorum) -> Leftover {
         let of_key = Leftover::of_waits(protocol, key, Tick::ZERO, quorum);
-        Leftover { id: LockId::from_server(&format!("left:{wait}")), wait: Some(Arc::clone(wait)), ..of_key }
+        Leftover { what: Remnant::Wait(Arc::clone(wait)), wait: Some(Arc::clone(wait)), ..of_key }
     }
 
     /// The waits for a lock that was given up while a cluster moved its slot: they are told once that is over, and the key is kept no longer.
@@ -80,8 +109,7 @@ impl Leftover {
         Leftover {
             protocol: Arc::clone(protocol),
             key: Arc::clone(key),
-            id: LockId::from_server(&format!("waits:{key}")),
-            is_token: false,
+            what: Remnant::Waits(Arc::clone(key)),
             wait: None,
             keep_until,
             ends: keep_until.max(quorum.now()).after(life),
@@ -92,12 +120,7 @@ impl Leftover {
 
     fn give_up(&self, now: Tick) -> ReleaseArgs<'_> {
         let keep = self.keep_until.since(now);
-        ReleaseArgs {
-            id: Some(&self.id).filter(|_| self.is_token),
-            keep,
-            wait: self.wait.as_deref(),
-            next: Next::Anybody,
-        }
+        ReleaseArgs { id: self.what.token(), keep, wait: self.wait.as_deref(), next: Next::Anybody }
     }
 
     fn is_done(&self, ballot: &Ballot<Released>) -> bool {
@@ -106,7 +129,7 @@ impl Leftover {
 
     /// It can be sent now: no round of the lease is under way, and the key is not kept for waits that are to be told.
     fn is_due(&self, now: Tick) -> bool {
-        self.lease.as_ref().is_none_or(|lease| lease.is_idle()) && (self.is_token || self.keep_until <= now)
+        self.lease.as_ref().is_none_or(|lease| lease.is_idle()) && (self.what.is_token() || self.keep_until <= now)
     }
 
     /// What is left of it after these answers, if anything is.
@@ -122,7 +145,7 @@ type Unconfirmed = (Leftover, Option<Ballot<Released>>);
 
 /// A token of which no majority said that it is gone.
 fn is_unconfirmed((one, ballot): &Unconfirmed) -> bool {
-    one.is_token && !ballot.as_ref().is_some_and(is_confirmed)
+    one.what.is_token() && !ballot.as_ref().is_some_and(is_confirmed)
 }
 
 /// Gives up all of these, together. Returns those that are not done, each with what the nodes said, if they were asked.
@@ -276,15 +299,15 @@ impl Backlog {
             state.list.retain(|one| one.ends > now);
             state.list.clone()
         };
-        let mut done: HashSet<LockId> = due.iter().map(|one| one.id.clone()).collect();
+        let mut done: HashSet<Remnant> = due.iter().map(|one| one.what.clone()).collect();
         let mut new = Vec::new();
         for (one, _) in give_up(&self.quorum, due, self.quorum.round_deadline()) {
-            if !done.remove(&one.id) {
+            if !done.remove(&one.what) {
                 new.push(one);
             }
         }
         let mut state = self.state.lock();
-        state.list.retain(|one| !done.contains(&one.id));
+        state.list.retain(|one| !done.contains(&one.what));
         if !state.is_closed {
             for one in new {
                 state.add(one);
@@ -300,7 +323,7 @@ impl Backlog {
 impl State {
     /// One is enough for all waits of a lock.
     fn add(&mut self, leftover: Leftover) {
-        if leftover.is_token || self.list.iter().all(|other| other.id != leftover.id) {
+        if leftover.what.is_token() || self.list.iter().all(|other| other.what != leftover.what) {
             self.list.push(leftover);
             self.make_room();
         }

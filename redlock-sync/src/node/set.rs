@@ -13,15 +13,14 @@ use super::sentinel::SentinelServer;
 use super::server::{Server, ServerNumbers};
 use super::socket::RedisServer;
 use super::wire::Wire;
-use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl};
-use crate::clock::{Clock, Tick};
+use super::{Background, NodeSettings, NodeUrl};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::observer::Observers;
-use crate::protocol::script::Call;
 
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
-    wire: Wire,
+    pub(crate) wire: Wire,
     identities: Arc<ServerIdentities>,
     background: Background,
     hearers: Arc<Hearers>,
@@ -98,23 +97,6 @@ impl Nodes {
         if observers.are_there() {
             drop(self.hearers.observers.set(observers.clone()));
         }
-    }
-
-    /// One round: to every node that `ask` names, and back. `need` nodes are a majority.
-    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
-        self.wire.round(call, lane, by, ask, need)
-    }
-
-    /// One round for each call, to every node that `ask` names, all in one packet; `None` if that is not possible now.
-    pub(crate) fn rounds(
-        &self,
-        calls: &[Arc<Call>],
-        lane: Lane,
-        by: Tick,
-        ask: Ask<'_>,
-        need: usize,
-    ) -> Option<Vec<Answers>> {
-        self.wire.rounds(calls, lane, by, ask, need)
     }
 
     pub(crate) fn len(&self) -> usize {

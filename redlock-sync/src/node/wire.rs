@@ -15,7 +15,7 @@ use crate::clock::Tick;
 use crate::protocol::script::{Call, Purpose};
 
 /// All nodes of a client with the lines to them.
-pub(super) struct Wire {
+pub(crate) struct Wire {
     pub(super) members: Members,
     rounds: Rounds,
     lines: OnceLock<LinePool>,
@@ -32,7 +32,7 @@ impl Wire {
     }
 
     /// One round: to every node that `ask` names, and back. `need` nodes are a majority.
-    pub(super) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
+    pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
         let now = self.members.clock.now();
         let lines = match self.lines() {
             Ok(lines) => lines,
@@ -57,8 +57,8 @@ impl Wire {
         answered(&op, &behind)
     }
 
-    /// Rounds of one thread that travel together, in one packet to each node. `None` if no line is idle.
-    pub(super) fn rounds(
+    /// One round for each call, to every node that `ask` names, all in one packet to each. `None` if no line is idle.
+    pub(crate) fn rounds(
         &self,
         calls: &[Arc<Call>],
         lane: Lane,

@@ -47,18 +47,18 @@ pub(crate) enum FailureKind {
     Refused,
 }
 
+impl FailureKind {
+    pub(crate) fn is_misuse(self) -> bool {
+        matches!(self, FailureKind::Misuse | FailureKind::Replica)
+    }
+}
+
 /// Why a call has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) executed: Executed,
     pub(crate) message: String,
-}
-
-impl FailureKind {
-    pub(crate) fn is_misuse(self) -> bool {
-        matches!(self, FailureKind::Misuse | FailureKind::Replica)
-    }
 }
 
 impl Failure {

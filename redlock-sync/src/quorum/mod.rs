@@ -97,7 +97,7 @@ impl Quorum {
 
     /// As that, with several calls: in one packet, or one after the other where that is not possible now.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
-        match self.nodes.rounds(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need()) {
+        match self.nodes.wire.rounds(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need()) {
             Some(said) => said.into_iter().map(|said| said_by(node, said)).collect(),
             None => calls.iter().map(|call| self.ask_one(node, call, self.round_deadline())).collect(),
         }
@@ -111,7 +111,7 @@ impl Quorum {
     /// A round for each call, all in one packet to each node; `None` if that is not possible now.
     pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Option<Vec<Ballot<R>>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
-        Some(self.nodes.rounds(&calls, lane, by, &|_| true, self.need())?.into_iter().map(ballot).collect())
+        Some(self.nodes.wire.rounds(&calls, lane, by, &|_| true, self.need())?.into_iter().map(ballot).collect())
     }
 
     /// Releases of several locks: in one packet to each node, or one after the other where that is not possible now. `many` is one call about so many locks, and
@@ -130,14 +130,14 @@ impl Quorum {
     }
 
     fn say_all(&self, calls: &[Arc<Call>], by: Tick) -> Vec<Answers> {
-        self.nodes.rounds(calls, Lane::Reserved, by, &|_| true, self.need()).unwrap_or_else(|| {
+        self.nodes.wire.rounds(calls, Lane::Reserved, by, &|_| true, self.need()).unwrap_or_else(|| {
             let alone = |call| self.say(call, Lane::Reserved, by, &|_| true);
             calls.iter().map(alone).collect()
         })
     }
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
-        self.nodes.round(call, lane, by, ask, self.need())
+        self.nodes.wire.round(call, lane, by, ask, self.need())
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still

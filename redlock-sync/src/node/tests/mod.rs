@@ -102,7 +102,7 @@ struct Answer {
 fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
     let nodes = node.nodes;
     // All nodes are needed: none can be left out.
-    let Answers { mut results, duplicate, .. } = nodes.round(call, lane, by, &|i| i == node.place, nodes.len());
+    let Answers { mut results, duplicate, .. } = nodes.wire.round(call, lane, by, &|i| i == node.place, nodes.len());
     Answer { result: results.swap_remove(node.place), duplicate }
 }
 

@@ -51,7 +51,7 @@ fn a_black_hole_costs_one_timeout_and_not_the_other_nodes() {
     proxy.black_hole();
     let nodes = nodes(&[proxy.url(), servers[1].url(), servers[2].url()]);
     let (call, start) = (acquire("k", "a"), now());
-    let Answers { results, .. } = nodes.round(&call, Lane::Ordinary, start.after(TIMEOUT), &|_| true, 2);
+    let Answers { results, .. } = nodes.wire.round(&call, Lane::Ordinary, start.after(TIMEOUT), &|_| true, 2);
     assert!(now().since(start) < 10 * TIMEOUT);
     let mut answers = results.into_iter().map(|result| Answer { result, duplicate: false });
     let hole = failure(answers.next().unwrap());
@@ -73,7 +73,8 @@ fn many_callers_of_a_black_hole_leave_threads_for_the_other_nodes() {
             let nodes = &nodes;
             scope.spawn(move || {
                 let call = acquire(&format!("k{i}"), "t");
-                let mut results = nodes.round(&call, Lane::Ordinary, now().after(3 * TIMEOUT), &|_| true, 2).results;
+                let mut results =
+                    nodes.wire.round(&call, Lane::Ordinary, now().after(3 * TIMEOUT), &|_| true, 2).results;
                 let other = Answer { result: results.pop().unwrap(), duplicate: false };
                 assert!(results.pop().unwrap().is_err() && is_yes(&other), "{other:?}");
             });

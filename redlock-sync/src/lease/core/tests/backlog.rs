@@ -1,6 +1,7 @@
 //! Giving up many locks at once, and releases that are repeated.
 
 use super::*;
+use crate::lease::Leftover;
 
 /// Gives up what is held, as `unlock_all` does.
 fn revoke(rig: &Rig, core: &Arc<Core>) -> Result<usize, Error> {
@@ -75,17 +76,7 @@ fn nothing_is_repeated_after_the_lease_or_the_client_has_ended() {
         let id = rig.tokens.fresh(None).unwrap().0;
         let core = rig.lease(options());
         assert!(rig.servers[0].del(KEY));
-        crate::lease::Leftover {
-            protocol: Arc::clone(core.protocol()),
-            key: KEY.into(),
-            id,
-            is_token: true,
-            wait: None,
-            keep_until: Tick::ZERO,
-            ends,
-            lease: None,
-            at: Vec::new(),
-        }
+        Leftover::of_token(Arc::clone(core.protocol()), &KEY.into(), id, ends, Vec::new())
     };
     let later = rig.quorum.now().after(LEASE);
     backlog.add(leftover(rig.quorum.now()));
@@ -108,17 +99,7 @@ fn no_more_than_so_many_are_remembered_and_what_ends_first_goes() {
     for i in 0..4106_u64 {
         let id = LockId::from_server(&format!("{i}"));
         let ends = later.after(Duration::from_millis(i));
-        backlog.add(crate::lease::Leftover {
-            protocol: Arc::clone(&protocol),
-            key: KEY.into(),
-            id,
-            is_token: true,
-            wait: None,
-            keep_until: Tick::ZERO,
-            ends,
-            lease: None,
-            at: Vec::new(),
-        });
+        backlog.add(Leftover::of_token(Arc::clone(&protocol), &KEY.into(), id, ends, Vec::new()));
     }
     let kept = backlog.close();
     assert_eq!(kept.len(), 4096);
