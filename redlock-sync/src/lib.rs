@@ -76,8 +76,8 @@
 //!
 //! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them talks to the servers, and they hand
 //! the lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
-//! longest and wakes it, in one step on the server; [what breaks this order](Mutex#order). Only a lock that a program of another library holds is polled. [`Redlock::shutdown`] ends all waits, and
-//! lets holders finish.
+//! longest and wakes it, in one step on the server; [what breaks this order](Mutex#order). A lock is polled only where no message tells that it is free,
+//! as when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`] ends all waits, and lets holders finish.
 //!
 //! # What is promised
 //!
