@@ -10,8 +10,9 @@ use crate::names::told;
 ///
 /// Four situations stay apart, because a program reacts to them differently: another holder has the lock
 /// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable), [`Unconfirmed`](Error::Unconfirmed)), the
-/// lock was held and is no more ([`Lost`](Error::Lost)), and the call cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock),
-/// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)). What to do about each, in a table:
+/// lock was held and no longer is ([`Lost`](Error::Lost)), and the call cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock),
+/// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)). Only a queue of tasks can be [`Full`](Error::Full).
+/// What to do about each, in a table:
 /// [errors, and how to react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
 ///
 /// ```
@@ -45,7 +46,8 @@ pub enum Error {
     },
     /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to every node that may
     /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
-    /// held, for as long as before: ask [`Lease::check`](crate::Lease::check).
+    /// held, for as long as before: ask [`Lease::check`](crate::Lease::check). A call that changes a queue or a latch may have been done all the
+    /// same.
     Unavailable {
         /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like; of a latch `count down`, `wait for` or `reset`.
         op: &'static str,
@@ -56,7 +58,7 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// The lock was held and is no more. Another holder may have it now; stop what you do under it. What was done since the last
+    /// The lock was held and no longer is. Another holder may have it now: stop the work that needs it. What was done since the last
     /// [`check`](crate::Lease::check) that was `Ok` may have overlapped with another holder.
     Lost {
         /// The lock's key, with prefix.
@@ -78,12 +80,12 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// This thread holds the lock already and would wait for itself for ever. Nothing changed: the outer guard still holds.
+    /// This thread holds the lock already and would wait for itself for ever. Nothing changed: the outer guard still holds the lock.
     WouldDeadlock {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key exists on the server and is no lock of this kind. The foreign value is untouched. After an acquire or a release nothing is
+    /// The key on the server holds something other than a lock of this kind, which is left untouched. After an acquire or a release nothing is
     /// held; after an extend or a fence ask [`Lease::check`](crate::Lease::check).
     WrongType {
         /// What was tried.
@@ -101,15 +103,16 @@ pub enum Error {
         /// What is wrong, and the remedy where there is one.
         message: String,
     },
-    /// The queue of tasks has as many as its [`max_len`](crate::Queue::max_len) allows. Nothing of this call was queued.
+    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing of this call was queued.
     Full {
         /// The key of the queue, with prefix.
         key: String,
         /// How many tasks there are.
         len: u64,
     },
-    /// The client was [closed](crate::Redlock::close), or belongs to another process: it was opened, or the guard was made, before a fork, and is
-    /// used in the child. The child's copy of a guard holds nothing; what the parent holds stays.
+    /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown), or it belongs to another process: it was opened, or
+    /// the guard was made, before a fork, and is used in the child. Nothing is acquired. During a shutdown, locks that are held stay held until its grace
+    /// ends. The child's copy of a guard holds nothing; what the parent holds stays.
     Closed,
 }
 
@@ -173,7 +176,8 @@ impl Error {
         Error::Config { message: message.into() }
     }
 
-    /// True if the lock is held: waiting may help.
+    /// True for [`Busy`](Error::Busy): another holder has the lock, or the votes were split. Waiting helps, unless
+    /// [`by_this_thread`](Error::Busy::by_this_thread) is set.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -188,8 +192,8 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
-    /// True if no majority of the servers could be asked (`Unavailable`): the call did nothing, and may work once they are back.
-    /// False for [`Unconfirmed`](Error::Unconfirmed): there the work under the lock is done, and must not be repeated.
+    /// True if no majority of the servers could be asked ([`Unavailable`](Error::Unavailable)): the call gave no lock, and may work once they
+    /// are back. A call that changes a queue or a latch may have been done all the same. False for [`Unconfirmed`](Error::Unconfirmed): there the work under the lock is done, and must not be repeated.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1:1/")?;
@@ -201,7 +205,7 @@ impl Error {
         matches!(self, Error::Unavailable { .. })
     }
 
-    /// True if the lock was held and is no more.
+    /// True for [`Lost`](Error::Lost): the lock was held and no longer is.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -305,6 +309,9 @@ impl fmt::Display for LostReason {
 impl std::error::Error for Error {}
 impl std::error::Error for NodeError {}
 
+/// For functions that return `io::Result`. The kind is `WouldBlock` for `Busy`, `TimedOut` for `Unavailable` and `Unconfirmed`, `Deadlock` for
+/// `WouldDeadlock`, `InvalidInput` for `WrongType` and `Config`, `QuotaExceeded` for `Full`, and `Other` for `Lost` and `Closed`. The error itself is
+/// kept inside: [`io::Error::get_ref`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {

@@ -73,8 +73,9 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote, and none of them was given twice. A server that is too young for that
-    /// ([`restart_guard`](crate::Builder::restart_guard), [`failover_guard`](crate::Builder::failover_guard)) is counted as such once the client has asked for a lock.
+    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote, and no server was given twice. A server that
+    /// [`restart_guard`](crate::Builder::restart_guard) or [`failover_guard`](crate::Builder::failover_guard) keeps from voting is noticed once the client has asked
+    /// for a lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -47,10 +47,10 @@
 //! [`try_lock_until`](Mutex::try_lock_until). **`Ok` always means that the lock is held**; that another holder has it is the error
 //! [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of another type: any number of readers hold it at a time, or one writer.
 //!
-//! A [`Semaphore`] has so many holders at a time, each with a lease of its own; its [`acquire`](Semaphore::acquire) takes the place of `lock`.
+//! A [`Semaphore`] admits a fixed number of holders at a time, each with a lease of its own; its [`acquire`](Semaphore::acquire) takes the place of `lock`.
 //!
-//! A [`MultiLock`] is several mutexes at once, all or none. A [`CountDownLatch`] is no lock, but waited for in the same way: it opens when a number of
-//! workers have arrived.
+//! A [`MultiLock`] is several mutexes at once, all or none. A [`CountDownLatch`] is not a lock, but threads wait for it in the same way: it opens when a
+//! given number of workers have arrived.
 //!
 //! # Several nodes
 //!
@@ -76,32 +76,32 @@
 //!
 //! Threads of one client that want the same lock stand in a queue, first come first served. Only the first of them talks to the servers, and they hand
 //! the lock to each other in memory, for 20 ms at a time if other processes wait too. Between processes a release gives the lock to the process that has waited
-//! longest and wakes it, in one step on the server; [what breaks this order](Mutex#order). Only a lock that a program of another library holds is polled. [`Redlock::shutdown`] ends all waits, and
-//! lets holders finish.
+//! longest and wakes it, in one step on the server; [what breaks this order](Mutex#order). A lock is polled only where no message tells that it is free,
+//! as when a program of another library holds it ([`Retry`]). [`Redlock::shutdown`] ends all waits, and lets holders finish.
 //!
 //! # What is promised
 //!
 //! No two holders have the same lock at the same time, as long as both of these are true:
 //!
 //! 1. Each holder acts only while [`check`](Lease::check) is `Ok`, and nothing pauses it between the check and the act.
-//! 2. A majority of the nodes keeps the key for its time. A node loses it early by a restart without persistence, a jump of its wall clock, eviction, or
+//! 2. A majority of the nodes keeps the key until its time-to-live ends. A node loses it early by a restart without persistence, a jump of its wall clock, eviction, or
 //!    a failover to a replica that does not have it. With one node: that node loses nothing.
 //!
-//! Where one of them may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write, and let it refuse a token
+//! Where either may be false, give [`fencing_token`](Lease::fencing_token) to the protected resource with each write, and let it refuse a token
 //! smaller than the largest it has seen. No lock with a lease protects against a holder that was paused; only a fence does.
 //!
 //! Beyond that:
 //!
 //! - The lease counts from before the request was sent, less an allowance for drift, on a clock that goes on while the machine sleeps. The wall clock
 //!   of the client plays no part.
-//! - Losing a lock is final. A guard that lost it says so for ever, and deletes nothing that is not its own.
+//! - Losing a lock is final. A guard that lost it goes on reporting the loss, and deletes nothing that is not its own.
 //! - After an acquire that failed nothing is held. What it may have set is taken back; where no server could be told, it ends with its lease.
 //! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that moment is told in the background, as soon as it
-//!   answers, unless the lease has ended before. Such nodes are a minority: until then other clients have one vote fewer to win.
+//!   answers, unless the lease has ended by then. Such nodes are a minority: until then other clients have one vote fewer to win.
 //! - A request that was given up may still be executed by the server. The release is written behind it on the same connection, which is
 //!   kept for that. At most 16 such connections are kept for each node; beyond that the oldest is closed, and what it still brings about ends with its
 //!   lease.
-//! - A jump of a server's wall clock can end its keys early. With three nodes or more the lock survives that of one node while it has a spare vote; a node
+//! - A jump of a server's wall clock can end its keys early. With three nodes or more the lock survives such a jump on one node while it has a spare vote; a node
 //!   that lost the key is given it again at the next renewal. With one node the lock is `Lost` at the next renewal.
 //! - With several nodes, one that has just restarted casts no vote, since it may have forgotten a lock ([`restart_guard`](Builder::restart_guard), with its
 //!   limits).

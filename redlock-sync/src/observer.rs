@@ -74,7 +74,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
-    /// The template of the key, of an annotated function (`order:{id}`); what [`named`](crate::Mutex::named) said, of a handle; else empty. **The label of
+    /// For an annotated function the template of its key (`order:{id}`), for a handle the name given by [`named`](crate::Mutex::named); else empty. **The label of
     /// metrics**: there are few of them, while there can be millions of keys.
     pub name: &'a str,
     /// The key on the servers.
@@ -85,8 +85,8 @@ pub struct ObservedLock<'a> {
 
 /// What an [`Observer`] is told.
 ///
-/// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not. Guards that nest in a lock that their
-/// thread holds already are nothing new.
+/// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not. A guard that nests in a lock which its
+/// thread holds already causes no event.
 ///
 /// ```
 /// use redlock_sync::Event;
@@ -183,7 +183,7 @@ pub enum Event<'a> {
         /// The cause.
         why: &'a str,
     },
-    /// A server of which that was told can be used again.
+    /// A server for which [`NodeDown`](Event::NodeDown) was told can be used again.
     #[non_exhaustive]
     NodeUp {
         /// Its address.

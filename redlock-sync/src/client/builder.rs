@@ -102,7 +102,9 @@ impl Builder {
         self.nodes(urls)
     }
 
-    /// Put before every lock's name; default empty.
+    /// Text that stands before the name of every lock, latch and queue to make its key; default empty. Programs that are to exclude each other need the
+    /// same prefix; programs that share a server but no locks are kept apart by different ones. It counts towards
+    /// [`max_key_len`](Builder::max_key_len).
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").key_prefix("Lock:").build()?;
@@ -140,7 +142,7 @@ impl Builder {
         self
     }
 
-    /// How long an operation waits for one node: to connect, and for its reply; default 250 ms. All nodes are asked at the same time, so it
+    /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All nodes are asked at the same time, so it
     /// bounds the operation. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases become possible,
     /// since a lease must exceed it.
     ///
@@ -192,7 +194,8 @@ impl Builder {
         self
     }
 
-    /// Longest key in bytes, prefix included; default 1024.
+    /// Longest key in bytes, prefix included; default 1024. A longer key is [`Config`](Error::Config) when the lock is used. A larger limit admits longer
+    /// names, which take more of the servers' memory and of each request; a smaller one reports a name that grew by mistake sooner.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
@@ -291,7 +294,7 @@ impl Builder {
     }
 
     /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
-    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). Locks that are taken by hand have their own.
+    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). It does not apply to locks that are taken by hand.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -332,7 +335,8 @@ impl Builder {
     }
 
     /// Reads the password of all servers from the first line of this file, at each new connection: a secret that is mounted into a container can change
-    /// without a restart. The user is that of the URL. As [`credentials`](Builder::credentials), of which it takes the place.
+    /// without a restart. The user is that of the URL. Default none. It takes the place of [`credentials`](Builder::credentials), and a file that cannot be
+    /// read has the same effect as an error there.
     ///
     /// ```
     /// # let server = redlock_tests::Server::builder().password("secret").start();
@@ -364,8 +368,8 @@ impl Builder {
         self
     }
 
-    /// Has this told what happens to the locks of the client: waits, holds, renewals, losses. Several are told one after the other. Default none:
-    /// then no event is made. With one, a lock costs three calls of it more.
+    /// Adds an observer, which is told what happens to the locks of the client: waits, holds, renewals, losses. Several observers are told one after the
+    /// other. Default none: then no event is made. Each observer is called three times for a lock that is taken and released, on the thread that does so.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer, Redlock};

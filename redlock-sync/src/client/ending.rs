@@ -59,9 +59,9 @@ impl Redlock {
     /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on, and a line at WARN names the keys.
     ///
     /// Meanwhile holders can do what they need to come to an end: their leases are renewed; they can enter again what they hold, ask for fencing tokens, push tasks
-    /// to a queue and count down a latch. A lock besides those that they hold is refused: better a longer grace than one that never ends.
+    /// to a queue and count down a latch. A lock that they do not hold yet is refused, or the end could be put off again and again.
     ///
-    /// A longer grace lets more work end in peace; choose it below the time after which the process is killed (Kubernetes: 30 s, Docker: 10 s, systemd: 90 s). What
+    /// A longer grace lets more work finish; choose it below the time after which the process is killed (Kubernetes: 30 s, Docker: 10 s, systemd: 90 s). What
     /// follows the grace takes as long as `close` does. A second call, such as for a second signal, has a grace of its own: with zero it ends the first one.
     /// With signals, and at the end of `main`: [how to stop a process][page].
     ///

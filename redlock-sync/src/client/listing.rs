@@ -78,7 +78,7 @@ impl Redlock {
     }
 
     /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any text, `?` for one character, and `\` stands
-    /// before a character that stands for itself. For a person that looks, and not for a program that decides: it goes through all keys of the servers, 500 at a
+    /// before a character that stands for itself. Meant for operators that look and not for programs that decide: it goes through all keys of the servers, 500 at a
     /// time, and what it shows was so at different moments.
     ///
     /// On servers that restrict their users it needs the permission `+scan`; keys that the user may not read are left out.

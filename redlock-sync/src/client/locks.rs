@@ -44,8 +44,8 @@ impl Redlock {
         ReentrantMutex::new(self.handle(&key))
     }
 
-    /// The semaphore of that name: so many permits, 1 to 1024, each with one holder at a time. Every caller brings the number, the servers do not store
-    /// it: [changing it](Semaphore#changing-the-number). No I/O; a wrong name or number is reported by the first use.
+    /// The semaphore of that name, with this number of permits, 1 to 1024, each held by one holder at a time. Every caller gives the number; the servers do not
+    /// store it: [changing it](Semaphore#changing-the-number). No I/O; a wrong name or number is reported by the first use.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -97,8 +97,8 @@ impl Redlock {
         CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, self.options.retry.clone())
     }
 
-    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first use. A lock of the same name is
-    /// something else.
+    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first use. A lock of the same name has
+    /// other keys: neither affects the other.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;

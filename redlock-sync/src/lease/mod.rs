@@ -42,10 +42,9 @@ use crate::token::LockId;
 
 /// A lock that is held for a time and renewed: what every guard derefs to.
 ///
-/// A renewal thread of the guard's own lengthens the lease at a third of its length. The methods here tell whether the lock is still held
-/// and what to give to the protected resource. Threads that read by a [`RwLock`](crate::RwLock) can have one lease together, each with a `Lease` of its
-/// own. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent
-/// `&Lease`; it is never `Clone`.
+/// Each guard has a renewal thread, which renews the lease each time a third of it has passed. The methods here tell whether the lock is still held
+/// and what to give to the protected resource. Threads that read by a [`RwLock`](crate::RwLock) can share one lease on the servers, each with a
+/// `Lease` of its own. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent `&Lease`; it is not `Clone`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -101,12 +100,12 @@ impl Lease {
         Ok(())
     }
 
-    /// Ok while the lock is surely held. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
+    /// `Ok` while the lock is certainly held. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
     /// when the renewal thread got no processor time. Call it before each step that must not happen without the lock; between the call and the
     /// step the process can still be paused, against which only [`fencing_token`](Lease::fencing_token) helps.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) from the moment at which another holder could have the lock, for ever;
+    /// [`Lost`](Error::Lost) from the moment at which another holder could have the lock, and from then on;
     /// [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing.
     ///
     /// ```
@@ -162,10 +161,10 @@ impl Lease {
     /// makes a round trip (two on several nodes, where the number is then stored on a majority); later ones return the same number, also
     /// after renewals and re-entry. With [`fenced(true)`](crate::Mutex::fenced) the acquire brings the number along: the first call then
     /// costs nothing on one node, and one round trip on several. A lock that another thread of this client handed on has a number of its own,
-    /// for a round trip.
+    /// which takes a round trip.
     ///
-    /// The servers keep the number for 20 minutes longer than their clocks need to pass it. So numbers rise although a server's clock is
-    /// set back: by any time while the number is kept, and by up to 20 minutes afterwards.
+    /// The servers keep the last number until 20 minutes after their clocks have passed it. So numbers rise even if a server's clock is
+    /// set back: by any amount while the number is kept, and by up to 20 minutes afterwards.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
@@ -209,8 +208,9 @@ impl Lease {
         self.core.extend(lease)
     }
 
-    /// Has `handler` called once if the lock is lost; at once if it is lost already; never for a normal release. It is called on the
-    /// renewal thread, or on the thread whose own call noticed the loss first; keep it short. A panic in it is caught and logged. Several handlers are called in the order in which they were added.
+    /// Calls `handler` once when the lock is lost: at once if it is lost already, never for a normal release. It runs on the renewal thread, or on the
+    /// thread whose call noticed the loss first; keep it short. A panic in it is caught and logged. Several handlers are called in the order in which they
+    /// were added.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

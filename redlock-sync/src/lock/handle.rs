@@ -189,8 +189,9 @@ macro_rules! settings {
             self
         }
 
-        /// Keeps the lock taken for at least this long from its acquisition, also when the guard ends earlier; default zero, at most the
-        /// lease. For jobs that several machines start by their clocks, and that may end before the machine with the latest clock starts its own.
+        /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default zero, at most the lease. It is for jobs
+        /// that several machines start by their clocks, and that may end before the machine whose clock is last starts its own. Longer: covers clocks that
+        /// differ more. Shorter: the next run can start sooner.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -208,8 +209,9 @@ macro_rules! settings {
             self
         }
 
-        /// Ends renewal so that the lock is lost this long after its acquisition at the latest. No default: a guard that is forgotten, or whose
-        /// holder hangs, holds until its process ends. The loss is reported as [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+        /// Ends renewal so that the lock is lost this long after it was acquired, at the latest; at least `min_hold`, and limited as the lease is, but
+        /// without an upper limit. No default: without it, a guard that is forgotten, or whose holder hangs, keeps the lock until its process ends. Longer: slow work keeps its lock. Shorter: others get
+        /// the lock of a holder that hangs sooner. The loss is reported as [`LostReason::MaxHold`](crate::LostReason::MaxHold).
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -226,8 +228,8 @@ macro_rules! settings {
             self
         }
 
-        /// What observers and metrics call the lock, in the place of its key; default empty. A name for all locks of a sort, such as `order` for `order:42`:
-        /// metrics have a series for each name. In an annotated function it is the template. Threads that use different names for one lock do not hand it to
+        /// The name under which observers and metrics show the lock, in place of its key; default empty. Choose one name for all locks of a kind, such as
+        /// `order` for `order:42`: metrics have a series for each name. In an annotated function it is the template. Threads that use different names for one lock do not hand it to
         /// each other in memory.
         ///
         /// ```
@@ -263,7 +265,8 @@ macro_rules! settings {
             self
         }
 
-        /// Ends renewal after that many times; the lock is lost one lease later. No default, as for `max_hold`. Zero is `renew(false)`.
+        /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default: without it, as without `max_hold`, a holder
+        /// that hangs keeps the lock. More: slow work keeps its lock. Fewer: others get the lock of a holder that hangs sooner. Zero is `renew(false)`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -320,12 +323,12 @@ macro_rules! settings {
 /// What only a kind has that is held by one at a time, as programs of other libraries know it.
 macro_rules! exclusive {
     ($open:literal) => {
-        /// Whether a thread that waits takes over a key without a time-to-live, as an older program leaves it that stopped between `SETNX` and
+        /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind if it stops between `SETNX` and
         /// `EXPIRE`; default false. With `true` the key is taken over once its value has not changed for one lease of this handle while the thread waited,
-        /// if it has no time-to-live then either. All handles of a process need the setting: a thread without it that waits for the lock keeps
+        /// if it still has no time-to-live then. All handles of a process need the setting: a thread without it that waits for the lock keeps
         /// the others behind it from looking. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
-        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, of more than 80 bytes, or no UTF-8, stay; so does a
-        /// key of another type.
+        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, longer than 80 bytes, or not valid UTF-8 are left alone;
+        /// so is a key of another type.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -388,16 +391,16 @@ macro_rules! exclusive {
         /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. Threads that wait are told; those of the holder's
         /// own client go on once it has learned of the loss.
         ///
-        /// Threads of one client that hand a lock to each other have the same token one after the other: what `inspect` showed of one of them, names the next
-        /// one too.
+        /// Threads of one client that hand a lock to each other have the same token one after the other, so the holder that `inspect` showed can stand
+        /// for the next one too.
         ///
         /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a third of its lease later, or not before the
-        /// end of its lease if it does not renew; a holder of this same client at once. Until then another holder can be beside it. Only [fencing tokens](crate::Lease::fencing_token) protect the
-        /// resource then.
+        /// end of its lease if it does not renew; a holder of this same client at once. Until then another holder can be at work
+        /// beside it, and only [fencing tokens](crate::Lease::fencing_token) protect the resource.
         ///
         /// # Errors
         /// [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes, ask again;
-        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is no text;
+        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is not valid UTF-8;
         /// [`Closed`](crate::Error::Closed).
         ///
         /// ```

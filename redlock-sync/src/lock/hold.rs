@@ -10,7 +10,8 @@ use crate::lock::reentry::{self, Left};
 use crate::options::Kind;
 use crate::protocol::Protocol;
 
-/// What [`ReentrantMutexGuard::unlock`](crate::ReentrantMutexGuard::unlock) did.
+/// What the `unlock` of a guard that can nest did: that of a [`ReentrantMutexGuard`](crate::ReentrantMutexGuard), of a
+/// [`RwLockReadGuard`](crate::RwLockReadGuard) or of a [`RwLockWriteGuard`](crate::RwLockWriteGuard).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

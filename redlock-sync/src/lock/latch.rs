@@ -17,10 +17,10 @@ use crate::token::random_part;
 /// Longest name of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
-/// Threads wait until so many workers have arrived, in whatever processes they are. Made by
+/// Threads wait until a given number of workers have arrived, in whatever processes these run. Made by
 /// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch).
 ///
-/// It is closed at first, and open for good once `count` arrivals are stored. It has no holder and no lease: an arrival stays although its process ends. A
+/// It is closed at first, and open for good once `count` arrivals are stored. It has no holder and no lease: an arrival stays even if its process ends. A
 /// handle is stateless: it can be cloned, shared and thrown away.
 ///
 /// ```
@@ -42,11 +42,11 @@ const LONGEST_ID: usize = 200;
 ///
 /// # What is promised
 ///
-/// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: where it is not stored it is closed. On one
+/// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: a latch that is not stored is closed. On one
 /// server it stays open as long as the server keeps its data. On several, each arrival is stored on a majority, and so is that the latch is open, before
-/// the first thread goes through. A server that loses its data gets it back from the others while threads wait. As long as one of the others, which could
-/// have more, does not answer, a server that restarted within the [`lifetime`](CountDownLatch::lifetime) does not say that the latch is closed
-/// ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others that is `Unavailable`.
+/// the first thread goes through. A server that loses its data gets it back from the others while threads wait. A server that restarted within the
+/// [`lifetime`](CountDownLatch::lifetime) may lack arrivals, so it does not count among those that call the latch closed as long as another server, which may
+/// have more, does not answer ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others the call is `Unavailable`.
 ///
 /// If too many servers lose their data, arrivals are gone and the latch stays closed: bound the wait by [`wait_for`](CountDownLatch::wait_for), and let
 /// workers repeat [`count_down_as`](CountDownLatch::count_down_as).
@@ -83,8 +83,8 @@ impl CountDownLatch {
         self
     }
 
-    /// One worker more has arrived. Each call counts, also when a worker that had a failure arrives a second time: see
-    /// [`count_down_as`](CountDownLatch::count_down_as). Once the latch is open it does nothing of note.
+    /// Reports that one more worker has arrived. Each call counts, even if a worker that failed arrives a second time; to count such a worker once, use
+    /// [`count_down_as`](CountDownLatch::count_down_as). An open latch stays open.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
@@ -104,8 +104,8 @@ impl CountDownLatch {
         self.latch()?.arrive(&random_part()?)
     }
 
-    /// The worker of that name has arrived, 1 to 200 bytes. Counts once, however often it is repeated and by whatever process: for workers that are started
-    /// again.
+    /// Reports that the worker of that name, 1 to 200 bytes, has arrived. Counts once, however often it is repeated and by whatever
+    /// process: for workers that are started again.
     ///
     /// # Errors
     /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for a name that is empty or too long.
@@ -170,7 +170,7 @@ impl CountDownLatch {
         self.latch()?.wait(Wait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`wait_for`](CountDownLatch::wait_for), until a moment, which is converted once on entry.
+    /// As [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted once, on entry.
     ///
     /// # Errors
     /// As for [`wait_for`](CountDownLatch::wait_for).
@@ -205,7 +205,8 @@ impl CountDownLatch {
         Ok(self.latch()?.progress()?.is_open)
     }
 
-    /// How many have arrived; of an open latch at least its count. To watch, not to decide: ask [`is_open`](CountDownLatch::is_open).
+    /// How many workers have arrived; at least the count if the latch is open. Use it to watch, not to decide: for that ask
+    /// [`is_open`](CountDownLatch::is_open).
     ///
     /// # Errors
     /// As for [`is_open`](CountDownLatch::is_open).
@@ -223,9 +224,9 @@ impl CountDownLatch {
         Ok(self.latch()?.progress()?.arrived)
     }
 
-    /// Closes the latch: forgets all arrivals, on every node. Only while no thread counts down or waits: an arrival that is on its way at this moment, and on
-    /// several nodes one that a waiting thread has seen, can count afterwards. A latch with a new name for each use, such as `import:2026-11-22`,
-    /// needs no reset.
+    /// Closes the latch: forgets all arrivals, on every node. Call it only while no thread counts down or waits: an arrival that is on its way at this
+    /// moment, and on several nodes one that a waiting thread has seen, can count afterwards. A latch with a new name for each use, such as
+    /// `import:2026-11-22`, needs no reset.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the arrivals and some not; repeat it before the

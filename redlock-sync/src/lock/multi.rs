@@ -32,9 +32,9 @@ const MOST_KEYS: usize = 64;
 /// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
 /// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
 ///
-/// Keys that are free are taken in one round trip, all together, up to the first that is not, and those from there on in one each. All of them are given up
-/// in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. It has the
-/// settings of a mutex but `min_hold`: a key that is given back, as others were busy, would stay taken.
+/// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held; that one and those behind it take a round
+/// trip each. All of them are given up in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. A multi-lock
+/// has the settings of a mutex except `min_hold`, with which a key that is given back because another one is held would stay taken.
 ///
 /// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
 ///
@@ -110,7 +110,7 @@ impl MultiLock {
         self.each(|mutex| mutex.renew(renew))
     }
 
-    /// Ends renewal so that each key is lost this long after it was locked at the latest, and with the first of them all; see
+    /// Ends renewal so that each key is lost this long after it was locked, at the latest; all keys are lost with the first of them. See
     /// [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones counts.
     ///
     /// ```
@@ -160,8 +160,8 @@ impl MultiLock {
         self.each(|mutex| mutex.fenced(fenced))
     }
 
-    /// How attempts are repeated while a key is held elsewhere and nothing can be told; see [`Mutex::retry`](crate::Mutex::retry). Counted attempts are
-    /// counted for each key.
+    /// The pauses between attempts where no message tells that a key is free; see [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each
+    /// key by itself.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -196,7 +196,7 @@ impl MultiLock {
         self.each(|mutex| mutex.owner(owner.clone()))
     }
 
-    /// Blocks until this thread has all keys. A key that is lost while it waits for the others has it begin again.
+    /// Blocks until this thread has all keys. If a key is lost while the call waits for the others, it begins again.
     ///
     /// # Errors
     /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already; [`Config`](Error::Config) if there is no key, or more than
@@ -215,8 +215,8 @@ impl MultiLock {
         self.take(Wait::Forever)
     }
 
-    /// One attempt for each key. If one of them is held, the others are released again, so that for a moment others can find them taken. Gives up two node
-    /// timeouts after it began, and then gives back what it has: where the servers do not answer, that takes a node timeout and a quarter more.
+    /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers can find them taken. Gives up two node
+    /// timeouts after it began, and then gives back what it has; if the servers do not answer, that takes another node timeout and a quarter.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
@@ -256,7 +256,7 @@ impl MultiLock {
         self.take(Wait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`try_lock_for`](MultiLock::try_lock_for), until a moment, which is converted once on entry.
+    /// As [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is converted once, on entry.
     ///
     /// # Errors
     /// As for [`try_lock_for`](MultiLock::try_lock_for).

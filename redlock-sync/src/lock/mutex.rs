@@ -38,14 +38,14 @@ use crate::token::LockToken;
 ///
 /// - Of the threads of one client only the first is in the server's queue. While other processes wait, they pass the lock on to each other for at
 ///   most 20 ms, or 256 times, before it goes to the next process.
-/// - A thread whose process cannot be told, because it has ended or its connection for messages has broken, is passed over. Once connected again, it is the last
-///   in the queue.
+/// - A thread whose process cannot be reached, because it has ended or its connection for messages has broken, is passed over. Once that is connected again, the
+///   thread is the last in the queue.
 /// - A server that loses its data loses the queue.
 /// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the queue: they get the lock if they find it free. For
 ///   such programs it is left free from time to time.
 ///
-/// On several servers each has a queue, and any attempt may take a free lock. A release wakes the threads that have waited longest, which come first as a
-/// rule.
+/// On several servers each has a queue, and any attempt may take a free lock. A release wakes the threads that have waited longest, so these usually come
+/// first.
 #[derive(Clone)]
 pub struct Mutex {
     handle: Handle,
@@ -67,8 +67,7 @@ impl Mutex {
     /// # Errors
     /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already and that hold does not end by itself;
     /// [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until those guards are gone;
-    /// [`Busy`](Error::Busy) only if the
-    /// [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
+    /// [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
     /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
     /// [`Config`](Error::Config) and [`Closed`](Error::Closed) at once. Nothing is held after an error.
     ///
@@ -85,8 +84,8 @@ impl Mutex {
         self.take(Wait::Forever)
     }
 
-    /// One attempt, one round trip to each node; two if the last holder has just passed the lock on to a waiter, which may have died since.
-    /// Both together take one node timeout at most.
+    /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a waiter, which may have died since.
+    /// Takes one node timeout at most.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if it is held, also by this thread; [`Unavailable`](Error::Unavailable) without a majority; and
@@ -148,7 +147,7 @@ impl Mutex {
     }
 
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
-    /// It is held by this guard then, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
+    /// The guard that is returned holds it, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
     /// former one. Does not wait. A token can be adopted once: whichever of two comes second gets `Lost`.
     ///
     /// There is one exception: if the connection broke on which the first holder asked for the lock, and that call reaches the server late, after the
@@ -157,7 +156,7 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the token does not hold the lock any more: its lease has ended, or it was adopted. [`Unavailable`](Error::Unavailable) if too
-    /// few nodes answered: the lock may be free, or held by the token still; try again until `Lost`. [`Busy`](Error::Busy) if this thread holds
+    /// few nodes answered: the lock may be free, or the token may still hold it; try again until that succeeds or is `Lost`. [`Busy`](Error::Busy) if this thread holds
     /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
     /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). Nothing is held after an error.
     ///

@@ -16,8 +16,8 @@ use crate::protocol::exclusive::MUTEX;
 /// It is the lock of a [`Mutex`](crate::Mutex) of that name, with the same [order](crate::Mutex#order).
 ///
 /// Ownership is by thread, client and key, as with Java's locks. A nested `lock()` costs no I/O and shares the outer
-/// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` have no effect. The guard that brings
-/// the count to zero releases, in whatever order they are dropped.
+/// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` has no effect. The last guard to go
+/// releases the lock, in whatever order they are dropped.
 ///
 /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread: while the first waits for a parallel
 /// part of its own. The second task then enters the lock that the first one holds, and both are in the critical section.** Take a
@@ -73,7 +73,7 @@ impl ReentrantMutex {
         self.enter(Wait::Forever)
     }
 
-    /// One attempt; at once and without I/O if this thread holds it already.
+    /// Makes one attempt; returns at once and without I/O if this thread holds the lock already.
     ///
     /// # Errors
     /// As for [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for [`lock`](ReentrantMutex::lock).
@@ -143,7 +143,8 @@ impl fmt::Debug for ReentrantMutex {
     }
 }
 
-/// One of the holds of a thread; the last one that goes releases the lock. Derefs to [`Lease`](crate::Lease). Never leaves its thread.
+/// One of the holds of a thread: the lock is released when the last of them is dropped or [unlocked](ReentrantMutexGuard::unlock). That drop waits for the
+/// servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard). Derefs to [`Lease`](crate::Lease). It cannot leave its thread:
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();

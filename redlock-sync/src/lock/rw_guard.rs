@@ -64,10 +64,10 @@ macro_rules! guard {
     };
 }
 
-/// The lock is held to read while this lives. Derefs to [`Lease`](crate::Lease).
+/// The lock is held to read while this lives; dropping the last guard of the thread releases it. Derefs to [`Lease`](crate::Lease).
 ///
-/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later writer exceeds it. Threads that have one
-/// lease together have one number, so a resource takes a reader's if it is not less than the largest it has seen.
+/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later writer exceeds it. Threads that share
+/// a lease share its number, so a resource has to accept a reader's number if it is not smaller than the largest it has seen.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -93,7 +93,7 @@ pub struct RwLockReadGuard<M = ThreadBound> {
 
 guard!(RwLockReadGuard, "read");
 
-/// The lock is held to write while this lives. Derefs to [`Lease`](crate::Lease).
+/// The lock is held to write while this lives; dropping the last guard of the thread releases it. Derefs to [`Lease`](crate::Lease).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -120,7 +120,7 @@ pub struct RwLockWriteGuard<M = ThreadBound> {
 guard!(RwLockWriteGuard, "write");
 
 impl<M> RwLockWriteGuard<M> {
-    /// Keeps the lock to read, without letting another writer in between: what was written can be read on, beside others. Readers that wait are let in, also
+    /// Keeps the lock to read, without letting another writer in between: this thread can go on reading what it wrote, beside other readers. Readers that wait are let in, also
     /// before a writer that waits. One round trip to each node. The lease goes on with the settings of the writer, and has a new
     /// [fencing token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive until that one goes.
     ///
@@ -128,7 +128,7 @@ impl<M> RwLockWriteGuard<M> {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a forked child. No error if the servers
-    /// do not answer: to those that did not learn of it the holder is a writer until the next renewal, and the fencing token may be that of the writer.
+    /// do not answer: those that did not learn of it take the holder for a writer until the next renewal, and the fencing token may be that of the writer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

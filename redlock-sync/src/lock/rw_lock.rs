@@ -29,15 +29,15 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 ///
 /// **Leases.** Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one takes nothing from the others.
 /// The threads of a process that read by the same client with equal settings have one lease together. The first takes it, and those that come while one of
-/// them reads join it without a round trip; the last gives it up. So many threads that read cost the servers what one costs. Every 20 ms, or 4096 joins, one of
-/// those that join asks whether another process waits to write. If so, no more join, and those that come later wait for that writer. When
+/// them reads join it without a round trip; the last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096 joins, one of
+/// those that join asks the servers whether another process waits to write. If so, no more threads join, and those that come later wait for that writer. When
 /// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
 ///
 /// **Stopped processes.** On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
 /// killed, or its connection ends.
 ///
-/// A lock of another kind of the same name is another kind of key: [`WrongType`](Error::WrongType).
+/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -75,7 +75,7 @@ impl RwLock {
         self.writer.set(&change);
     }
 
-    /// As [`lease`](RwLock::lease), for those that read only.
+    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -92,7 +92,7 @@ impl RwLock {
         self
     }
 
-    /// As [`lease`](RwLock::lease), for those that write only.
+    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -132,8 +132,8 @@ impl RwLock {
         self.enter_to_read(Wait::Forever)
     }
 
-    /// One attempt to read, one round trip to each node; two if the lock is on its way to others that may have died. At once and without I/O if this thread
-    /// reads or writes already.
+    /// Makes one attempt to read, with one round trip to each node; two if the lock was just passed on to waiters, which may have died since. Returns at once
+    /// and without I/O if this thread reads or writes already.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if another thread or process writes or waits to write; [`Unavailable`](Error::Unavailable) without a majority; and as for
@@ -171,7 +171,7 @@ impl RwLock {
         self.enter_to_read(self.reader.for_at_most(wait))
     }
 
-    /// As [`try_read_for`](RwLock::try_read_for), until a moment, which is converted once on entry.
+    /// As [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted once, on entry.
     ///
     /// # Errors
     /// As for [`try_read_for`](RwLock::try_read_for).
@@ -191,8 +191,8 @@ impl RwLock {
 
     // --- writing ------------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may write, alone; returns at once if it writes already. From now on no new readers get in, but for those that this thread
-    /// has to wait for.
+    /// Blocks until this thread may write, alone; returns at once if it writes already. While it waits no new readers are let in, except those
+    /// whose turn comes first: after another writer, the readers that waited for that one go in before the next writer.
     ///
     /// # Errors
     /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and that hold does not end by itself.
@@ -251,7 +251,7 @@ impl RwLock {
         self.enter_to_write(self.writer.for_at_most(wait))
     }
 
-    /// As [`try_write_for`](RwLock::try_write_for), until a moment, which is converted once on entry.
+    /// As [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted once, on entry.
     ///
     /// # Errors
     /// As for [`try_write_for`](RwLock::try_write_for).
@@ -294,7 +294,7 @@ impl RwLock {
         Ok(writer.is_some() || !readers.is_empty())
     }
 
-    /// Whether the lock is held at this moment to write.
+    /// Whether the lock is held to write at this moment.
     ///
     /// # Errors
     /// As for [`is_locked`](RwLock::is_locked).
@@ -314,8 +314,8 @@ impl RwLock {
     }
 
     /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of a process that read by one lease are
-    /// one holder. For a moment after a release these can be waits for
-    /// which the lock is kept: the [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
+    /// one holder. For a moment after a release, waits for which the lock is kept are shown as holders too: the
+    /// [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
     ///
     /// # Errors
     /// As for [`is_locked`](RwLock::is_locked).

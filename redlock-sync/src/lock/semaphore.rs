@@ -20,7 +20,7 @@ use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::token::LockId;
 
-/// A distributed semaphore: at most so many permits are held at a time, by all processes together. Made by
+/// A distributed semaphore: all processes together hold at most a given number of permits at a time. Made by
 /// [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
 /// ```
@@ -39,17 +39,17 @@ use crate::token::LockId;
 ///
 /// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are
 /// never more holders than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a
-/// permit while it holds others can wait for ever, and no error tells it. [`acquire_many`](Semaphore::acquire_many) takes several at once.
+/// permit while it holds others can wait for ever, and no error reports that. [`acquire_many`](Semaphore::acquire_many) takes several at once.
 ///
 /// # Order
 ///
 /// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread that was given one and does not come
 /// for it within half a second, or two node timeouts if they are longer, is passed over. On several servers any attempt may take a free permit: a
-/// release wakes those that have waited longest, which come first as a rule.
+/// release wakes those that have waited longest, so these usually come first.
 ///
-/// On several servers, where permits are held on different majorities, an attempt can be lent another slot by each server. A call that does not wait looks then
-/// where a majority has the same slots free, and tries these. So [`try_acquire`](Semaphore::try_acquire) is `Busy` although a permit is free only while other
-/// calls take, give back or wait for permits at that moment: to rule that out, it would have to lock the semaphore itself. The calls that wait try again.
+/// On several servers, where permits are held on different majorities, each server can lend an attempt a different slot. A call that does not wait then looks
+/// for slots that are free on a majority, and tries these. [`try_acquire`](Semaphore::try_acquire) can still be `Busy` although a permit is free, but only while
+/// other calls take, give back or wait for permits at that moment: to rule that out, it would have to lock the semaphore itself. The calls that wait try again.
 ///
 /// # Changing the number
 ///
@@ -106,15 +106,15 @@ impl Semaphore {
         self.take(1, Wait::Forever)
     }
 
-    /// Blocks until this thread has so many permits: all at once, or none. Nothing is held while it waits.
+    /// Blocks until this thread has this number of permits, all of them at once. Nothing is held while it waits.
     ///
     /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn, permits are kept for it until there
-    /// are enough: threads that come later wait, though some are free. On several servers attempts that began to wait later stand back for it.
+    /// are enough: threads that come later wait, although some are free. On several servers attempts that began to wait later give way to it.
     ///
     /// The permits are one lease: they are renewed, released and lost together.
     ///
     /// # Errors
-    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for none, or for more than the semaphore has.
+    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for zero permits, or for more than the semaphore has.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -130,7 +130,8 @@ impl Semaphore {
         self.take(permits, Wait::Forever)
     }
 
-    /// One attempt, one round trip to each node; on several nodes that [lent different slots](Semaphore#order) a second one. Takes one node timeout at most.
+    /// Makes one attempt, with one round trip to each node; on several nodes that [lent different slots](Semaphore#order) a second one. Takes one
+    /// node timeout at most.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them;
@@ -149,8 +150,8 @@ impl Semaphore {
         self.take(1, Wait::No)
     }
 
-    /// One attempt to take so many permits at once: [`try_acquire`](Semaphore::try_acquire) as
-    /// [`acquire_many`](Semaphore::acquire_many).
+    /// Makes one attempt to take this number of permits, all or none: to [`acquire_many`](Semaphore::acquire_many) what
+    /// [`try_acquire`](Semaphore::try_acquire) is to [`acquire`](Semaphore::acquire).
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them; and as for
@@ -208,7 +209,7 @@ impl Semaphore {
         self.take(permits, self.handle.for_at_most(wait))
     }
 
-    /// As [`try_acquire_for`](Semaphore::try_acquire_for), until a moment, which is converted once on entry.
+    /// As [`try_acquire_for`](Semaphore::try_acquire_for), but with a deadline in place of a length of time. It is converted once, on entry.
     ///
     /// # Errors
     /// As for [`try_acquire_for`](Semaphore::try_acquire_for).
@@ -226,7 +227,7 @@ impl Semaphore {
         self.take(1, self.handle.until(deadline))
     }
 
-    /// As [`try_acquire_many_for`](Semaphore::try_acquire_many_for), until a moment, which is converted once on entry.
+    /// As [`try_acquire_many_for`](Semaphore::try_acquire_many_for), but with a deadline in place of a length of time. It is converted once, on entry.
     ///
     /// # Errors
     /// As for [`try_acquire_many_for`](Semaphore::try_acquire_many_for).
@@ -338,9 +339,11 @@ impl fmt::Debug for Semaphore {
 
 /// A permit of a [`Semaphore`], or several that were [acquired at once](Semaphore::acquire_many); released when it is dropped.
 ///
+/// The drop waits for the servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard).
+///
 /// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of the same
-/// [slot](SemaphorePermit::slot), and than each that was returned for this semaphore before this permit was acquired. Those of permits that are held
-/// at the same time are in no order, and on several servers two of them can be equal. So a resource that refuses smaller numbers has to keep the
+/// [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this permit was acquired. The tokens of permits that
+/// are held at the same time are in no order, and on several servers two of them can be equal. So a resource that refuses smaller numbers has to keep the
 /// largest for each slot.
 ///
 /// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
@@ -357,9 +360,9 @@ pub struct SemaphorePermit<M = ThreadBound> {
 }
 
 impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): from 0, smaller than the number with which it was acquired, but for [a change of
-    /// that](Semaphore#changing-the-number). No two holders have the same slot at a time, so it can stand for one of so many things that are used
-    /// alone: a device, a licence, a port.
+    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the semaphore's number of permits unless
+    /// [that was changed](Semaphore#changing-the-number). No two holders have the same slot at a time, so each slot can stand for one thing that is used by one
+    /// holder at a time: a device, a licence, a port.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -414,7 +417,7 @@ impl<M> SemaphorePermit<M> {
 }
 
 impl SemaphorePermit {
-    /// Lets the permit change threads.
+    /// Lets the permit change threads, to be released or used on another one.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -16,8 +16,8 @@ use crate::error::Error;
 
 /// Feature `tls`: an authority of one's own, and a certificate for this client, in place of what the system has; see [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are made from then on use them. What is
-/// replaced one after the other does not fit together for a moment; connections that are made in that moment fail and are tried again.
+/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are made from then on use them. If a
+/// certificate and its key are replaced one after the other, they do not match for a moment; connections that are made in that moment fail and are tried again.
 ///
 /// ```
 /// # let dir = redlock_tests::Server::start().dir();

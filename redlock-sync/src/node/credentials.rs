@@ -49,8 +49,8 @@ impl Credentials {
         Credentials { user: Some(user.into()), password: password.into(), valid_for: None }
     }
 
-    /// Connections that logged in with these are replaced before they are older than that: for passwords that run out, such as tokens of a cloud. It is asked
-    /// for the next ones when a quarter of the time is left. Default: a connection is kept as long as the server keeps it.
+    /// The longest time for which a connection that logged in with these is used before it is replaced: for passwords that expire, such as the tokens of a cloud. The next
+    /// credentials are asked for when a quarter of the time is left. Default: a connection is kept as long as the server keeps it.
     ///
     /// ```
     /// use std::time::Duration;

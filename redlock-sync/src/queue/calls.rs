@@ -48,10 +48,12 @@ impl Queue {
         said.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
     }
 
-    /// Puts many tasks into the queue, in calls of up to 100; says of each what became of it. Tasks that are due at once are claimed in this order.
+    /// Puts many tasks into the queue, and returns for each what became of it. They are sent in calls of up to 100 tasks and 1 MiB of bodies. Tasks that are due
+    /// at once are claimed in this order.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the first hundreds may be queued.
+    /// As for [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the tasks of the calls before it are queued. [`Config`](Error::Config)
+    /// for one of the tasks: none is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -97,8 +99,8 @@ fn batch(tasks: &[Task]) -> &[Task] {
 
 /// Claiming.
 impl Queue {
-    /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the queue, the others stand in line
-    /// behind it. It is told when a task is due, and looks by itself at least every five seconds.
+    /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the queue, and the others wait for that
+    /// thread. It is told when a task is due, and looks by itself at least every five seconds.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
@@ -165,12 +167,13 @@ impl Queue {
         Ok(claim(&wanted, limit)?.map(|held| Job::new(held, self.options.retry.clone())))
     }
 
-    /// Starts so many threads that claim tasks and call `handler` with each.
+    /// Starts this number of threads, which claim tasks and call `handler` with each.
     ///
-    /// More threads handle more tasks at the same time; each costs a thread and, while it works, a renewal thread. None is claimed ahead.
+    /// More threads handle more tasks at the same time; each costs a thread and, while it works, a renewal thread. No task is claimed before a
+    /// thread is free for it.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and [`Config`](Error::Config) for no threads;
+    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and [`Config`](Error::Config) for zero threads;
     /// [`Unavailable`](Error::Unavailable) if the system starts no more threads.
     ///
     /// ```
@@ -200,10 +203,10 @@ impl Queue {
     }
 
     /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the caller: **at most once**. A task whose
-    /// claim is over is due too. If the reply is lost the call is repeated and takes others.
+    /// claim is over is due too. If the reply is lost, the call is repeated, and returns other tasks.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push): after [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
+    /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -221,10 +224,11 @@ impl Queue {
 
 /// Looking, and tidying up. What is seen can have changed by the time the call returns.
 impl Queue {
-    /// The first tasks in the order of their times, up to 1000; claimed ones stand where their claims end.
+    /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its claim.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable), [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// [`Unavailable`](Error::Unavailable), [`WrongType`](Error::WrongType), [`Config`](Error::Config), also for more than 1000, and
+    /// [`Closed`](Error::Closed).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -239,7 +243,7 @@ impl Queue {
         self.entries("peek", |tasks| tasks.peek(most, Part::All))
     }
 
-    /// As [`peek`](Queue::peek), only those that are due.
+    /// As [`peek`](Queue::peek), but only tasks that are due.
     ///
     /// # Errors
     /// As for [`peek`](Queue::peek).
@@ -258,7 +262,7 @@ impl Queue {
         self.entries("peek", |tasks| tasks.peek(most, Part::Due))
     }
 
-    /// The dead tasks, up to 1000, the one that has been dead for longest first.
+    /// The first `most` dead tasks, at most 1000, the one that has been dead for longest first.
     ///
     /// # Errors
     /// As for [`peek`](Queue::peek).
@@ -328,7 +332,7 @@ impl Queue {
         Ok(self.len()? == 0)
     }
 
-    /// Removes a task, claimed or not, dead or not: whether there was one. Its claimant, if it has one, finds its claim [`Lost`](Error::Lost) at the next
+    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was one. Its claimant, if it has one, finds its claim [`Lost`](Error::Lost) at the next
     /// renewal.
     ///
     /// # Errors
@@ -347,7 +351,7 @@ impl Queue {
         Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
     }
 
-    /// Removes a task if it is still as it was seen: not claimed, ended, or pushed anew since. Whether it was.
+    /// Removes a task if it is still as it was seen, that is, it was not claimed, ended or pushed anew since. Returns whether it was removed.
     ///
     /// # Errors
     /// As for [`push`](Queue::push).
@@ -365,7 +369,7 @@ impl Queue {
         Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.mark())))?.is_some())
     }
 
-    /// Queues a dead task again, due now and as if it were new. Whether it was dead.
+    /// Queues a dead task again, due now and as if it were new. Returns whether there was a dead task with this id.
     ///
     /// # Errors
     /// As for [`push`](Queue::push).
@@ -383,7 +387,7 @@ impl Queue {
         Ok(self.ask("revive", |tasks| tasks.revive(id))? == Some(Count(1)))
     }
 
-    /// Queues all dead tasks again, in calls of 100; how many.
+    /// Queues all dead tasks again, in calls of 100. Returns how many.
     ///
     /// # Errors
     /// As for [`push`](Queue::push); some may be queued again.
@@ -401,7 +405,7 @@ impl Queue {
         self.in_batches("revive", Tasks::revive_oldest)
     }
 
-    /// Removes all dead tasks, in calls of 100; how many.
+    /// Removes all dead tasks, in calls of 100. Returns how many.
     ///
     /// # Errors
     /// As for [`push`](Queue::push); some may be removed.

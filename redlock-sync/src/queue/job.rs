@@ -19,8 +19,8 @@ const MAX_WHY: usize = 200;
 
 /// A claimed task. No other claimant has it while its lease, to which it derefs, is held and renewed.
 ///
-/// Ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after), [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it
-/// without one of these is a `retry`.
+/// It is ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after), [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it
+/// without one of these counts as a `retry`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -97,8 +97,8 @@ impl Job {
         self.attempt
     }
 
-    /// How long the task had been due when it was claimed, by the server's clock: what a queue without enough workers makes longer. After a claim that ran out,
-    /// or an attempt that failed, it counts from when the task was due again.
+    /// How long the task had been due when it was claimed, by the server's clock; it grows when there are too few workers. After a claim that ran out, or an
+    /// attempt that failed, it counts from the time at which the task was due again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -121,7 +121,8 @@ impl Job {
     /// # Errors
     /// [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done twice;
     /// [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim up at that moment: the client
-    /// repeats it in the background until the lease has ended; what is not accepted by then runs again. [`WrongType`](Error::WrongType), and [`Closed`](Error::Closed) in a forked child.
+    /// repeats it in the background until the lease has ended; if it is not accepted by then, the task runs again. [`WrongType`](Error::WrongType), and
+    /// [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

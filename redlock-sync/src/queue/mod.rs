@@ -27,7 +27,7 @@ use crate::protocol::queue::Tasks;
 
 /// A queue of delayed tasks on one server. Made by [`Redlock::queue`](crate::Redlock::queue).
 ///
-/// A task is run at least once, by one claimant at a time, and an end by a claimant that was overtaken is refused. What is promised and what is not:
+/// A task is run at least once, by one claimant at a time; when a claimant has lost its task to another one, its ack is refused. What is promised and what is not:
 /// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned and shared.
 ///
 /// ```
@@ -73,7 +73,7 @@ impl Queue {
         Arc::make_mut(&mut self.options)
     }
 
-    /// How long a claim lasts without a renewal; default: the client's (30 s). A renewal is due at each third of it. Longer: fewer renewals, and a claim
+    /// How long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A renewal is due at each third of it. Longer: fewer renewals, and a claim
     /// outlives longer outages of the server. Shorter: the task of a process that died is claimed again sooner.
     ///
     /// ```
@@ -100,8 +100,9 @@ impl Queue {
         self
     }
 
-    /// Longest time for which a claim is renewed; no default. Without it the task of a handler that hangs stays with it until its process ends; with it, one that
-    /// only takes long is run twice. Longer: slow handlers end in peace. Shorter: the task of one that hangs is claimed again sooner.
+    /// Longest time for which a claim is held, renewals included; no default. Without it, the task of a handler that hangs stays with that handler until its
+    /// process ends; with it, the task of a handler that is only slow runs twice. Longer: slow handlers can finish. Shorter: the task of a handler that hangs is
+    /// claimed again sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -149,7 +150,8 @@ impl Queue {
     }
 
     /// Longest body in bytes; default 512 KiB. A larger limit lets more into a task; a smaller one spares the server's memory and the way to it, as a body travels
-    /// with its push and with each claim. Put what is large elsewhere, and where it is into the body.
+    /// with its push and with each claim. Store large data elsewhere, and put its address into the body. A longer body is
+    /// [`Config`](Error::Config) when it is pushed.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_body(1024);

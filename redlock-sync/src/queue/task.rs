@@ -101,7 +101,8 @@ impl Task {
         Task { id: random_part(), body: body.into(), due: Due::In(Duration::ZERO), if_queued: IfQueued::Keep }
     }
 
-    /// The id, 1 to 512 bytes: there is one task with it in the queue at a time.
+    /// The id, 1 to 512 bytes; default: a random one. The queue has at most one task with this id at a time. Another length is
+    /// [`Config`](Error::Config) when the task is pushed.
     ///
     /// ```
     /// let task = redlock_sync::Task::new("remind").id("invoice:42");
@@ -113,7 +114,8 @@ impl Task {
         self
     }
 
-    /// Due so long after the push, by the server's clock; to the microsecond, at most 100 years.
+    /// Makes the task due this long after the push, by the server's clock: to the microsecond, at most 100 years; default zero. A longer time is
+    /// [`Config`](Error::Config) when the task is pushed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -126,8 +128,9 @@ impl Task {
         self
     }
 
-    /// Due so long after 1970-01-01 00:00 UTC, by the server's clock. A task that is due earlier goes first, so a time in the past goes before those
-    /// that wait. A `SystemTime` is one by `duration_since(UNIX_EPOCH)`.
+    /// Makes the task due this long after 1970-01-01 00:00 UTC, by the server's clock; until the year 2255, and later is [`Config`](Error::Config) when the
+    /// task is pushed. The task with the earliest time goes first, so one with a time in the past goes before those that wait. For a `SystemTime`, use its
+    /// `duration_since(UNIX_EPOCH)`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -297,7 +300,7 @@ impl Entry {
         &self.seen.body
     }
 
-    /// How long after the look it is due: zero if it is due already. Of a claimed task: when its claim ends unless it is renewed. Zero for a dead
+    /// How long after it was looked at the task is due: zero if it is due already. Of a claimed task: when its claim ends unless it is renewed. Zero for a dead
     /// one, and for one that was popped.
     ///
     /// ```
@@ -315,7 +318,7 @@ impl Entry {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
     }
 
-    /// When it is due, or died, since 1970-01-01 00:00 UTC by the server's clock.
+    /// When it is due, or when it died: the time since 1970-01-01 00:00 UTC, by the server's clock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -20,7 +20,7 @@ use crate::sync::{AtomicBool, Condvar, Mutex};
 /// Longest uninterrupted wait for the threads of a worker.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// What a handler makes of a job. `()` and `Ok(())` are `Done`, an `Err` is a retry with the error's text.
+/// How a handler ends a job. A handler that returns `()` or `Ok(())` means `Done`; an `Err` is a `Retry` with the error's text.
 ///
 /// ```
 /// use redlock_sync::Verdict;
@@ -34,9 +34,9 @@ pub enum Verdict {
     Done,
     /// [`Job::retry`], with the error.
     Retry(String),
-    /// [`Job::retry_after`], with the error. A pause of more than 100 years is one of 100 years.
+    /// [`Job::retry_after`], with the error. A pause of more than 100 years is shortened to 100 years.
     RetryAfter(Duration, String),
-    /// [`Job::again_after`], in the same limits.
+    /// [`Job::again_after`]. A pause of more than 100 years is shortened too.
     AgainAfter(Duration),
     /// [`Job::fail`], with the error.
     Fail(String),
@@ -58,7 +58,7 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 ///
 /// Each thread claims a task, calls the handler and ends the claim by what that returns. A panic of the handler is a retry with the panic's text. One thread
 /// at a time waits for a task. While the server is away, refuses for a while or is a replica the threads go on trying, a few times a second; other errors, such as
-/// [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. Dropping the worker ends its claims; jobs in hand go on.
+/// [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. Dropping the worker stops its claiming; jobs in hand go on.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -121,9 +121,10 @@ impl Worker {
     }
 
     /// Ends the worker: no task is claimed from now on, threads that wait end within 50 ms, and handlers that run may go on for `grace`. Returns how many
-    /// still run then; in a forked child that is none. Their claims are renewed no more: their tasks come back when their leases have ended, unless the handlers end before.
+    /// still run then; in a forked child that is none. Their claims are no longer renewed: their tasks come back when their leases have ended, unless the
+    /// handlers end before that.
     ///
-    /// A longer grace lets more jobs end in peace; a shorter one ends the process sooner, and work that was under way is done once more.
+    /// A longer grace lets more jobs finish; a shorter one ends the process sooner, and work that was under way is done once more.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

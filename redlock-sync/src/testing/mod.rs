@@ -98,7 +98,7 @@ struct Shared {
 }
 
 impl Memory {
-    /// So many nodes, without any lock.
+    /// Makes this number of nodes, without any lock.
     ///
     /// # Panics
     /// If the number is zero.
@@ -178,7 +178,7 @@ impl Memory {
         }
     }
 
-    /// Has the next `times` attempts to take that lock fail, on each node, as if another holder had it for a moment. The name is the whole key, with the
+    /// Makes the next `times` attempts to take that lock fail, on each node, as if another holder had it for a moment. The name is the whole key, with the
     /// client's prefix. A call that waits tries again and succeeds once they are used up; each of them costs it some 20 ms.
     ///
     /// ```

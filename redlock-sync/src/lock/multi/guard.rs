@@ -55,7 +55,7 @@ impl<M> Drop for Parts<M> {
 
 /// All keys are held while this lives; dropping it releases them, the last key first.
 ///
-/// **One key lost is all lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
+/// **If one key is lost, all are lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
 ///
 /// All keys are released in one round trip to each node, also by the drop. That waits for the servers three node timeouts at most, leaves the rest to a
 /// background thread, and logs what went wrong. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went wrong. It cannot leave its thread, unless it is made [sendable](MultiLockGuard::into_send):
@@ -88,7 +88,7 @@ impl MultiLockGuard {
         MultiLockGuard { whole: Together(whole), parts }
     }
 
-    /// Lets the guard change threads.
+    /// Lets the guard change threads, to be unlocked or used on another one. From then on, a thread that locks one of the keys again waits for this guard.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -104,10 +104,10 @@ impl MultiLockGuard {
 }
 
 impl<M> MultiLockGuard<M> {
-    /// Ok while all keys are surely held. No I/O: see [`Lease::check`].
+    /// `Ok` while all keys are certainly held. No I/O: see [`Lease::check`].
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost), with the key that was lost first, from then on for ever; [`Closed`](Error::Closed) in a forked child.
+    /// [`Lost`](Error::Lost), with the key that was lost first, from then on; [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -176,7 +176,7 @@ impl<M> MultiLockGuard<M> {
         self.parts.guards.iter().map(|part| &**part)
     }
 
-    /// Has `handler` called once if a key is lost; at once if one is lost already; never for a normal release. As [`Lease::on_lost`]; the other keys are
+    /// Calls `handler` once when a key is lost: at once if one is lost already, never for a normal release. As [`Lease::on_lost`]; the other keys are
     /// being released when it is called.
     ///
     /// ```
