@@ -20,7 +20,9 @@ impl Literal for Duration {
         parse(&text).ok_or_else(|| {
             Error::new(
                 lit.span(),
-                format!("`{text}` is no length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h)"),
+                format!(
+                    "`{text}` is not a length of time; write such as \"30s\", \"250ms\" or \"1h30m\" (ms, s, m, h)"
+                ),
             )
         })
     }

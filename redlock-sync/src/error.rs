@@ -300,7 +300,7 @@ impl fmt::Display for LostReason {
             LostReason::Taken => "the key holds another token",
             LostReason::Deleted => "the key is gone from the server",
             LostReason::Unreachable => "no majority of nodes answered before its lease ran out",
-            LostReason::Revoked => "this client gave up all its locks",
+            LostReason::Revoked => "this client gave it up",
             LostReason::MaxHold => "its maximum hold was reached",
         })
     }

@@ -20,10 +20,10 @@ const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const OTHERS_BEGIN: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
 
-const TIME: &str = "length of time; write such as 30s, 250ms or 1h30m";
-const NUMBER: &str = "number";
+const TIME: &str = "a length of time; write such as 30s, 250ms or 1h30m";
+const NUMBER: &str = "a number";
 /// With the feature no path is wrong before it is read.
-const WITHOUT_TLS: &str = "setting without the crate's feature `tls`";
+const WITHOUT_TLS: &str = "a setting without the crate's feature `tls`";
 
 /// A variable, what its values are (for errors), and the setting that it is.
 type Setting = (&'static str, &'static str, fn(Builder, &str) -> Option<Builder>);
@@ -38,17 +38,21 @@ enum TlsFile {
 
 /// Those of `retry` stand in the order in which they are set.
 const SETTINGS: [Setting; 18] = [
-    ("REDLOCK_KEY_PREFIX", "text", |to, value| Some(to.key_prefix(value))),
-    ("REDLOCK_PASSWORD_FILE", "path", |to, value| Some(to.password_file(value))),
+    ("REDLOCK_KEY_PREFIX", "a text", |to, value| Some(to.key_prefix(value))),
+    ("REDLOCK_PASSWORD_FILE", "a path", |to, value| Some(to.password_file(value))),
     ("REDLOCK_TLS_CA", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Authorities, value)),
     ("REDLOCK_TLS_CERT", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Certificate, value)),
     ("REDLOCK_TLS_KEY", WITHOUT_TLS, |to, value| tls_file(to, TlsFile::Key, value)),
     ("REDLOCK_LEASE", TIME, |to, value| Some(to.lease(duration(value)?))),
-    ("REDLOCK_RETRY", "pause between attempts; write such as 20ms, or 2ms..100ms for pauses that grow", |to, value| {
-        let (first, last) = value.split_once("..").unwrap_or((value, value));
-        Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
-    }),
-    ("REDLOCK_RETRY_JITTER", "number from 0.0 to 1.0", |to, value| {
+    (
+        "REDLOCK_RETRY",
+        "a pause between attempts; write such as 20ms, or 2ms..100ms for pauses that grow",
+        |to, value| {
+            let (first, last) = value.split_once("..").unwrap_or((value, value));
+            Some(to.retry(Retry::growing(duration(first.trim())?, duration(last.trim())?)))
+        },
+    ),
+    ("REDLOCK_RETRY_JITTER", "a number from 0.0 to 1.0", |to, value| {
         let retry = to.options.retry.clone().jitter(value.parse().ok()?);
         Some(to.retry(retry))
     }),
@@ -145,7 +149,7 @@ impl Environment {
         for (variable, form, set) in &SETTINGS {
             if let Some(value) = self.value(variable)? {
                 let value = if *variable == "REDLOCK_KEY_PREFIX" { value } else { value.trim() };
-                let wrong = || Error::config(format!("{variable} = `{}` is no {form}", value.escape_debug()));
+                let wrong = || Error::config(format!("{variable} = `{}` is not {form}", value.escape_debug()));
                 builder = set(builder, value).ok_or_else(wrong)?;
                 builder.variables.push(variable);
             }
@@ -240,7 +244,7 @@ fn warning(name: &str) -> Option<String> {
         return None;
     }
     let meant = nearest(name).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-    Some(format!("the environment variable {name} is no setting of redlock-sync and has no effect{meant}"))
+    Some(format!("the environment variable {name} is not a setting of redlock-sync and has no effect{meant}"))
 }
 
 /// The setting whose name is nearest, if half of it or more is the same.

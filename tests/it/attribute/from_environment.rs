@@ -32,7 +32,7 @@ fn servers_and_settings_are_read() {
     let mistaken = [("REDIS_URL", &*nodes[0]), ("REDLOCK_LEASES", "7s")];
     child_sees(
         &mistaken,
-        "REDLOCK_LEASES is no setting of redlock-sync and has no effect; did you mean REDLOCK_LEASE?|lease: 30s",
+        "REDLOCK_LEASES is not a setting of redlock-sync and has no effect; did you mean REDLOCK_LEASE?|lease: 30s",
     );
 }
 

@@ -123,10 +123,10 @@ fn mistakes_name_the_variable() {
     assert_eq!(format!("{cluster:?}").matches("redis+cluster://h1:7000,h2:6379").count(), 1, "{cluster:?}");
     assert!(message(&[(NODES, " , ")]).contains("REDLOCK_NODES names no server"));
     let with = |name, value| message(&[(URL, "redis://a/"), (name, value)]);
-    assert!(with("REDLOCK_LEASE", "30").starts_with("REDLOCK_LEASE = `30` is no length of time"));
+    assert!(with("REDLOCK_LEASE", "30").starts_with("REDLOCK_LEASE = `30` is not a length of time"));
     assert!(with("REDLOCK_NODE_TIMEOUT", "soon").starts_with("REDLOCK_NODE_TIMEOUT"));
-    assert!(with("REDLOCK_RETRY", "2ms..").starts_with("REDLOCK_RETRY = `2ms..` is no pause"));
-    assert!(with("REDLOCK_CONNECTIONS", "-1").starts_with("REDLOCK_CONNECTIONS = `-1` is no number"));
+    assert!(with("REDLOCK_RETRY", "2ms..").starts_with("REDLOCK_RETRY = `2ms..` is not a pause"));
+    assert!(with("REDLOCK_CONNECTIONS", "-1").starts_with("REDLOCK_CONNECTIONS = `-1` is not a number"));
     assert!(with("REDLOCK_RESTART_GUARD", "on").ends_with("`true` or `false`"));
     assert!(with("REDLOCK_RETRY_JITTER", "2").contains("outside 0.0 to 1.0 (set by REDIS_URL, REDLOCK_RETRY_JITTER)"));
     assert!(with("REDLOCK_LEASE", "1ms").ends_with("(set by REDIS_URL, REDLOCK_LEASE)"));
