@@ -6,12 +6,12 @@
 //! one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::core::Core;
 use super::giving_up::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
@@ -54,9 +54,17 @@ pub(crate) struct Leftover {
     /// No node keeps the token for longer.
     pub(crate) ends: Tick,
     /// The lease, if there was one: a round of it that is still under way goes first.
-    pub(crate) lease: Option<Arc<Core>>,
+    pub(crate) lease: Option<Arc<dyn Ended>>,
     /// The nodes that may have the token.
     pub(crate) at: Vec<bool>,
+}
+
+/// A lease that is over, of which a token is left.
+pub(crate) trait Ended: fmt::Debug + Send + Sync {
+    /// No round of it is under way, and none begins.
+    fn is_idle(&self) -> bool;
+    /// Its release was not confirmed by a majority, which said this.
+    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error;
 }
 
 impl Remnant {

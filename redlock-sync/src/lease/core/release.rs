@@ -9,7 +9,7 @@ use super::{Core, Io, Release};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::grant;
-use crate::lease::backlog::{Leftover, Remnant};
+use crate::lease::backlog::{Ended, Leftover, Remnant};
 use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from, merge};
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
@@ -259,7 +259,7 @@ impl Core {
             wait: self.origin.wait.clone(),
             keep_until: self.born.after(self.options.min_hold),
             ends: self.token_ends(),
-            lease: Some(Arc::clone(self)),
+            lease: Some(Arc::<Core>::clone(self)),
             at: self.io.try_lock().map_or_else(|| vec![true; self.quorum.len()], |io| io.at.clone()),
         }
     }
@@ -268,9 +268,14 @@ impl Core {
     pub(crate) fn latest_end(&self) -> Tick {
         self.state.lock().latest.max(self.quorum.now().after(self.options.lease))
     }
+}
 
-    /// No round is under way, and none begins once the lease is over.
-    pub(in crate::lease) fn is_idle(&self) -> bool {
+impl Ended for Core {
+    fn is_idle(&self) -> bool {
         self.io.try_lock().is_some()
+    }
+
+    fn unconfirmed(&self, ballot: Option<&Ballot<Released>>) -> Error {
+        self.unconfirmed(ballot)
     }
 }
