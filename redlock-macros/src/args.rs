@@ -251,7 +251,7 @@ mod tests {
         assert!(message("\"k\", leese = 1").starts_with("unknown argument `leese`; the arguments are `wait`"));
         assert!(message("\"k\", wait = \"1s\", wait = \"1s\"").contains("given twice"));
         assert!(message("\"k\", wait = 5").contains("in quotes"));
-        assert!(message("\"k\", wait = \"5\"").contains("no length of time"));
+        assert!(message("\"k\", wait = \"5\"").contains("not a length of time"));
         assert!(message("\"k\", fenced = 1").contains("`bool`"));
         assert!(message("\"k\", kind = rwlock").contains("the kinds are"));
         assert!(message("\"k\", failed = a::b").contains("`failed` takes"));
