@@ -56,7 +56,7 @@ impl Fault {
         let mut state = self.shared.lock();
         while state.faults[self.id].hits < n {
             assert!(Instant::now() < end, "waited {deadline:?} in vain until a fault struck {n} times");
-            state = self.shared.wait(state, Some(end));
+            self.shared.wait(&mut state, end);
         }
     }
 

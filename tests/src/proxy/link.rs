@@ -1,7 +1,7 @@
-//! The threads of one connection: one reads and one writes on each side.
+//! The threads of one connection: one reads on each side, and writes to the other what may pass at once; one on each side writes what passes later.
 //!
-//! They end when the link is no longer among the open ones. What blocks them until then: readers on their socket, which
-//! closing the link shuts down; writers on the shared condition, on the server's socket (shut down as well), or on the
+//! They end when the link is no longer among the open ones. What blocks them until then: reads on their socket, which
+//! closing the link shuts down; writes on the link's condition, on the server's socket (shut down as well), or on the
 //! client's, which has a write timeout, as it cannot be shut down for writing without a FIN.
 
 use std::io::{self, Read, Write};
@@ -34,37 +34,62 @@ fn prepare(client: &TcpStream) {
 }
 
 fn read_client(shared: &Shared, id: u64, sockets: &Sockets) {
-    read(&sockets.client, |request| {
-        shared.lock().request(id, request);
-        shared.changed();
-    });
+    let reader = Reader {
+        value: |request| shared.lock().request(id, request),
+        pass: || {
+            // In this order: nothing passes before the connection to the server is there.
+            while let Some(bytes) = shared.passable(id, Lane::ToServer)
+                && let Some(server) = sockets.server.get()
+            {
+                write_to_server(shared, id, server, &bytes);
+            }
+            shared.changed();
+        },
+    };
+    reader.read(&sockets.client);
     // Closed by a reset or not: what the client sent before still reaches the server.
-    shared.lock().post(id, Lane::ToServer, None, Load::End { reset: false });
+    shared.lock().end(id, Lane::ToServer, false);
     shared.changed();
 }
 
-fn read_server(shared: &Shared, id: u64, server: &TcpStream) {
-    let reset = read(server, |reply| {
-        shared.lock().reply(id, reply);
-        shared.changed();
-    });
-    shared.lock().post(id, Lane::ToClient, None, Load::End { reset });
+fn read_server(shared: &Shared, id: u64, sockets: &Sockets, server: &TcpStream) {
+    let reader = Reader {
+        value: |reply| shared.lock().reply(id, reply),
+        pass: || {
+            while let Some(bytes) = shared.passable(id, Lane::ToClient) {
+                send(shared, id, &sockets.client, &bytes);
+                shared.written(id, Lane::ToClient);
+            }
+            shared.changed();
+        },
+    };
+    let reset = reader.read(server);
+    shared.lock().end(id, Lane::ToClient, reset);
     shared.changed();
 }
 
-/// Hands out whole values until the end of the stream; whether that was a reset.
-fn read(mut socket: &TcpStream, mut value: impl FnMut(Vec<u8>)) -> bool {
-    let mut buffer = Vec::new();
-    let mut piece = [0; 16 * 1024];
-    loop {
-        match socket.read(&mut piece) {
-            Ok(0) => return false,
-            Ok(length) => buffer.extend_from_slice(&piece[..length]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return true,
-        }
-        while let Some(length) = resp::frame(&buffer) {
-            value(buffer.drain(..length).collect());
+/// What is done with each whole value of a stream, and after all that came at once.
+struct Reader<V, P> {
+    value: V,
+    pass: P,
+}
+
+impl<V: FnMut(Vec<u8>), P: FnMut()> Reader<V, P> {
+    /// Reads until the end of the stream; whether that was a reset.
+    fn read(mut self, mut socket: &TcpStream) -> bool {
+        let mut buffer = Vec::new();
+        let mut piece = [0; 16 * 1024];
+        loop {
+            match socket.read(&mut piece) {
+                Ok(0) => return false,
+                Ok(length) => buffer.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+            while let Some(length) = resp::frame(&buffer) {
+                (self.value)(buffer.drain(..length).collect());
+            }
+            (self.pass)();
         }
     }
 }
@@ -75,19 +100,25 @@ fn write_server<'scope, 'env>(
     id: u64,
     sockets: &'env Sockets,
 ) {
-    let Some(mut server) = connect(shared, id, sockets) else {
+    let Some(server) = connect(shared, id, sockets) else {
         shared.lock().close(id, true);
         return shared.changed();
     };
-    scope.spawn(move || read_server(shared, id, server));
+    scope.spawn(move || read_server(shared, id, sockets, server));
+    shared.written(id, Lane::ToServer);
     while let Some(load) = shared.next(id, Lane::ToServer) {
         if let Load::Bytes(bytes) = load {
-            _ = server.write_all(&bytes); // If it fails, the reader sees the end as well.
+            write_to_server(shared, id, server, &bytes);
         } else {
             _ = server.shutdown(std::net::Shutdown::Write);
             return;
         }
     }
+}
+
+fn write_to_server(shared: &Shared, id: u64, mut server: &TcpStream, bytes: &[u8]) {
+    _ = server.write_all(bytes); // If it fails, the reader sees the end as well.
+    shared.written(id, Lane::ToServer);
 }
 
 /// Connects to the server, unless the link is closed meanwhile.
@@ -104,6 +135,7 @@ fn write_client(shared: &Shared, id: u64, sockets: &Sockets) {
         let reset = match load {
             Load::Bytes(bytes) => {
                 send(shared, id, &sockets.client, &bytes);
+                shared.written(id, Lane::ToClient);
                 continue;
             }
             Load::Cut(bytes) => {

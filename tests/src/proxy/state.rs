@@ -1,13 +1,16 @@
 //! What all threads of a proxy share.
 //!
-//! A request or a reply becomes a parcel in one of the two lanes of its link. The thread at the end of the lane waits
-//! until the first parcel may pass: see [`State::next`]. So order within a connection holds whatever is done to a parcel.
+//! A request or a reply becomes a parcel in one of the two lanes of its link. Parcels leave a lane in their order, and one thread at a time writes them: the
+//! one that has read them if they may pass at once (see [`Shared::passable`]), else the thread at the end of the lane, when they may (see [`Shared::next`]).
+//! So order within a connection holds whatever is done to a parcel, and a command to which nothing is done wakes no thread of the proxy besides those that
+//! read.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use socket2::SockRef;
 
 use super::rules::Rule;
@@ -15,7 +18,8 @@ use super::traffic::Awaited;
 use super::{Act, Seen};
 
 /// The state, and the condition by which changes of it are told to tests that wait for a fault to act. The threads of a link wait on a
-/// condition of their own: with hundreds of links, waking all of them for each command would take all of a small machine.
+/// condition of their own: with hundreds of links, waking all of them for each command would take all of a small machine. Conditions and locks are those of
+/// `parking_lot`, which ask the system for nothing while no thread waits.
 #[derive(Debug)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -61,6 +65,8 @@ pub(super) struct Link {
     /// Tells the link's threads that something of it has changed.
     pub(super) woken: Arc<Condvar>,
     pub(super) lanes: [VecDeque<Parcel>; 2],
+    /// What left a lane is being written; or there is no connection to write it to yet.
+    busy: [bool; 2],
     /// The requests whose replies are still to come.
     pub(super) awaited: VecDeque<Awaited>,
     /// The fault that made a black hole of this link.
@@ -113,7 +119,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Tells tests that wait for a fault to act.
@@ -123,20 +129,20 @@ impl Shared {
 
     /// Tells all links too: what they wait for may have changed for all of them.
     pub(super) fn all_changed(&self) {
-        self.lock().links.values().for_each(|link| link.woken.notify_all());
+        self.lock().links.values().for_each(|link| _ = link.woken.notify_all());
         self.changed();
     }
 
     /// Waits for a fault to act, at most until `end`.
-    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, end: Option<Instant>) -> MutexGuard<'a, State> {
-        wait(&self.changed, state, end)
+    pub(super) fn wait(&self, state: &mut MutexGuard<'_, State>, end: Instant) {
+        self.changed.wait_until(state, end);
     }
 
     pub(super) fn name_script(&self, name: &str, digest: &str) {
         self.lock().scripts.insert(digest.to_ascii_lowercase(), name.to_owned());
     }
 
-    /// Waits for the next parcel of a lane; `None` once the link is closed.
+    /// Waits for the next parcel of a lane, for the thread at its end, which writes it and then says so by [`Shared::written`]; `None` once the link is closed.
     pub(super) fn next(&self, id: u64, lane: Lane) -> Option<Load> {
         let mut state = self.lock();
         loop {
@@ -145,7 +151,35 @@ impl Shared {
                 Next::WaitUntil(end) => end,
             };
             let woken = Arc::clone(&state.links.get(&id)?.woken);
-            state = wait(&woken, state, wait_until);
+            match wait_until {
+                Some(end) => drop(woken.wait_until(&mut state, end)),
+                None => woken.wait(&mut state),
+            }
+        }
+    }
+
+    /// The bytes that may pass now, for a thread that has just put parcels into a lane: it writes them, says so by [`Shared::written`] and asks again. All else
+    /// is left to the thread at the end of the lane.
+    pub(super) fn passable(&self, id: u64, lane: Lane) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let mut all = Vec::new();
+        while let Some(bytes) = state.next_bytes(id, lane) {
+            all.extend(bytes);
+        }
+        let link = state.links.get_mut(&id)?;
+        link.busy[lane as usize] |= !all.is_empty();
+        if all.is_empty() {
+            link.wake(lane);
+            return None;
+        }
+        Some(all)
+    }
+
+    /// What left the lane has been written, or the connection to write to is there.
+    pub(super) fn written(&self, id: u64, lane: Lane) {
+        if let Some(link) = self.lock().links.get_mut(&id) {
+            link.busy[lane as usize] = false;
+            link.wake(lane);
         }
     }
 
@@ -154,18 +188,10 @@ impl Shared {
         let mut state = self.lock();
         while state.blocked(state.links.get(&id)?) {
             let woken = Arc::clone(&state.links.get(&id)?.woken);
-            state = wait(&woken, state, None);
+            woken.wait(&mut state);
         }
         Some(state.target)
     }
-}
-
-fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>, end: Option<Instant>) -> MutexGuard<'a, State> {
-    let Some(end) = end else {
-        return condition.wait(state).unwrap_or_else(PoisonError::into_inner);
-    };
-    let left = end.saturating_duration_since(Instant::now());
-    condition.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
 }
 
 enum Next {
@@ -174,21 +200,34 @@ enum Next {
 }
 
 impl State {
-    /// The first parcel of a lane if it may pass now: no black hole, nothing that holds it, and it is due.
+    /// The first parcel of a lane if it may pass now: no black hole, nothing that holds it, it is due, and what left before it is written.
     fn next(&mut self, id: u64, lane: Lane) -> Option<Next> {
         let link = self.links.get(&id)?;
         let Some(first) = link.lanes[lane as usize].front() else {
             return Some(Next::WaitUntil(None));
         };
         let held = first.held_by.is_some_and(|fault| !self.faults[fault].released);
-        if held || self.blocked(link) {
+        if held || self.blocked(link) || link.busy[lane as usize] {
             return Some(Next::WaitUntil(None));
         }
         if first.due > Instant::now() {
             return Some(Next::WaitUntil(Some(first.due)));
         }
-        let parcel = self.links.get_mut(&id)?.lanes[lane as usize].pop_front()?;
+        let link = self.links.get_mut(&id)?;
+        link.busy[lane as usize] = true;
+        let parcel = link.lanes[lane as usize].pop_front()?;
         Some(Next::Load(parcel.load))
+    }
+
+    /// As that, if the first parcel is bytes; the lane stays free.
+    fn next_bytes(&mut self, id: u64, lane: Lane) -> Option<Vec<u8>> {
+        let first = self.links.get(&id)?.lanes[lane as usize].front()?;
+        if !matches!(first.load, Load::Bytes(_)) {
+            return None;
+        }
+        let Next::Load(Load::Bytes(bytes)) = self.next(id, lane)? else { return None };
+        self.links.get_mut(&id)?.busy[lane as usize] = false;
+        Some(bytes)
     }
 
     fn blocked(&self, link: &Link) -> bool {
@@ -236,6 +275,7 @@ impl State {
             sockets: Arc::clone(&sockets),
             woken: Arc::default(),
             lanes: Default::default(),
+            busy: [true, false],
             awaited: VecDeque::new(),
             hole: None,
             subscriber: false,
@@ -257,6 +297,15 @@ impl State {
         while let Some((_, link)) = self.links.pop_first() {
             link.sockets.close(true);
             link.woken.notify_all();
+        }
+    }
+}
+
+impl Link {
+    /// Something is in the lane for the thread at its end.
+    pub(super) fn wake(&self, lane: Lane) {
+        if !self.lanes[lane as usize].is_empty() {
+            self.woken.notify_all();
         }
     }
 }

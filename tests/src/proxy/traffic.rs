@@ -110,16 +110,22 @@ impl State {
     fn post_own(&mut self, id: u64) {
         while let Some(own) = self.links.get_mut(&id).and_then(Link::take_own) {
             self.post(id, Lane::ToClient, None, Load::Bytes(own));
+            self.link(id, |link| link.wake(Lane::ToClient));
         }
     }
 
-    /// Puts a parcel at the end of a lane.
+    /// Puts a parcel at the end of a lane. The caller writes it, or wakes the thread that does.
     pub(super) fn post(&mut self, id: u64, lane: Lane, held_by: Option<usize>, load: Load) {
         let due = Instant::now() + self.latency;
         self.link(id, |link| {
             link.lanes[lane as usize].push_back(Parcel { due, held_by, load });
-            link.woken.notify_all();
         });
+    }
+
+    /// No more comes into a lane.
+    pub(super) fn end(&mut self, id: u64, lane: Lane, reset: bool) {
+        self.post(id, lane, None, Load::End { reset });
+        self.link(id, |link| link.wake(lane));
     }
 
     fn link(&mut self, id: u64, work: impl FnOnce(&mut Link)) {
