@@ -54,6 +54,7 @@ fn main() {
         Some("wait") => waiters::main(&args[1..]),
         Some("journal") => journal::main(&args[1..]),
         Some("starved") => starved::main(&args[1..]),
+        Some("starving") => starved::starving(&args[1..]),
         Some("stopping") => stopping::main(&args[1..]),
         Some("tls") => tls::main(&args[1..]),
         Some("workers") => workers::main(&args[1..]),
