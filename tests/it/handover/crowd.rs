@@ -81,15 +81,18 @@ fn run(rig: &Rig, clients: usize, threads: usize, impatient: u32, is_enough: imp
     crowd
 }
 
+/// A hundred thousand in an optimised build, which CI has too.
+const HAND_OVERS: usize = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+
 #[test]
-fn no_lock_is_lost_in_a_hundred_thousand_hand_overs() {
+fn no_lock_is_lost_in_many_hand_overs() {
     let _alone = heavy();
     let rig = Rig::start(1);
     // Each client is one waiter: every hand-over is between two of them.
-    let between = run(&rig, 5, 1, 30, |crowd| crowd.granted.load(Ordering::Relaxed) >= 10_000);
-    let mixed = run(&rig, 3, 4, 30, |crowd| crowd.passed.load(Ordering::Relaxed) >= 90_000);
+    let between = run(&rig, 5, 1, 30, |crowd| crowd.granted.load(Ordering::Relaxed) >= HAND_OVERS / 10);
+    let mixed = run(&rig, 3, 4, 30, |crowd| crowd.passed.load(Ordering::Relaxed) >= HAND_OVERS / 10 * 9);
     let all = between.passed.into_inner() + mixed.passed.into_inner();
-    assert!(all >= 100_000, "{all}");
+    assert!(all >= HAND_OVERS, "{all}");
     assert!(between.gave_up.into_inner() > 10 && mixed.gave_up.into_inner() > 10, "no thread gave up");
 }
 
