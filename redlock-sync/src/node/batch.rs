@@ -13,7 +13,7 @@ use super::condition::During;
 use super::line::Line;
 use super::link::Broken;
 use super::members::{Members, Node};
-use super::ride::{Cut, Due, Ride, Rider, Sent, Stop, Way, add, note, replies};
+use super::ride::{Cut, Due, Outcome, Ride, Rider, Sent, Stop, Way, add, judged, note, replies};
 use super::round::{LeftBehind, RoundOp};
 use super::{Executed, Failure, FailureKind, Value, reply};
 use crate::clock::Tick;
@@ -39,7 +39,17 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(members: &'a Members, line: &'a mut Line, ops: Vec<RoundOp>, need: usize) -> Batch<'a> {
-        let started = members.clock.now();
+        Batch::begun(members, line, ops, need, members.clock.now())
+    }
+
+    /// One whose first byte may have been written since then.
+    pub(super) fn begun(
+        members: &'a Members,
+        line: &'a mut Line,
+        ops: Vec<RoundOp>,
+        need: usize,
+        started: Tick,
+    ) -> Batch<'a> {
         // No rider's time ends later than the leader's.
         let latest = ops.first().map_or(started, |op| op.by);
         let ride = |op: RoundOp| {
@@ -58,6 +68,16 @@ impl<'a> Batch<'a> {
             started,
             redirected: Vec::new(),
         }
+    }
+
+    /// Goes on with a call that was sent without a batch, and not answered in the usual way.
+    pub(super) fn resume(mut self, way: &Way, due: Due, outcome: Outcome) {
+        let sent = match outcome {
+            Outcome::Unsent(broken) => Err(self.cut(way, broken, false, vec![due])),
+            Outcome::Unread(broken) => self.not_read(way, broken, vec![due], 0),
+            Outcome::Unknown => self.write_sources(way, vec![due]),
+        };
+        self.bring_home(way, sent);
     }
 
     pub(super) fn run(mut self) {
@@ -425,16 +445,10 @@ impl<'a> Batch<'a> {
 
     /// What a reply says of the call, the link and the node.
     fn judge(&mut self, way: &Way, due: &Due, result: Result<Value, Failure>) {
-        let (host, Some(rider)) = (way.host(), self.riders.get(due.ride.rider)) else { return };
-        if let Some(link) = self.line.link(way.server.number) {
-            match &result {
-                Ok(_) if due.note == Note::Check => link.permit(rider.call.script.needs, due.permissions),
-                Ok(_) => {}
-                Err(failure) => host.was_refused(link, failure),
-            }
-        }
-        host.replied(&rider.call, &result);
-        self.answer(way, due.ride, result.map_err(|failure| host.meant(failure)));
+        let Some(rider) = self.riders.get(due.ride.rider) else { return };
+        let link = self.line.link(way.server.number);
+        let result = judged(way.host(), link, &rider.call, due, result);
+        self.answer(way, due.ride, result);
     }
 
     fn answer(&self, way: &Way, ride: Ride, result: Result<Value, Failure>) {

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Tick};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Most rounds in one batch. A packet of as many is some 25 kB.
 pub(super) const MOST: usize = 64;
@@ -142,12 +142,29 @@ impl<L, R> Depot<L, R> {
 
     /// A line for several rounds of one thread, if one is idle; without one they are in no queue.
     pub(super) fn lead_now(&self, ops: &[Arc<Op<L, R>>], idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
-        let is_urgent = ops.iter().all(|op| op.is_urgent);
-        let mut queues = self.queues.lock();
-        let line = if queues.may_lead(is_urgent, self.most_ordinary) { idle() } else { None }?;
+        let led = self.lead(self.queues.lock(), ops.iter().all(|op| op.is_urgent), idle)?;
         for op in ops {
             op.take();
         }
+        Some(led)
+    }
+
+    /// A line for a round that no other round travels with: if one is idle and no round waits.
+    pub(super) fn lead_alone(&self, is_urgent: bool, idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
+        let queues = self.queues.lock();
+        if !(queues.urgent.is_empty() && queues.ordinary.is_empty()) {
+            return None;
+        }
+        self.lead(queues, is_urgent, idle)
+    }
+
+    fn lead(
+        &self,
+        mut queues: MutexGuard<'_, Queues<L, R>>,
+        is_urgent: bool,
+        idle: impl FnOnce() -> Option<L>,
+    ) -> Option<Led<'_, L, R>> {
+        let line = if queues.may_lead(is_urgent, self.most_ordinary) { idle() } else { None }?;
         queues.count_leader(is_urgent);
         drop(queues);
         Some(self.led(line, is_urgent))

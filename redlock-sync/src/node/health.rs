@@ -43,7 +43,7 @@ impl Breaker {
 
     /// Closes: the node answered. True if it was open.
     pub(super) fn recover(&self) -> bool {
-        if !self.open.load(Ordering::Acquire) {
+        if !self.is_open() {
             return false;
         }
         let mut state = self.state.lock();
@@ -58,9 +58,14 @@ impl Breaker {
         !state.probing
     }
 
+    /// The node is left out. Costs nothing.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
     /// The failure to report for a node that is left out.
     pub(super) fn outage(&self) -> Option<Failure> {
-        if !self.open.load(Ordering::Acquire) {
+        if !self.is_open() {
             return None;
         }
         let state = self.state.lock();

@@ -27,6 +27,7 @@
 //! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line. `ride.rs` is what it carries, `batch/replicas.rs` which replicas have what was
 //!     written.
+//!     `direct.rs` is the usual round of one thread to one server, without a batch.
 //! 14. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or one server.
 //! 15. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
@@ -38,6 +39,7 @@ mod cluster;
 mod condition;
 mod credentials;
 mod depot;
+mod direct;
 mod handshake;
 mod health;
 mod host;

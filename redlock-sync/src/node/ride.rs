@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::host::Host;
 use super::late::ASKING;
-use super::link::Link;
+use super::link::{Broken, Link};
 use super::round::RoundOp;
 use super::server::Server;
+use super::{Failure, Value};
 use crate::clock::Tick;
 use crate::protocol::script::{Call, Note};
 
@@ -48,6 +49,14 @@ pub(super) struct Cut {
     /// By a signal, which says nothing of the server.
     pub(super) is_signal: bool,
     pub(super) unanswered: Vec<Due>,
+}
+
+/// What became of a call that was sent alone, where no answer came.
+pub(super) enum Outcome {
+    Unsent(Broken),
+    Unread(Broken),
+    /// The server does not know the script.
+    Unknown,
 }
 
 /// What was written to a server.
@@ -129,4 +138,21 @@ pub(super) fn replies(due: &[Due]) -> usize {
 pub(super) fn note(call: &Call, link: &Link, permissions: u64) -> Note {
     let is_unknown = call.script.needs.is_some_and(|needs| !link.is_permitted(needs, permissions));
     if is_unknown { Note::Check } else { Note::Nothing }
+}
+
+/// What a reply says of the call, once it was noted of the link and the host.
+pub(super) fn judged(
+    host: &Host,
+    link: Option<&mut Link>,
+    call: &Call,
+    due: &Due,
+    result: Result<Value, Failure>,
+) -> Result<Value, Failure> {
+    match (&result, link) {
+        (Ok(_), Some(link)) if due.note == Note::Check => link.permit(call.script.needs, due.permissions),
+        (Err(failure), Some(link)) => host.was_refused(link, failure),
+        _ => {}
+    }
+    host.replied(call, &result);
+    result.map_err(|failure| host.meant(failure))
 }

@@ -185,6 +185,11 @@ impl Call {
         Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail })
     }
 
+    /// The call by its digest, if it is packed so.
+    pub(crate) fn packed(&self, note: Note) -> Option<&[u8]> {
+        self.word(note).is_none().then_some(&*self.packed)
+    }
+
     /// Appends the call by its digest.
     pub(crate) fn write_to(&self, bytes: &mut Vec<u8>, note: Note) {
         match self.word(note) {
