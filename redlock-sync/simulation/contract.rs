@@ -209,8 +209,7 @@ fn pause(token: &str, long: u64, several: bool) -> Arc<Call> {
 
 /// A script of the test's own, on all keys of the lock.
 fn own(operation: &'static str, source: &'static str) -> Arc<Call> {
-    let sha = sha1_smol::Sha1::from(source).hexdigest();
-    let script = Box::leak(Box::new(Script { operation, source, sha, needs: None, alone: 0 }));
+    let script = Box::leak(Box::new(Script::new(operation, source, None, 0)));
     let key = exclusive().key;
     let keys = [key.as_str(), key.queue(), key.fence()];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, &[])

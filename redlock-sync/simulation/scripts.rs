@@ -36,7 +36,7 @@ pub(super) static FOREIGN_DELETE: LazyLock<Script> = LazyLock::new(|| {
 });
 
 fn foreign(operation: &'static str, source: &'static str) -> Script {
-    Script { operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None, alone: 0 }
+    Script::new(operation, source, None, 0)
 }
 
 fn known() -> impl Iterator<Item = &'static Script> {

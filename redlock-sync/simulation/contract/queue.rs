@@ -19,8 +19,7 @@ fn keys() -> QueueKeys {
 
 /// A script of the test's own, on all keys of the queue.
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
-    let sha = sha1_smol::Sha1::from(source).hexdigest();
-    let script = Box::leak(Box::new(Script { operation: "own", source, sha, needs: None, alone: 0 }));
+    let script = Box::leak(Box::new(Script::new("own", source, None, 0)));
     let QueueKeys { due, body, meta, dead, claims, waits } = keys();
     let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, args)

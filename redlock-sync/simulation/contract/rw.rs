@@ -54,8 +54,7 @@ fn inspect() -> Arc<Call> {
 }
 
 fn script(operation: &'static str, source: &'static str) -> Arc<Call> {
-    let sha = sha1_smol::Sha1::from(source).hexdigest();
-    let script = Box::leak(Box::new(Script { operation, source, sha, needs: None, alone: 0 }));
+    let script = Box::leak(Box::new(Script::new(operation, source, None, 0)));
     let key = exclusive().key;
     let [readers, writers] = key.rw_queues();
     let keys = [key.as_str(), &readers, key.fence(), &writers];

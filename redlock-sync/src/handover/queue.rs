@@ -189,6 +189,8 @@ pub(crate) struct QueueHead<T> {
     queues: Arc<WaitQueues<T>>,
     key: Arc<str>,
     rest: Rest,
+    /// What the threads of this process can share once it is left.
+    shared: Option<Shared<T>>,
 }
 
 impl<T> WaitQueues<T> {
@@ -216,7 +218,8 @@ impl<T> WaitQueues<T> {
     fn entered(self: &Arc<Self>, key: &Arc<str>, place: Place<T>) -> Option<Entered<T>> {
         match place {
             Place::Head(rest) => {
-                Some(Entered::Head(QueueHead { queues: Arc::clone(self), key: Arc::clone(key), rest }))
+                let (queues, key) = (Arc::clone(self), Arc::clone(key));
+                Some(Entered::Head(QueueHead { queues, key, rest, shared: None }))
             }
             Place::Handed(gift) => Some(Entered::Handed(gift)),
             Place::Closed => Some(Entered::Closed),
@@ -316,15 +319,21 @@ impl<T> WaitQueues<T> {
         was_there
     }
 
-    fn pass_on(&self, key: &Arc<str>) {
+    /// Leaves the head. What it held is shared from now on, if it can be and nothing else is.
+    fn pass_on(&self, key: &Arc<str>, shared: Option<Shared<T>>) {
         let mut by_key = self.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(Arc::clone(key)) else { return };
         let queue = entry.get_mut();
+        let is_shared = queue.shared.as_ref().is_some_and(Shared::is_open);
+        let opened = shared.filter(|_| !is_shared).map(|shared| shared.open(self.clock.now()));
+        let former = opened.and_then(|opened| queue.shared.replace(opened));
         queue.heads = queue.heads.saturating_sub(1);
         self.standing.fetch_sub(queue.advance(&*self.clock), Ordering::SeqCst);
         if queue.is_idle(&*self.clock) {
             entry.remove();
         }
+        drop(by_key);
+        drop(former);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -436,16 +445,9 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// Lets the threads of this process share what this thread holds, unless they share something already.
-    pub(crate) fn share(&self, shared: Shared<T>) {
-        let mut by_key = self.queues.by_key.lock();
-        let Some(queue) = by_key.get_mut(&self.key) else { return };
-        if queue.shared.as_ref().is_some_and(Shared::is_open) {
-            return;
-        }
-        let former = queue.shared.replace(shared.open(self.queues.clock.now()));
-        drop(by_key);
-        drop(former);
+    /// Leaves the head, and lets the threads of this process share what this thread holds, unless they share something already.
+    pub(crate) fn share(mut self, shared: Shared<T>) {
+        self.shared = Some(shared);
     }
 
     /// The pause that this thread has to leave to other programs, and those before it.
@@ -489,7 +491,7 @@ impl<T> QueueHead<T> {
 
 impl<T> Drop for QueueHead<T> {
     fn drop(&mut self) {
-        self.queues.pass_on(&self.key);
+        self.queues.pass_on(&self.key, self.shared.take());
     }
 }
 

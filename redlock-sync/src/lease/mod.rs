@@ -82,13 +82,14 @@ impl Lease {
 
     /// Lets threads of this process join, and the next in the queue move up.
     pub(crate) fn share(&self, head: QueueHead<Lease>) {
-        let (core, worker, leases) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.leases));
-        let (kind, options, gate) = (core.protocol().kind(), core.options.clone(), Arc::clone(&core.gate));
-        let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&leases), now);
-        if options.is_plain() && kind.mode == Mode::Joint {
-            head.share(Shared::new(kind, options, gate, Box::new(another)));
+        let kind = self.core.protocol().kind();
+        if !self.core.options.is_plain() || kind.mode != Mode::Joint {
+            return;
         }
-        drop(head);
+        let (core, worker, leases) = (Arc::clone(&self.core), Arc::clone(&self.worker), Arc::clone(&self.leases));
+        let (options, gate) = (Arc::clone(&core.options), Arc::clone(&core.gate));
+        let another = move |now| Lease::of(Arc::clone(&core), Arc::clone(&worker), Arc::clone(&leases), now);
+        head.share(Shared::new(kind, options, gate, Box::new(another)));
     }
 
     /// Shares the lock from now on, that this thread had alone.

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::{Clock, Tick};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
 
 /// Most rounds in one batch. A packet of as many is some 25 kB.
 pub(super) const MOST: usize = 64;
@@ -111,6 +111,8 @@ struct Queues<L, R> {
     urgent: VecDeque<Arc<Op<L, R>>>,
     ordinary: VecDeque<Arc<Op<L, R>>>,
     ordinary_leaders: usize,
+    /// The line that became idle last: most rounds take that one, and need not ask the pool.
+    idle: Option<L>,
 }
 
 /// A line in the hands of a leader, given on when it is dropped: also where a leader panics.
@@ -122,27 +124,25 @@ pub(super) struct Led<'a, L, R> {
 
 impl<L, R> Depot<L, R> {
     pub(super) fn new(clock: Arc<dyn Clock>, most_ordinary: usize) -> Depot<L, R> {
-        let queues = Queues { urgent: VecDeque::new(), ordinary: VecDeque::new(), ordinary_leaders: 0 };
+        let (urgent, ordinary) = (VecDeque::new(), VecDeque::new());
+        let queues = Queues { urgent, ordinary, ordinary_leaders: 0, idle: None };
         Depot { queues: Mutex::new(queues), clock, most_ordinary }
     }
 
     /// A line for the round, from those that are idle; without one it is in the queue.
     pub(super) fn enter(&self, op: &Arc<Op<L, R>>, idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
         let mut queues = self.queues.lock();
-        let line = if queues.may_lead(op.is_urgent, self.most_ordinary) { idle() } else { None };
-        let Some(line) = line else {
+        let Some(led) = self.lead(&mut queues, op.is_urgent, idle) else {
             queues.of(op.is_urgent).push_back(Arc::clone(op));
             return None;
         };
         op.take();
-        queues.count_leader(op.is_urgent);
-        drop(queues);
-        Some(self.led(line, op.is_urgent))
+        Some(led)
     }
 
     /// A line for several rounds of one thread, if one is idle; without one they are in no queue.
     pub(super) fn lead_now(&self, ops: &[Arc<Op<L, R>>], idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
-        let led = self.lead(self.queues.lock(), ops.iter().all(|op| op.is_urgent), idle)?;
+        let led = self.lead(&mut self.queues.lock(), ops.iter().all(|op| op.is_urgent), idle)?;
         for op in ops {
             op.take();
         }
@@ -151,22 +151,23 @@ impl<L, R> Depot<L, R> {
 
     /// A line for a round that no other round travels with: if one is idle and no round waits.
     pub(super) fn lead_alone(&self, is_urgent: bool, idle: impl FnOnce() -> Option<L>) -> Option<Led<'_, L, R>> {
-        let queues = self.queues.lock();
-        if !(queues.urgent.is_empty() && queues.ordinary.is_empty()) {
-            return None;
-        }
-        self.lead(queues, is_urgent, idle)
+        let mut queues = self.queues.lock();
+        let is_alone = queues.urgent.is_empty() && queues.ordinary.is_empty();
+        if is_alone { self.lead(&mut queues, is_urgent, idle) } else { None }
     }
 
+    /// An idle line, if a round of this kind may lead one more.
     fn lead(
         &self,
-        mut queues: MutexGuard<'_, Queues<L, R>>,
+        queues: &mut Queues<L, R>,
         is_urgent: bool,
         idle: impl FnOnce() -> Option<L>,
     ) -> Option<Led<'_, L, R>> {
-        let line = if queues.may_lead(is_urgent, self.most_ordinary) { idle() } else { None }?;
+        if !queues.may_lead(is_urgent, self.most_ordinary) {
+            return None;
+        }
+        let line = queues.idle.take().or_else(idle)?;
         queues.count_leader(is_urgent);
-        drop(queues);
         Some(self.led(line, is_urgent))
     }
 
@@ -235,7 +236,8 @@ impl<L, R> Depot<L, R> {
                 Some(back) => line = back,
             }
         }
-        drop(line);
+        // In place of the one that was kept, which goes back to the pool.
+        queues.idle = Some(line);
     }
 }
 

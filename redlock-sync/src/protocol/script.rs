@@ -15,6 +15,8 @@ pub(crate) struct Script {
     pub(crate) operation: &'static str,
     pub(crate) source: &'static str,
     pub(crate) sha: String,
+    /// The first words of a call by digest, packed.
+    head: Vec<u8>,
     /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
     pub(crate) needs: Option<Needs>,
     /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server takes a call that names a key that is not
@@ -23,6 +25,13 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    pub(crate) fn new(operation: &'static str, source: &'static str, needs: Option<Needs>, alone: usize) -> Script {
+        let (sha, mut head) = (sha1_smol::Sha1::from(source).hexdigest(), Vec::new());
+        push(&mut head, "EVALSHA");
+        push(&mut head, &sha);
+        Script { operation, source, sha, head, needs, alone }
+    }
+
     /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it is executed a second time: only
     /// for writes of its own connection a server tells which replicas have them.
     pub(crate) fn is_for_replicas(&self) -> bool {
@@ -57,7 +66,7 @@ macro_rules! scripts {
             let source = concat!($($(include_str!(concat!("lua/", $before, ".lua")),)+)? include_str!(concat!("lua/", $file, ".lua")));
             let needs = None $(.or(Some(Needs::$needs)))?;
             let alone = 0 $(+ $alone)?;
-            Script { operation: $operation, source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs, alone }
+            Script::new($operation, source, needs, alone)
         });)+
 
         /// Every script of the crate.
@@ -167,8 +176,7 @@ impl Call {
         let mut packed = Vec::with_capacity(USUAL);
         push_head(&mut packed, words);
         let head = packed.len();
-        push(&mut packed, "EVALSHA");
-        push(&mut packed, &script.sha);
+        packed.extend_from_slice(&script.head);
         let tail = packed.len();
         let mut number = itoa::Buffer::new();
         push(&mut packed, number.format(keys.len()));
@@ -233,8 +241,7 @@ impl Call {
         let mut packed = Vec::with_capacity(self.packed.len());
         push_head(&mut packed, words);
         let head = packed.len();
-        push(&mut packed, "EVALSHA");
-        push(&mut packed, &self.script.sha);
+        packed.extend_from_slice(&self.script.head);
         let tail = packed.len();
         push(&mut packed, itoa::Buffer::new().format(few));
         for word in rest {

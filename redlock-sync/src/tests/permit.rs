@@ -16,7 +16,7 @@ use crate::token::LockId;
 
 static PERMIT: LazyLock<Script> = LazyLock::new(|| {
     let source = include_str!("permit.lua");
-    Script { operation: "acquire", source, sha: sha1_smol::Sha1::from(source).hexdigest(), needs: None, alone: 0 }
+    Script::new("acquire", source, None, 0)
 });
 
 #[derive(Debug)]
