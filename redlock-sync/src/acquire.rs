@@ -102,7 +102,9 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
         match queues.enter(key, in_queue, kind, &request.options) {
             Entered::Head(head) => {
                 let pause = head.rest();
-                rest(&client.quorum, queues, request, pause.until.min(until));
+                if pause.until > Tick::ZERO {
+                    rest(&client.quorum, queues, request, pause.until.min(until));
+                }
                 let lease = AcquireLoop::new(client, request, wait, until, pause.pauses).run()?;
                 keep(&lease, head);
                 return Ok(lease);

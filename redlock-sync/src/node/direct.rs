@@ -29,10 +29,10 @@ pub(super) struct Direct<'a> {
 
 impl Direct<'_> {
     /// Sends the call and reads its reply. `None` if nothing was sent: then it is for a batch.
-    pub(super) fn run(&self, line: &mut Line) -> Option<Answers> {
+    pub(super) fn run(&self, via: &mut Line) -> Option<Answers> {
         let host = &*self.server.host;
         let for_replicas = self.members.settings.min_replicas_ack > 0 && self.call.script.is_for_replicas();
-        let link = line.link(self.server.number)?;
+        let link = via.link(self.server.number)?;
         if for_replicas || host.breaker.is_open() || link.owed > 0 || host.is_stale(link) || host.runs_out(link) {
             return None;
         }
@@ -41,7 +41,7 @@ impl Direct<'_> {
         let due = Due { ride: Ride::of(0), note, sent_at: self.started, permissions };
         let reply = match self.exchange(link, note) {
             Ok(reply) => reply,
-            Err(outcome) => return Some(self.resume(line, due, outcome)),
+            Err(outcome) => return Some(self.resume(via, due, outcome)),
         };
         let result = judged(host, Some(link), self.call, &due, reply::value(reply));
         self.server.late.settle(link);
@@ -65,11 +65,11 @@ impl Direct<'_> {
     }
 
     #[cold]
-    fn resume(&self, line: &mut Line, due: Due, outcome: Outcome) -> Answers {
+    fn resume(&self, via: &mut Line, due: Due, outcome: Outcome) -> Answers {
         let round = Round::new(Arc::clone(self.call), 1, &|_| true, self.started);
         let op = Op::new(round, true, self.by);
         let way = Way { node: 0, server: Arc::clone(self.server) };
-        Batch::begun(self.members, line, vec![Arc::clone(&op)], 1, self.started).resume(&way, due, outcome);
+        Batch::begun(self.members, via, vec![Arc::clone(&op)], 1, self.started).resume(&way, due, outcome);
         op.read(Round::take_answers)
     }
 }

@@ -12,6 +12,8 @@ use redlock_tests::bench::{Outcome, Plan, client, clock};
 const KEY: &str = "readers";
 const PROCESSES: usize = 8;
 const THREADS: usize = 64;
+/// A hold with which the processors are not all that counts.
+const SHORT_HOLD: Duration = Duration::from_millis(1);
 /// How long a reader beside the writer holds the lock.
 const HOLD: Duration = Duration::from_millis(50);
 /// Writes in a round, and the pause before each of them.
@@ -23,10 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
-    let rate = processes(&server, plan)?;
+    let [rate, held_rate] = [Duration::ZERO, SHORT_HOLD].map(|hold| processes(&server, plan, hold));
     let (waits, ratios) = writer(&server, plan)?;
     Ok(vec![
-        Line::new("8 processes: reads per second", "/s", rate, Bar::RatioAtLeast(0.9)),
+        Line::new("8 processes: reads per second", "/s", rate?, Bar::RatioAtLeast(0.9)),
+        Line::new("8 processes, hold 1 ms: reads per second", "/s", held_rate?, Bar::RatioAtLeast(0.9)),
         Line::new(
             "64 threads, hold 50 ms: longest wait of a writer (raw: longest hold)",
             "ms",
@@ -41,12 +44,12 @@ fn start(server: &Server, threads: usize) -> Outcome<Worker> {
     Worker::start("readers", &[threads.to_string(), KEY.to_owned(), server.url()])
 }
 
-fn processes(server: &Server, plan: Plan) -> Outcome<Rounds> {
+fn processes(server: &Server, plan: Plan, hold: Duration) -> Outcome<Rounds> {
     let mut workers = (0..PROCESSES).map(|_| start(server, 1)).collect::<Outcome<Vec<_>>>()?;
     let span = plan.span(Duration::from_millis(500));
     let mut block = |kind: &str| -> Outcome<f64> {
         let start = clock::now() + LEAD;
-        let order = format!("{kind} {start} {} 0", start + clock::nanos(span));
+        let order = format!("{kind} {start} {} {}", start + clock::nanos(span), clock::nanos(hold));
         let answers = ask_all(&mut workers, &order, PATIENCE)?;
         Ok(answers.iter().map(|answer| float(answer[0])).sum::<f64>() / span.as_secs_f64())
     };
