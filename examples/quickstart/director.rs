@@ -57,6 +57,7 @@ struct Play {
 pub(crate) fn run(with_locks: bool) -> Result<ExitCode, Box<dyn Error>> {
     let redis = with_locks.then(Redis::any);
     println!("{}", redis.as_ref().map_or("No locks!".to_owned(), Redis::describe));
+    redis.as_ref().map_or(Ok(()), Redis::answers)?;
     let dir = TempDir::new()?;
     let file = dir.path().join("shop.sqlite");
     let store = Store::create(&file, &feed::goods()?)?;

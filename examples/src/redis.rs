@@ -2,6 +2,7 @@
 
 use std::env;
 
+use redlock_sync::Redlock;
 use redlock_tests::{Server, servers};
 
 /// The servers of an example.
@@ -19,6 +20,20 @@ impl Redis {
             Ok(url) if !url.is_empty() => Self { urls: vec![url], private: Vec::new() },
             _ => Self::private(1),
         }
+    }
+
+    /// An error that says what to do, if it is the server of `REDIS_URL` and cannot be used.
+    ///
+    /// # Errors
+    /// What the server said, or that it did not answer.
+    pub fn answers(&self) -> Result<(), String> {
+        let ask = || Redlock::open(self.url())?.mutex("redlock-example:answers").is_locked();
+        if !self.private.is_empty() {
+            return Ok(());
+        }
+        ask().map(drop).map_err(|error| {
+            format!("the server that REDIS_URL names cannot be used; without that variable a private one is started: {error}")
+        })
     }
 
     /// Private servers, `n` of them, gone with this value.

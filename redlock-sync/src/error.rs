@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::names::told;
 
-/// Why an operation on a lock did not succeed. **`Ok` always means that the lock is held**; everything else is here.
+/// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock always means that it is held**; everything else is here.
 ///
 /// Four situations stay apart, because a program reacts to them differently: another holder has the lock
 /// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable), [`Unconfirmed`](Error::Unconfirmed)), the
@@ -158,9 +158,12 @@ pub struct NodeError {
 pub enum LostReason {
     /// The lease ran out: it was not to be renewed, or the process did not run (stopped, asleep) until it was too late.
     Expired,
-    /// The key holds another token on so many nodes that no majority can hold this lease's token.
+    /// The key holds another token on so many nodes that no majority can hold this lease's token. Of [`Mutex::adopt`](crate::Mutex::adopt): the token was
+    /// adopted before, or another holder has the lock by now.
     Taken,
-    /// The key is gone from so many nodes that no majority can hold this lease's token: deleted by hand, or lost by a restart or failover.
+    /// The key is gone from so many nodes that no majority can hold this lease's token: deleted by hand, taken away by
+    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through another client, or lost by a restart or failover. Of [`Mutex::adopt`](crate::Mutex::adopt): the
+    /// lease has ended, or the token is that of another lock.
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,

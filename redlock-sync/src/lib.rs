@@ -37,14 +37,14 @@
 //! # Ok::<(), redlock_sync::Error>(())
 //! ```
 //!
-//! While the guard lives, a background thread renews the lease. Guards deref to [`Lease`], which has `check`, `remaining`, `fencing_token`, `extend`
+//! While the guard lives, a background thread renews the lease. The guard of one lock derefs to [`Lease`], which has `check`, `remaining`, `fencing_token`, `extend`
 //! and `on_lost`. Two kinds of lock use the same keys and exclude each other:
 //!
 //! - [`Mutex`]: a thread that has it and wants it again gets an error ([`WouldDeadlock`](Error::WouldDeadlock)).
 //! - [`ReentrantMutex`]: a thread that has it gets it again, without I/O. The attribute's default.
 //!
 //! Both have [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) and
-//! [`try_lock_until`](Mutex::try_lock_until). **`Ok` always means that the lock is held**; that another holder has it is the error
+//! [`try_lock_until`](Mutex::try_lock_until). **`Ok` from them always means that the lock is held**; that another holder has it is the error
 //! [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of another type: any number of readers hold it at a time, or one writer.
 //!
 //! A [`Semaphore`] admits a fixed number of holders at a time, each with a lease of its own; its [`acquire`](Semaphore::acquire) takes the place of `lock`.
@@ -97,7 +97,7 @@
 //! - Losing a lock is final. A guard that lost it goes on reporting the loss, and deletes nothing that is not its own.
 //! - After an acquire that failed nothing is held. What it may have set is taken back; where no server could be told, it ends with its lease.
 //! - `unlock()` is `Ok` as soon as a majority confirmed it. A node that is down or left out at that moment is told in the background, as soon as it
-//!   answers, unless the lease has ended by then. Such nodes are a minority: until then other clients have one vote fewer to win.
+//!   answers, unless the lease has ended by then. Such nodes are a minority: until then such a node cannot vote for another client.
 //! - A request that was given up may still be executed by the server. The release is written behind it on the same connection, which is
 //!   kept for that. At most 16 such connections are kept for each node; beyond that the oldest is closed, and what it still brings about ends with its
 //!   lease.

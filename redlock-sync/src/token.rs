@@ -57,8 +57,9 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`owner`](crate::Mutex::owner) set. For a lock that its last holder, another process,
-    /// handed over directly, it is `granted:` and the wait to which the lock went. Empty for tokens of other programs that have none.
+    /// The readable part: host, process and thread, or what [`owner`](crate::Mutex::owner) set. For a mutex without an `owner` that its last holder, another
+    /// process, granted to a wait, it is `granted:` and that wait: the name of the client's channel and a number. Empty for tokens of other programs that have
+    /// none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -104,7 +105,7 @@ impl fmt::Debug for LockId {
 }
 
 /// The right to take over a lock that is held: made by [`MutexGuard::into_token`](crate::MutexGuard::into_token), used by
-/// [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. Its text is for that process only: `Debug` shows the readable part alone, so
+/// [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. It does not contain the name of the lock: send that along. Its text is for that process only: `Debug` shows the readable part alone, so
 /// that a log does not give the right away.
 ///
 /// ```

@@ -189,8 +189,8 @@ macro_rules! settings {
             self
         }
 
-        /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default zero, at most the lease. It is for jobs
-        /// that several machines start by their clocks, and that may end before the machine whose clock is last starts its own. Longer: covers clocks that
+        /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default zero, at most the lease. It is for
+        /// scheduled jobs that can finish before the machine with the slowest clock starts its copy. Longer: covers clocks that
         /// differ more. Shorter: the next run can start sooner.
         ///
         /// ```
@@ -209,8 +209,8 @@ macro_rules! settings {
             self
         }
 
-        /// Ends renewal so that the lock is lost this long after it was acquired, at the latest; at least `min_hold`, and limited as the lease is, but
-        /// without an upper limit. No default: without it, a guard that is forgotten, or whose holder hangs, keeps the lock until its process ends. Longer: slow work keeps its lock. Shorter: others get
+        /// Ends renewal so that the lock is lost this long after it was acquired, at the latest; at least `min_hold` and the
+        /// minimum of a lease, without a maximum. No default: without it, a guard that is forgotten, or whose holder hangs, keeps the lock until its process ends. Longer: slow work keeps its lock. Shorter: others get
         /// the lock of a holder that hangs sooner. The loss is reported as [`LostReason::MaxHold`](crate::LostReason::MaxHold).
         ///
         /// ```
@@ -301,7 +301,9 @@ macro_rules! settings {
             self
         }
 
-        /// The readable part of the token, 1 to 200 bytes; default: host, process and thread. `inspect` shows it to other clients.
+        /// The readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host, process and thread; but of a mutex that was
+        /// granted to a wait by its last holder only [that wait](crate::LockId::owner). With an `owner` each holder shows it, at a cost: a mutex that is granted to such a
+        /// wait takes a round trip more, and readers with an `owner` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -325,8 +327,8 @@ macro_rules! exclusive {
     ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind if it stops between `SETNX` and
         /// `EXPIRE`; default false. With `true` the key is taken over once its value has not changed for one lease of this handle while the thread waited,
-        /// if it still has no time-to-live then. All handles of a process need the setting: a thread without it that waits for the lock keeps
-        /// the others behind it from looking. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
+        /// if it still has no time-to-live then. All handles for this key of a client need the setting: a thread without it that waits for the lock keeps
+        /// the others behind it from looking. An annotated function has no such argument, so use handles for such a key. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
         /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, longer than 80 bytes, or not valid UTF-8 are left alone;
         /// so is a key of another type.
         ///
@@ -388,11 +390,12 @@ macro_rules! exclusive {
         }
 
         /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows the holder to be gone or stuck.
-        /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. Threads that wait are told; those of the holder's
-        /// own client go on once it has learned of the loss.
+        /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. Threads that wait are told; waiters
+        /// in the holder's own client continue after that client has detected the loss. Only mutexes have this call: a reader, a writer or a permit that is stuck ends with its
+        /// lease, once its process is stopped.
         ///
-        /// Threads of one client that hand a lock to each other have the same token one after the other, so the holder that `inspect` showed can stand
-        /// for the next one too.
+        /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock from the next thread of that client
+        /// instead.
         ///
         /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a third of its lease later, or not before the
         /// end of its lease if it does not renew; a holder of this same client at once. Until then another holder can be at work

@@ -20,7 +20,10 @@ const LONGEST_ID: usize = 200;
 /// Threads wait until a given number of workers have arrived, in whatever processes these run. Made by
 /// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch).
 ///
-/// It is closed at first, and open for good once `count` arrivals are stored. It has no holder and no lease: an arrival stays even if its process ends. A
+/// It is closed at first. Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
+/// [reset](CountDownLatch::reset). `count` is 0 to 10,000, with 0 open at once; it is in the handle and not on the servers, so a handle with a smaller number
+/// finds the latch open earlier than one with a larger. It has no holder and no lease: an arrival stays even if its process ends. The idea is that of
+/// `java.util.concurrent.CountDownLatch`, with arrivals that have ids in place of a number, so that a repeated arrival counts once. A
 /// handle is stateless: it can be cloned, shared and thrown away.
 ///
 /// ```
@@ -65,8 +68,8 @@ impl CountDownLatch {
     }
 
     /// For how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is closed, as if none had arrived. Longer:
-    /// threads that come late still find it open. Shorter: the servers are rid of it sooner. It must exceed the time from the first arrival to the
-    /// last wait.
+    /// threads that come late still find it open. Shorter: its key is gone sooner. Choose it longer than the whole time from the first arrival to the last
+    /// wait: of several servers, one that restarted longer ago than this counts as having all arrivals.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -105,7 +108,8 @@ impl CountDownLatch {
     }
 
     /// Reports that the worker of that name, 1 to 200 bytes, has arrived. Counts once, however often it is repeated and by whatever
-    /// process: for workers that are started again.
+    /// process: for workers that are started again. A worker that was killed during this call may have arrived or not; when it is started again it
+    /// calls it again.
     ///
     /// # Errors
     /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for a name that is empty or too long.
@@ -151,7 +155,7 @@ impl CountDownLatch {
         self.latch()?.wait(Wait::Forever)
     }
 
-    /// Blocks until the latch is open, for at most `wait`; looks a last time at its end. Takes two node timeouts longer at most.
+    /// Blocks until the latch is open, for at most `wait`; looks once more at the deadline, so it may return up to two node timeouts late.
     ///
     /// # Errors
     /// [`Busy`](Error::Busy) if it was closed all the time; [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for
@@ -189,7 +193,7 @@ impl CountDownLatch {
         self.latch()?.wait(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
-    /// Whether it is open. One look, without waiting.
+    /// Returns whether the latch is open, without waiting. One round trip to each node.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).

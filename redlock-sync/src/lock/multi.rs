@@ -36,6 +36,9 @@ const MOST_KEYS: usize = 64;
 /// trip each. All of them are given up in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. A multi-lock
 /// has the settings of a mutex except `min_hold`, with which a key that is given back because another one is held would stay taken.
 ///
+/// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it keeps those before it, so threads that
+/// want only these wait as well. Keys that are locked in one order by all that lock several of them are the classical way to exclude a deadlock.
+///
 /// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
 ///
 /// ```
@@ -177,6 +180,25 @@ impl MultiLock {
     #[allow(clippy::needless_pass_by_value, reason = "as that of a mutex")]
     pub fn retry(self, retry: Retry) -> MultiLock {
         self.each(|mutex| mutex.retry(retry.clone()))
+    }
+
+    /// Whether a thread that waits takes over a key without a time-to-live; see [`Mutex::adopt_keys_without_ttl`](crate::Mutex::adopt_keys_without_ttl),
+    /// which says when that is safe.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// # server.set("a", "left behind");
+    /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
+    /// let both = locks.multi_lock(["a", "b"]).lease(Duration::from_millis(300));
+    /// let guard = both.adopt_keys_without_ttl(true).lock()?; // after 300 ms
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn adopt_keys_without_ttl(self, adopt: bool) -> MultiLock {
+        self.each(|mutex| mutex.adopt_keys_without_ttl(adopt))
     }
 
     /// The readable part of the tokens; see [`Mutex::owner`](crate::Mutex::owner).

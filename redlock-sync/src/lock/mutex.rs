@@ -34,13 +34,14 @@ use crate::token::LockToken;
 ///
 /// # Order
 ///
-/// On one server the lock is first come, first served, among the threads of all processes: a free lock is for the first that waits. What breaks this order:
+/// On one server the lock is first come, first served, among the threads of all processes: a free lock goes to the thread that has waited longest. What
+/// breaks this order:
 ///
-/// - Of the threads of one client only the first is in the server's queue. While other processes wait, they pass the lock on to each other for at
+/// - Each client has its own place, also two clients of one process. Of the threads of one client only the first is in the server's queue. While other processes wait, they pass the lock on to each other for at
 ///   most 20 ms, or 256 times, before it goes to the next process.
-/// - A thread whose process cannot be reached, because it has ended or its connection for messages has broken, is passed over. Once that is connected again, the
-///   thread is the last in the queue.
-/// - A server that loses its data loses the queue.
+/// - A client whose process has ended, or whose connection for messages has broken, is passed over. After it has connected again its threads rejoin at the
+///   end of the queue. A client that may not subscribe to its channel polls, and so does every client while a slot of a Redis Cluster moves.
+/// - A server that loses its data loses the queue, and so does a failover to a replica that lacks it.
 /// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the queue: they get the lock if they find it free. For
 ///   such programs it is left free from time to time.
 ///
@@ -62,10 +63,12 @@ impl Mutex {
         self.handle.set(change);
     }
 
-    /// Blocks until this thread has the lock. Threads of this process that want the same key are served in the order in which they came.
+    /// Blocks until this thread has the lock. Threads of this client that want the same key are served in the order in which they came; for those of
+    /// others see [the order](Mutex#order).
     ///
     /// # Errors
-    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already and that hold does not end by itself;
+    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already, and no [`renew(false)`](Mutex::renew),
+    /// [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals) ends that hold;
     /// [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until those guards are gone;
     /// [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
     /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
@@ -148,17 +151,20 @@ impl Mutex {
 
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
     /// The guard that is returned holds it, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
-    /// former one. Does not wait. A token can be adopted once: whichever of two comes second gets `Lost`.
+    /// former one. Does not wait. A second call with the same token returns `Lost`.
+    ///
+    /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
+    /// [`key_prefix`](crate::Builder::key_prefix).
     ///
     /// There is one exception: if the connection broke on which the first holder asked for the lock, and that call reaches the server late, after the
-    /// adopted lock was given up, the token stands there once more until its lease ends, and can be adopted again. The lock is free then:
-    /// there are never two holders, and fencing tokens rise.
+    /// adopted lock was released, then that call sets the key once more, with the old token, until its lease ends, and the token can be adopted again. The lock
+    /// was free at that moment: there are never two holders, and fencing tokens rise.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the token does not hold the lock any more: its lease has ended, or it was adopted. [`Unavailable`](Error::Unavailable) if too
-    /// few nodes answered: the lock may be free, or the token may still hold it; try again until that succeeds or is `Lost`. [`Busy`](Error::Busy) if this thread holds
+    /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
+    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered: the token may still hold the lock; try again until that succeeds or is `Lost`. [`Busy`](Error::Busy) if this thread holds
     /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
-    /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). Nothing is held after an error.
+    /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). After an error this call holds nothing.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -274,7 +280,7 @@ pub struct MutexGuard<M = ThreadBound> {
 
 impl<M> MutexGuard<M> {
     /// Releases the lock and reports how that went: `Ok` once a majority of the nodes confirmed it. The key remains on a minority of nodes that could
-    /// not be reached, until its time-to-live ends; until then other clients have one vote fewer to win for each of them. Once this has returned,
+    /// not be reached, until its time-to-live ends; until then such a node cannot vote for another client. Once this has returned,
     /// nothing more is sent for this lock but, after `Unconfirmed`, its release.
     ///
     /// # Errors

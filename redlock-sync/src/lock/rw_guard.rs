@@ -122,9 +122,9 @@ guard!(RwLockWriteGuard, "write");
 impl<M> RwLockWriteGuard<M> {
     /// Keeps the lock to read, without letting another writer in between: this thread can go on reading what it wrote, beside other readers. Readers that wait are let in, also
     /// before a writer that waits. One round trip to each node. The lease goes on with the settings of the writer, and has a new
-    /// [fencing token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive until that one goes.
+    /// [fencing token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive until that guard is dropped.
     ///
-    /// There is no way back: two readers that both wanted to write would wait for each other. Unlock, and take the lock to write.
+    /// A read lock cannot be upgraded: two readers that both wanted to write would wait for each other. Unlock, and take the lock to write.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a forked child. No error if the servers

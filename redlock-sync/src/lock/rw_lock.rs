@@ -19,11 +19,12 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// A distributed read-write lock on one key: any number of readers hold it at a time, or one writer. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
 ///
 /// **Order.** A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all readers that wait go in
-/// together, before the next writer, so a stream of writers does not keep them waiting. On one node writers are served in the order in which they came.
+/// together, before the next writer, so a stream of writers does not keep them waiting (phase-fair, after Brandenburg and Anderson, "Spin-based
+/// reader-writer synchronization for multiprocessor real-time systems", 2010). On one node writers are served in the order in which they came.
 ///
 /// **Nesting.** Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a thread that writes can
-/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped. When the
-/// last guard that writes goes before a nested one that reads, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside
+/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped. If the
+/// last write guard is dropped while a read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside
 /// others. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
 /// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
 ///
@@ -75,7 +76,8 @@ impl RwLock {
         self.writer.set(&change);
     }
 
-    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock.
+    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease is how long the others wait after a process
+    /// has died: short for readers if many short-lived processes read, long where readers must outlive a long outage of the servers.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -92,7 +94,8 @@ impl RwLock {
         self
     }
 
-    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock.
+    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See [`read_lease`](RwLock::read_lease) for what
+    /// the two depend on.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -115,9 +118,11 @@ impl RwLock {
     /// another thread of this process reads, by the same client with equal settings.
     ///
     /// # Errors
-    /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be
-    /// locked again, since the outer code still relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of
-    /// another kind on this key. Nothing new is held after an error.
+    /// [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be locked again, since the outer code still
+    /// relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key.
+    /// [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be
+    /// asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
+    /// [`Closed`](Error::Closed) at once. Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -195,7 +200,8 @@ impl RwLock {
     /// whose turn comes first: after another writer, the readers that waited for that one go in before the next writer.
     ///
     /// # Errors
-    /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and that hold does not end by itself.
+    /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and no [`renew(false)`](RwLock::renew),
+    /// [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals) ends that hold.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

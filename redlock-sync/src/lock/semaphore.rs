@@ -43,8 +43,8 @@ use crate::token::LockId;
 ///
 /// # Order
 ///
-/// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread that was given one and does not come
-/// for it within half a second, or two node timeouts if they are longer, is passed over. On several servers any attempt may take a free permit: a
+/// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread loses
+/// its turn if it does not claim the permit that is reserved for it within half a second, or two node timeouts if they are longer. On several servers any attempt may take a free permit: a
 /// release wakes those that have waited longest, so these usually come first.
 ///
 /// On several servers, where permits are held on different majorities, each server can lend an attempt a different slot. A call that does not wait then looks
@@ -54,11 +54,16 @@ use crate::token::LockId;
 /// # Changing the number
 ///
 /// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the larger number of permits is
-/// held. No holder loses a permit to a smaller number: those beyond it are not given again once they are free.
+/// held. No holder loses a permit to a smaller number: permits beyond it are retired when they are released.
 ///
 /// # Settings
 ///
-/// Those of all locks; `lock` in their descriptions stands for one permit.
+/// All settings of locks apply; where they say "lock", read "permit".
+///
+/// # Slots
+///
+/// A server does not count: it lends numbered slots, and a permit is a slot that a majority of the servers lent to the same holder. Counts would not do, since
+/// several holders can have a majority each of different permits. So each slot is a mutex by itself, and one round trip asks for all of them.
 #[derive(Clone)]
 pub struct Semaphore {
     handle: Handle<protocol::Semaphore>,
@@ -111,7 +116,8 @@ impl Semaphore {
     /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn, permits are kept for it until there
     /// are enough: threads that come later wait, although some are free. On several servers attempts that began to wait later give way to it.
     ///
-    /// The permits are one lease: they are renewed, released and lost together.
+    /// The permits are one lease: they are renewed, released and lost together. If the process of a thread that waits for several dies when permits are being
+    /// kept for it, these stay taken for about one of its leases.
     ///
     /// # Errors
     /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for zero permits, or for more than the semaphore has.
