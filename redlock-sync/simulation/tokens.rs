@@ -41,6 +41,14 @@ impl World {
                     self.note_wait(wait, token);
                 }
             }
+            // What an adoption got on too few nodes is given back to the token that was left.
+            ("adopt", [left, ms, own, ..]) if self.is_left_held(left) => {
+                self.note_release(own);
+                let until = self.now + nanos(Duration::from_millis(ms.parse().unwrap()));
+                if let Some(trace) = self.invariants.tokens.traces.get_mut(left) {
+                    trace.used = trace.used.max(until);
+                }
+            }
             ("adopt", [token, ..]) => self.note_attempt(&keys[0], token),
             ("rw_extend", [_, token, ms, ..]) | ("semaphore_extend", [token, _, ms]) => {
                 self.note_length("extend", token, ms);
@@ -65,6 +73,10 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    fn is_left_held(&self, token: &str) -> bool {
+        self.invariants.letters.iter().any(|letter| letter.id.as_str() == token)
     }
 
     fn note_attempt(&mut self, key: &str, token: &str) {

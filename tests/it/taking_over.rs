@@ -42,29 +42,46 @@ fn a_token_is_adopted_by_another_client_once_and_its_fence_exceeds() {
     }
 }
 
-#[test]
-fn of_many_that_adopt_one_token_one_holds_the_lock() {
-    let servers = servers(3);
-    let token = open(&servers).mutex(KEY).lock().unwrap().into_token().unwrap();
+/// So many clients try it at the same time, with fresh connections; how many got it.
+fn adopt_at_once(clients: &[Redlock], token: &LockToken) -> usize {
     let won = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..6 {
-            scope.spawn(|| {
-                let locks = open(&servers);
-                match locks.mutex(KEY).adopt(&token) {
-                    Ok(guard) => {
-                        won.fetch_add(1, Ordering::SeqCst);
-                        // Until all have tried: none of them may find it free.
-                        std::mem::forget(guard);
-                        std::mem::forget(locks);
+        for locks in clients {
+            let won = &won;
+            scope.spawn(move || {
+                loop {
+                    match locks.mutex(KEY).adopt(token) {
+                        Ok(guard) => {
+                            guard.check().unwrap();
+                            won.fetch_add(1, Ordering::SeqCst);
+                            // Until all have tried: none of them may find it free.
+                            return std::mem::forget(guard);
+                        }
+                        Err(error) if error.is_unavailable() => {}
+                        Err(error) => return assert!(lost(&error).is_some(), "{error}"),
                     }
-                    Err(error) => assert!(lost(&error).is_some(), "{error}"),
                 }
             });
         }
     });
-    // Where the votes were split, none has a majority.
-    assert!(won.load(Ordering::SeqCst) <= 1);
+    let won = won.into_inner();
+    clients.iter().for_each(|locks| drop(locks.unlock_all()));
+    won
+}
+
+/// Where the votes are split, none has a majority at first: but the lock must not be lost to all of them.
+#[test]
+fn of_many_that_adopt_one_token_one_holds_the_lock() {
+    for (nodes, silent) in [(3, 0), (3, 1), (4, 0), (5, 1)] {
+        let servers = servers(nodes);
+        let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();
+        servers.iter().take(silent).for_each(Server::stop);
+        for _ in 0..20 {
+            let token = clients[0].mutex(KEY).try_lock_for(SOON).unwrap().into_token().unwrap();
+            assert_eq!(adopt_at_once(&clients, &token), 1, "{nodes} nodes, {silent} silent");
+        }
+        servers.iter().take(silent).for_each(Server::cont);
+    }
 }
 
 #[test]

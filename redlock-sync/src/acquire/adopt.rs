@@ -1,16 +1,20 @@
 //! Taking over a lock that its holder has left held.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{judge, keep, observed, take_back};
+use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::queue::Entered;
 use crate::handover::rules::Chain;
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
-use crate::protocol::Request;
+use crate::options::jittered;
 use crate::protocol::reply::{Acquired, Vote};
+use crate::protocol::{Adopt, Request};
+use crate::quorum::Ballot;
 use crate::token::LockId;
 
 /// Takes over a lock that its holder has left held, by its token. Nothing is waited for: if that token does not hold the lock, it is lost.
@@ -22,7 +26,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     let _competing = client.competes();
     client.ready()?;
     request.options.check(&client.quorum.limits)?;
-    let (quorum, key, kind) = (&client.quorum, request.key.as_str(), request.protocol.kind());
+    let (key, kind) = (request.key.as_str(), request.protocol.kind());
     let Some(adopting) = request.protocol.adopting() else {
         return Err(Error::config(format!("lock `{key}` cannot be adopted: it is a {}", kind.name)));
     };
@@ -30,32 +34,106 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         Some(Entered::Head(head)) => Some(head),
         _ => None,
     };
-    let by = quorum.round_deadline();
-    let length = Core::first_lease(&request.options);
-    quorum.note_lease(length);
-    let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
-    let call = adopting.adopt(&id, length, former, request.options.fenced);
-    let ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
-    if let Err(error) = judge(client, request, "adopt", &ballot, length) {
-        take_back(client, request, &ballot, &id, length, by);
-        let tally = ballot.tally();
-        // The nodes that did not answer may have it still.
-        if error.is_busy() && tally.yes + tally.failed >= quorum.need() {
-            return Err(quorum.failed("adopt", key, &ballot));
+    let until = client.quorum.round_deadline();
+    let mut attempt = Attempt { client, request, adopting, former, pause: FIRST_PAUSE, tries: TRIES };
+    let lease = loop {
+        let (ballot, error) = match attempt.make()? {
+            Outcome::Adopted(lease) => break lease,
+            Outcome::Refused(ballot, error) => (ballot, error),
+        };
+        attempt.tries = if client.quorum.now() < until { attempt.tries - 1 } else { 0 };
+        if let Some(error) = attempt.ends_with(&ballot, error) {
+            return Err(error);
         }
-        let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
-        let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
-        return Err(if error.is_busy() { Error::Lost { key: key.to_owned(), reason } } else { error });
-    }
-    let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
-    if missed.contains(&true) {
-        // It is freed there, and the next renewal sets ours: else that node would have the former token to its end.
-        client.left_token(request, former, quorum.now().after(length), missed);
-    }
-    let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
-    let lease = client.lease(&Arc::new(Core::won(start, &ballot)))?;
+        client.queues.rest(client.quorum.now().after(jittered(attempt.pause)));
+        attempt.pause *= 2;
+    };
     if let Some(head) = head {
         keep(&lease, head);
     }
     Ok(lease)
+}
+
+/// So often several that adopt one token at the same time, and split the votes, try again; after a pause of up to that, doubled each time.
+const TRIES: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+
+/// What each attempt needs.
+struct Attempt<'a> {
+    client: &'a Arc<ClientInner>,
+    request: &'a Request,
+    adopting: &'a dyn Adopt,
+    former: &'a LockId,
+    pause: Duration,
+    /// Attempts that are left.
+    tries: u32,
+}
+
+enum Outcome {
+    Adopted(Lease),
+    /// With what the round set, which is still there.
+    Refused(Refused, Error),
+}
+
+/// A round that was not won.
+struct Refused {
+    ballot: Ballot<Acquired>,
+    id: LockId,
+    length: Duration,
+    by: Tick,
+}
+
+impl Attempt<'_> {
+    fn make(&self) -> Result<Outcome, Error> {
+        let Attempt { client, request, adopting, former, .. } = *self;
+        let quorum = &client.quorum;
+        let by = quorum.round_deadline();
+        let length = Core::first_lease(&request.options);
+        quorum.note_lease(length);
+        let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
+        let call = adopting.adopt(&id, length, former, request.options.fenced);
+        let ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
+        if let Err(error) = judge(client, request, "adopt", &ballot, length) {
+            return Ok(Outcome::Refused(Refused { ballot, id, length, by }, error));
+        }
+        let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
+        if missed.contains(&true) {
+            // It is freed there, and the next renewal sets ours: else that node would have the former token to its end.
+            client.left_token(request, former, quorum.now().after(length), missed);
+        }
+        let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
+        Ok(Outcome::Adopted(client.lease(&Arc::new(Core::won(start, &ballot)))?))
+    }
+
+    /// Takes back what was set; the error, unless another attempt is to be made.
+    ///
+    /// Others may adopt the token at the same time, and each may have too few nodes. Were they all to free what they got, the lock would be lost to all of
+    /// them. So each gives its nodes back to the former token, and tries again after a random pause, until one has a majority. What is given back to a token
+    /// that was adopted by another one harms none: these nodes are a minority, and the last attempt frees them.
+    fn ends_with(&self, refused: &Refused, error: Error) -> Option<Error> {
+        let Refused { ballot, id, length, by } = refused;
+        let (client, quorum, tally) = (self.client, &self.client.quorum, ballot.tally());
+        // The nodes that did not answer may have it still.
+        let is_lost = error.is_busy() && tally.yes + tally.failed < quorum.need();
+        let is_split = matches!(error, Error::Busy { .. } | Error::Unavailable { .. }) && tally.yes > 0 && tally.no > 0;
+        let is_over = !is_split || self.tries == 0;
+        if !(is_lost && is_over) && tally.yes > 0 {
+            let back = self.adopting.adopt(self.former, *length, id, false);
+            let is_ours = |node: usize| ballot.votes.get(node).is_some_and(Vote::is_yes);
+            quorum.round(&back, Lane::Reserved, quorum.round_deadline(), &is_ours);
+        }
+        take_back(client, self.request, ballot, id, *length, *by);
+        if !is_over {
+            return None;
+        }
+        if !error.is_busy() {
+            return Some(error);
+        }
+        if !is_lost {
+            return Some(quorum.failed("adopt", self.request.key.as_str(), ballot));
+        }
+        let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
+        let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
+        Some(Error::Lost { key: self.request.key.as_str().to_owned(), reason })
+    }
 }

@@ -156,7 +156,7 @@ impl Lease {
 
     /// A number that is strictly greater for every later holder of this lock. Give it to the protected resource with each write, and let the
     /// resource refuse a number smaller than the largest it has seen: the only protection against a holder that was paused and does not know yet
-    /// that it lost the lock (Kleppmann, ["How to do distributed locking"](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
+    /// that it lost the lock (Kleppmann, [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
     ///
     /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The first call for a lock
     /// makes a round trip (two on several nodes, where the number is then stored on a majority); later ones return the same number, also
