@@ -65,7 +65,9 @@ fn adopt_at_once(clients: &[Redlock], token: &LockToken) -> usize {
         }
     });
     let won = won.into_inner();
-    clients.iter().for_each(|locks| drop(locks.unlock_all()));
+    for locks in clients {
+        drop(locks.unlock_all());
+    }
     won
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Event, Observer, Redlock};
+use redlock_sync::{Event, MutexGuard, Observer, Redlock};
 use redlock_tests::{Cluster, Server, eventually, poll};
 
 use super::load::{Load, mutexes};
@@ -111,7 +111,7 @@ fn a_master_is_reached_anew_while_two_others_hang() {
     for _ in 0..20 {
         kill_lines(well);
         let at = Instant::now();
-        locks.mutex(SPREAD[2]).try_lock().and_then(|guard| guard.unlock()).expect("it is reached");
+        locks.mutex(SPREAD[2]).try_lock().and_then(MutexGuard::unlock).expect("it is reached");
         slowest = slowest.max(at.elapsed());
         // Between the probes of the others, and during them.
         std::thread::sleep(100 * MS);
