@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, LockToken, LostReason, Redlock};
+use redlock_sync::{Error, LockToken, LostReason, MutexGuard, Redlock};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
 const KEY: &str = "order:42";
@@ -241,6 +241,27 @@ fn without_a_majority_force_is_unavailable() {
 fn patient(servers: &[Server]) -> Redlock {
     let nodes = servers.iter().map(Server::url);
     Redlock::builder().nodes(nodes).node_timeout(100 * MS).lease(400 * MS).build().unwrap()
+}
+
+/// A value of the library's own form too, as of a key that lost its end: no message will tell of it.
+#[test]
+fn a_token_without_an_end_is_taken_over_by_a_thread_that_waits_for_ever() {
+    let server = Server::start();
+    let locks = patient(std::slice::from_ref(&server));
+    server.set(KEY, "0123456789abcdef0123456789abcdef:dead");
+    let order = locks.mutex(KEY).adopt_keys_without_ttl(true);
+    let waiter = thread::spawn(move || order.lock().map(MutexGuard::into_send));
+    eventually("it is taken over", SOON, || waiter.is_finished());
+    waiter.join().unwrap().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn force_says_so_where_it_cannot_name_the_holder() {
+    let server = Server::start();
+    let locks = open(std::slice::from_ref(&server));
+    server.set(KEY, "");
+    let holder = locks.mutex(KEY).inspect().unwrap().unwrap();
+    assert!(matches!(locks.mutex(KEY).force_unlock(&holder), Err(Error::Config { .. })));
 }
 
 #[test]

@@ -153,8 +153,9 @@ impl<'a, T> ServerWait<'a, T> {
         if *place == Place::Nowhere && quorum.nodes.are_in_slots() {
             return polls();
         }
-        // A holder of another library pushes nothing.
-        if !token.is_empty() && !is_ours(token) || node.is_none() && !queued.polls() {
+        // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.
+        let is_endless = ttl.is_none() && self.request.options.adopt_keys_without_ttl;
+        if !token.is_empty() && !is_ours(token) || is_endless || node.is_none() && !queued.polls() {
             return polls();
         }
         let longest = jittered(self.longest_nap());

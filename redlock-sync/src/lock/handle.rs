@@ -123,9 +123,9 @@ impl<P: Protocol + 'static> Handle<P> {
     pub(crate) fn force_unlock(&self, holder: &Holder) -> Result<bool, Error> {
         let (key, protocol) = self.lock.as_ref().map_err(Error::clone)?;
         self.client.serves()?;
-        // What a token that is no text was read as.
-        if holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
-            let problem = format!("lock `{key}` has a holder whose token is no text: delete the key by hand");
+        // The second is what a token that is no text was read as.
+        if holder.id.as_str().is_empty() || holder.id.as_str().contains(char::REPLACEMENT_CHARACTER) {
+            let problem = format!("lock `{key}` has a holder whose token is empty or no text: delete the key by hand");
             return Err(Error::config(problem));
         }
         let quorum = &self.client.quorum;
@@ -403,7 +403,7 @@ macro_rules! exclusive {
         ///
         /// # Errors
         /// [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes, ask again;
-        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is not valid UTF-8;
+        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is empty or not valid UTF-8;
         /// [`Closed`](crate::Error::Closed).
         ///
         /// ```

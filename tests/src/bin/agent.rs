@@ -49,7 +49,7 @@ fn main() {
         Some("environment") => environment::main(),
         Some("replaced") => environment::replaced(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
-        Some("hold" | "fork" | "hear") => holders::main(&args),
+        Some("hold" | "fork" | "fork-often" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
         Some("journal") => journal::main(&args[1..]),

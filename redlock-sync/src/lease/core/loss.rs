@@ -59,7 +59,11 @@ impl Core {
     }
 
     /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes.
+    /// In a forked child nothing is locked: another thread of the parent may have held the lock at the fork, and has no copy there that could give it up.
     pub(crate) fn tell_loss(&self) {
+        if self.is_forked_copy() {
+            return;
+        }
         let state = self.state.lock().now;
         if let LeaseState::Lost(reason) = state {
             self.tell(reason);

@@ -321,8 +321,11 @@ impl Core {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
+        if self.is_forked_copy() {
+            return Duration::ZERO;
+        }
         let state = *self.state.lock();
-        if state.is_live() && !self.is_forked_copy() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
+        if state.is_live() { state.until.since(self.quorum.now()) } else { Duration::ZERO }
     }
 
     /// By when this hold has ended whatever its guard does, and others can have the lock; none if it is renewed without limit.
@@ -484,7 +487,7 @@ fn retry_pause(lease: Duration) -> Duration {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock().now;
+        let state = if self.is_forked_copy() { LeaseState::Released } else { self.state.lock().now };
         f.debug_struct("Lease")
             .field("key", &self.key.as_str())
             .field("id", &self.id)

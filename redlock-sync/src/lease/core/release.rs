@@ -212,9 +212,12 @@ impl Core {
     /// Declares the lock given up although its guard lives; the guard reports it lost from now on. False if it was not held any more. The
     /// caller has to release it, and to call [`tell_loss`](Core::tell_loss).
     pub(crate) fn revoke(&self) -> bool {
+        if self.is_forked_copy() {
+            return false;
+        }
         self.settle();
         // Its guard may have ended, or handed the lock over, since it was looked for: then the token is not ours to release.
-        !self.is_forked_copy() && self.lose(LostReason::Revoked)
+        self.lose(LostReason::Revoked)
     }
 
     /// The error for a release that no majority confirmed.

@@ -100,6 +100,12 @@ fn kind_09_a_forked_copy_of_each_kind_is_inert() {
     });
 }
 
+#[test]
+fn kind_09_a_forked_copy_waits_for_no_thread_of_its_parent() {
+    let mut agent = Agent::start(&["fork-often"], &[]);
+    assert!(agent.process.wait().unwrap().success(), "a child hung");
+}
+
 fn is_inert(rig: &Rig, kind: &str, key: &str) {
     let mut agent = Agent::start(&["fork", kind, key], &rig.urls());
     let facts = agent.facts("forked");

@@ -2,16 +2,19 @@
 //!
 //! 1. `hold KIND KEY LEASE_MS URL…`: takes the lock and tells its token; then does what stdin says with the guard alive.
 //! 2. `fork KIND KEY URL…`: takes the lock, forks, and tells what the child's copy and the parent could do.
-//! 3. `hear URL…`: builds a client and tells what the library logs.
+//! 3. `fork-often`: forks many times while other threads use the lease of the guard that the children have a copy of.
+//! 4. `hear URL…`: builds a client and tells what the library logs.
 #![allow(unsafe_code, reason = "a forked child drops its copies of what the parent keeps")]
 
 use std::io::{self, BufRead, Write};
 use std::ops::Deref;
 use std::process::{abort, exit};
+use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Lease, Redlock};
-use redlock_tests::{fork, wait_for};
+use redlock_sync::{Error, Lease, LeaseState, Redlock};
+use redlock_tests::{ended, fork, poll, wait_for};
+use rustix::process::{Signal, getpid, kill_process};
 
 type Guard = Box<dyn Deref<Target = Lease>>;
 
@@ -19,6 +22,7 @@ pub(crate) fn main(args: &[String]) {
     match args {
         [what, kind, key, lease, urls @ ..] if what == "hold" => hold(kind, key, lease.parse().unwrap(), urls),
         [what, kind, key, urls @ ..] if what == "fork" => copies(kind, key, urls),
+        [what] if what == "fork-often" => copies_in_a_crowd(),
         [what, urls @ ..] if what == "hear" => hear(urls),
         other => panic!("unknown arguments {other:?}"),
     }
@@ -103,6 +107,33 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
     tell("parent-check", guard.check());
     drop(guard);
     tell("parent-dropped", ());
+}
+
+/// What a thread of the parent has locked at the fork stays locked in the child, so a copy must not wait for it.
+fn copies_in_a_crowd() {
+    let locks = Redlock::in_memory();
+    let guard = locks.rw_lock("crowded").read().unwrap();
+    for _ in 0..3 {
+        let locks = locks.clone();
+        thread::spawn(move || {
+            loop {
+                drop(locks.rw_lock("crowded").read().unwrap());
+            }
+        });
+    }
+    for _ in 0..600 {
+        let child = fork(|| {
+            assert_eq!(guard.check(), Err(Error::Closed));
+            assert_eq!(guard.extend(Duration::from_secs(20)), Err(Error::Closed));
+            assert_eq!(guard.fencing_token(), Err(Error::Closed));
+            assert_eq!((guard.remaining(), guard.state()), (Duration::ZERO, LeaseState::Released));
+            assert!(!format!("{guard:?}").is_empty());
+            // Without what stands in for the end of a process, such as the output that another thread may have locked.
+            kill_process(getpid(), Signal::KILL).unwrap();
+        });
+        assert!(poll(Duration::from_secs(10), || ended(child)).is_some(), "a child hangs");
+    }
+    exit(0);
 }
 
 /// Runs the work in a forked child, waits for its end, and asserts that it went well.
