@@ -22,7 +22,7 @@ const LONGEST_ID: usize = 200;
 ///
 /// It is closed at first. Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
 /// [reset](CountDownLatch::reset). `count` is 0 to 10,000, with 0 open at once; it is in the handle and not on the servers, so a handle with a smaller number
-/// finds the latch open earlier than one with a larger. It has no holder and no lease: an arrival stays even if its process ends. The idea is that of
+/// finds the latch open earlier than one with a larger; but a thread that waits is woken by the arrival that is enough for the handle of that arrival. It has no holder and no lease: an arrival stays even if its process ends. The idea is that of
 /// `java.util.concurrent.CountDownLatch`, with arrivals that have ids in place of a number, so that a repeated arrival counts once. A
 /// handle is stateless: it can be cloned, shared and thrown away.
 ///

@@ -38,7 +38,8 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// **Stopped processes.** On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
 /// killed, or its connection ends.
 ///
-/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType).
+/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType), unless another thread of this client
+/// holds that lock; then a call that waits does so until that thread is done.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
