@@ -152,7 +152,7 @@ impl Mutex {
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
     /// The guard that is returned holds it, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
     /// former one. Does not wait for a lock. Of any number of calls with the same token, one after
-    /// the other or at the same time, one gets the lock, and the others return `Lost`. Calls that split the votes of several nodes give them back to the token,
+    /// the other or at the same time, at most one gets the lock, and exactly one as long as a majority of the nodes answers in time; the others return `Lost`. Calls that split the votes of several nodes give them back to the token,
     /// and try again within a node timeout; so a call takes four node timeouts at most.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
@@ -164,7 +164,8 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
-    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered: the token may still hold the lock, for up to one lease of this handle; try again until that succeeds or is `Lost`. [`Busy`](Error::Busy) if this thread holds
+    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered: the token may still hold the lock, for up to one lease of this handle, or the lock may be free: a call that a server executes too late is
+    /// taken back there, and the token with it. Try again until that succeeds or is `Lost`. [`Busy`](Error::Busy) if this thread holds
     /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
     /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). After an error this call holds nothing.
     ///
