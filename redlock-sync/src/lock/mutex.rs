@@ -152,8 +152,8 @@ impl Mutex {
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
     /// The guard that is returned holds it, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
     /// former one. Does not wait for a lock. Of any number of calls with the same token, one after
-    /// the other or at the same time, at most one gets the lock, and exactly one as long as a majority of the nodes answers in time; the others return `Lost`. Calls that split the votes of several nodes give them back to the token,
-    /// and try again within a node timeout; so a call takes four node timeouts at most.
+    /// the other or at the same time, at most one gets the lock, and the others return `Lost`. Calls that split the votes of several nodes give them back to the token, and try again up to four
+    /// times within a node timeout, so that one of them gets it; a call takes four node timeouts at most.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
     /// [`key_prefix`](crate::Builder::key_prefix).
