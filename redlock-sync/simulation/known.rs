@@ -135,6 +135,8 @@ pub(super) struct Trace {
     pub(super) used: Time,
     pub(super) was_held: bool,
     pub(super) is_released: bool,
+    /// The lease that an adoption by it asked for.
+    pub(super) adopts_for: Time,
     /// Something was executed after its release that set it again, or has it stay for longer; no release comes behind it.
     pub(super) is_late: bool,
 }
@@ -156,7 +158,7 @@ impl Tokens {
 
 impl Trace {
     pub(super) fn new(client: usize, key: &str, used: Time) -> Trace {
-        Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, is_late: false }
+        Trace { client, key: key.to_owned(), used, was_held: false, is_released: false, adopts_for: 0, is_late: false }
     }
 }
 

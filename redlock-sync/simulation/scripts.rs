@@ -6,7 +6,7 @@ use crate::node::memory::{self, Reply, Source, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
 use crate::protocol::script::{
-    ACQUIRE, ADOPT, EXTEND, FENCE, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE,
+    ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE,
 };
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use crate::protocol::script::{
@@ -56,6 +56,7 @@ pub(super) fn name(script: &Script) -> &'static str {
     let files = [
         (&ACQUIRE, "acquire"),
         (&ADOPT, "adopt"),
+        (&GIVE_BACK, "give_back"),
         (&EXTEND, "extend"),
         (&FENCE, "fence"),
         (&INSPECT, "inspect"),

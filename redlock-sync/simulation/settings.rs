@@ -40,7 +40,7 @@ impl Allowance {
     }
 }
 
-fn milliseconds(text: &str) -> Duration {
+pub(super) fn milliseconds(text: &str) -> Duration {
     Duration::from_millis(text.parse().unwrap())
 }
 

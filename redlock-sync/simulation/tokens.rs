@@ -10,6 +10,7 @@ use super::plan::{MS, Time, nanos};
 use super::rules::Rule;
 use super::scripts::{self, Execution};
 use super::server::{Command, short};
+use super::settings::milliseconds;
 use super::world::World;
 
 /// How long after all is well again, or after it was given up, a token may stand on a node; and some node timeouts. A probe that hangs ends after a second, the
@@ -41,15 +42,16 @@ impl World {
                     self.note_wait(wait, token);
                 }
             }
-            // What an adoption got on too few nodes is given back to the token that was left.
-            ("adopt", [left, ms, own, ..]) if self.is_left_held(left) => {
-                self.note_release(own);
-                let until = self.now + nanos(Duration::from_millis(ms.parse().unwrap()));
-                if let Some(trace) = self.invariants.tokens.traces.get_mut(left) {
-                    trace.used = trace.used.max(until);
+            ("adopt", [token, ms, ..]) => {
+                self.note_attempt(&keys[0], token);
+                if let Some(trace) = self.invariants.tokens.traces.get_mut(token) {
+                    trace.adopts_for = nanos(milliseconds(ms));
                 }
             }
-            ("adopt", [token, ..]) => self.note_attempt(&keys[0], token),
+            ("give_back", [token, left]) => {
+                self.note_release(token);
+                self.note_given_back(token, left);
+            }
             ("rw_extend", [_, token, ms, ..]) | ("semaphore_extend", [token, _, ms]) => {
                 self.note_length("extend", token, ms);
             }
@@ -73,10 +75,6 @@ impl World {
             }
             _ => {}
         }
-    }
-
-    fn is_left_held(&self, token: &str) -> bool {
-        self.invariants.letters.iter().any(|letter| letter.id.as_str() == token)
     }
 
     fn note_attempt(&mut self, key: &str, token: &str) {
@@ -103,6 +101,16 @@ impl World {
             && !std::mem::replace(&mut trace.is_released, true)
         {
             trace.used = trace.used.max(now);
+        }
+    }
+
+    /// What an adoption got on too few nodes stays with the token that was left for as long as the adoption asked for: on a node that is cut off from when
+    /// it executes that.
+    fn note_given_back(&mut self, token: &str, left: &str) {
+        let traces = &mut self.invariants.tokens.traces;
+        let stays = traces.get(token).map_or(0, |trace| trace.adopts_for);
+        if let Some(trace) = traces.get_mut(left) {
+            trace.used = trace.used.max(self.now.max(self.plan.healed) + stays);
         }
     }
 

@@ -33,8 +33,8 @@ use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::observer::Event;
 use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
-use crate::protocol::reply::{Acquired, Vote};
-use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request};
+use crate::protocol::reply::{Acquired, Released, Vote};
+use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request, TypedCall};
 use crate::quorum::{Ballot, Quorum, Refusal};
 use crate::token::{LockId, random_part};
 
@@ -485,11 +485,14 @@ fn take_back(
     lease: Duration,
     by: Tick,
 ) {
-    let quorum = &client.quorum;
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
-    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
-    if quorum.roll_back(ballot, &request.protocol.release(&release), by) {
-        let at = ballot.votes.iter().map(Vote::may_be_set).collect();
-        client.left_token(request, id, quorum.now().after(lease), at);
+    if let Some(at) = undo(&client.quorum, ballot, &request.protocol.release(&release), by) {
+        client.left_token(request, id, client.quorum.now().after(lease), at);
     }
+}
+
+/// Undoes by this call what an attempt may have set; returns where it may stand all the same, now or later.
+fn undo(quorum: &Quorum, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
+    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
+    quorum.roll_back(ballot, call, by).then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
 }

@@ -86,6 +86,47 @@ fn of_many_that_adopt_one_token_one_holds_the_lock() {
     }
 }
 
+/// Tries it until the servers answer.
+fn adopt_in_the_end(locks: &Redlock, token: &LockToken) -> Result<MutexGuard, Error> {
+    let mut adopted = locks.mutex(KEY).adopt(token);
+    eventually("enough servers answer", SOON, || {
+        adopted.as_ref().is_ok_and(|guard| guard.check().is_ok()) || {
+            adopted = locks.mutex(KEY).adopt(token);
+            !adopted.as_ref().is_err_and(Error::is_unavailable)
+        }
+    });
+    adopted
+}
+
+/// Servers that hang have the call in their sockets, and execute it when they go on.
+#[test]
+fn an_adoption_that_is_executed_too_late_is_given_back() {
+    for (nodes, silent) in [(1, 1), (3, 2), (3, 3)] {
+        let servers = servers(nodes);
+        let (here, there) = (open(&servers), open(&servers));
+        for round in 0..4 {
+            let token = here.mutex(KEY).try_lock_for(SOON).unwrap().into_token().unwrap();
+            there.mutex(KEY).is_locked().unwrap(); // it is connected
+            // Most often all, but an adoption before this one may still have to be undone on some.
+            let has_it = |server: &&Server| server.get(KEY).as_deref() == Some(token.as_str());
+            let have_it = servers.iter().filter(has_it).count();
+            let hanging = &servers[nodes - silent..];
+            hanging.iter().for_each(Server::stop);
+            let error = there.mutex(KEY).adopt(&token).unwrap_err();
+            hanging.iter().for_each(Server::cont);
+            assert!(error.is_unavailable(), "{error}");
+            if round % 2 == 0 {
+                eventually("they have the token again", SOON, || servers.iter().filter(has_it).count() >= have_it);
+            }
+            // Whichever client it is that tries again, if it waits; at once the same one.
+            let again = if round == 0 { &here } else { &there };
+            let guard = adopt_in_the_end(again, &token).unwrap_or_else(|error| panic!("{silent} of {nodes}: {error}"));
+            guard.unlock().unwrap();
+        }
+        eventually("no token is left", SOON, || servers.iter().all(|server| server.get(KEY).is_none()));
+    }
+}
+
 #[test]
 fn a_lock_that_is_not_adopted_ends_with_its_lease() {
     let server = Server::start();

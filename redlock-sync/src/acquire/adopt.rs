@@ -1,9 +1,10 @@
 //! Taking over a lock that its holder has left held.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{judge, keep, observed, take_back};
+use super::{judge, keep, observed, take_back, undo};
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::queue::Entered;
@@ -91,38 +92,35 @@ impl Attempt<'_> {
         let length = Core::first_lease(&request.options);
         quorum.note_lease(length);
         let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
-        let call = adopting.adopt(&id, length, former, request.options.fenced);
+        // Where an earlier adoption is still to be undone, its token stands for the former one.
+        let from: Vec<LockId> = iter::once(former.clone()).chain(client.backlog.adoptions_of(former)).collect();
+        let call = adopting.adopt(&id, length, &from, request.options.fenced);
         let ballot = quorum.round(&call, Lane::Ordinary, by, &|_| true);
         if let Err(error) = judge(client, request, "adopt", &ballot, length) {
             return Ok(Outcome::Refused(Refused { ballot, id, length, by }, error));
         }
         let missed: Vec<bool> = ballot.votes.iter().map(|vote| !vote.is_definite()).collect();
         if missed.contains(&true) {
-            // It is freed there, and the next renewal sets ours: else that node would have the former token to its end.
-            client.left_token(request, former, quorum.now().after(length), missed);
+            // They are freed there, and the next renewal sets ours: else that node would have a former token to its end.
+            let ends = quorum.now().after(length);
+            from.iter().for_each(|former| client.left_token(request, former, ends, missed.clone()));
         }
         let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
         Ok(Outcome::Adopted(client.lease(&Arc::new(Core::won(start, &ballot)))?))
     }
 
-    /// Takes back what was set; the error, unless another attempt is to be made.
-    ///
-    /// Others may adopt the token at the same time, and each may have too few nodes. Were they all to free what they got, the lock would be lost to all of
-    /// them. So each gives its nodes back to the former token, and tries again after a random pause, until one has a majority. What is given back to a token
-    /// that was adopted by another one harms none: these nodes are a minority, and the last attempt frees them.
+    /// Undoes what was set; the error, unless another attempt is to be made.
     fn ends_with(&self, refused: &Refused, error: Error) -> Option<Error> {
-        let Refused { ballot, id, length, by } = refused;
-        let (client, quorum, tally) = (self.client, &self.client.quorum, ballot.tally());
+        let (client, request, ballot, tally) = (self.client, self.request, &refused.ballot, refused.ballot.tally());
         // The nodes that did not answer may have it still.
-        let is_lost = error.is_busy() && tally.yes + tally.failed < quorum.need();
+        let is_lost = error.is_busy() && tally.yes + tally.failed < client.quorum.need();
         let is_split = matches!(error, Error::Busy { .. } | Error::Unavailable { .. }) && tally.yes > 0 && tally.no > 0;
         let is_over = !is_split || self.tries == 0;
-        if !(is_lost && is_over) && tally.yes > 0 {
-            let back = self.adopting.adopt(self.former, *length, id, false);
-            let is_ours = |node: usize| ballot.votes.get(node).is_some_and(Vote::is_yes);
-            quorum.round(&back, Lane::Reserved, quorum.round_deadline(), &is_ours);
+        if is_lost && is_over {
+            take_back(client, request, ballot, &refused.id, refused.length, refused.by);
+        } else {
+            self.give_back(refused);
         }
-        take_back(client, self.request, ballot, id, *length, *by);
         if !is_over {
             return None;
         }
@@ -130,10 +128,22 @@ impl Attempt<'_> {
             return Some(error);
         }
         if !is_lost {
-            return Some(quorum.failed("adopt", self.request.key.as_str(), ballot));
+            return Some(client.quorum.failed("adopt", request.key.as_str(), ballot));
         }
         let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
         let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
-        Some(Error::Lost { key: self.request.key.as_str().to_owned(), reason })
+        Some(Error::Lost { key: request.key.as_str().to_owned(), reason })
+    }
+
+    /// Gives the nodes back to the former token, also those that execute the adoption later: it can be tried again then, here or elsewhere.
+    ///
+    /// Others may adopt the token at the same time, and each may have too few nodes. Were they all to free what they got, the lock would be lost to all of
+    /// them. So each gives its nodes back and tries again after a random pause, until one has a majority. What is given back to a token that was adopted by
+    /// another one harms none: these nodes are a minority, and the last attempt frees them.
+    fn give_back(&self, Refused { ballot, id, length, by }: &Refused) {
+        let quorum = &self.client.quorum;
+        if let Some(at) = undo(quorum, ballot, &self.adopting.give_back(id, self.former), *by) {
+            self.client.left_adoption(self.request, id, self.former, quorum.now().after(*length), at);
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::protocol::reply::Released;
-use crate::protocol::{Granting, HandOver, Next, Protocol, ReleaseArgs, release_all};
+use crate::protocol::{Granting, HandOver, Next, Protocol, ReleaseArgs, TypedCall, release_all};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
@@ -35,6 +35,11 @@ const LAST_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Remnant {
     Token(LockId),
+    /// A token that has adopted the lock on too few nodes, if on any. They are given back to the token that was left.
+    Adoption {
+        id: LockId,
+        former: LockId,
+    },
     /// A wait that is over.
     Wait(Arc<str>),
     /// The waits for this key, which were told nothing.
@@ -73,7 +78,12 @@ impl Remnant {
     }
 
     fn is_token(&self) -> bool {
-        matches!(self, Remnant::Token(_))
+        matches!(self, Remnant::Token(_) | Remnant::Adoption { .. })
+    }
+
+    /// The token that has adopted the lock from that one.
+    fn adopted(&self, from: &LockId) -> Option<&LockId> {
+        if let Remnant::Adoption { id, former } = self { Some(id).filter(|_| former == from) } else { None }
     }
 }
 
@@ -131,6 +141,13 @@ impl Leftover {
         ReleaseArgs { id: self.what.token(), keep, wait: self.wait.as_deref(), next: Next::Anybody }
     }
 
+    fn call(&self, now: Tick) -> TypedCall<Released> {
+        match (&self.what, self.protocol.adopting()) {
+            (Remnant::Adoption { id, former }, Some(lock)) => lock.give_back(id, former),
+            _ => self.protocol.release(&self.give_up(now)),
+        }
+    }
+
     fn is_done(&self, ballot: &Ballot<Released>) -> bool {
         is_confirmed(ballot) && is_gone_from(&self.at, ballot)
     }
@@ -174,7 +191,7 @@ fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
 fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
     let now = quorum.now();
     let (together, alone) = parted(quorum, all);
-    let calls = |some: &[&Leftover]| some.iter().map(|one| one.protocol.release(&one.give_up(now))).collect::<Vec<_>>();
+    let calls = |some: &[&Leftover]| some.iter().map(|one| one.call(now)).collect::<Vec<_>>();
     let many = (!together.is_empty())
         .then(|| release_all(together.iter().map(|(one, lock)| (*lock, one.give_up(now)))))
         .map(|call| (call, together.len()));
@@ -192,7 +209,9 @@ fn parted<'a>(quorum: &Quorum, all: &'a [Leftover]) -> (Vec<(&'a Leftover, &'a d
     for one in all {
         match one.protocol.handing_over().and_then(HandOver::granting) {
             // One call is for one slot of a cluster.
-            Some(lock) if !quorum.nodes.are_in_slots() => together.push((one, lock)),
+            Some(lock) if !quorum.nodes.are_in_slots() && !matches!(one.what, Remnant::Adoption { .. }) => {
+                together.push((one, lock))
+            }
             _ => alone.push(one),
         }
     }
@@ -279,6 +298,11 @@ impl Backlog {
         if !std::mem::replace(&mut state.is_planned, true) {
             self.plan(FIRST_PAUSE);
         }
+    }
+
+    /// The tokens that are still to be given back to that one.
+    pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
+        self.state.lock().list.iter().filter_map(|one| one.what.adopted(former)).cloned().collect()
     }
 
     #[cfg(test)]

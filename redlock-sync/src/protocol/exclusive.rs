@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::reply::{Acquired, Extended, Fenced, Holders, Released};
 use super::script::Arg::{self, Number, Text};
-use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, INSPECT, Purpose, RELEASE, UNRESERVE};
+use super::script::{ACQUIRE, ADOPT, Call, EXTEND, FENCE, GIVE_BACK, INSPECT, Purpose, RELEASE, UNRESERVE};
 use super::{
     AcquireArgs, Adopt, BEHIND, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall,
     millis, text,
@@ -109,15 +109,16 @@ impl Fencing for Exclusive {
 }
 
 impl Adopt for Exclusive {
-    fn adopt(&self, id: &LockId, lease: Duration, former: &LockId, fenced: bool) -> TypedCall<Acquired> {
-        let args = [
-            Text(id.as_str()),
-            Number(millis(lease)),
-            Text(former.as_str()),
-            Number(fenced.into()),
-            Number(millis(FENCE_LIFETIME)),
-        ];
+    fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired> {
+        let lease_ms = Number(millis(lease));
+        let mut args = vec![Text(id.as_str()), lease_ms, Number(fenced.into()), Number(millis(FENCE_LIFETIME))];
+        args.extend(from.iter().map(|former| Text(former.as_str())));
         Call::new(&ADOPT, Purpose::Acquire, Some(id), lease, &self.keys(), &args).into()
+    }
+
+    fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released> {
+        let args = [Text(id.as_str()), Text(former.as_str())];
+        Call::new(&GIVE_BACK, Purpose::Release, Some(id), BEHIND, &[self.key.as_str()], &args).into()
     }
 }
 

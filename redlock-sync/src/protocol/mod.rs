@@ -241,8 +241,10 @@ pub(crate) trait Sharing {
 
 /// A lock that a holder has left held can be taken over by its token.
 pub(crate) trait Adopt {
-    /// Passes the lock from the former token to another one, if the former one holds it.
-    fn adopt(&self, id: &LockId, lease: Duration, former: &LockId, fenced: bool) -> TypedCall<Acquired>;
+    /// Passes the lock to a token, if one of the others holds it.
+    fn adopt(&self, id: &LockId, lease: Duration, from: &[LockId], fenced: bool) -> TypedCall<Acquired>;
+    /// Passes the lock back from that token, if it holds it.
+    fn give_back(&self, id: &LockId, former: &LockId) -> TypedCall<Released>;
 }
 
 /// How long a release stays behind a late call at least.

@@ -79,6 +79,7 @@ macro_rules! scripts {
 scripts! {
     ACQUIRE = "acquire" behind "permissions" "push" for "acquire" needs Mutex alone 1,
     ADOPT = "adopt" behind "permissions" for "adopt" needs Mutex alone 1,
+    GIVE_BACK = "give_back" for "release" alone 1,
     EXTEND = "extend" for "extend" alone 1,
     FENCE = "fence" for "fence",
     RELEASE = "release" behind "push" for "release" alone 1,

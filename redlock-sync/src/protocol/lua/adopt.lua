@@ -1,15 +1,17 @@
 -- Passes a lock from the token of a holder that has ended to another token, strictly compared: the lock is never free in between, and it lasts for the
--- lease of the new holder. The first write is one that a full server (maxmemory) does not refuse. Safe to execute twice.
+-- lease of the new holder. The first write is one that a full server (maxmemory) does not refuse. Safe to execute twice. give_back.lua undoes it.
 -- KEYS[1] lock, KEYS[2] queue (for the check of permissions.lua), KEYS[3] fence counter; or the lock alone, while a cluster moves its slot
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] token of the former holder, ARGV[4] 1 if a fence is wanted,
--- ARGV[5] ms for which the fence counter outlasts the clock's reaching it; the last one may be that of permissions.lua
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] 1 if a fence is wanted, ARGV[4] ms for which the fence counter outlasts the clock's reaching it,
+-- ARGV[5..] token of the former holder, and those of earlier adoptions that may still have to be given back; the last one may be that of permissions.lua
 -- replies 1 or {1, fence} when the token holds the lock now, 0 another token holds it, -1 there is no key
-if ARGV[4] == '1' and not KEYS[3] then return redis.error_reply('TRYAGAIN the fence counter is on its way to another server') end
+if ARGV[3] == '1' and not KEYS[3] then return redis.error_reply('TRYAGAIN the fence counter is on its way to another server') end
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
-if held ~= ARGV[1] and held ~= ARGV[3] then return 0 end
-local stored = ARGV[4] == '1' and tonumber(redis.call('GET', KEYS[3]) or 0) or 0
+local is_passed_on = held == ARGV[1]
+for i = 5, #ARGV do is_passed_on = is_passed_on or held == ARGV[i] end
+if not is_passed_on then return 0 end
+local stored = ARGV[3] == '1' and tonumber(redis.call('GET', KEYS[3]) or 0) or 0
 -- 2^53 - 1: from there on numbers are not exact, and the counter could rise no more.
 if stored >= 9007199254740991 then
   return redis.error_reply('FENCEEND the fence counter can rise no more: delete its key')
@@ -19,11 +21,11 @@ local life = tonumber(ARGV[2])
 if held == ARGV[1] then life = math.max(redis.call('PTTL', KEYS[1]), life) end
 redis.call('PEXPIRE', KEYS[1], life)
 redis.call('SET', KEYS[1], ARGV[1], 'PX', life)
-if ARGV[4] ~= '1' then return 1 end
+if ARGV[3] ~= '1' then return 1 end
 local now = redis.call('TIME')
 local clock = now[1] * 1000000 + now[2]
 local fence = math.max(clock, stored + 1)
-life = ARGV[5] + math.floor((fence - clock) / 1000)
+life = ARGV[4] + math.floor((fence - clock) / 1000)
 fence = string.format('%.0f', fence)
 redis.call('SET', KEYS[3], fence, 'PX', life)
 return {1, fence}
