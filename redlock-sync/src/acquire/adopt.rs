@@ -103,7 +103,9 @@ impl Attempt<'_> {
         if missed.contains(&true) {
             // They are freed there, and the next renewal sets ours: else that node would have a former token to its end.
             let ends = quorum.now().after(length);
-            from.iter().for_each(|former| client.left_token(request, former, ends, missed.clone()));
+            for former in &from {
+                client.left_token(request, former, ends, missed.clone());
+            }
         }
         let start = client.start(request, id, Origin { wait: None, chain: Chain::default(), next: Some(next) });
         Ok(Outcome::Adopted(client.lease(&Arc::new(Core::won(start, &ballot)))?))

@@ -210,7 +210,7 @@ fn parted<'a>(quorum: &Quorum, all: &'a [Leftover]) -> (Vec<(&'a Leftover, &'a d
         match one.protocol.handing_over().and_then(HandOver::granting) {
             // One call is for one slot of a cluster.
             Some(lock) if !quorum.nodes.are_in_slots() && !matches!(one.what, Remnant::Adoption { .. }) => {
-                together.push((one, lock))
+                together.push((one, lock));
             }
             _ => alone.push(one),
         }
