@@ -18,7 +18,9 @@ use crate::node::memory::Store;
 use crate::node::{Executed, Failure, FailureKind, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Value};
 use crate::protocol::Exclusive;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
-use crate::protocol::{AcquireArgs, Entry, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs};
+use crate::protocol::{
+    AcquireArgs, Adopt, Entry, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs,
+};
 use crate::token::LockId;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -160,6 +162,15 @@ fn attempt<'a>(
     exclusive().acquire(&AcquireArgs { id: &id, lease: LEASE, fence, wait, order, orphans: &orphans }).call
 }
 
+fn adopt(token: &str, from: &[&str], fenced: bool) -> Arc<Call> {
+    let from: Vec<LockId> = from.iter().map(|token| id(token)).collect();
+    exclusive().adopt(&id(token), 2 * LEASE, &from, fenced).call
+}
+
+fn give_back(token: &str, former: &str) -> Arc<Call> {
+    exclusive().give_back(&id(token), &id(former)).call
+}
+
 fn count(id: &LockId, lease: Duration) -> Arc<Call> {
     exclusive().extend_and_count(id, lease).call
 }
@@ -298,7 +309,7 @@ fn random_call(several: bool) -> Arc<Call> {
     let wait = waits[fastrand::usize(0..waits.len())];
     let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     let own = fastrand::bool().then_some(wait);
-    match fastrand::u32(0..30) {
+    match fastrand::u32(0..33) {
         0..3 => take(any()),
         3..8 if !several => acquire(any(), an_entry),
         3..12 => {
@@ -320,6 +331,8 @@ fn random_call(several: bool) -> Arc<Call> {
         26 => exclusive().unreserve(any()).call,
         27 if fastrand::u32(0..4) == 0 => spoil(fastrand::usize(0..3)),
         28 => expire(fastrand::usize(0..2)),
+        29 | 30 => adopt(any(), &[any(), any()], fastrand::bool()),
+        31 => give_back(any(), any()),
         _ => exclusive().inspect().call,
     }
 }

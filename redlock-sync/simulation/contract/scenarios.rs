@@ -157,6 +157,27 @@ fn more_scenarios() -> Vec<Scenario> {
             ],
         ),
         (
+            "a lock passes from token to token, and back",
+            vec![
+                (adopt("b", &["a"], false), "-1"),
+                (give_back("b", "a"), "-1"),
+                (take("a"), "1"),
+                (adopt("b", &["x"], false), "0"),
+                (give_back("b", "a"), "0"),
+                (adopt("b", &["a"], false), "1"),
+                (adopt("b", &["a"], false), "1"),
+                (give_back("x", "a"), "0"),
+                (give_back("b", "a"), "1"),
+                (give_back("b", "a"), "0"),
+                (exclusive().inspect().call, "[1, a, 60s]"),
+                (adopt("b", &["a"], false), "1"),
+                (adopt("c", &["a"], true), "0"),
+                (adopt("c", &["a", "b"], true), "[1, now]"),
+                (exclusive().inspect().call, "[1, c, 60s]"),
+                (free("c"), "1"),
+            ],
+        ),
+        (
             "a key of another type is left alone",
             vec![
                 (spoil(0), "1"),
@@ -167,6 +188,8 @@ fn more_scenarios() -> Vec<Scenario> {
                 (exclusive().fence(&id("a"), None).call, "WrongType No"),
                 (exclusive().inspect().call, "WrongType No"),
                 (exclusive().unreserve("a").call, "WrongType No"),
+                (adopt("a", &["b"], true), "WrongType No"),
+                (give_back("a", "b"), "WrongType No"),
             ],
         ),
     ]

@@ -164,8 +164,9 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
-    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered: the token may still hold the lock, for up to one lease of this handle, or the lock may be free: a call that a server executes too late is
-    /// taken back there, and the token with it. Try again until that succeeds or is `Lost`. [`Busy`](Error::Busy) if this thread holds
+    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered: the token still holds the lock, for what was left of its lease or one lease of this
+    /// handle. A node that executes this call too late gives the lock back to the token. Try again, with the same client, until that succeeds or is `Lost`;
+    /// another client can find a node that has not given it back yet, and be told `Lost`. [`Busy`](Error::Busy) if this thread holds
     /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
     /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). After an error this call holds nothing.
     ///
