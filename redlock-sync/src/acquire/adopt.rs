@@ -36,18 +36,19 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         _ => None,
     };
     let until = client.quorum.round_deadline();
-    let mut attempt = Attempt { client, request, adopting, former, pause: FIRST_PAUSE, tries: TRIES };
+    let attempt = Attempt { client, request, adopting, former };
+    let (mut made, mut pause) = (1, FIRST_PAUSE);
     let lease = loop {
-        let (ballot, error) = match attempt.make()? {
+        let (refused, error) = match attempt.make()? {
             Outcome::Adopted(lease) => break lease,
-            Outcome::Refused(ballot, error) => (ballot, error),
+            Outcome::Refused(refused, error) => (refused, error),
         };
-        attempt.tries = if client.quorum.now() < until { attempt.tries - 1 } else { 0 };
-        if let Some(error) = attempt.ends_with(&ballot, error) {
+        let may_repeat = made < TRIES && client.quorum.now() < until;
+        if let Some(error) = attempt.ends_with(&refused, error, may_repeat) {
             return Err(error);
         }
-        client.queues.rest(client.quorum.now().after(jittered(attempt.pause)));
-        attempt.pause *= 2;
+        client.queues.rest(client.quorum.now().after(jittered(pause)));
+        (made, pause) = (made + 1, pause * 2);
     };
     if let Some(head) = head {
         keep(&lease, head);
@@ -55,7 +56,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
     Ok(lease)
 }
 
-/// So often several that adopt one token at the same time, and split the votes, try again; after a pause of up to that, doubled each time.
+/// Most attempts of a call that adopts a token which others adopt too, if the votes are split; and the longest pause after the first one, doubled each time.
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 
@@ -65,9 +66,6 @@ struct Attempt<'a> {
     request: &'a Request,
     adopting: &'a dyn Adopt,
     former: &'a LockId,
-    pause: Duration,
-    /// Attempts that are left.
-    tries: u32,
 }
 
 enum Outcome {
@@ -86,7 +84,7 @@ struct Refused {
 
 impl Attempt<'_> {
     fn make(&self) -> Result<Outcome, Error> {
-        let Attempt { client, request, adopting, former, .. } = *self;
+        let Attempt { client, request, adopting, former } = *self;
         let quorum = &client.quorum;
         let by = quorum.round_deadline();
         let length = Core::first_lease(&request.options);
@@ -112,12 +110,12 @@ impl Attempt<'_> {
     }
 
     /// Undoes what was set; the error, unless another attempt is to be made.
-    fn ends_with(&self, refused: &Refused, error: Error) -> Option<Error> {
+    fn ends_with(&self, refused: &Refused, error: Error, may_repeat: bool) -> Option<Error> {
         let (client, request, ballot, tally) = (self.client, self.request, &refused.ballot, refused.ballot.tally());
         // The nodes that did not answer may have it still.
         let is_lost = error.is_busy() && tally.yes + tally.failed < client.quorum.need();
         let is_split = matches!(error, Error::Busy { .. } | Error::Unavailable { .. }) && tally.yes > 0 && tally.no > 0;
-        let is_over = !is_split || self.tries == 0;
+        let is_over = !(is_split && may_repeat);
         if is_lost && is_over {
             take_back(client, request, ballot, &refused.id, refused.length, refused.by);
         } else {

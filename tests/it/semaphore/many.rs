@@ -182,7 +182,7 @@ fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_
 fn they_are_renewed_filled_in_and_released_together() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let semaphore = brisk(&servers, ms(900)).semaphore(KEY, 3);
+        let semaphore = brisk(&servers, ms(2100)).semaphore(KEY, 3);
         let permit = semaphore.clone().fenced(true).acquire_many(2).unwrap();
         let lent = |node: usize| servers[node].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
         let both = || permit.slots().iter().map(|slot| format!("{slot} {}", permit.id().as_str()));
@@ -191,7 +191,7 @@ fn they_are_renewed_filled_in_and_released_together() {
             let lost: i64 = servers[1].ask(cmd("ZREM").arg(KEY).arg(both().next().unwrap()));
             assert_eq!(lost, 1);
         }
-        thread::sleep(ms(1200));
+        thread::sleep(ms(2400));
         permit.check().unwrap();
         eventually("every node has both slots", SOON, || (0..nodes).all(has_both));
         assert_eq!((semaphore.available().unwrap(), semaphore.inspect().unwrap().len()), (1, 2));
