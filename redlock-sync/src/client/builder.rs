@@ -143,8 +143,9 @@ impl Builder {
     }
 
     /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All nodes are asked at the same time, so it
-    /// bounds the operation. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases become possible,
-    /// since a lease must exceed it.
+    /// bounds the operation. With several nodes a call waits for a reply during seven eighths of it, so that the calls of other threads that wait for the same
+    /// connection have time left for the other nodes. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases become
+    /// possible, since a lease must exceed it.
     ///
     /// ```
     /// use std::time::Duration;

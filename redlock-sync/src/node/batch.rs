@@ -33,6 +33,9 @@ pub(super) struct Batch<'a> {
     /// The moment before the first byte.
     started: Tick,
     deadline: Tick,
+    /// Until when replies are read. Of several nodes one that hangs is given up an eighth of a node timeout earlier: rounds that began just after this one wait
+    /// for the line, and have that much time left when they get it, to ask the others.
+    read_by: Tick,
     /// What servers of a cluster sent elsewhere.
     redirected: Vec<Stop>,
 }
@@ -59,10 +62,13 @@ impl<'a> Batch<'a> {
             });
             call.map(|call| Rider { op, call, alone: None })
         };
+        let timeout = members.settings.node_timeout;
+        let patience = if members.nodes.len() > 1 { timeout.saturating_sub(timeout / 8) } else { timeout };
         Batch {
             spares: members.nodes.iter().filter(|node| node.outage().is_none()).count() >= need,
             riders: ops.into_iter().filter_map(ride).collect(),
-            deadline: latest.min(started.after(members.settings.node_timeout)),
+            deadline: latest.min(started.after(timeout)),
+            read_by: latest.min(started.after(patience)),
             members,
             line,
             started,
@@ -360,7 +366,7 @@ impl<'a> Batch<'a> {
             return Err(Broken::Cut("connection is gone".into()));
         };
         loop {
-            let left = self.deadline.since(self.members.clock.now());
+            let left = self.read_by.since(self.members.clock.now());
             let reply = link.receive(left)?;
             if link.owed == 0 {
                 return Ok(reply);

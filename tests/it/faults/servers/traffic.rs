@@ -1,9 +1,11 @@
 //! Requests and replies that are lost, late or slow.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, LeaseState};
-use redlock_tests::{Act, Proxy, eventually};
+use redlock_sync::{Error, LeaseState, Redlock};
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 use crate::faults::support::{
     LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each, for_each_n, nodes_named, warm, within,
@@ -207,6 +209,46 @@ fn fault_09_a_black_hole_among_the_nodes<K: Kind>() {
         rig.proxies.iter().for_each(Proxy::heal);
         eventually("nothing stays", SOON, || rig.is_free("a"));
     });
+}
+
+/// All connections are taken by calls that wait for the server, and others wait for the connections: they have time left to ask the other servers.
+#[test]
+fn fault_09_a_server_begins_to_hang_under_a_crowd() {
+    // On a machine that stands still for that time calls fail all the same.
+    let failed: Vec<usize> =
+        (0..5).map(|_| failed_beside_a_server_that_hangs()).take_while(|failed| *failed > 0).collect();
+    assert!(failed.len() < 5, "so many calls failed although two of three servers were well: {failed:?}");
+}
+
+fn failed_beside_a_server_that_hangs() -> usize {
+    let servers = servers(3);
+    let locks = Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(3 * SLACK).build().unwrap();
+    let (locked, failed, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for i in 0..12 {
+            let lock = locks.mutex(format!("key {i}"));
+            let (locked, failed, is_over) = (&locked, &failed, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let outcome = lock.try_lock().and_then(redlock_sync::MutexGuard::unlock);
+                    let count = if outcome.is_ok() { locked } else { failed };
+                    count.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        let go_on = |what| {
+            let before = locked.load(Ordering::SeqCst);
+            eventually(what, SOON, || locked.load(Ordering::SeqCst) > before + 100);
+        };
+        go_on("all are connected");
+        failed.store(0, Ordering::SeqCst);
+        servers[0].stop();
+        go_on("they go on without it");
+        is_over.store(true, Ordering::SeqCst);
+        servers[0].cont();
+    });
+    failed.into_inner()
 }
 
 /// Slower than the others, yet in time: it costs its round trip once, not once per node, and its vote counts.
