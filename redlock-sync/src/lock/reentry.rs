@@ -5,13 +5,15 @@
 //! last one first: a list that is searched from its end is faster than any map.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 use crate::error::Error;
 use crate::lease::{Core, Lease};
 use crate::options::Kind;
 
-thread_local!(static HELD: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) });
+// Never dropped: guards can be in other thread-locals, and find their entries at the end of the thread too, in whatever order these are destroyed.
+thread_local!(static HELD: RefCell<ManuallyDrop<Vec<Place>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) });
 
 /// What a thread holds that is a coroutine.
 #[cfg(test)]
@@ -50,9 +52,17 @@ pub(crate) enum Mine {
     Nested(Arc<Lease>),
 }
 
-/// During the destruction of thread-locals the list is gone; then nothing is held here.
+/// The last entry to go takes the memory of the list with it. Nothing is known here at the end of a thread on systems where all thread-locals are destroyed.
 fn with<R>(f: impl FnOnce(&mut Vec<Place>) -> R) -> Option<R> {
-    HELD.try_with(|held| held.try_borrow_mut().ok().map(|mut places| f(&mut places))).ok().flatten()
+    let look = |held: &RefCell<ManuallyDrop<Vec<Place>>>| {
+        let mut places = held.try_borrow_mut().ok()?;
+        let done = f(&mut places);
+        if places.is_empty() {
+            **places = Vec::new();
+        }
+        Some(done)
+    };
+    HELD.try_with(look).ok().flatten()
 }
 
 fn find(places: &[Place], client: u64, key: &str) -> Option<usize> {

@@ -1,9 +1,11 @@
 //! Re-entry: what a thread that holds a lock gets when it asks again.
 
+use std::cell::RefCell;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, LostReason, ReentrantMutex, Unlocked};
+use redlock_sync::{Error, LostReason, ReentrantMutex, ReentrantMutexGuard, Unlocked};
 use redlock_tests::{Proxy, Server};
 
 use super::rig::{SOON, brisk, calls, locks_on, ms, open, through, watched};
@@ -62,6 +64,36 @@ fn handles_of_one_client_nest_and_those_of_another_do_not<P: Place>() {
     lock.clone().lock().unwrap().check().unwrap();
     assert!(open(std::slice::from_ref(&server)).reentrant_mutex("order:42").try_lock().unwrap_err().is_busy());
     outer.check().unwrap();
+}
+
+/// Guards that are in a thread-local to the end of their thread: each is known while others are dropped.
+#[test]
+fn guards_in_a_thread_local_nest_to_the_end_of_the_thread() {
+    struct Last(ReentrantMutex, Option<ReentrantMutexGuard>, mpsc::Sender<Result<(), Error>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let again = self.0.try_lock();
+            drop(self.1.take());
+            _ = self.2.send(again.and_then(|inner| inner.check().and(inner.unlock().map(drop))));
+        }
+    }
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    let server = Server::start();
+    for is_first in [true, false] {
+        let lock = open(std::slice::from_ref(&server)).reentrant_mutex("order:42");
+        let (tell, told) = mpsc::channel();
+        // Thread-locals are destroyed in the order in which they were used first, or the other way round.
+        let uses_it = move || {
+            if is_first {
+                LAST.with_borrow_mut(|last| *last = None);
+            }
+            let guard = lock.lock().unwrap();
+            LAST.set(Some(Last(lock, Some(guard), tell)));
+        };
+        thread::spawn(uses_it).join().unwrap();
+        assert_eq!(told.recv().unwrap(), Ok(()));
+        assert!(server.keys().is_empty(), "{:?}", server.keys());
+    }
 }
 
 fn another_thread_does_not_nest<P: Place>() {
