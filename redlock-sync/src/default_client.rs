@@ -6,8 +6,15 @@ use crate::client::{Builder, NODES, Redlock, URL};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
-/// With the process it belongs to: a forked child cannot use its parent's client.
-static DEFAULT: RwLock<Option<(ForkGuard, Redlock)>> = RwLock::new(None);
+static DEFAULT: RwLock<Option<DefaultClient>> = RwLock::new(None);
+
+struct DefaultClient {
+    /// The process it belongs to: a forked child cannot use its parent's client.
+    home: ForkGuard,
+    client: Redlock,
+    /// By the program, which may have given it other servers or another prefix than the environment names.
+    was_set: bool,
+}
 
 /// The process-wide default client, which the macros use unless they are given another one.
 impl Redlock {
@@ -18,7 +25,8 @@ impl Redlock {
     ///
     /// # Errors
     /// [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the environment by a first
-    /// use: two clients would not see each other's nested locks. The old one stays. In a forked child the parent's does not count.
+    /// use: two clients would not see each other's nested locks. The old one stays. In a forked child the parent's does not count: the child sets one of its
+    /// own, or every use is `Closed`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -47,7 +55,7 @@ impl Redlock {
                 "the default client is set already, or in use; set it once, before the first use, or close it first",
             ));
         }
-        let old = default.replace((ForkGuard::new(), client));
+        let old = default.replace(DefaultClient { home: ForkGuard::new(), client, was_set: true });
         drop(default);
         // Outside of the lock: the end of a client can take a moment.
         drop(old);
@@ -57,11 +65,14 @@ impl Redlock {
     /// The default client of the process: the one that was [set](Redlock::set_default), else one made now from the environment, which
     /// stays. Making it does no I/O. One that was [closed](Redlock::close) stays too, until another one is set.
     ///
+    /// In a forked child a client that the parent had made from the environment is made anew.
+    ///
     /// The variables are those of [`Builder::from_env`]; `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
     /// # Errors
     /// [`Config`](Error::Config) if there is no default client and the environment names no server, or names something that cannot be;
-    /// the message names the variable. A failure is not remembered: the next call tries again.
+    /// the message names the variable. A failure is not remembered: the next call tries again. [`Closed`](Error::Closed) in a forked child if the parent had
+    /// set one, and the child has not.
     ///
     /// ```
     /// # // Each doctest is a process of its own, without a default client so far.
@@ -80,14 +91,18 @@ impl Redlock {
         if let Some(client) = ours(default.as_ref()) {
             return Ok(client.clone());
         }
+        // The environment could name other servers than the parent's client has: parent and child would not exclude each other.
+        if default.as_ref().is_some_and(|of_parent| of_parent.was_set) {
+            return Err(Error::Closed);
+        }
         let client = from_environment()?;
-        *default = Some((ForkGuard::new(), client.clone()));
+        *default = Some(DefaultClient { home: ForkGuard::new(), client: client.clone(), was_set: false });
         Ok(client)
     }
 }
 
-fn ours(default: Option<&(ForkGuard, Redlock)>) -> Option<&Redlock> {
-    default.filter(|(home, _)| !home.is_left()).map(|(_, client)| client)
+fn ours(default: Option<&DefaultClient>) -> Option<&Redlock> {
+    default.filter(|one| !one.home.is_left()).map(|one| &one.client)
 }
 
 fn from_environment() -> Result<Redlock, Error> {

@@ -42,6 +42,13 @@ fn without_a_server_the_error_says_how() {
     child_sees(&[("REDLOCK_NODES", "http://a/")], "REDLOCK_NODES: node URL");
 }
 
+/// The environment would give it another client than its parent's: they would not exclude each other.
+#[test]
+fn a_forked_child_of_a_parent_that_set_one_sets_its_own() {
+    let server = Server::start();
+    says("forked-default", &[("REDIS_URL", &server.url())], "app:shop");
+}
+
 /// The agent asserts the rest.
 #[test]
 fn a_closed_default_client_is_replaced() {

@@ -48,6 +48,7 @@ fn main() {
         Some("server") => server(),
         Some("environment") => environment::main(),
         Some("replaced") => environment::replaced(),
+        Some("forked-default") => environment::forked(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "fork-often" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),

@@ -1,6 +1,7 @@
 //! The default client as the environment of this process makes it.
 
 use redlock_sync::{Error, Redlock, distributed_lock};
+use redlock_tests::{fork, wait_for};
 
 #[distributed_lock("shop", guard = lock)]
 fn shop() -> Result<String, Error> {
@@ -29,4 +30,18 @@ pub(crate) fn replaced() {
     let other = std::env::var("REDLOCK_TEST_OTHER").unwrap();
     Redlock::set_default(Redlock::open(other).unwrap()).unwrap();
     main();
+}
+
+/// A default client that was set, with a prefix that the environment does not know, and a child that has none until it sets one.
+pub(crate) fn forked() {
+    let with_prefix =
+        || Redlock::builder().node(std::env::var("REDIS_URL").unwrap()).key_prefix("app:").build().unwrap();
+    Redlock::set_default(with_prefix()).unwrap();
+    let child = fork(|| {
+        assert_eq!(shop(), Err(Error::Closed));
+        Redlock::set_default(with_prefix()).unwrap();
+        println!("{}", shop().unwrap());
+    });
+    assert!(wait_for(child).success());
+    shop().unwrap();
 }
