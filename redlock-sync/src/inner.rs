@@ -11,7 +11,7 @@ use crate::handover::queue::WaitQueues;
 use crate::handover::rules::Chain;
 use crate::handover::{grant, wait};
 use crate::key::Key;
-use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Remnant, Start, revoke};
+use crate::lease::{Backlog, Core, GivenUp, Lease, Leases, Leftover, Origin, Start, revoke};
 use crate::node::Lane;
 use crate::options::CLOSING;
 use crate::protocol::{Grant, Next, Protocol, ReleaseArgs, Request, granting};
@@ -123,8 +123,7 @@ impl ClientInner {
     /// An adoption that failed may have left its token on one of these nodes: it is given back there, as soon as the servers answer.
     pub(crate) fn left_adoption(&self, request: &Request, id: &LockId, former: &LockId, ends: Tick, at: Vec<bool>) {
         let of_token = Leftover::of_token(Arc::clone(&request.protocol), request.key.name(), id.clone(), ends, at);
-        let what = Remnant::Adoption { id: id.clone(), former: former.clone() };
-        self.backlog.add(Leftover { what, ..of_token });
+        self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
     /// Gives back what may be granted to a wait although it is over: what was granted by now, as soon as the servers answer; what a late attempt

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Error, LockToken, LostReason, MutexGuard, Redlock};
-use redlock_tests::{Proxy, Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
@@ -86,16 +86,16 @@ fn of_many_that_adopt_one_token_one_holds_the_lock() {
     }
 }
 
-/// Tries it until the servers answer.
+/// Tries it until enough servers answer.
 fn adopt_in_the_end(locks: &Redlock, token: &LockToken) -> Result<MutexGuard, Error> {
-    let mut adopted = locks.mutex(KEY).adopt(token);
+    let mut outcome = None;
     eventually("enough servers answer", SOON, || {
-        adopted.as_ref().is_ok_and(|guard| guard.check().is_ok()) || {
-            adopted = locks.mutex(KEY).adopt(token);
-            !adopted.as_ref().is_err_and(Error::is_unavailable)
-        }
+        let adopted = locks.mutex(KEY).adopt(token);
+        let is_over = !adopted.as_ref().is_err_and(Error::is_unavailable);
+        outcome = Some(adopted);
+        is_over
     });
-    adopted
+    outcome.unwrap()
 }
 
 /// Servers that hang have the call in their sockets, and execute it when they go on.
@@ -124,6 +124,67 @@ fn an_adoption_that_is_executed_too_late_is_given_back() {
             guard.unlock().unwrap();
         }
         eventually("no token is left", SOON, || servers.iter().all(|server| server.get(KEY).is_none()));
+    }
+}
+
+/// A copy of the call that was on its way when the connection broke: nothing can stand behind it.
+#[test]
+fn an_adoption_that_arrives_after_it_was_given_back_is_adopted_by_the_retry() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(500 * MS).build().unwrap();
+    let left = || locks.mutex(KEY).lock().unwrap().into_token().unwrap();
+    locks.mutex(KEY).adopt(&left()).unwrap().unlock().unwrap(); // the server knows the script
+    let token = left();
+    proxy.on_each("adopt", Act::ResetBefore);
+    let error = locks.mutex(KEY).adopt(&token).unwrap_err();
+    assert!(error.is_unavailable(), "{error}");
+    let lost = proxy.seen().into_iter().rfind(|seen| seen.name == "adopt").unwrap();
+    proxy.heal();
+    let release = |seen: &redlock_tests::Seen| seen.name == "release" && seen.args.contains(&lost.args[5]);
+    eventually("it is given back, and once more", SOON, || proxy.seen().into_iter().filter(release).count() > 1);
+    // The answer to that is there: nothing repeats it any more.
+    thread::sleep(200 * MS);
+    let mut late = redis::cmd("EVALSHA");
+    late.arg(&lost.args);
+    server.ask::<redis::Value>(&late);
+    assert_eq!(server.get(KEY).as_ref(), Some(&lost.args[5]), "the late call adopts it");
+    locks.mutex(KEY).adopt(&token).unwrap().unlock().unwrap();
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+/// Each of two adopts the lock on servers of its own first, and has too few, since one hangs. Were one of them to free what it got, neither could adopt it.
+#[test]
+fn votes_that_are_split_beside_a_server_that_hangs_are_given_back() {
+    let servers = servers(4);
+    let first_to = |wanted: std::ops::Range<usize>| {
+        let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+        let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).node_timeout(300 * MS).build().unwrap();
+        locks.mutex("other").lock().unwrap().unlock().unwrap(); // it is connected
+        for (i, proxy) in proxies.iter().enumerate() {
+            if !wanted.contains(&i) {
+                proxy.on("adopt", Act::Delay(70 * MS));
+            }
+        }
+        (locks, proxies)
+    };
+    for _ in 0..3 {
+        let token = open(&servers).mutex(KEY).try_lock_for(SOON).unwrap().into_token().unwrap();
+        let both = [first_to(0..2), first_to(2..4)];
+        servers[3].stop();
+        let won: usize = thread::scope(|scope| {
+            let trying = both.each_ref().map(|(locks, _)| {
+                let token = &token;
+                scope.spawn(move || adopt_in_the_end(locks, token).map(std::mem::forget))
+            });
+            thread::sleep(600 * MS);
+            servers[3].cont();
+            trying.into_iter().map(|trying| usize::from(trying.join().unwrap().is_ok())).sum()
+        });
+        assert_eq!(won, 1);
+        for (locks, _) in &both {
+            drop(locks.unlock_all());
+        }
     }
 }
 

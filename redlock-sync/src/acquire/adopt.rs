@@ -110,40 +110,44 @@ impl Attempt<'_> {
     }
 
     /// Undoes what was set; the error, unless another attempt is to be made.
+    ///
+    /// Others may adopt the token at the same time, and each may have too few nodes. Were they to free what they got, the lock would be lost to all of them.
+    /// So each gives its nodes back to the former token, and tries again after a random pause, until one has a majority.
     fn ends_with(&self, refused: &Refused, error: Error, may_repeat: bool) -> Option<Error> {
-        let (client, request, ballot, tally) = (self.client, self.request, &refused.ballot, refused.ballot.tally());
-        // The nodes that did not answer may have it still.
-        let is_lost = error.is_busy() && tally.yes + tally.failed < client.quorum.need();
-        let is_split = matches!(error, Error::Busy { .. } | Error::Unavailable { .. }) && tally.yes > 0 && tally.no > 0;
-        let is_over = !(is_split && may_repeat);
-        if is_lost && is_over {
-            take_back(client, request, ballot, &refused.id, refused.length, refused.by);
-        } else {
-            self.give_back(refused);
+        let (client, key, ballot) = (self.client, self.request.key.as_str(), &refused.ballot);
+        if error.is_busy() && ballot.is_lost_for_good() {
+            take_back(client, self.request, ballot, &refused.id, refused.length, refused.by);
+            let is_taken = |vote: &Vote<Acquired>| matches!(vote, Vote::Taken { .. });
+            let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
+            return Some(Error::Lost { key: key.to_owned(), reason });
         }
-        if !is_over {
-            return None;
+        self.give_back(refused);
+        match error {
+            Error::Busy { .. } | Error::Unavailable { .. } if ballot.tally().no > 0 && may_repeat => None,
+            Error::Busy { .. } => Some(self.unsettled(ballot)),
+            error => Some(error),
         }
-        if !error.is_busy() {
-            return Some(error);
-        }
-        if !is_lost {
-            return Some(client.quorum.failed("adopt", request.key.as_str(), ballot));
-        }
-        let is_taken = |vote: &Vote<Acquired>| vote.is_definite_no() && *vote != Vote::Absent;
-        let reason = if ballot.votes.iter().any(is_taken) { LostReason::Taken } else { LostReason::Deleted };
-        Some(Error::Lost { key: request.key.as_str().to_owned(), reason })
     }
 
-    /// Gives the nodes back to the former token, also those that execute the adoption later: it can be tried again then, here or elsewhere.
-    ///
-    /// Others may adopt the token at the same time, and each may have too few nodes. Were they all to free what they got, the lock would be lost to all of
-    /// them. So each gives its nodes back and tries again after a random pause, until one has a majority. What is given back to a token that was adopted by
-    /// another one harms none: these nodes are a minority, and the last attempt frees them.
+    /// Gives the nodes back to the former token, also those that execute the adoption later: it can be tried again then. What is given back to a token that
+    /// another call has adopted meanwhile harms none: these nodes are a minority.
     fn give_back(&self, Refused { ballot, id, length, by }: &Refused) {
         let quorum = &self.client.quorum;
         if let Some(at) = undo(quorum, ballot, &self.adopting.give_back(id, self.former), *by) {
             self.client.left_adoption(self.request, id, self.former, quorum.now().after(*length), at);
         }
+    }
+
+    /// The error if no token has a majority.
+    fn unsettled(&self, ballot: &Ballot<Acquired>) -> Error {
+        let quorum = &self.client.quorum;
+        let said = |vote: &Vote<Acquired>| match vote {
+            Vote::Failed(failure) => failure.message.clone(),
+            Vote::Yes(_) | Vote::Void => "has the token".to_owned(),
+            Vote::Absent => "has no such key".to_owned(),
+            Vote::Taken { .. } => "has another token, such as that of another call that adopts the lock".to_owned(),
+        };
+        let nodes = ballot.votes.iter().enumerate().map(|(i, vote)| quorum.node_error(i, said(vote))).collect();
+        Error::Unavailable { op: "adopt", key: self.request.key.as_str().to_owned(), of: quorum.len(), nodes }
     }
 }

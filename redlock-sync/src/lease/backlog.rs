@@ -2,7 +2,7 @@
 //! lease has ended by itself. A majority is enough for the holder that gave up the lock. But a node that was left out at that moment would keep the token until
 //! its end, and be missing from the majorities of the next holders.
 //!
-//! Only releases are sent from here. They compare a token that is never used again, so a late or doubled one does no harm. All that are due go out in
+//! Only releases are sent from here, and what gives an adoption back. They compare a token that is never used again, so a late or doubled one does no harm. All that are due go out in
 //! one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
 
 use std::collections::HashSet;
@@ -29,6 +29,8 @@ const MOST_IN_A_CALL: usize = MOST;
 const MOST_TOGETHER: usize = 128;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// A server that hangs executes a call that is late by so much at most, or by the lease if that is longer.
+const LATEST: Duration = Duration::from_secs(60);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is left of a lock. The release of anything but a token goes with all keys of the lock, as it has to reach the queue.
@@ -79,11 +81,6 @@ impl Remnant {
 
     fn is_token(&self) -> bool {
         matches!(self, Remnant::Token(_) | Remnant::Adoption { .. })
-    }
-
-    /// The token that has adopted the lock from that one.
-    fn adopted(&self, from: &LockId) -> Option<&LockId> {
-        if let Remnant::Adoption { id, former } = self { Some(id).filter(|_| former == from) } else { None }
     }
 }
 
@@ -244,9 +241,18 @@ pub(crate) struct Backlog {
     state: Mutex<State>,
 }
 
+/// An adoption that failed, and that a server may execute later.
+#[derive(Debug)]
+struct Adoption {
+    id: LockId,
+    former: LockId,
+    until: Tick,
+}
+
 #[derive(Debug, Default)]
 struct State {
     list: Vec<Leftover>,
+    adoptions: Vec<Adoption>,
     /// A repetition is planned or under way.
     is_planned: bool,
     /// The last one that was added made another one go.
@@ -300,9 +306,18 @@ impl Backlog {
         }
     }
 
-    /// The tokens that are still to be given back to that one.
+    /// As `add`, for a token that may have adopted the lock, now or later. It is remembered beyond that: nothing may stand behind the late call.
+    pub(crate) fn add_adoption(self: &Arc<Self>, of_token: Leftover, id: LockId, former: LockId) {
+        let until = of_token.ends.max(self.quorum.now().after(LATEST));
+        self.state.lock().adoptions.push(Adoption { id: id.clone(), former: former.clone(), until });
+        self.add(Leftover { what: Remnant::Adoption { id, former }, ..of_token });
+    }
+
+    /// The tokens that may have adopted the lock from that one, and were not given back.
     pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
-        self.state.lock().list.iter().filter_map(|one| one.what.adopted(former)).cloned().collect()
+        let (mut state, now) = (self.state.lock(), self.quorum.now());
+        state.adoptions.retain(|one| one.until > now);
+        state.adoptions.iter().filter(|one| one.former == *former).map(|one| one.id.clone()).collect()
     }
 
     #[cfg(test)]

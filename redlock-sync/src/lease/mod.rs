@@ -26,7 +26,7 @@ use std::{fmt, io};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::backlog::{Backlog, GivenUp, Leftover, Remnant};
+pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
 use self::core::Release;
 pub(crate) use self::core::{Core, Origin, Part, Start};
 pub use self::state::LeaseState;

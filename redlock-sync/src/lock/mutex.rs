@@ -151,22 +151,25 @@ impl Mutex {
 
     /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
     /// The guard that is returned holds it, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
-    /// former one. Does not wait for a lock. Of any number of calls with the same token, one after
-    /// the other or at the same time, at most one gets the lock, and the others return `Lost`. Calls that split the votes of several nodes give them back to the token, and try again up to four
-    /// times within a node timeout, so that one of them gets it; a call takes four node timeouts at most.
+    /// former one. Does not wait for a lock; a call takes four node timeouts at most.
+    ///
+    /// Of any number of calls with the same token, at most one gets the lock. With several nodes, calls at the same time may each get some of them, and none a
+    /// majority. Each gives its nodes back to the token then, and tries again, up to four times within a node timeout. One of them gets the lock, and the others
+    /// are told `Lost`, or `Unavailable` as long as none has it.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
     /// [`key_prefix`](crate::Builder::key_prefix).
     ///
-    /// There is one exception: if the connection broke on which the first holder asked for the lock, and that call reaches the server late, after the
-    /// adopted lock was released, then that call sets the key once more, with the old token, until its lease ends, and the token can be adopted again. The lock
-    /// was free at that moment: there are never two holders, and fencing tokens rise.
+    /// In one case a token can be adopted a second time. If the connection broke on which the first holder asked for the lock, that call may reach the server
+    /// late. If the adopted lock has been released by then, the call sets the key once more, with the old token, for its lease. The lock was free at that moment:
+    /// there are never two holders, and fencing tokens rise.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
-    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered: the token still holds the lock, for what was left of its lease or one lease of this
-    /// handle. A node that executes this call too late gives the lock back to the token. Try again, with the same client, until that succeeds or is `Lost`;
-    /// another client can find a node that has not given it back yet, and be told `Lost`. [`Busy`](Error::Busy) if this thread holds
+    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. The token still holds the lock then:
+    /// for the rest of its lease, or for one lease of this handle if that is shorter. A node that executes this call after it has failed gives the lock back to
+    /// the token. Try again with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has not given the lock back
+    /// yet. [`Busy`](Error::Busy) if this thread holds
     /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
     /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). After an error this call holds nothing.
     ///

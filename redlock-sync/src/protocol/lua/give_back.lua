@@ -7,7 +7,13 @@ local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'table' then return held end
 if held == false then return -1 end
 if held ~= ARGV[1] then return 0 end
-local life = math.max(redis.call('PTTL', KEYS[1]), 1)
+local life = redis.call('PTTL', KEYS[1])
+-- Another program has taken the time-to-live away.
+if life == -1 then
+  redis.call('SET', KEYS[1], ARGV[2])
+  return 1
+end
+life = math.max(life, 1)
 redis.call('PEXPIRE', KEYS[1], life)
 redis.call('SET', KEYS[1], ARGV[2], 'PX', life)
 return 1
