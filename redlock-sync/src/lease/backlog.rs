@@ -2,8 +2,8 @@
 //! lease has ended by itself. A majority is enough for the holder that gave up the lock. But a node that was left out at that moment would keep the token until
 //! its end, and be missing from the majorities of the next holders.
 //!
-//! Only releases are sent from here, and what gives an adoption back. They compare a token that is never used again, so a late or doubled one does no harm. All that are due go out in
-//! one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
+//! Only releases are sent from here, and calls that give an adoption back. They compare a token that is never used again, so a late or doubled one does no
+//! harm. All that are due go out in one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -29,9 +29,9 @@ const MOST_IN_A_CALL: usize = MOST;
 const MOST_TOGETHER: usize = 128;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// A server that hangs executes a call that is late by so much at most, or by the lease if that is longer.
-const LATEST: Duration = Duration::from_secs(60);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
+/// An adoption that failed is remembered for so long at least: a server that hangs may execute it so late.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What is left of a lock. The release of anything but a token goes with all keys of the lock, as it has to reach the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -306,14 +306,14 @@ impl Backlog {
         }
     }
 
-    /// As `add`, for a token that may have adopted the lock, now or later. It is remembered beyond that: nothing may stand behind the late call.
+    /// As `add`, for a token that may have adopted the lock, or does so later. It is remembered when that is done, too: a copy of the call can come after it.
     pub(crate) fn add_adoption(self: &Arc<Self>, of_token: Leftover, id: LockId, former: LockId) {
-        let until = of_token.ends.max(self.quorum.now().after(LATEST));
+        let until = of_token.ends.max(self.quorum.now().after(REMEMBERED));
         self.state.lock().adoptions.push(Adoption { id: id.clone(), former: former.clone(), until });
         self.add(Leftover { what: Remnant::Adoption { id, former }, ..of_token });
     }
 
-    /// The tokens that may have adopted the lock from that one, and were not given back.
+    /// The tokens by which this client has tried in vain to adopt the lock from that one.
     pub(crate) fn adoptions_of(&self, former: &LockId) -> Vec<LockId> {
         let (mut state, now) = (self.state.lock(), self.quorum.now());
         state.adoptions.retain(|one| one.until > now);
