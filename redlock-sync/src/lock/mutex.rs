@@ -166,8 +166,8 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
-    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. The token still holds the lock then:
-    /// for the rest of its lease, or for one lease of this handle if that is shorter. A node that executes this call after it has failed gives the lock back to
+    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If the token held the lock, it holds it
+    /// still: for the rest of its lease, or for one lease of this handle if that is shorter. A node that executes this call after it has failed gives the lock back to
     /// the token. Try again with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has not given the lock back
     /// yet. [`Busy`](Error::Busy) if this thread holds
     /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
