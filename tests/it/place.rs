@@ -125,7 +125,7 @@ pub(crate) fn replies(value: redis::Value) -> Vec<String> {
     }
 }
 
-/// With this variable set to `sentinel`, databases are found by a Sentinel: `.ci/run contract_sentinel`.
+/// With this variable set to `sentinel`, databases are found by a Sentinel: `.ci/run sentinel`.
 const PLACE: &str = "REDLOCK_TEST_PLACE";
 
 /// What the servers are found by.

@@ -11,6 +11,7 @@
 //! 9. `packages`: changelog, versions, licences, and what must not be in any file.
 //! 10. `pages`: how long a page may be, its links, and its code.
 //! 11. `words`: words that no text has.
+//! 12. `workflow`: the steps of CI.
 
 mod circles;
 mod code;
@@ -23,3 +24,4 @@ mod pages;
 mod scripts;
 mod source;
 mod words;
+mod workflow;

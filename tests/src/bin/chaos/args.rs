@@ -29,6 +29,7 @@ chaos [OPTIONS]
   --out DIR         where logs and picture go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
   --until A,B,…     end as soon as one of these checkers has found something
+  --safety          only the checkers that a busy machine cannot turn fail the run; the others print figures
   --help            this text
   --tasks N         another run, with workers of a queue of tasks; a wrong option behind it lists its own";
 
@@ -52,6 +53,7 @@ pub(crate) struct Options {
     pub(crate) gap: u64,
     pub(crate) out: Option<PathBuf>,
     pub(crate) until: Vec<&'static str>,
+    pub(crate) safety: bool,
     pub(crate) what: Todo,
 }
 
@@ -88,6 +90,7 @@ impl Default for Options {
             gap: GAP,
             out: None,
             until: Vec::new(),
+            safety: false,
             what: Todo::Run,
         }
     }
@@ -117,6 +120,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Options, 
             "--gap" => options.gap = number(&value()?, 12, 600_000)?,
             "--out" => options.out = Some(value()?.into()),
             "--until" => options.until = value()?.split(',').map(checker).collect::<Result<_, _>>()?,
+            "--safety" => options.safety = true,
             "--beyond" => options.beyond = true,
             "--schedule" => options.what = Todo::Schedule,
             "--help" | "-h" => options.what = Todo::Help,
@@ -149,10 +153,11 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let options = words("--nodes 5 --clients 8 --seconds 60 --seed 7 --faults kill,stop --beyond").unwrap();
+        let options =
+            words("--nodes 5 --clients 8 --seconds 60 --seed 7 --faults kill,stop --beyond --safety").unwrap();
         assert_eq!((options.nodes, options.clients, options.seconds, options.seed), (5, 8, 60, 7));
         assert_eq!(options.kinds, [Kind::Kill, Kind::Stop]);
-        assert!(options.beyond && options.what == Todo::Run);
+        assert!(options.beyond && options.safety && options.what == Todo::Run);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::args::Options;
-use crate::checkers::Verdict;
+use crate::checkers::{Verdict, is_judged};
 use crate::event::{Op, Outcome};
 use crate::history::History;
 
@@ -35,6 +35,7 @@ pub(crate) fn text(options: &Options, history: &History, verdicts: &Verdicts, di
         let word = match verdict {
             verdict if verdict.excused => "-",
             verdict if verdict.violations.is_empty() => "ok",
+            _ if !is_judged(name) => "figure",
             _ => "FAILED",
         };
         _ = writeln!(out, "  {name:<9} {word:<7} {}", verdict.judged);

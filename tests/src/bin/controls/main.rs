@@ -30,11 +30,12 @@ use trial::Found;
 const USAGE: &str = "\
 controls [OPTIONS] [CONTROL…]
   applies each of these controls, or all in tests/controls, to a copy of the workspace, and shows that it is noticed
+  --simulation      only in the simulation, from its fixed first seed on: no load turns that
   --seed N          of the first chaos run of each control; default: a fresh one, which is printed";
 
 fn main() -> ExitCode {
     match parse(env::args().skip(1)) {
-        Ok((controls, seed)) => try_all(&controls, seed),
+        Ok(wanted) => try_all(&wanted),
         Err(problem) => {
             eprintln!("{problem}\n\n{USAGE}");
             ExitCode::from(2)
@@ -42,11 +43,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(words: impl IntoIterator<Item = String>) -> Result<(Vec<Control>, u64), String> {
-    let (mut names, mut seed) = (Vec::new(), fastrand::u64(..1_000_000));
+struct Wanted {
+    controls: Vec<Control>,
+    /// Without their chaos runs.
+    simulation_only: bool,
+    seed: u64,
+}
+
+fn parse(words: impl IntoIterator<Item = String>) -> Result<Wanted, String> {
+    let (mut names, mut simulation_only, mut seed) = (Vec::new(), false, fastrand::u64(..1_000_000));
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.as_str() {
+            "--simulation" => simulation_only = true,
             "--seed" => seed = words.next().and_then(|seed| seed.parse().ok()).ok_or("--seed wants a number")?,
             option if option.starts_with('-') => return Err(format!("unknown option {option}")),
             _ => names.push(word),
@@ -56,11 +65,15 @@ fn parse(words: impl IntoIterator<Item = String>) -> Result<(Vec<Control>, u64),
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|control| control.name != **name)) {
         return Err(format!("there is no control {unknown}"));
     }
-    Ok((all.into_iter().filter(|control| names.is_empty() || names.contains(&control.name)).collect(), seed))
+    let is_wanted = |control: &Control| {
+        (names.is_empty() || names.contains(&control.name)) && !(simulation_only && control.simulation.is_empty())
+    };
+    Ok(Wanted { controls: all.into_iter().filter(is_wanted).collect(), simulation_only, seed })
 }
 
 /// Prints a row for each trial; 1 if one of them did not end as it must.
-fn try_all(controls: &[Control], seed: u64) -> ExitCode {
+fn try_all(wanted: &Wanted) -> ExitCode {
+    let seed = wanted.seed;
     let scratch = Scratch::new();
     let escaped = Mutex::new(Vec::new());
     let tell = |control: &Control, rig: &str, found: Found| {
@@ -81,12 +94,12 @@ fn try_all(controls: &[Control], seed: u64) -> ExitCode {
                 fs::remove_file(program).expect("the program is there");
             }
         });
-        for control in controls {
+        for control in &wanted.controls {
             if let Err(problem) = scratch.apply(control) {
                 tell(control, "none", Err(problem));
                 continue;
             }
-            if control.chaos.is_some() {
+            if control.chaos.is_some() && !wanted.simulation_only {
                 match scratch.chaos(&control.name) {
                     Ok(program) => built.send((control, program)).expect("the other thread waits for programs"),
                     Err(problem) => tell(control, "chaos", Err(problem)),
@@ -110,14 +123,15 @@ mod tests {
     use super::parse;
 
     fn words(line: &str) -> Result<(Vec<String>, u64), String> {
-        let (controls, seed) = parse(line.split_whitespace().map(str::to_owned))?;
-        Ok((controls.into_iter().map(|control| control.name).collect(), seed))
+        let wanted = parse(line.split_whitespace().map(str::to_owned))?;
+        Ok((wanted.controls.into_iter().map(|control| control.name).collect(), wanted.seed))
     }
 
     #[test]
     fn controls_are_chosen_by_name() {
         assert_eq!(words("--seed 7 young-votes nothing"), Ok((vec!["nothing".into(), "young-votes".into()], 7)));
         assert!(words("").is_ok_and(|(all, _)| all.len() > 20));
+        assert!(words("--simulation nothing").is_ok_and(|(none, _)| none.is_empty()));
         for wrong in ["--seed", "--seed x", "--sed 7", "everything"] {
             words(wrong).unwrap_err();
         }

@@ -19,8 +19,7 @@ pub(crate) struct Scratch {
     /// The original's target directory, which may lie in it.
     target: PathBuf,
     copy: PathBuf,
-    /// What cargo builds, and the programs that are to be run.
-    build: PathBuf,
+    /// The programs that are to be run.
     programs: PathBuf,
 }
 
@@ -29,8 +28,8 @@ impl Scratch {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let original = tests.parent().expect("the tests crate lies in a workspace").to_owned();
         let target = target_dir();
-        let [copy, build, programs] = ["copy", "build", "programs"].map(|name| target.join("controls").join(name));
-        Self { original, target, copy, build, programs }
+        let [copy, programs] = ["copy", "programs"].map(|name| target.join("broken").join(name));
+        Self { original, target, copy, programs }
     }
 
     /// Makes the copy what the workspace is with this control's changes.
@@ -77,7 +76,7 @@ impl Scratch {
         }
         let program = self.programs.join(name);
         let copied =
-            fs::create_dir_all(&self.programs).and_then(|()| fs::copy(self.build.join("controls/chaos"), &program));
+            fs::create_dir_all(&self.programs).and_then(|()| fs::copy(self.target.join("controls/chaos"), &program));
         copied.map_err(|error| format!("the program cannot be copied: {error}"))?;
         Ok(program)
     }
@@ -89,12 +88,13 @@ impl Scratch {
         output(self.cargo(&words).envs(settings))
     }
 
-    /// At a lower priority than the chaos run, whose checkers measure time.
+    /// At a lower priority than the chaos run, whose checkers measure time. The copy shares the target directory with the workspace: what both depend on is
+    /// built once for this profile, and their own crates are told apart by their paths.
     fn cargo(&self, words: &[&str]) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new("nice");
         command.args(["-n", "5"]).arg(cargo).args(words).args(["--quiet", "--profile", "controls"]);
-        command.current_dir(&self.copy).env("CARGO_TARGET_DIR", &self.build);
+        command.current_dir(&self.copy).env("CARGO_TARGET_DIR", &self.target);
         command
     }
 }

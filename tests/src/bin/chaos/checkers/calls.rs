@@ -8,7 +8,7 @@ use crate::event::{Op, Outcome};
 use crate::history::{Call, History};
 use crate::names;
 use crate::plan::Kind;
-use crate::timing::SLACK;
+use crate::timing::slack;
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -20,7 +20,7 @@ pub(super) fn check(history: &History) -> Verdict {
                 let (took, over) = took(history, call, end);
                 let worst = slowest.entry(call.op.word()).or_default();
                 *worst = (*worst).max(over);
-                if over > SLACK {
+                if over > slack() {
                     let how = if call.end.is_some() { "took" } else { "was killed after" };
                     Some(format!("{how} {} ms, {} more than it may", took / MS, over / MS))
                 } else {

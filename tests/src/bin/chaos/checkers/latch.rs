@@ -9,7 +9,7 @@ use crate::clock::MS;
 use crate::history::{Arrival, History, Saw};
 use crate::names;
 use crate::plan::{Kind, Target};
-use crate::timing::{LATCH_LIFE, SLACK, WORKERS};
+use crate::timing::{LATCH_LIFE, WORKERS, slack};
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -46,7 +46,7 @@ fn early(history: &History, saw: &Saw) -> Violation {
 fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Option<Violation> {
     let begin = arrivals.iter().map(|arrival| arrival.at).min()?;
     let open = saws.iter().filter(|saw| saw.is_open).min_by_key(|saw| saw.until)?;
-    let life = u64::try_from(LATCH_LIFE.as_nanos()).unwrap_or(u64::MAX) - SLACK;
+    let life = u64::try_from(LATCH_LIFE.as_nanos()).unwrap_or(u64::MAX) - slack();
     let is_in_time = |saw: &&&Saw| saw.from > open.until && saw.until < begin + life;
     let closed = saws.iter().find(|saw| !saw.is_open && is_in_time(saw))?;
     if history.beyond || may_be_lost(history, begin, closed.until) {
@@ -65,7 +65,7 @@ fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Opti
 
 /// A majority lost its data in this span, or a node did that did not restart, so that its vote counts.
 fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
-    let near = history.struck.iter().filter(|s| s.from <= until && s.until + SLACK >= from);
+    let near = history.struck.iter().filter(|s| s.from <= until && s.until + slack() >= from);
     let mut lost: BTreeSet<Target> = BTreeSet::new();
     for struck in near {
         match struck.fault.kind {

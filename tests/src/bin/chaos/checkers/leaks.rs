@@ -11,10 +11,12 @@ use crate::clock::MS;
 use crate::event::Outcome;
 use crate::history::{History, Hold, Sighting};
 use crate::names;
-use crate::timing::{GIVEN_UP, SLACK};
+use crate::timing::{GIVEN_UP, slack};
 
 /// For how long the token of such a lock may stand in calm weather.
-const BOUND: u64 = GIVEN_UP + SLACK;
+fn bound() -> u64 {
+    GIVEN_UP + slack()
+}
 /// Longer than between two looks at a server.
 const LOOKS: u64 = 60 * MS;
 
@@ -37,7 +39,7 @@ pub(super) fn check(history: &History) -> Verdict {
         }
         judged += 1;
         let due = |span: &(u64, u64)| {
-            let due = given_up.max(span.0) + BOUND;
+            let due = given_up.max(span.0) + bound();
             (due < span.1 && standing(due) && lives(history, hold, due)).then_some(due)
         };
         verdict.violations.extend(spans.iter().find_map(due).map(|due| violation(history, hold, due)));
@@ -77,7 +79,7 @@ fn violation(history: &History, hold: &Hold, due: u64) -> Violation {
         "{}: {} gave it up, and its token stands on too many nodes {} ms after all were well again: {}",
         names::of(hold.key),
         hold.session,
-        BOUND / MS,
+        bound() / MS,
         hold.token.as_deref().unwrap_or_default()
     );
     Violation { at: due, what, slice: history.slice(&[hold.session], hold.begin, due) }

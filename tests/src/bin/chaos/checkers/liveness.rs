@@ -5,9 +5,11 @@ use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::History;
 use crate::names::{self, LATCH, READ, SEVERAL};
-use crate::timing::{CAP, LONGEST_LEASE, SLACK};
+use crate::timing::{CAP, LONGEST_LEASE, slack};
 
-const BOUND: u64 = LONGEST_LEASE * MS + CAP + SLACK;
+fn bound() -> u64 {
+    LONGEST_LEASE * MS + CAP + slack()
+}
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -24,7 +26,7 @@ pub(super) fn check(history: &History) -> Verdict {
                 if begin > free && begin <= until {
                     judged += 1;
                     let gap = begin - free;
-                    let is_wanted = gap > BOUND && is_wanted(history, key, free, free + BOUND);
+                    let is_wanted = gap > bound() && is_wanted(history, key, free, free + bound());
                     if begin < until || is_wanted {
                         longest = longest.max(gap);
                     }
@@ -36,7 +38,7 @@ pub(super) fn check(history: &History) -> Verdict {
                             history.seconds(free).trim()
                         );
                         let of_key = |call: &&crate::history::Call| {
-                            call.key == key && call.from < begin && call.from + BOUND > free
+                            call.key == key && call.from < begin && call.from + bound() > free
                         };
                         let sessions: Vec<_> = history.calls.iter().filter(of_key).map(|call| call.session).collect();
                         let slice = history.slice(&sessions, free.saturating_sub(500 * MS), begin + 100 * MS);

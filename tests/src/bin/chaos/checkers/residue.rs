@@ -8,10 +8,12 @@ use crate::clock::MS;
 use crate::event::{Outcome, Phase};
 use crate::history::{History, Hold, Sighting};
 use crate::names;
-use crate::timing::{LONGEST_LEASE, SLACK, TIMEOUT};
+use crate::timing::{LONGEST_LEASE, TIMEOUT, slack};
 
 /// How long a token may stand on a node that no holder has: a call that takes it back, with a margin.
-const CLEANED: u64 = 2 * TIMEOUT + SLACK;
+fn cleaned() -> u64 {
+    2 * TIMEOUT + slack()
+}
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -75,7 +77,7 @@ fn left_tokens(history: &History, verdict: &mut Verdict) -> usize {
                 None => continue,
             },
         };
-        if until.saturating_sub(since) > CLEANED {
+        if until.saturating_sub(since) > cleaned() {
             let what = format!(
                 "{}: a token {whose} stands on node {} from {} to {}: {}",
                 names::of(sighting.key),
@@ -105,7 +107,7 @@ fn released(hold: &Hold) -> Option<u64> {
 
 fn unnamed(history: &History, sighting: &Sighting) -> bool {
     let near = |hold: &&Hold| {
-        hold.begin < sighting.until + CLEANED && hold.unlocked.is_none_or(|(end, _)| end > sighting.from)
+        hold.begin < sighting.until + cleaned() && hold.unlocked.is_none_or(|(end, _)| end > sighting.from)
     };
     history.holds_of(sighting.key).filter(|hold| hold.token.is_none()).any(|hold| near(&hold))
 }

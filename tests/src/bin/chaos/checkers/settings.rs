@@ -7,7 +7,7 @@ use crate::clock::MS;
 use crate::event::Outcome;
 use crate::history::{History, Hold, Look};
 use crate::names;
-use crate::timing::{SLACK, TIMEOUT};
+use crate::timing::{TIMEOUT, slack};
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -52,7 +52,7 @@ fn wrong(hold: &Hold, look: &Look) -> Option<String> {
     let most = wants.lease.saturating_mul(wants.renewals + 1);
     let in_all = until.saturating_sub(*since);
     // A renewal of a grant, which is none of those that are counted, is late on a busy machine.
-    (in_all > most + SLACK).then(|| {
+    (in_all > most + slack()).then(|| {
         let (lease, renewals) = (wants.lease / MS, wants.renewals);
         format!("has a lease of {lease} ms and {renewals} renewals, and counts on {} ms", in_all / MS)
     })
@@ -60,7 +60,7 @@ fn wrong(hold: &Hold, look: &Look) -> Option<String> {
 
 /// For one that was released and has a minimum hold to be judged by: the earliest moment of the next, and the next.
 fn least_of<'a>(history: &'a History, hold: &Hold) -> Option<(u64, &'a Hold)> {
-    let margin = TIMEOUT + SLACK;
+    let margin = TIMEOUT + slack();
     let is_released = hold.dropped.is_some() || hold.unlocked.is_some_and(|(_, outcome)| outcome == Outcome::Ok);
     // Nodes forget slow locks before their time.
     let is_kept = !history.beyond && hold.key < names::SLOW;

@@ -9,7 +9,7 @@ use crate::clock::MS;
 use crate::event::Session;
 use crate::history::{History, Hold};
 use crate::names::{self, SEVERAL};
-use crate::timing::{SLACK, TIMEOUT};
+use crate::timing::{TIMEOUT, slack};
 
 pub(super) fn check(history: &History) -> Verdict {
     if history.beyond {
@@ -57,7 +57,7 @@ fn stolen(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)>
 /// Its lease is extended although another key was lost long ago.
 fn kept(history: &History, whole: &Hold, part: &Hold) -> Option<(u64, String)> {
     let lost = whole.saw_loss()?;
-    let by = history.awake_for(whole.session.client, lost, 2 * TIMEOUT + SLACK);
+    let by = history.awake_for(whole.session.client, lost, 2 * TIMEOUT + slack());
     let extended = *history.extended.get(part.token.as_deref()?)?;
     let kept = part.last_look().max(Some(extended)).filter(|at| *at > by)?;
     Some((kept, format!("is kept {} ms after another key of it was lost", (kept - lost) / MS)))

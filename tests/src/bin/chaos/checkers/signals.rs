@@ -8,7 +8,7 @@ use crate::clock::MS;
 use crate::event::Outcome;
 use crate::history::{History, Hold};
 use crate::names;
-use crate::timing::{SLACK, TIMEOUT};
+use crate::timing::{TIMEOUT, slack};
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -37,7 +37,7 @@ pub(super) fn check(history: &History) -> Verdict {
     for deleted in history.deleted.iter().filter(|deleted| deleted.nodes > history.nodes / 2) {
         let held = history.holds.iter().filter(|hold| hold.token.as_deref() == Some(&deleted.token));
         for hold in held {
-            let late = deleted.at + hold.wants.lease + 2 * TIMEOUT + SLACK;
+            let late = deleted.at + hold.wants.lease + 2 * TIMEOUT + slack();
             if let Some(look) = hold.last_look().filter(|last| *last > late + stood(history, hold, deleted.at, *last)) {
                 let what = format!(
                     "{}: {} believes to hold a lock that was deleted long ago",
@@ -89,8 +89,8 @@ fn wrong(history: &History, hold: &Hold, due: Option<u64>) -> Option<String> {
     let due = due?;
     let (client, life) = (hold.session.client, hold.session.life);
     // A client that stood still just before has much to catch up with.
-    let before = due.saturating_sub(SLACK);
-    let by = history.awake_for(client, before, due - before + SLACK);
+    let before = due.saturating_sub(slack());
+    let by = history.awake_for(client, before, due - before + slack());
     if history.killed(client, life).is_some_and(|end| end <= by) || by > history.end {
         return None;
     }

@@ -5,7 +5,7 @@ use crate::clock::MS;
 use crate::event::Outcome;
 use crate::history::{History, Hold};
 use crate::names;
-use crate::timing::SLACK;
+use crate::timing::slack;
 
 pub(super) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict::default();
@@ -24,7 +24,7 @@ pub(super) fn check(history: &History) -> Verdict {
         let Some((end, _)) = Some(hold).filter(ended).and_then(|hold| hold.unlocked) else { continue };
         judged += 1;
         // What was sent before may still be on its way.
-        let Some(&sent) = history.extended.get(token).filter(|sent| **sent > end + SLACK) else { continue };
+        let Some(&sent) = history.extended.get(token).filter(|sent| **sent > end + slack()) else { continue };
         let what = format!(
             "{}: {} unlocked, and its lease was extended {} ms later",
             names::of(hold.key),

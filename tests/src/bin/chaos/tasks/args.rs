@@ -23,6 +23,7 @@ chaos --tasks N [OPTIONS]
   --out DIR         where the logs go, default: chaos/ in the target directory
   --schedule        print the schedule of faults and end
   --until A,B,…     end as soon as one of these checkers has found something
+  --safety          only the checkers that a busy machine cannot turn fail the run; the others print figures
   --keys N          not used: there is one queue";
 
 #[derive(Debug, Clone)]
@@ -40,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) out: Option<PathBuf>,
     pub(crate) until: Vec<&'static str>,
+    pub(crate) safety: bool,
     pub(crate) is_schedule: bool,
 }
 
@@ -65,6 +67,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
         seed: fastrand::u64(..1_000_000),
         out: None,
         until: Vec::new(),
+        safety: false,
         is_schedule: false,
     };
     let mut words = words.iter();
@@ -84,6 +87,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Options, String> {
             "--seed" => options.seed = number(value()?, 0, u64::MAX)?,
             "--out" => options.out = Some(value()?.into()),
             "--until" => options.until = value()?.split(',').map(checker).collect::<Result<_, _>>()?,
+            "--safety" => options.safety = true,
             "--keys" => _ = number(value()?, 1, u32::MAX)?,
             "--schedule" => options.is_schedule = true,
             other => return Err(format!("unknown option {other}")),
@@ -115,9 +119,10 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let options = words("--tasks 50 --clients 3 --faults murder,full --until stale").unwrap();
+        let options = words("--tasks 50 --clients 3 --faults murder,full --until stale --safety").unwrap();
         assert_eq!((options.tasks, options.clients, options.until), (50, 3, vec!["stale"]));
         assert_eq!(options.kinds, [Kind::Murder, Kind::Full]);
+        assert!(options.safety);
         assert!(words("--tasks 1 --faults none").is_ok_and(|options| options.kinds.is_empty()));
         for wrong in ["--tasks 0", "--tasks", "--faults dance", "--until dance", "--task 7"] {
             words(wrong).unwrap_err();

@@ -28,6 +28,7 @@ use redlock_tests::{Server, poll};
 use crate::clock::{SEC, now};
 use crate::group;
 use crate::run::FOUND;
+use crate::timing;
 use args::Options;
 use checkers::{Verdicts, judge};
 use feeder::Feeder;
@@ -63,6 +64,9 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if options.safety {
+        timing::judge_safety_only();
+    }
     let dir = folder(&options);
     let history = run(&options, &dir);
     let verdicts = judge(&history);
@@ -70,7 +74,7 @@ pub(crate) fn main(words: &[String]) -> ExitCode {
     print!("{text}");
     fs::write(dir.join("summary.txt"), &text).expect("the summary can be written");
     fs::write(dir.join(FOUND), found(&history, &verdicts)).expect("what was found can be written");
-    ExitCode::from(u8::from(verdicts.iter().any(|verdict| !verdict.violations.is_empty())))
+    ExitCode::from(u8::from(verdicts.iter().any(|verdict| !verdict.violations.is_empty() && verdict.is_judged())))
 }
 
 fn folder(options: &Options) -> PathBuf {
@@ -144,7 +148,11 @@ fn summary(options: &Options, history: &History, verdicts: &Verdicts, dir: &Path
         history.told()
     );
     for verdict in verdicts {
-        let word = if verdict.violations.is_empty() { "ok" } else { "FAILED" };
+        let word = match verdict {
+            verdict if verdict.violations.is_empty() => "ok",
+            verdict if verdict.is_judged() => "FAILED",
+            _ => "figure",
+        };
         _ = writeln!(out, "  {:<9} {word:<7} {}", verdict.name, verdict.judged);
     }
     for verdict in verdicts {
