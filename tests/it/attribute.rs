@@ -27,7 +27,7 @@ use crate::logged::logged;
 /// The default client of this binary. Every test has keys of its own.
 static DEFAULT: LazyLock<(Server, Redlock)> = LazyLock::new(|| {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     Redlock::set_default(locks.clone()).unwrap();
     (server, locks)
 });
@@ -247,7 +247,7 @@ fn no_server_confirms(id: u8, server: &Server, locks: &Redlock) -> Result<u8, Er
 #[test]
 fn an_unconfirmed_release_is_only_logged() {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     let (result, logged) = logged(|| no_server_confirms(5, &server, &locks));
     assert_eq!(result, Ok(5));
     assert!(logged.iter().any(|line| line.starts_with("WARN: release of `unconfirmed:5`")), "{logged:?}");
@@ -320,7 +320,7 @@ fn a_derived_key_is_that_of_the_template() {
 
 #[test]
 fn assert_locked_knows_what_this_thread_holds() {
-    let other = Redlock::open(server().url()).unwrap();
+    let other = redlock_tests::open(server().url());
     let id = 5;
     let said = panic_message(|| assert_locked!("assert:{id}"));
     assert!(said.starts_with("assertion failed: this thread does not hold lock `assert:5`"), "{said}");

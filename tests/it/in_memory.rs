@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::testing::Memory;
 use redlock_sync::{Error, LeaseState, LostReason, Redlock, distributed_lock};
 
-use redlock_tests::eventually;
+use redlock_tests::{Stopwatch, eventually};
 
 use crate::kinds::{Kind, every_kind};
 use crate::place::{InMemory, Place};
@@ -92,7 +92,7 @@ fn time_ends_waits<K: Kind>() {
     let memory = Memory::new(1);
     let (holder, other) = (memory.client(), memory.client());
     let _held = K::new(&holder, KEY).lease(24 * HOUR).lock().unwrap();
-    let start = Instant::now();
+    let start = Stopwatch::start();
     thread::scope(|scope| {
         let waiters: Vec<_> = [&holder, &other, &other]
             .map(|locks| scope.spawn(|| K::new(locks, KEY).try_lock_for(HOUR).err().unwrap()))
@@ -119,7 +119,7 @@ fn time_ends_the_lease_of_a_holder_that_is_waited_for<K: Kind>() {
         tell.send(()).unwrap();
     });
     assert!(told.recv_timeout(ms(100)).is_err());
-    let start = Instant::now();
+    let start = Stopwatch::start();
     // In steps: a round of the waiting thread that is under way takes no longer than one of them.
     while told.recv_timeout(ms(10)).is_err() {
         memory.advance(ms(1000));
@@ -152,7 +152,7 @@ fn attempts_are_denied_as_often_as_was_asked<K: Kind>() {
         }
         K::unlock(K::new(&locks, KEY).try_lock().unwrap()).unwrap();
         memory.deny(KEY, 3);
-        let start = Instant::now();
+        let start = Stopwatch::start();
         K::unlock(K::new(&locks, KEY).lock().unwrap()).unwrap();
         assert!(start.elapsed() >= ms(5) && start.elapsed() < SOON, "{:?}", start.elapsed());
         memory.deny(KEY, 3);

@@ -59,7 +59,7 @@ fn input_01_empty_names<K: Kind>() {
 
 fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     for (name, shown) in [
         ("a\0b", "`a\\0b`"),
         ("a\r\nb\tc", "`a\\r\\nb\\tc`"),
@@ -78,7 +78,7 @@ fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
         assert_eq!(server.get(name).as_deref(), Some(guard.id().as_str()));
         guard.fencing_token().unwrap();
         guard.extend(Duration::from_secs(40)).unwrap();
-        let busy = K::new(&Redlock::open(server.url()).unwrap(), name).try_lock().map(drop).unwrap_err();
+        let busy = K::new(&redlock_tests::open(server.url()), name).try_lock().map(drop).unwrap_err();
         assert!(busy.is_busy() && busy.to_string().contains(shown), "{busy}");
         assert!(!busy.to_string().contains(char::is_control), "{busy}");
         K::unlock(guard).unwrap();
@@ -90,7 +90,7 @@ fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
 
 fn input_03_long_keys<K: Kind>() {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     drop(K::new(&locks, &"k".repeat(1024)).lock().unwrap());
     every_use_says(&K::new(&nowhere(), &"k".repeat(1025)), &["1025", "max_key_len = 1024", "kkkk…"]);
     // Bytes are counted, and the prefix with them; messages are cut between characters.
@@ -113,7 +113,7 @@ const NO_LEASES: [(Duration, &str); 6] = [
 
 fn input_04_times_to_live<K: Kind>() {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     let guard = K::new(&locks, "held").lock().unwrap();
     for (lease, shown) in NO_LEASES {
         let words = ["lease", shown, "10ms", "86400s"];
@@ -154,7 +154,7 @@ fn input_05_a_lease_that_leaves_nothing<K: Kind>() {
 
 fn input_06_retry_policies<K: Kind>() {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     let bad: [(Retry, &[&str]); 6] = [
         (Retry::growing(ms(20), ms(10)), &["20ms", "10ms"]),
         (Retry::every(ms(10)).jitter(-0.1), &["jitter", "-0.1"]),
@@ -171,7 +171,7 @@ fn input_06_retry_policies<K: Kind>() {
     // The holder is a program that has to be polled.
     server.set("k", "stranger");
     let proxy = Proxy::start(&server);
-    let locks_seen = Redlock::open(proxy.url()).unwrap();
+    let locks_seen = redlock_tests::open(proxy.url());
     for retry in [Retry::every(Duration::ZERO), Retry::growing(Duration::ZERO, Duration::ZERO).jitter(1.0)] {
         proxy.clear_log();
         let lock = K::new(&locks_seen, "k").retry(retry);
@@ -207,11 +207,11 @@ fn input_08_the_same_address_twice_is_refused_by_build() {
 /// Every use finds the conflict, from the first one on, and leaves nothing on the servers.
 #[track_caller]
 fn expect_conflict<K: Kind>(urls: &[String], all: &[&Server], words: &[&str]) {
-    let locks = Redlock::builder().nodes(urls).build().unwrap();
+    let locks = redlock_tests::patient().nodes(urls).build().unwrap();
     let lock = K::new(&locks, "k");
     every_use_says(&lock, words);
     assert!(all.iter().all(|server| server.get("k").is_none()));
-    let fresh = Redlock::builder().nodes(urls).build().unwrap();
+    let fresh = redlock_tests::patient().nodes(urls).build().unwrap();
     says(K::new(&fresh, "k").lock(), words);
 }
 
@@ -233,7 +233,7 @@ fn input_08_a_replica_of_a_member_is_found_at_first_contact<K: Kind>() {
     let urls: Vec<String> = three.iter().map(Server::url).collect();
     expect_conflict::<K>(&urls, &[&three[0], &three[1]], &["node 3", "is a replica of", "node 1"]);
     // A replica of another server is no member either, whatever the majority says of it.
-    let locks = Redlock::open(three[2].url()).unwrap();
+    let locks = redlock_tests::open(three[2].url());
     let error = K::new(&locks, "k").lock().map(drop).unwrap_err().to_string();
     assert!(error.contains("replica of 127.0.0.1"), "{error}");
 }
@@ -248,7 +248,7 @@ fn input_08_a_server_that_hides_info_is_no_error<K: Kind>() {
     let three = servers(3);
     let urls: Vec<String> = three.iter().map(hide_info).collect();
     for urls in [&urls[..], &urls[..1]] {
-        let locks = Redlock::builder().nodes(urls).build().unwrap();
+        let locks = redlock_tests::patient().nodes(urls).build().unwrap();
         let guard = K::new(&locks, "k").lock().unwrap();
         guard.fencing_token().unwrap();
         guard.extend(Duration::from_secs(40)).unwrap();
@@ -273,7 +273,7 @@ fn input_09_an_even_number_of_nodes_works_and_warns_once() {
     for n in [1, 3] {
         assert_eq!(hear(&four[..n]), "");
     }
-    let locks = Redlock::builder().nodes(four.iter().map(Server::url)).build().unwrap();
+    let locks = redlock_tests::patient().nodes(four.iter().map(Server::url)).build().unwrap();
     let guard = locks.mutex("k").lock().unwrap();
     guard.fencing_token().unwrap();
     guard.unlock().unwrap();
@@ -282,7 +282,7 @@ fn input_09_an_even_number_of_nodes_works_and_warns_once() {
 fn input_10_a_database_of_its_own_per_node<K: Kind>() {
     let three = servers(3);
     let urls: Vec<String> = three.iter().enumerate().map(|(i, server)| format!("{}{}", server.url(), i * 3)).collect();
-    let locks = Redlock::builder().nodes(&urls).build().unwrap();
+    let locks = redlock_tests::patient().nodes(&urls).build().unwrap();
     let guard = K::new(&locks, "k").lock().unwrap();
     for (i, server) in three.iter().enumerate() {
         let mut client = server.client();
@@ -296,7 +296,7 @@ fn input_10_a_database_of_its_own_per_node<K: Kind>() {
     for (i, server) in three.iter().enumerate() {
         assert!(shown.contains(&format!("redis://127.0.0.1:{}/{}", server.port(), i * 3)), "{shown}");
     }
-    let none = Redlock::open(format!("{}99", three[0].url())).unwrap();
+    let none = redlock_tests::open(format!("{}99", three[0].url()));
     let error = config(K::new(&none, "k").lock());
     assert!(error.contains("out of range") && error.contains("`k`"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{CountDownLatch, Error, Redlock};
-use redlock_tests::{Act, Proxy, Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(30);
@@ -117,7 +117,7 @@ fn a_wait_in_vain_is_busy_and_leaves_nothing() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
         let latch = open(&servers).count_down_latch(KEY, 1);
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let error = latch.wait_for(Duration::from_millis(300)).unwrap_err();
         let took = began.elapsed();
         assert!(matches!(&error, Error::Busy { key, by_this_thread: false, .. } if key == KEY), "{error}");
@@ -219,7 +219,7 @@ fn a_node_that_restarted_just_now_does_not_call_it_closed() {
 fn threads_that_wait_on_several_nodes_seldom_fetch_the_arrivals() {
     let servers = servers(3);
     let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
-    let locks = Redlock::builder().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
+    let locks = redlock_tests::patient().nodes(proxies.iter().map(Proxy::url)).build().unwrap();
     locks.count_down_latch(KEY, 2).count_down_as("a").unwrap();
     let told = || -> Vec<bool> {
         let seen = proxies[0].seen().into_iter().filter(|seen| seen.name == "wait for");
@@ -316,7 +316,7 @@ fn a_latch_is_no_lock_and_a_lock_no_latch() {
 fn kind_08_a_full_server_takes_no_arrival_and_lets_open_latches_open() {
     let servers = servers(3);
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
-    let locks = Redlock::builder().nodes(urls).unavailable_after(Duration::ZERO).build().unwrap();
+    let locks = redlock_tests::patient().nodes(urls).unavailable_after(Duration::ZERO).build().unwrap();
     let latch = locks.count_down_latch(KEY, 2);
     latch.count_down_as("a").unwrap();
     store_on(&servers[0], "=b");
@@ -379,13 +379,13 @@ fn crashing_round(servers: &[Server], name: &str) {
     let sent = AtomicUsize::new(0);
     let latch = || -> CountDownLatch {
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        Redlock::builder().nodes(urls).build().unwrap().count_down_latch(name, WORKERS)
+        redlock_tests::patient().nodes(urls).build().unwrap().count_down_latch(name, WORKERS)
     };
     thread::scope(|scope| {
         for _ in 0..3 {
             let (latch, sent) = (latch(), &sent);
             scope.spawn(move || {
-                let began = Instant::now();
+                let began = Stopwatch::start();
                 while latch.wait_for(Duration::from_secs(1)).is_err() {
                     assert!(began.elapsed() < SOON, "it never opened, though all workers repeat their arrivals");
                 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::testing::Memory;
 use redlock_sync::{Builder, Error, LostReason, Redlock};
 use redlock_tests::bench::delay::Delay;
-use redlock_tests::{Act, Proxy, Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(60);
@@ -267,7 +267,7 @@ fn a_bounded_wait_ends_and_gives_back_what_it_had() {
     let servers = std::slice::from_ref(&server);
     let (here, there) = (open(servers), open(servers));
     let held = there.mutex("z").lock().unwrap();
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let error = here.multi_lock(["a", "z"]).try_lock_for(Duration::from_millis(200)).unwrap_err();
     assert!(matches!(&error, Error::Busy { key, .. } if key == "z"), "{error}");
     let took = began.elapsed();
@@ -305,11 +305,11 @@ fn a_key_that_is_lost_while_it_waits_for_another_is_taken_again() {
 #[test]
 fn a_server_that_hangs_does_not_hold_a_call_for_long() {
     let server = Server::start();
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     let names: Vec<String> = (0..64).map(|i| format!("key:{i:02}")).collect();
     let guard = locks.multi_lock(&names).lock().unwrap();
     server.stop();
-    let began = Instant::now();
+    let began = Stopwatch::start();
     assert!(guard.unlock().is_err());
     assert!(locks.multi_lock(["x", "y"]).try_lock().unwrap_err().is_unavailable());
     let took = began.elapsed();
@@ -362,7 +362,7 @@ fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
         let servers = servers(nodes);
         let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
         let delay = Delay::start(&addrs, DELAY).unwrap();
-        let locks = Redlock::builder().nodes(delay.urls()).restart_guard(false).build().unwrap();
+        let locks = redlock_tests::patient().nodes(delay.urls()).restart_guard(false).build().unwrap();
         let keys = locks.multi_lock((0..8).map(|key| format!("key:{key}")));
         keys.lock().unwrap().unlock().unwrap(); // connects
         let is_one = |took: Duration| took >= DELAY && took < 4 * DELAY;

@@ -183,8 +183,8 @@ fn a_user_that_may_not_ask_replicas_is_told() {
     let server = Server::start();
     server.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(&["on", ">secret", "~*", "&*", "+@all", "-wait"]));
     let url = format!("redis://locks:secret@{}/", server.addr());
-    let error = Redlock::builder().node(&url).min_replicas_ack(1).build().unwrap().mutex("a").lock().unwrap_err();
+    let error = redlock_tests::patient().node(&url).min_replicas_ack(1).build().unwrap().mutex("a").lock().unwrap_err();
     assert!(matches!(error, Error::Config { .. }) && error.to_string().contains("'wait'"), "{error}");
     assert_eq!(server.keys(), [""; 0], "it was taken back");
-    drop(Redlock::open(&url).unwrap().mutex("a").lock().unwrap());
+    drop(redlock_tests::open(&url).mutex("a").lock().unwrap());
 }

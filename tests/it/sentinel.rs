@@ -6,12 +6,12 @@ mod group;
 
 use std::time::Duration;
 
-use redlock_sync::{Builder, Redlock};
+use redlock_sync::Builder;
 use redlock_tests::Group;
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(60);
 
 fn settings(group: &Group) -> Builder {
-    Redlock::builder().node(group.url()).unavailable_after(SOON)
+    redlock_tests::patient().node(group.url()).unavailable_after(SOON)
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Error, LockToken, LostReason, MutexGuard, Redlock};
-use redlock_tests::{Act, Proxy, Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
@@ -479,7 +479,7 @@ fn a_release_that_misses_the_node_where_waits_listen_does_not_keep_them_asleep()
         !server.ask::<Vec<String>>(redis::cmd("PUBSUB").arg("CHANNELS").arg("redlock-sync:*")).is_empty()
     };
     let wake_node = servers.iter().find(listens).unwrap();
-    let began = std::time::Instant::now();
+    let began = Stopwatch::start();
     let token = guard.id().as_str().to_owned();
     for server in &servers {
         server.ask::<()>(redis::cmd("DEL").arg(format!("{{{KEY}}}:queue")));

@@ -73,7 +73,7 @@ fn input_14_an_authority_that_is_not_trusted() {
     let relay = Relay::start(&server, authority.config("127.0.0.1", false, &[&TLS13]));
     refused(agent(&server, &Authority::new(), &relay.url("127.0.0.1")), &["invalid peer certificate", "SSL_CERT_FILE"]);
     // By the certificates of this system, whatever they are.
-    let error = Redlock::open(relay.url("127.0.0.1")).unwrap().mutex("a").lock().unwrap_err();
+    let error = redlock_tests::open(relay.url("127.0.0.1")).mutex("a").lock().unwrap_err();
     assert!(matches!(&error, Error::Config { message } if message.contains("SSL_CERT_FILE")), "{error}");
 }
 

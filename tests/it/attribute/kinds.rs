@@ -128,7 +128,8 @@ fn waits_as_the_client_says(locks: &Redlock) -> Result<(), Error> {
 
 #[test]
 fn a_client_can_have_a_default_wait() {
-    let patient = Redlock::builder().node(server().url()).default_wait(Duration::from_millis(50)).build().unwrap();
+    let patient =
+        redlock_tests::patient().node(server().url()).default_wait(Duration::from_millis(50)).build().unwrap();
     waits_as_the_client_says(&patient).unwrap();
     while_busy("kinds:default", || {
         let since = Instant::now();

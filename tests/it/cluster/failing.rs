@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Event, MutexGuard, Observer, Redlock};
-use redlock_tests::{Cluster, Server, eventually, poll};
+use redlock_tests::{Cluster, Server, Stopwatch, eventually, poll};
 
 use super::load::{Load, mutexes};
 use super::{SOON, SPREAD, builder};
@@ -43,7 +43,7 @@ fn a_master_is_killed_while_fifty_threads_lock_hold_and_wait() {
             .any(|said| said.is_ok())
     };
     eventually("the replica takes over", SOON, serves);
-    let over = Instant::now();
+    let over = Stopwatch::start();
     let key = format!("{{{}}}:new", SPREAD[0]);
     eventually("the lock can be had", SOON, || pair(&clients[0], &key));
     let took = over.elapsed();
@@ -100,7 +100,7 @@ fn kill_lines(server: &Server) {
 #[test]
 fn a_master_is_reached_anew_while_two_others_hang() {
     let cluster = Cluster::without_replicas();
-    let locks = Redlock::open(cluster.url()).unwrap();
+    let locks = redlock_tests::open(cluster.url());
     assert!(SPREAD.iter().all(|key| pair(&locks, key)));
     let well = cluster.master_of(SPREAD[2]);
     for key in &SPREAD[..2] {
@@ -222,7 +222,7 @@ impl Observer for Away {
 fn a_cluster_that_is_away_is_told_of_once_and_found_again() {
     let (cluster, away) = (Cluster::start(), Arc::new(Away::default()));
     let url = format!("{},127.0.0.1:1", cluster.url());
-    let locks = Redlock::builder().node(url).observer(Arc::clone(&away)).build().unwrap();
+    let locks = redlock_tests::patient().node(url).observer(Arc::clone(&away)).build().unwrap();
     assert!(SPREAD.iter().all(|key| pair(&locks, key)));
     cluster.servers().iter().for_each(Server::kill);
     assert!(!pair(&locks, SPREAD[0]));

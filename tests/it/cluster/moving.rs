@@ -158,7 +158,7 @@ fn an_address_that_another_cluster_has_by_now_is_left_out() {
     let away = cluster.master_of(SPREAD[0]);
     let held = SPREAD.into_iter().find(|key| cluster.master_of(key).port() != away.port()).unwrap();
     let proxy = announced(&cluster, away);
-    let [holder, locks] = [0, 1].map(|_| Redlock::open(cluster.url()).unwrap());
+    let [holder, locks] = [0, 1].map(|_| redlock_tests::open(cluster.url()));
     for key in SPREAD {
         locks.mutex(key).lock().unwrap().unlock().unwrap();
     }
@@ -218,7 +218,7 @@ fn what_is_served_elsewhere_is_found_although_its_former_master_answers() {
     let (slot, from) = (cluster.slot(SLOT), cluster.master_of(SLOT));
     let to = cluster.servers().iter().find(|server| server.port() != from.port()).unwrap();
     let proxy = announced(&cluster, from);
-    let lock = Redlock::open(format!("redis+cluster://{}", to.addr())).unwrap().mutex(SLOT);
+    let lock = redlock_tests::open(format!("redis+cluster://{}", to.addr())).mutex(SLOT);
     lock.lock().unwrap().unlock().unwrap();
     proxy.on_each("acquire", Act::Error("CLUSTERDOWN The cluster is down".into()));
     assert!(lock.try_lock().unwrap_err().to_string().contains("CLUSTERDOWN"));

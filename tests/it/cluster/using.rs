@@ -130,7 +130,7 @@ fn a_quorum_of_clusters() {
         let starting: Vec<_> = (0..3).map(|_| scope.spawn(Cluster::start)).collect();
         starting.into_iter().map(|cluster| cluster.join().unwrap()).collect()
     });
-    let open = || Redlock::builder().nodes(clusters.iter().map(Cluster::url)).build().unwrap();
+    let open = || redlock_tests::patient().nodes(clusters.iter().map(Cluster::url)).build().unwrap();
     let (mine, other) = (open(), open());
     kinds(&mine, &other);
     a_waiter_is_told(&mine, &other, "foo");

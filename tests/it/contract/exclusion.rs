@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::Redlock;
 use redlock_tests::servers;
 
-use super::rig::{heavy, open, urls};
+use super::rig::{open, urls};
 use crate::kinds::Kind;
 use crate::place::{Place, each_kind_and_place};
 
@@ -58,7 +58,6 @@ fn contend(nodes: usize, threads: u64, acquisitions: u64, locked: bool, retry: D
 
 /// Every update is there, and the lock did go round among the processes.
 fn excludes(nodes: usize, threads: u64, acquisitions: u64, changes: u64, retry: Duration) {
-    let _alone = heavy();
     let outcome = contend(nodes, threads, acquisitions, true, retry);
     println!("N = {nodes}, within {:?}: {outcome:?}", outcome.took);
     assert!(outcome.made >= acquisitions);
@@ -91,7 +90,6 @@ fn no_update_is_lost_on_five_nodes() {
 /// The control: the same counting does lose updates without locks.
 #[test]
 fn without_the_lock_updates_are_lost() {
-    let _alone = heavy();
     let outcome = contend(1, 4, 20_000, false, Duration::ZERO);
     println!("no lock: {outcome:?}");
     assert!(outcome.lost() > 0 && outcome.met, "the rig sees no damage: {outcome:?}");

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{LeaseState, LostReason, Mutex, Redlock};
-use redlock_tests::{Proxy, eventually};
+use redlock_tests::{Proxy, Stopwatch, eventually};
 
 use super::rig::{SOON, brisk, calls, locks_on, ms, short, through, watched};
 use crate::kinds::{Kind, each_kind};
@@ -59,7 +59,7 @@ fn renewal_is_due_at_a_third<K: Kind>() {
 
 fn without_renewal_the_lease_runs_out<K: Kind>() {
     let (server, proxy) = watched();
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let guard = K::new(&hasty(&proxy, LEASE), "order:42").renew(false).lock().unwrap();
     guard.check().unwrap();
     eventually("the lease runs out", SOON, || guard.check().is_err());
@@ -126,7 +126,7 @@ fn min_hold_keeps_the_lock_taken<K: Kind, P: Place>() {
     let server = P::one();
     let (one, two) = (brisk(&server), brisk(&server));
     let hold = ms(500);
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let guard = K::new(&one, "order:42").min_hold(hold).lock().unwrap();
     K::unlock(guard).unwrap();
     let next = K::new(&two, "order:42").try_lock_for(SOON).unwrap();
@@ -147,7 +147,7 @@ fn min_hold_adds_nothing_to_a_longer_hold<K: Kind, P: Place>() {
     assert!(locks_on(&server).is_empty());
 }
 
-fn ends_at_max_hold(start: Instant, hold: Duration, proxy: &Proxy, guard: &redlock_sync::Lease) {
+fn ends_at_max_hold(start: Stopwatch, hold: Duration, proxy: &Proxy, guard: &redlock_sync::Lease) {
     eventually("the hold ends", SOON, || guard.check().is_err());
     let took = start.elapsed();
     assert!(took <= hold + SOON, "{took:?}");
@@ -158,7 +158,7 @@ fn ends_at_max_hold(start: Instant, hold: Duration, proxy: &Proxy, guard: &redlo
 
 fn max_hold_ends_renewal<K: Kind>() {
     let (server, proxy) = watched();
-    let (start, hold) = (Instant::now(), 2 * LEASE);
+    let (start, hold) = (Stopwatch::start(), 2 * LEASE);
     let guard = K::new(&hasty(&proxy, LEASE), "order:42").max_hold(hold).lock().unwrap();
     ends_at_max_hold(start, hold, &proxy, &guard);
     eventually("the key ends too", SOON, || server.get("order:42").is_none());

@@ -1,6 +1,7 @@
 //! How many nodes it takes. Foreign tokens stand on some nodes beforehand; each combination is tried.
 
-use std::time::{Duration, Instant};
+use redlock_tests::Stopwatch;
+use std::time::Duration;
 
 use redlock_sync::Redlock;
 
@@ -33,7 +34,7 @@ fn only_foreign<K: Kind, P: Place>(servers: &[P], taken: &[bool]) {
 fn try_mask<K: Kind, P: Place>(locks: &Redlock, servers: &[P], mask: u32) {
     let taken = take::<K, P>(servers, mask);
     let free = taken.iter().filter(|taken| !**taken).count();
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let result = K::new(locks, KEY).try_lock();
     let took = start.elapsed();
     assert!(took < AT_ONCE, "mask {mask:#b} took {took:?}, as if it waited for something");
@@ -76,7 +77,7 @@ fn a_tie_ends_at_once<K: Kind, P: Place>() {
         let servers = P::start(nodes);
         let locks = open(&servers);
         let taken = take::<K, P>(&servers, (1 << (nodes / 2)) - 1);
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let error = K::new(&locks, KEY).try_lock().err().unwrap();
         assert!(error.is_busy(), "{error}");
         assert!(start.elapsed() < AT_ONCE);

@@ -7,7 +7,7 @@ use std::thread;
 
 use redlock_tests::{Act, Fault, Proxy, Server, eventually};
 
-use super::rig::{SOON, heavy, locks_on, watched};
+use super::rig::{SOON, locks_on, watched};
 
 /// What the agent tells after a part.
 #[derive(Debug)]
@@ -94,7 +94,6 @@ const KEPT: usize = 2 * (4 + 1 + 1);
 
 #[test]
 fn ten_thousand_cycles_leave_nothing_behind() {
-    let _alone = heavy();
     let (server, proxy) = watched();
     let mut agent = Agent::start(&server, &proxy);
     let mut next = || {

@@ -1,6 +1,5 @@
 //! Shared by the contract tests.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redlock_sync::{Builder, Redlock};
@@ -14,12 +13,6 @@ pub(super) const SOON: Duration = Duration::from_secs(20);
 /// Milliseconds.
 pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
-}
-
-/// Heavy tests run one at a time: this is held while one runs.
-pub(super) fn heavy() -> MutexGuard<'static, ()> {
-    static GATE: Mutex<()> = Mutex::new(());
-    GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The URLs of the servers, in order.

@@ -9,7 +9,7 @@ use crate::place::{Place, each_kind_and_place};
 
 /// Takes the lock by that URL and sees its key on the server.
 fn works<K: Kind>(url: &str, keys: impl Fn() -> Vec<String>) {
-    let guard = K::new(&Redlock::open(url).unwrap(), "order:42").lock().unwrap();
+    let guard = K::new(&redlock_tests::open(url), "order:42").lock().unwrap();
     assert_eq!(keys(), ["order:42"]);
     assert!(guard.fencing_token().unwrap() > 0);
     K::unlock(guard).unwrap();
@@ -54,15 +54,15 @@ fn a_database_index_works<K: Kind>() {
     works::<K>(&format!("{}?db=4", server.unix_url()), || keys_in(&server, 4));
     assert!(server.keys().is_empty());
     let (three, four) = (format!("{}3", server.url()), format!("{}4", server.url()));
-    let _held = K::new(&Redlock::open(three).unwrap(), "order:42").lock().unwrap();
-    K::unlock(K::new(&Redlock::open(four).unwrap(), "order:42").try_lock().unwrap()).unwrap();
+    let _held = K::new(&redlock_tests::open(three), "order:42").lock().unwrap();
+    K::unlock(K::new(&redlock_tests::open(four), "order:42").try_lock().unwrap()).unwrap();
 }
 
 /// One index for each node, if that is wanted.
 fn a_database_index_for_each_node_works<K: Kind>() {
     let servers = servers(3);
     let urls: Vec<String> = servers.iter().zip(1..).map(|(server, db)| format!("{}{db}", server.url())).collect();
-    let guard = K::new(&Redlock::builder().nodes(urls).build().unwrap(), "order:42").lock().unwrap();
+    let guard = K::new(&redlock_tests::patient().nodes(urls).build().unwrap(), "order:42").lock().unwrap();
     for (server, db) in servers.iter().zip(1..) {
         assert_eq!(keys_in(server, db), ["order:42"]);
     }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Redlock, Retry};
-use redlock_tests::eventually;
+use redlock_tests::{Stopwatch, eventually};
 
 use super::rig::{SOON, locks_on, ms, open};
 use crate::kinds::{Kind, each_kind};
@@ -59,7 +59,7 @@ fn try_lock_does_not_wait<K: Kind, P: Place>() {
     let (holder, other) = two(&server);
     let held = K::new(&holder, "order:42").lock().unwrap();
     K::unlock(K::new(&other, "warm").lock().unwrap()).unwrap();
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let Some(Error::Busy { key, expires_in, .. }) = K::new(&other, "order:42").try_lock().err() else { panic!() };
     assert!(start.elapsed() < SOON);
     assert_eq!(key, "order:42");
@@ -71,7 +71,7 @@ fn try_lock_for_waits_that_long_and_no_longer<K: Kind, P: Place>() {
     let server = P::one();
     let (holder, other) = two(&server);
     let _held = K::new(&holder, "order:42").lock().unwrap();
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let error = K::new(&other, "order:42").try_lock_for(ms(150)).err().unwrap();
     let took = start.elapsed();
     assert!(error.is_busy(), "{error}");

@@ -148,7 +148,7 @@ fn kind_01_a_release_is_repeated() {
 #[test]
 fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
     let server = Server::start();
-    let locks = Redlock::builder().node(server.url()).unavailable_after(Duration::ZERO).build().unwrap();
+    let locks = redlock_tests::patient().node(server.url()).unavailable_after(Duration::ZERO).build().unwrap();
     let held = all(&locks);
     server.fill();
     for (kind, take) in KINDS {

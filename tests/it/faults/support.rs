@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Builder, Error, LeaseState, LostReason, Redlock};
-use redlock_tests::{Proxy, Server, eventually, poll, servers};
+use redlock_tests::{Proxy, Server, Stopwatch, eventually, poll, servers};
 
 use crate::kinds::Kind;
 
@@ -133,7 +133,7 @@ pub(crate) fn for_each<T: Clone + Send + Debug>(what: &str, all: &[T], test: imp
 
 /// Runs `work` and asserts that it took no longer than that, plus what the machine may add.
 pub(crate) fn within<T>(limit: Duration, what: &str, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let result = work();
     let took = start.elapsed();
     assert!(took <= limit + SLACK, "{what} took {took:?}, more than {limit:?}");

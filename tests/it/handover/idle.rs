@@ -18,7 +18,7 @@ const MOST: u64 = 150;
 #[test]
 fn a_client_looks_after_all_of_its_waits_in_one_call() {
     let server = Server::start();
-    let holder = Redlock::builder().node(server.url()).lease(Duration::from_secs(120)).build().unwrap();
+    let holder = redlock_tests::patient().node(server.url()).lease(Duration::from_secs(120)).build().unwrap();
     let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_secs(2)).build().unwrap();
     let name = |kind: &str, i: usize| format!("{kind}:{i}");
     let _mutexes: Vec<_> = (0..WAITS).map(|i| holder.mutex(name("mutex", i)).lock().unwrap()).collect();

@@ -7,16 +7,16 @@
 //! 3. `processes`: holders and waiters that are killed or stopped.
 //! 4. `nodes`: several nodes, some of them dead or stopped; no connection left for waiting.
 //! 5. `closing`: `close()` while others wait.
-//! 6. `foreign`: a program that knows nothing of grants, on the same key.
-//! 7. `local`: threads of one client: order, settings, starvation, losses.
-//! 8. `fences`: fencing tokens rise whichever way the lock goes.
-//! 9. `idle`: what waits cost while nothing happens.
-//! 10. `rig`: what these share.
+//! 6. `local`: threads of one client: order, settings, losses.
+//! 7. `fences`: fencing tokens rise whichever way the lock goes.
+//! 8. `idle`: what waits cost while nothing happens.
+//! 9. `rig`: what these share.
+//!
+//! Whether each gets its turn beside a crowd is tested in `alone`, which has the machine to itself.
 
 mod closing;
 mod crowd;
 mod fences;
-mod foreign;
 mod grants;
 mod idle;
 mod local;

@@ -11,7 +11,7 @@ use redlock_sync::Redlock;
 use redlock_tests::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, heavy, ms};
+use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, ms};
 
 /// A grant lasts a second at least; this long with this lease.
 const LEASE: Duration = Duration::from_millis(1600);
@@ -75,7 +75,6 @@ impl Drop for Waiter {
 
 #[test]
 fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
-    let _alone = heavy();
     let rig = Rig::start(1);
     rig.servers[0].crowd(4_000);
     let mut holder = Waiter::start(&rig.urls(), LEASE);

@@ -1,5 +1,6 @@
 //! What a review found.
 
+use redlock_tests::{Stopwatch, Took};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -67,7 +68,7 @@ fn the_end_of_a_minimum_hold_is_told() {
         let held = rig.client().mutex(KEY).min_hold(ms(600)).lock().unwrap();
         let lock = rig.client().mutex(KEY);
         thread::scope(|scope| {
-            let start = Instant::now();
+            let start = Stopwatch::start();
             let waiter = scope.spawn(move || {
                 let guard = lock.lock().unwrap();
                 let took = start.elapsed();
@@ -175,7 +176,7 @@ fn short_waits_are_short() {
     // A busy machine makes some of them long.
     let median = |work: &dyn Fn()| {
         let mut times: Vec<_> = (0..21).map(|_| timed(work).1).collect();
-        times.sort_unstable();
+        times.sort_unstable_by_key(Took::by_clock);
         times[10]
     };
     let deadline = median(&|| drop(locks.mutex(KEY).try_lock_for(ms(10))));

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{Builder, Redlock};
-use redlock_tests::{Proxy, Server, eventually, servers};
+use redlock_tests::{Proxy, Server, Stopwatch, Took, eventually, servers};
 
 pub(crate) const KEY: &str = "order:42";
 /// The longest wait where something must happen, however busy the machine is.
@@ -20,12 +19,6 @@ pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
-}
-
-/// Tests that want the machine for themselves run one at a time: this is held while one runs.
-pub(crate) fn heavy() -> MutexGuard<'static, ()> {
-    static GATE: Mutex<()> = Mutex::new(());
-    GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// N servers, each behind a proxy.
@@ -119,9 +112,15 @@ pub(crate) fn settings(urls: &[String]) -> Builder {
     Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_secs(2))
 }
 
-/// For leases of a second or two.
+/// For short leases.
 pub(crate) fn brisk(urls: &[String], lease: Duration) -> Redlock {
-    Redlock::builder().nodes(urls).restart_guard(false).node_timeout(ms(400)).lease(lease).build().unwrap()
+    Redlock::builder()
+        .nodes(urls)
+        .restart_guard(false)
+        .node_timeout((lease / 3).max(ms(400)))
+        .lease(lease)
+        .build()
+        .unwrap()
 }
 
 /// Uses a lock of its own with all its calls: the servers know the scripts then, so that each call is one command.
@@ -150,8 +149,8 @@ pub(crate) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
 }
 
 /// How long it took.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let start = Instant::now();
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Took) {
+    let start = Stopwatch::start();
     (work(), start.elapsed())
 }
 

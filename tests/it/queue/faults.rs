@@ -1,10 +1,10 @@
 //! What may happen to tasks, claims and claimants. The numbers are those of the table in `redlock-sync/src/guarantees.md`.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{Error, LostReason, Pushed, Queue, Retry, Task};
-use redlock_tests::{Act, Proxy, Server, eventually, poll};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, poll};
 
 use super::rig::{LEASE, SOON, ask, ms, open, queue, state, task};
 
@@ -208,7 +208,7 @@ fn queue_fault_16_a_task_whose_hint_is_lost_is_found_by_the_next_look() {
     thread::scope(|scope| {
         let job = scope.spawn(|| claim(&mails).ack());
         eventually("another wait stands in the queue", SOON, || ask::<usize>(&server, "ZCARD", "waits", &[]) == 2);
-        let pushed = Instant::now();
+        let pushed = Stopwatch::start();
         queue(&server.url()).push(task("a")).unwrap();
         job.join().unwrap().unwrap();
         assert!(pushed.elapsed() < ms(7000), "{:?}", pushed.elapsed());

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, IfQueued, Pushed, Redlock, Retry, Task};
+use redlock_sync::{Error, IfQueued, Pushed, Retry, Task};
 use redlock_tests::{Proxy, Server, eventually, servers};
 
 use super::rig::{SOON, assert_empty, key, ms, open, queue, server_time, task};
@@ -258,7 +258,7 @@ fn settings_and_sizes_are_checked() {
 #[test]
 fn a_queue_needs_one_server() {
     let servers = servers(3);
-    let locks = Redlock::builder().nodes(servers.iter().map(Server::url)).build().unwrap();
+    let locks = redlock_tests::patient().nodes(servers.iter().map(Server::url)).build().unwrap();
     let error = locks.queue("q").push("x").unwrap_err();
     assert!(matches!(&error, Error::Config { message } if message.contains("one server")), "{error}");
     assert!(matches!(locks.queue("q").claim(), Err(Error::Config { .. })));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{Error, Verdict};
-use redlock_tests::{Proxy, Server, eventually};
+use redlock_tests::{Proxy, Server, Stopwatch, eventually};
 
 use super::rig::{SOON, assert_empty, ms, open, queue, task};
 
@@ -63,7 +63,7 @@ fn queue_fault_19_a_worker_stops_soon_and_waits_for_its_handlers() {
     let mails = queue(&server.url());
     // Idle, all threads but one waiting for their turn.
     let worker = mails.worker(8, |_| ()).unwrap();
-    let stopped = Instant::now();
+    let stopped = Stopwatch::start();
     assert_eq!(worker.stop(SOON), 0);
     assert!(stopped.elapsed() < ms(2000), "{:?}", stopped.elapsed());
     // Working: the handler ends within the grace, and no other task is claimed.

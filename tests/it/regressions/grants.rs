@@ -1,9 +1,9 @@
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{GuardSend, MutexGuard, Redlock};
-use redlock_tests::{eventually, poll};
+use redlock_tests::{Stopwatch, eventually, poll};
 
 use crate::handover::rig::{Rig, SLACK, SOON, ms, this_thread, until_asleep};
 
@@ -65,7 +65,7 @@ fn granted(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) -> MutexGuar
 
 fn has_its_own_settings(rig: &Rig, locks: &Redlock, key: &str, wanted: Settings) {
     let guard = granted(rig, locks, key, wanted);
-    let (since, left) = (Instant::now(), guard.remaining());
+    let (since, left) = (Stopwatch::start(), guard.remaining());
     let kept = rig.servers[0].pttl(key).unwrap_or_default();
     let longest = wanted.longest();
     assert!(left <= longest && kept <= longest, "{left:?} are left, {kept:?} on the server, with {wanted:?}");

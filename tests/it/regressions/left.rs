@@ -1,11 +1,10 @@
 //! A wait ends while its own calls do not get through, and is granted the lock just then.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::Redlock;
-use redlock_tests::{Act, Proxy, Server, eventually};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually};
 
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(20);
@@ -15,8 +14,8 @@ const SOON: Duration = Duration::from_secs(20);
 fn what_a_wait_was_granted_when_it_ended_is_given_back() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let held = Redlock::open(server.url()).unwrap().mutex(KEY).lock().unwrap();
-    let locks = Redlock::open(proxy.url()).unwrap();
+    let held = redlock_tests::open(server.url()).mutex(KEY).lock().unwrap();
+    let locks = redlock_tests::open(proxy.url());
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_millis(600)).map(drop));
         let queued = || server.ask::<i64>(cmd("ZCARD").arg("{order:42}:queue")) == 1;
@@ -31,8 +30,8 @@ fn what_a_wait_was_granted_when_it_ended_is_given_back() {
         proxy.drop_connections();
         proxy.heal();
     });
-    let start = Instant::now();
-    let guard = Redlock::open(server.url()).unwrap().mutex(KEY).try_lock_for(SOON).unwrap();
+    let start = Stopwatch::start();
+    let guard = redlock_tests::open(server.url()).mutex(KEY).try_lock_for(SOON).unwrap();
     assert!(start.elapsed() < Duration::from_secs(10), "after {:?}", start.elapsed());
     guard.unlock().unwrap();
 }

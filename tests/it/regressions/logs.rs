@@ -2,7 +2,6 @@ use std::thread;
 use std::time::Duration;
 
 use log::Level;
-use redlock_sync::Redlock;
 use redlock_tests::{Proxy, eventually};
 
 use crate::handover::rig::{Rig, SOON, brisk, ms};
@@ -47,7 +46,8 @@ fn an_outage_is_logged_at_once_and_once() {
     let key = "logged:outage";
     let rig = Rig::start(1);
     rig.proxies.iter().for_each(Proxy::refuse);
-    let locks = Redlock::builder().nodes(rig.proxy_urls()).unavailable_after(Duration::from_secs(60)).build().unwrap();
+    let locks =
+        redlock_tests::patient().nodes(rig.proxy_urls()).unavailable_after(Duration::from_secs(60)).build().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| locks.mutex(key).lock().map(drop));
         eventually("it is logged", SOON, || count(key, Level::Warn, "no majority") == 1);

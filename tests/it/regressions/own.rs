@@ -1,10 +1,9 @@
 use std::any::Any;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
 
 use redlock_sync::{Error, Mutex, Redlock};
-use redlock_tests::eventually;
+use redlock_tests::{Stopwatch, eventually};
 
 use crate::handover::rig::{Rig, SLACK, SOON, brisk, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
@@ -18,7 +17,7 @@ fn a_thread_waits_for_its_own_hold_to_end<K: Kind>() {
     let rig = Rig::start(1);
     let locks = brisk(&rig.urls(), ms(900));
     for own in ends_by_itself(locks.mutex("order:42")) {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let held = own.lock().unwrap();
         let wanted = K::new(&locks, "order:42");
         // Too short: it would end before the hold does.

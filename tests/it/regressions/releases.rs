@@ -1,8 +1,8 @@
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{Error, Redlock};
-use redlock_tests::{Act, Proxy, eventually};
+use redlock_tests::{Act, Proxy, Stopwatch, eventually};
 
 use crate::handover::rig::{Rig, SLACK, SOON, for_sizes, ms};
 
@@ -26,14 +26,14 @@ fn a_release_is_repeated(rig: &Rig, end: End, cut: fn(&Proxy)) {
     let (locks, other) = (client(&rig.proxy_urls()), client(&rig.urls()));
     let guard = locks.mutex("order:42").lease(DAY).lock().unwrap();
     rig.proxies.iter().for_each(cut);
-    let start = Instant::now();
+    let start = Stopwatch::start();
     match end {
         End::Unlock => assert!(matches!(guard.unlock(), Err(Error::Unconfirmed { .. }))),
         End::Drop => drop(guard),
         End::UnlockAll => assert!(matches!(locks.unlock_all(), Err(Error::Unconfirmed { .. }))),
     }
     assert!(start.elapsed() < NODE_TIMEOUT * 4 + SLACK, "{end:?} took {:?}", start.elapsed());
-    let healed = Instant::now();
+    let healed = Stopwatch::start();
     rig.proxies.iter().for_each(Proxy::heal);
     let lock = other.mutex("order:42");
     eventually("another client gets the lock", SOON, || match lock.try_lock() {
@@ -84,7 +84,7 @@ fn many_locks_are_given_up_together() {
             let names: Vec<_> = (0..100).map(|i| format!("many:{i}")).collect();
             let guards: Vec<_> = names.iter().map(|name| locks.mutex(name).lock().unwrap()).collect();
             rig.servers.iter().for_each(redlock_tests::Server::stop);
-            let start = Instant::now();
+            let start = Stopwatch::start();
             let given_up = if is_close { locks.close() } else { locks.unlock_all() };
             let took = start.elapsed();
             rig.servers.iter().for_each(redlock_tests::Server::cont);
@@ -138,7 +138,7 @@ fn guards_of_locks_that_were_given_up_end_at_once() {
         let guards: Vec<_> = (0..50).map(|i| locks.mutex(format!("given-up:{i}")).lock().unwrap()).collect();
         rig.servers.iter().for_each(redlock_tests::Server::stop);
         assert!(matches!(locks.unlock_all(), Err(Error::Unconfirmed { .. })));
-        let start = Instant::now();
+        let start = Stopwatch::start();
         assert!(guards.into_iter().all(|guard| guard.unlock().is_err_and(|error| error.is_lost())));
         let took = start.elapsed();
         rig.servers.iter().for_each(redlock_tests::Server::cont);
@@ -154,7 +154,7 @@ fn guards_dropped_while_servers_refuse_connections_end_soon() {
         let locks = Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).build().unwrap();
         let guards: Vec<_> = (0..50).map(|i| locks.mutex(format!("dropped:{i}")).lock().unwrap()).collect();
         rig.proxies.iter().for_each(Proxy::refuse);
-        let start = Instant::now();
+        let start = Stopwatch::start();
         drop(guards);
         assert!(start.elapsed() < ms(3000), "took {:?}", start.elapsed());
         rig.proxies.iter().for_each(Proxy::heal);

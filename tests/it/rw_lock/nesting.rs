@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use redlock_sync::{Error, Redlock, Unlocked};
+use redlock_sync::{Error, Unlocked};
 use redlock_tests::{Proxy, Server, servers};
 
 use super::{KEY, brisk, held, is_clean, ms, open};
@@ -44,7 +44,7 @@ fn kind_18_guards_of_a_thread_share_a_lease_and_go_in_any_order() {
 fn a_nested_hold_costs_no_call() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let lock = Redlock::open(proxy.url()).unwrap().rw_lock(KEY);
+    let lock = redlock_tests::open(proxy.url()).rw_lock(KEY);
     let outer = lock.read().unwrap();
     let before = proxy.seen().len();
     for _ in 0..10 {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use redis::cmd;
 use redlock_sync::{Error, LostReason};
-use redlock_tests::{eventually, servers};
+use redlock_tests::{Stopwatch, eventually, servers};
 
 use super::{KEY, SOON, brisk, ms, open, until_queued};
 
@@ -15,7 +15,7 @@ fn the_permit_of_a_holder_that_is_gone_comes_back_after_its_lease() {
         let servers = servers(nodes);
         let lease = ms(1200);
         let semaphore = brisk(&servers, lease).semaphore(KEY, 2);
-        let began = Instant::now();
+        let began = Stopwatch::start();
         // It does nothing any more, as a process that was killed.
         let gone = semaphore.clone().renew(false).acquire().unwrap();
         let alive = semaphore.acquire().unwrap();

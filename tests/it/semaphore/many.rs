@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::cmd;
-use redlock_sync::{Error, Redlock, Semaphore};
-use redlock_tests::{Proxy, Server, eventually, servers};
+use redlock_sync::{Error, Semaphore};
+use redlock_tests::{Proxy, Server, Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, brisk, ms, open, until_queued};
 
@@ -55,7 +55,7 @@ fn several_come_as_soon_as_a_minimum_hold_is_over() {
         let one = holder.min_hold(ms(1000)).acquire().unwrap();
         let waiting = thread::spawn(move || waiter.acquire_many(2).unwrap().release().unwrap());
         until_queued(&servers[0], 1);
-        let released = Instant::now();
+        let released = Stopwatch::start();
         one.release().unwrap();
         waiting.join().unwrap();
         let took = released.elapsed();
@@ -161,7 +161,7 @@ fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_
     let servers = servers(1);
     let proxy = Proxy::start(&servers[0]);
     let held = open(&servers).semaphore(KEY, 2).lease(4 * SOON).acquire().unwrap();
-    let gone = Redlock::open(proxy.url()).unwrap();
+    let gone = redlock_tests::open(proxy.url());
     thread::scope(|scope| {
         let first = scope.spawn(|| gone.semaphore(KEY, 2).acquire_many(2).map(drop));
         until_queued(&servers[0], 1);
@@ -169,7 +169,7 @@ fn a_wait_that_goes_while_permits_are_kept_for_it_does_not_hold_up_the_next_for_
         until_queued(&servers[0], 2);
         proxy.refuse();
         proxy.drop_connections();
-        let gone_at = Instant::now();
+        let gone_at = Stopwatch::start();
         next.join().unwrap().unwrap();
         assert!(gone_at.elapsed() < SOON / 2, "after {:?}", gone_at.elapsed());
         gone.close().unwrap();

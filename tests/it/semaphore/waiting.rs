@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{GuardSend, Redlock, SemaphorePermit};
-use redlock_tests::{eventually, servers};
+use redlock_tests::{Stopwatch, eventually, servers};
 
 use super::{KEY, QUEUE, SOON, ms, open, until_queued};
 
@@ -189,7 +189,7 @@ fn kind_01_a_permit_whose_message_was_lost_is_found() {
     servers[0].ask::<()>(cmd("ZADD").arg(KEY).arg(now * 1000 + 1500).arg(place));
     let removed: i64 = servers[0].ask(cmd("ZREM").arg(KEY).arg(held));
     assert!(removed == 1 && servers[0].del(QUEUE));
-    let lost = Instant::now();
+    let lost = Stopwatch::start();
     waiting.join().unwrap().unwrap();
     assert!(lost.elapsed() < ms(7500), "{:?}", lost.elapsed());
     assert!(permit.release().unwrap_err().is_lost());

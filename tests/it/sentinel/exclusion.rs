@@ -68,7 +68,7 @@ fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
 fn a_deposed_master_without_replicas_refuses_soon() {
     let group = Group::with(&Server::builder().arg("--min-replicas-to-write").arg("1"), 2, 3);
     let old = group.master();
-    let alone = Redlock::builder().node(old.url()).unavailable_after(Duration::ZERO).build().unwrap();
+    let alone = redlock_tests::patient().node(old.url()).unavailable_after(Duration::ZERO).build().unwrap();
     alone.mutex("before").lock().unwrap().unlock().unwrap();
     group.fail_over();
     let began = Instant::now();

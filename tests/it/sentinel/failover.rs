@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{Error, Redlock};
-use redlock_tests::{Group, Server, eventually};
+use redlock_tests::{Group, Server, Stopwatch, eventually};
 
 use super::{SOON, settings};
 
@@ -66,7 +66,7 @@ fn locks_go_on_when_the_master_changes() {
     // The first sentinel of the list hangs, from before the first connection on.
     group.sentinels[0].stop();
     let locks = settings(&group).lease(LEASE).build().unwrap();
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let mails = locks.queue("mails").lease(LEASE);
     mails.push_all(["first", "second"]).unwrap();
     let job = mails.claim().unwrap();
@@ -104,14 +104,14 @@ fn a_master_dies(group: &Group, locks: &Redlock) {
         })
         .collect();
     crowd.goes_on();
-    let (old, began) = (group.master(), Instant::now());
+    let (old, began) = (group.master(), Stopwatch::start());
     old.kill();
     group.moved_from(old);
     let servers = began.elapsed();
     crowd.goes_on();
     let clients = began.elapsed();
     println!("a master was killed: a new one after {servers:?}, the first lock after {clients:?}");
-    assert!(clients < servers + SLACK + BUSY, "{clients:?} after {servers:?}");
+    assert!(clients < servers.by_clock() + SLACK + BUSY, "{clients:?} after {servers:?}");
     crowd.is_over.store(true, Ordering::SeqCst);
     for thread in threads {
         thread.join().unwrap();
@@ -124,7 +124,7 @@ fn a_master_is_deposed_and_runs_on(group: &Group, locks: &Redlock) {
     let held = locks.mutex("held on").lock().unwrap();
     eventually("the replica has it", SOON, || is_replicated(group, "held on"));
     let (old, took) = (group.master(), group.fail_over());
-    let began = Instant::now();
+    let began = Stopwatch::start();
     let new = group.master();
     let goes_to_the_new_one = || {
         let guard = locks.mutex("next").lock().unwrap();
@@ -182,7 +182,7 @@ fn a_master_that_hung_is_not_believed_when_it_goes_on() {
     let group = Group::start(1, 1);
     let locks = settings(&group).lease(GRANTED).build().unwrap();
     // A client that does not hear of the failover.
-    let alone = Redlock::builder().node(group.master().url()).lease(GRANTED).build().unwrap();
+    let alone = redlock_tests::patient().node(group.master().url()).lease(GRANTED).build().unwrap();
     let granted = alone.mutex("granted").lock().unwrap();
     eventually("the replica has it", SOON, || is_replicated(&group, "granted"));
     let (lock, (told, has)) = (locks.mutex("granted"), mpsc::channel());

@@ -5,13 +5,13 @@ use std::thread;
 use std::time::Duration;
 
 use redis::cmd;
-use redlock_sync::{Error, Redlock};
+use redlock_sync::Error;
 use redlock_tests::{Group, Server, eventually};
 
 use super::{SOON, settings};
 
 fn error(url: &str) -> Error {
-    let locks = Redlock::builder().node(url).unavailable_after(Duration::ZERO).build().unwrap();
+    let locks = redlock_tests::patient().node(url).unavailable_after(Duration::ZERO).build().unwrap();
     let error = locks.mutex("a").lock().unwrap_err();
     assert!(!format!("{error} {error:?} {locks:?}").contains("secret"), "{error:?}");
     error
@@ -41,7 +41,7 @@ fn what_is_wrong_is_said_without_a_password() {
     let rules = ["SETUSER", "few", "on", ">secret", "nocommands", "+auth", "+sentinel|get-master-addr-by-name"];
     sentinel.ask::<()>(cmd("ACL").arg(&rules));
     let few = format!("{}?sentinel_user=few&sentinel_password=secret", group.url());
-    Redlock::open(&few).unwrap().mutex("a").lock().unwrap().unlock().unwrap();
+    redlock_tests::open(&few).mutex("a").lock().unwrap().unlock().unwrap();
 
     server.kill();
     let down = error(&group.url());
@@ -68,7 +68,8 @@ fn a_quorum_of_groups() {
         starting.into_iter().map(|group| group.join().unwrap()).collect()
     });
     let lease = Duration::from_secs(3);
-    let settings = || Redlock::builder().nodes(groups.iter().map(Group::url)).lease(lease).unavailable_after(SOON);
+    let settings =
+        || redlock_tests::patient().nodes(groups.iter().map(Group::url)).lease(lease).unavailable_after(SOON);
     let locks = settings().build().unwrap();
     eventually("all nodes are old enough", SOON, || {
         let guard = locks.mutex("a").lock().unwrap();

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_tests::eventually;
+use redlock_tests::{Stopwatch, eventually};
 
 use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms};
 use crate::kinds::{Kind, each_kind, name_of_kind};
@@ -137,7 +137,7 @@ fn fault_30_exit_and_abort_leave_the_key_to_its_ttl<K: Kind>() {
                     assert!(rig.servers.iter().all(|server| server.holder(word).as_deref() == Some(&token)));
                     agent.say(word);
                     let status = agent.process.wait().unwrap();
-                    let ended = Instant::now();
+                    let ended = Stopwatch::start();
                     assert_eq!(
                         (status.code(), status.signal()),
                         if word == "exit" { (Some(0), None) } else { (None, Some(6)) }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{LeaseState, LostReason};
-use redlock_tests::{Act, Proxy, eventually, poll};
+use redlock_tests::{Act, Proxy, Stopwatch, eventually, poll};
 
 use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
@@ -213,7 +213,7 @@ fn fault_27_max_hold_ends_a_holder_that_hangs<K: Kind>() {
     const HOLD: Duration = ms(1700);
     for_sizes(&[1, 3], |rig| {
         let guard = K::new(&rig.client(), KEY).lease(ms(1000)).max_hold(HOLD).lock().unwrap();
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let next = K::new(&rig.other_client(), KEY).lock().unwrap();
         let took = start.elapsed();
         assert!(took > ms(1200), "renewed until {took:?} only");

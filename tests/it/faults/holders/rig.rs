@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{Builder, Error, Lease, LostReason, Redlock};
-use redlock_tests::{Proxy, Seen, Server, poll, servers};
+use redlock_tests::{Proxy, Seen, Server, Stopwatch, Took, poll, servers};
 
 /// The longest wait where something must happen, however busy the machine is.
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -123,8 +123,8 @@ pub(super) fn for_sizes(sizes: &[usize], test: impl Fn(&Rig) + Sync) {
 }
 
 /// How long it took.
-pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let start = Instant::now();
+pub(super) fn timed<T>(work: impl FnOnce() -> T) -> (T, Took) {
+    let start = Stopwatch::start();
     (work(), start.elapsed())
 }
 

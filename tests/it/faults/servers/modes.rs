@@ -30,7 +30,7 @@ fn fault_20_a_member_of_a_cluster<K: Kind>() {
     let state = || server.ask::<String>(cmd("CLUSTER").arg("INFO"));
     eventually("the cluster is up", SOON, || state().contains("cluster_state:ok"));
     for database in ["", "1"] {
-        let locks = Redlock::open(server.url() + database).unwrap();
+        let locks = redlock_tests::open(server.url() + database);
         let error = refused_at_once::<K>(&locks);
         assert_misuse(&error, &server.addr().to_string(), "belongs to a Redis Cluster");
         assert!(error.to_string().contains("give the client the cluster as `redis+cluster://"), "{error}");
@@ -45,7 +45,7 @@ fn fault_20_a_member_of_a_cluster_that_hides_info<K: Kind>() {
     server.ask::<()>(cmd("CONFIG").arg("SET").arg("cluster-require-full-coverage").arg("no"));
     server.ask::<()>(cmd("ACL").arg(&["SETUSER", "shy", "on", ">pw", "~*", "+@all", "-info"]));
     let url = format!("redis://shy:pw@{}/", server.addr());
-    let locks = Redlock::builder().node(url).unavailable_after(Duration::ZERO).build().unwrap();
+    let locks = redlock_tests::patient().node(url).unavailable_after(Duration::ZERO).build().unwrap();
     // `b` has slot 3300, and `a` has 15495.
     eventually("a key of the server's own slots can be locked", SOON, || K::new(&locks, "b").lock().is_ok());
     let error = K::new(&locks, "a").lock().err().unwrap();
@@ -55,7 +55,7 @@ fn fault_20_a_member_of_a_cluster_that_hides_info<K: Kind>() {
 fn fault_20_a_sentinel<K: Kind>() {
     let sentinel = Server::builder().sentinel().start();
     for database in ["", "1"] {
-        let locks = Redlock::open(sentinel.url() + database).unwrap();
+        let locks = redlock_tests::open(sentinel.url() + database);
         let error = refused_at_once::<K>(&locks);
         assert_misuse(&error, &sentinel.addr().to_string(), "is a Redis Sentinel");
         assert!(error.to_string().contains("give the client the servers that it watches"), "{error}");

@@ -1,11 +1,11 @@
 //! Users without all permissions that a lock needs (21).
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::{Error, Redlock};
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Server, Stopwatch, eventually};
 
 use crate::faults::support::{LONG, NODE_TIMEOUT, SLACK, SOON, assert_misuse, refused_at_once, within};
 use crate::kinds::{Kind, each_kind};
@@ -154,7 +154,7 @@ fn fault_21_what_may_be_left_out_is_not_missed<K: Kind>() {
         thread::scope(|scope| {
             let waiter = scope.spawn(|| K::new(&locks, "order:42").lock().err().unwrap());
             until_waiting(&server, "");
-            let start = Instant::now();
+            let start = Stopwatch::start();
             locks.close().unwrap();
             assert_eq!(waiter.join().unwrap(), Error::Closed);
             assert!(start.elapsed() < Duration::from_secs(5) + NODE_TIMEOUT + SLACK, "without {rule}");
@@ -217,7 +217,7 @@ fn fault_21_a_command_that_the_server_does_not_have<K: Kind>() {
     if is_redis_6(&server) {
         return; // It does not tell before the command is needed.
     }
-    let error = refused_at_once::<K>(&Redlock::open(server.url()).unwrap());
+    let error = refused_at_once::<K>(&redlock_tests::open(server.url()));
     assert_misuse(&error, &server.addr().to_string(), "may not run TIME");
     assert_eq!(server.keys(), Vec::<String>::new());
 }

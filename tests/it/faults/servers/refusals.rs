@@ -217,14 +217,14 @@ fn fault_21_no_password_and_a_wrong_one<K: Kind>() {
     let server = Server::builder().password("secret").start();
     let address = server.addr().to_string();
     for (auth, said) in [("", "NOAUTH"), (":wrong@", "WRONGPASS"), ("stranger:secret@", "WRONGPASS")] {
-        let locks = Redlock::open(format!("redis://{auth}{address}/")).unwrap();
+        let locks = redlock_tests::open(format!("redis://{auth}{address}/"));
         let error = refused_at_once::<K>(&locks);
         assert_misuse(&error, &address, said);
         assert!(!error.to_string().contains("secret") && !error.to_string().contains("wrong@"), "{error}");
         let error = within(NODE_TIMEOUT, "inspect()", || K::new(&locks, "a").inspect().unwrap_err());
         assert_misuse(&error, &address, said);
     }
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     K::unlock(K::new(&locks, "a").lock().unwrap()).unwrap();
 }
 
@@ -237,7 +237,8 @@ fn fault_21_a_user_without_permission<K: Kind>() {
         rules.split(' ').for_each(|rule| _ = set.arg(rule));
         server.ask::<()>(&set);
     };
-    let locks = || Redlock::open(format!("redis://ann:pw@{address}/")).unwrap();
+    let url = format!("redis://ann:pw@{address}/");
+    let locks = || Redlock::builder().node(&url).node_timeout(NODE_TIMEOUT).build().unwrap();
     // No scripts, no keys, no INFO, no SET.
     for rules in ["~* +@all -evalsha -eval", "~other +@all", "~* +@all -set", "~* +info"] {
         user(rules);
@@ -273,7 +274,7 @@ fn fault_21_a_wrong_password_among_the_nodes<K: Kind>() {
     let url = |i: usize, password: &str| format!("redis://:{password}@{}/", servers[i].addr());
     let open = |passwords: [&str; 3]| {
         let urls = passwords.iter().enumerate().map(|(i, password)| url(i, password));
-        Redlock::builder().nodes(urls).restart_guard(false).build().unwrap()
+        redlock_tests::patient().nodes(urls).restart_guard(false).build().unwrap()
     };
     let guard = K::new(&open(["secret", "wrong", "secret"]), "a").lock().unwrap();
     guard.fencing_token().unwrap();

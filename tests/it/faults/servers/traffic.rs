@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, LeaseState, Redlock};
-use redlock_tests::{Act, Proxy, Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 use crate::faults::support::{
     LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each, for_each_n, nodes_named, warm, within,
@@ -196,7 +196,7 @@ fn fault_09_a_black_hole_among_the_nodes<K: Kind>() {
             let lock = K::new(&locks, "a");
             let guard = within(timeout, what, || lock.try_lock().unwrap());
             within(Duration::ZERO, "a release after that", || K::unlock(guard).unwrap());
-            let start = Instant::now();
+            let start = Stopwatch::start();
             for _ in 0..10 {
                 let guard = lock.try_lock().unwrap();
                 guard.fencing_token().unwrap();
@@ -259,10 +259,10 @@ fn fault_09_a_slow_node<K: Kind>() {
         let locks = rig.builder().node_timeout(Duration::from_secs(1)).lease(LONG).build().unwrap();
         warm::<K>(&locks, LONG);
         rig.proxies[..rig.spare()].iter().for_each(|proxy| proxy.latency(trip / 2));
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let guard = K::new(&locks, "a").try_lock().unwrap();
         // Counted from before the first byte, less 1 % drift: the time of the reply is half a round trip later than the latest allowed.
-        let end = guard.remaining() + start.elapsed();
+        let end = guard.remaining() + start.elapsed().by_clock();
         assert!(end + LONG / 100 <= LONG + trip / 2, "the lease ends {end:?} after the call");
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
         guard.extend(LONG).unwrap();

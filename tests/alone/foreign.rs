@@ -5,9 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, Script, cmd};
-use redlock_tests::eventually;
+use redlock_tests::{Stopwatch, eventually};
 
-use super::rig::{KEY, Rig, SLACK, SOON, heavy, ms, timed};
+use super::alone;
+use super::rig::{KEY, Rig, SLACK, SOON, ms, timed};
 
 /// As libraries do it that poll.
 struct Foreigner {
@@ -34,7 +35,7 @@ impl Foreigner {
 
     /// Each ms, for so long at most.
     fn lock(&mut self, longest: Duration) -> bool {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         while start.elapsed() < longest {
             if self.try_lock() {
                 return true;
@@ -54,7 +55,7 @@ impl Foreigner {
 /// However well ours hand the lock on among themselves, now and then it is really free.
 #[test]
 fn a_program_that_polls_gets_its_turn_among_grants() {
-    let _alone = heavy();
+    let _alone = alone();
     let rig = Rig::start(1);
     let inside = AtomicUsize::new(0);
     let enough = AtomicBool::new(false);
@@ -102,7 +103,7 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
 /// A chain of grants ends after a second, also where a grant only lets an attempt take the key: on several nodes, and for waiters with an `owner`.
 #[test]
 fn no_chain_of_grants_goes_on_for_ever() {
-    let _alone = heavy();
+    let _alone = alone();
     let test = |n: usize, id: Option<&'static str>| {
         let rig = Rig::start(n);
         let end = Instant::now() + SOON;
@@ -154,6 +155,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
 /// No push comes when a foreign program releases: ours poll its token.
 #[test]
 fn ours_notice_a_plain_release_by_polling() {
+    let _alone = alone();
     let rig = Rig::start(1);
     let mut foreigner = Foreigner::new(&rig);
     assert!(foreigner.try_lock());
