@@ -26,6 +26,7 @@ chaos --tasks N [OPTIONS]
   --safety          only the checkers that a busy machine cannot turn fail the run; the others print figures
   --keys N          not used: there is one queue";
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) tasks: u32,
