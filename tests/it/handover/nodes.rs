@@ -12,7 +12,7 @@ use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, settings, timed};
 /// Also the longest wait for a push while such a lock is held.
 const LEASE: Duration = Duration::from_millis(1600);
 /// The time-out of a node for these clients.
-const TIMEOUT: Duration = Duration::from_millis(LEASE.as_millis() as u64 / 3);
+const TIMEOUT: Duration = Duration::from_micros(1_600_000 / 3);
 
 /// A waiter is blocked on the first node when something happens to that node and the holder releases; how long it waited from then on.
 fn injured_while_waiting(rig: &Rig, injure: fn(&Server)) -> Duration {
