@@ -5,8 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Once;
 use std::{env, fs};
 
@@ -73,6 +75,55 @@ fn scoped_holds_do_not_overlap() {
 }
 
 #[test]
+fn those_to_copy_run_with_the_url_of_a_server() {
+    let server = Server::start();
+    let with_url = |name: &str| {
+        let mut command = example(name);
+        command.env("REDIS_URL", server.url());
+        command
+    };
+    shows(&mut with_url("hello"), &["no other process has the lock now"]);
+    shows(&mut with_url("rayon"), &["parcels in 200 orders"]);
+    shows(&mut with_url("cron"), &["the report is written"]);
+    // As another machine that is late.
+    assert_eq!(outcome(&mut with_url("cron")), (String::new(), Some(0)));
+}
+
+#[test]
+fn a_web_service_has_a_lock_for_each_order() {
+    let server = Server::start();
+    let mut service = Service(
+        example("axum").arg("127.0.0.1:0").env("REDIS_URL", server.url()).stdout(Stdio::piped()).spawn().unwrap(),
+    );
+    let mut line = String::new();
+    BufReader::new(service.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "{request} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    assert!(ask("GET /ready").starts_with("HTTP/1.1 200"));
+    let reply = ask("POST /orders/42");
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("order 42 is shipped"), "{reply}");
+    let held = redlock_tests::open(server.url()).mutex("order:42").lock().unwrap();
+    assert!(ask("POST /orders/42").starts_with("HTTP/1.1 409"));
+    held.unlock().unwrap();
+}
+
+/// Ends with the test.
+struct Service(Child);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_server_in_the_environment_is_used() {
     let server = Server::start();
     let before = server.commands_processed();
@@ -91,8 +142,8 @@ fn fencing_refuses_the_late_write() {
 }
 
 #[test]
-fn cron_runs_no_period_twice() {
-    shows(&mut example("cron"), &["run twice 0", "OK"]);
+fn schedule_runs_no_period_twice() {
+    shows(&mut example("schedule"), &["run twice 0", "OK"]);
 }
 
 #[test]
