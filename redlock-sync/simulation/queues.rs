@@ -303,9 +303,7 @@ impl Kept {
                 }
                 Data::Hash(fields) if key == *keys.body => kept.bodies.extend(fields.keys().map(|id| text(id))),
                 Data::Hash(fields) if key == *keys.claims => {
-                    // Behind the empty field stands the last fence.
-                    let claims = fields.iter().filter(|(token, _)| !token.is_empty());
-                    kept.claims.extend(claims.map(|(token, id)| (text(token), text(id))));
+                    kept.claims.extend(fields.iter().map(|(token, id)| (text(token), text(id))));
                 }
                 _ => {}
             }

@@ -16,7 +16,7 @@ use super::script::{
 };
 use super::{AcquireArgs, BEHIND, Protocol, ReleaseArgs, TypedCall, millis, text};
 use crate::key::QueueKeys;
-use crate::options::{Kind, Mode};
+use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
 /// The queue that this is, to the threads of this process: one of them at a time waits for tasks.
@@ -94,7 +94,7 @@ impl Tasks {
     }
 
     pub(crate) fn claim(&self, claim: &ClaimArgs<'_>) -> TypedCall<ClaimReply> {
-        let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
+        let QueueKeys { due, body, meta, dead, claims, waits, fence } = &self.keys;
         let (wait, stays) = claim.wait.unwrap_or_default();
         let args = [
             Text(claim.id.as_str()),
@@ -103,8 +103,9 @@ impl Tasks {
             Number(claim.limits.keep_dead),
             Text(wait),
             Number(millis(stays)),
+            Number(millis(FENCE_LIFETIME)),
         ];
-        let keys = [due.as_str(), body, meta, dead, claims, waits];
+        let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
         Call::new(&Q_CLAIM, Purpose::Acquire, Some(claim.id), claim.lease, &keys, &args).into()
     }
 
@@ -223,7 +224,7 @@ impl Protocol for Claim {
             Ending::Undo => ("undo", Duration::ZERO, ""),
         };
         let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
+        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
         let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
         Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()

@@ -292,9 +292,7 @@ impl Run {
         self.check(ask::<BTreeSet<String>>(&self.server, "ZRANGE", "dead", &["0", "-1"]) == dead, "the dead");
         // A task that was never claimed needs no state.
         self.check(keys("body") == all && keys("meta").is_subset(&all), "bodies and states");
-        let mut claims: BTreeMap<String, String> = ask(&self.server, "HGETALL", "claims", &[]);
-        // The last fence.
-        claims.remove("");
+        let claims: BTreeMap<String, String> = ask(&self.server, "HGETALL", "claims", &[]);
         let claims: BTreeSet<(String, String)> = claims.into_iter().collect();
         let held = |(id, task): (&&str, &Expected)| Some((token(task.claim.as_ref()?), (*id).to_owned()));
         let expected: BTreeSet<_> = self.queued.iter().filter_map(held).collect();

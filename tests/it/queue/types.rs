@@ -6,7 +6,7 @@ use redlock_tests::{Server, eventually};
 
 use super::rig::{SOON, ms, open};
 
-const PARTS: [&str; 6] = ["due", "body", "meta", "claims", "dead", "waits"];
+const PARTS: [&str; 7] = ["due", "body", "meta", "claims", "dead", "waits", "fence"];
 const LEASE: u64 = 60_000;
 
 /// A queue with a dead task, a claimed one, and two that are due.
@@ -31,15 +31,15 @@ const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
     ("push, several", &["due", "body", "meta", "dead", "waits"], no, |case| {
         case.mails.push_all(["claimed", "new"].map(task)).map(drop)
     }),
-    ("claim", &["due", "body", "meta", "claims", "waits"], no, |case| case.mails.try_claim().map(forget)),
-    ("claim, a claim is over", &["due", "body", "meta", "claims", "waits"], claim_shortly, |case| {
+    ("claim", &["due", "body", "meta", "claims", "waits", "fence"], no, |case| case.mails.try_claim().map(forget)),
+    ("claim, a claim is over", &["due", "body", "meta", "claims", "waits", "fence"], claim_shortly, |case| {
         case.mails.try_claim().map(forget)
     }),
-    ("claim, a task dies", &["due", "body", "meta", "claims", "dead", "waits"], claim_shortly, |case| {
+    ("claim, a task dies", &["due", "body", "meta", "claims", "dead", "waits", "fence"], claim_shortly, |case| {
         case.mails.clone().retry(Retry::every(ms(1)).max_attempts(1)).try_claim().map(forget)
     }),
-    ("claim, none is due", &["due", "claims", "dead"], claim_all, |case| case.mails.try_claim().map(forget)),
-    ("claim, waiting", &["due", "claims", "dead", "waits"], claim_all, |case| {
+    ("claim, none is due", &["due", "claims", "dead", "fence"], claim_all, |case| case.mails.try_claim().map(forget)),
+    ("claim, waiting", &["due", "claims", "dead", "waits", "fence"], claim_all, |case| {
         case.mails.claim_for(ms(500)).map(forget)
     }),
     ("ack", &["due", "body", "meta", "claims"], no, |case| case.job.take().unwrap().ack()),
@@ -108,6 +108,7 @@ fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
         let mut found: Vec<String> = match server.ask::<String>(cmd("TYPE").arg(&key)).as_str() {
             "hash" => server.ask(cmd("HGETALL").arg(&key)),
             "zset" => server.ask(cmd("ZRANGE").arg(&key).arg(0).arg(-1)),
+            "string" => vec![server.ask(cmd("GET").arg(&key))],
             _ => server.ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)),
         };
         found.sort_unstable();

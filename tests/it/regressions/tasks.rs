@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Entry, Error, IfQueued, Pushed, Queue, Redlock, Retry, Task};
+use redis::cmd;
+use redlock_sync::{Entry, Error, IfQueued, Job, Pushed, Queue, Redlock, Retry, Task};
 use redlock_tests::{Server, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -79,4 +80,34 @@ fn a_push_during_the_last_attempt_is_run() {
         mails.peek(1).unwrap().iter().all(is_later)
     });
     assert_eq!(mails.len().unwrap(), 1);
+}
+
+/// A queue that is used once leaves nothing for ever.
+#[test]
+fn what_is_left_of_an_empty_queue_ends() {
+    let server = Server::start();
+    let ends: [fn(&Queue, Job); 4] = [
+        |_, job| job.ack().unwrap(),
+        |mails, job| {
+            job.fail("boom").unwrap();
+            assert_eq!(mails.purge_dead(), Ok(1));
+        },
+        |mails, job| {
+            assert_eq!(mails.remove(job.id()), Ok(true));
+        },
+        |mails, job| {
+            job.retry_after(Duration::ZERO, "boom").unwrap();
+            assert_eq!(mails.pop_due(9).unwrap().len(), 1);
+        },
+    ];
+    for (n, end) in ends.into_iter().enumerate() {
+        let mails = queue(&server, &format!("q{n}"));
+        mails.push("welcome").unwrap();
+        end(&mails, mails.try_claim().unwrap().unwrap());
+        assert!(mails.is_empty().unwrap());
+    }
+    for key in server.keys() {
+        let ms: i64 = server.ask(cmd("PTTL").arg(&key));
+        assert!((1..=21 * 60_000).contains(&ms), "{key} ends in {ms} ms");
+    }
 }

@@ -1,8 +1,8 @@
 -- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if nothing more is heard. Executed twice
 -- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task; behind the empty one, the last fence), KEYS[6] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task), KEYS[6] waits, KEYS[7] the last fence
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
--- if no task is due (0: the wait leaves); the last one may be that of permissions.lua
+-- if no task is due (0: the wait leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may be that of permissions.lua
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
 -- {0, ms until the next task is due (-1: there is none), number of tasks that died}
 if claimed then
@@ -13,8 +13,7 @@ local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4],
 local token, wait = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local known = redis.call('HMGET', claims, token, '')
-local mine, last = known[1], tonumber(known[2] or '') or 0
+local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[7]) or '') or 0
 if mine then
   local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
   if holder == token then
@@ -66,7 +65,8 @@ for _ = 1, 10 do
     if again <= now then again = 0 end
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
     write(meta, id, attempts + 1, version, again, n(fence), token, why)
-    redis.call('HSET', claims, token, id, '', n(fence))
+    redis.call('HSET', claims, token, id)
+    redis.call('SET', KEYS[7], n(fence), 'PX', ARGV[7] + math.floor((fence - now) / 1000))
     if wait ~= '' then redis.call('ZREM', waits, wait) end
     if must_wake then wake(waits) end
     return {1, n(fence), id, attempts + 1, text, math.min(now - at, now)}
