@@ -99,7 +99,7 @@ fn case(server: &Server, name: &str) -> Case {
     Case { mails, job }
 }
 
-/// What stands in the keys of that queue, without the times of the tasks.
+/// What stands in the keys of that queue.
 fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
     let mut keys: Vec<String> =
         server.keys().into_iter().filter(|key| key.starts_with(&format!("{{{name}}}"))).collect();
@@ -107,7 +107,7 @@ fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
     let contents = |key: String| {
         let mut found: Vec<String> = match server.ask::<String>(cmd("TYPE").arg(&key)).as_str() {
             "hash" => server.ask(cmd("HGETALL").arg(&key)),
-            "zset" => server.ask(cmd("ZRANGE").arg(&key).arg(0).arg(-1)),
+            "zset" => server.ask(cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES")),
             "string" => vec![server.ask(cmd("GET").arg(&key))],
             _ => server.ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)),
         };
