@@ -64,7 +64,7 @@ pub(crate) struct ClaimArgs<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
-    /// The wait, and for how long the waits of the queue live if there is no task; zero if it leaves.
+    /// The wait, and for how long a wait of the queue lives that does not look again; zero if this one leaves when there is no task.
     pub(crate) wait: Option<(&'a str, Duration)>,
 }
 

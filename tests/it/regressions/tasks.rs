@@ -111,3 +111,37 @@ fn what_is_left_of_an_empty_queue_ends() {
         assert!((1..=21 * 60_000).contains(&ms), "{key} ends in {ms} ms");
     }
 }
+
+/// Of processes that were killed, more stand in front of one that lives than a script once tried.
+#[test]
+fn a_push_wakes_a_client_behind_many_that_are_gone() {
+    let server = Server::start();
+    let (mails, waits) = (queue(&server, "q"), "{q}:q:waits");
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| mails.claim_for(SOON).unwrap().unwrap().ack());
+        let first = || server.ask::<Vec<(String, f64)>>(cmd("ZRANGE").arg(waits).arg(0).arg(0).arg("WITHSCORES"));
+        eventually("it waits", SOON, || !first().is_empty());
+        let before = first()[0].1 - 1.0;
+        for n in 0..1000 {
+            server.ask::<()>(cmd("ZADD").arg(waits).arg(before).arg(format!("redlock-sync:gone/{n}")));
+        }
+        queue(&server, "q").push("welcome").unwrap();
+        assert_eq!(server.ask::<usize>(cmd("ZCARD").arg(waits)), 0);
+        worker.join().unwrap().unwrap();
+    });
+}
+
+/// Waits of processes that are gone end though others wait on.
+#[test]
+fn the_wait_of_a_process_that_is_gone_ends() {
+    let server = Server::start();
+    server.ask::<()>(cmd("ZADD").arg("{q}:q:waits").arg(1).arg("redlock-sync:gone/1"));
+    let mails = queue(&server, "q");
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| mails.claim_for(SOON).unwrap().unwrap().ack());
+        let all = || server.ask::<Vec<String>>(cmd("ZRANGE").arg("{q}:q:waits").arg(0).arg(-1));
+        eventually("only the live one waits", SOON, || matches!(&all()[..], [one] if !one.contains("gone")));
+        queue(&server, "q").push("welcome").unwrap();
+        worker.join().unwrap().unwrap();
+    });
+}

@@ -1,8 +1,8 @@
 -- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if nothing more is heard. Executed twice
 -- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task), KEYS[6] waits, KEYS[7] the last fence
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
--- if no task is due (0: the wait leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may be that of permissions.lua
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] if no task is due: ms for
+-- which a wait lives that does not look again (0: the own one leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may be that of permissions.lua
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
 -- {0, ms until the next task is due (-1: there is none), number of tasks that died}
 if claimed then
@@ -35,8 +35,8 @@ for _ = 1, 10 do
       -- The next task may have been announced to this wait alone.
       if id then wake(waits) end
     elseif wait ~= '' then
-      local behind = redis.call('ZREVRANGE', waits, 0, 0, 'WITHSCORES')[2]
-      redis.call('ZADD', waits, 'NX', n((tonumber(behind or '') or 0) + 1), wait)
+      redis.call('ZREMRANGEBYSCORE', waits, '-inf', '(' .. n(now - ARGV[6] * 1000))
+      redis.call('ZADD', waits, n(now), wait)
       redis.call('PEXPIRE', waits, ARGV[6])
     end
     return {0, id and math.ceil((at - now) / 1000) or -1, died}
