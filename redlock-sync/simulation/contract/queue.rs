@@ -100,7 +100,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
         }
         15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
-        21 => tasks.pop(any(&[1, 3])).call,
+        21 => tasks.pop(any(&[1, 3]), 2).call,
         22 => tasks.peek(any(&[1, 9]), any(&[Part::Due, Part::All, Part::Dead])).call,
         23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
         24 => if fastrand::bool() { tasks.revive(task) } else { tasks.revive_oldest(any(&[1, 9])) }.call,

@@ -113,9 +113,9 @@ impl Tasks {
         other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
     }
 
-    pub(crate) fn pop(&self, most: u64) -> TypedCall<Shown> {
-        let QueueKeys { due, body, meta, claims, .. } = &self.keys;
-        other(&Q_POP, &[due.as_str(), body, meta, claims], &[Number(most)]).into()
+    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<Shown> {
+        let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
+        other(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
     }
 
     pub(crate) fn peek(&self, most: u64, of: Part) -> TypedCall<Shown> {

@@ -203,7 +203,7 @@ impl Queue {
     }
 
     /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the caller: **at most once**. A task whose
-    /// claim is over is due too. If the reply is lost, the call is repeated, and returns other tasks.
+    /// claim is over is due too. One whose body is missing dies and is not returned. If the reply is lost, the call is repeated, and returns other tasks.
     ///
     /// # Errors
     /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
@@ -218,7 +218,7 @@ impl Queue {
     /// ```
     pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
         let most = shown(most)?;
-        self.entries("pop", |tasks| tasks.pop(most))
+        self.entries("pop", |tasks| tasks.pop(most, self.keep_dead))
     }
 }
 

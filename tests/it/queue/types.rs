@@ -49,7 +49,7 @@ const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
     ("retry", &["due", "meta", "claims", "waits"], no, |case| case.job.take().unwrap().retry("later")),
     ("fail", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| case.job.take().unwrap().fail("never")),
     ("extend", &["due", "meta"], no, |case| case.job.as_ref().unwrap().extend(ms(2 * LEASE))),
-    ("pop", &["due", "body", "meta", "claims"], no, |case| case.mails.pop_due(2).map(drop)),
+    ("pop", &["due", "body", "meta", "claims", "dead"], no, |case| case.mails.pop_due(2).map(drop)),
     ("peek", &["due", "body", "meta"], no, |case| case.mails.peek(3).map(drop)),
     ("dead", &["body", "meta", "dead"], no, |case| case.mails.dead(3).map(drop)),
     ("len", &["due", "dead"], no, |case| case.mails.len().and(case.mails.dead_len()).map(drop)),

@@ -145,3 +145,35 @@ fn the_wait_of_a_process_that_is_gone_ends() {
         worker.join().unwrap().unwrap();
     });
 }
+
+/// It is not run as one with an empty body.
+#[test]
+fn a_task_whose_body_is_lost_is_dead() {
+    let server = Server::start();
+    let mails = queue(&server, "q");
+    let lose = |id: &str| server.ask::<()>(cmd("HDEL").arg("{q}:q:body").arg(id));
+    let are_dead = |ids: &[&str]| {
+        let dead = mails.dead(9).unwrap();
+        assert_eq!(dead.iter().map(Entry::id).collect::<Vec<_>>(), ids);
+        assert!(dead.iter().all(|dead| dead.why() == "its body is missing"), "{dead:?}");
+        assert!(mails.purge_dead().is_ok() && mails.is_empty().unwrap());
+    };
+    // Never claimed; claimed before; pushed again during its claim.
+    mails.push_all(["a", "b", "c", "d"].map(|id| Task::new("body").id(id))).unwrap();
+    mails.try_claim().unwrap().unwrap().retry_after(Duration::ZERO, "boom").unwrap();
+    let job = mails.try_claim().unwrap().unwrap();
+    mails.push(Task::new("more").id("b")).unwrap();
+    job.ack().unwrap();
+    ["a", "b", "c"].map(lose);
+    let job = mails.try_claim().unwrap().expect("the task behind them");
+    assert_eq!((job.id(), job.body()), ("d", &b"body"[..]));
+    job.ack().unwrap();
+    are_dead(&["c", "a", "b"]);
+    // What is popped has a body too.
+    mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
+    ["a", "c"].map(lose);
+    let popped = mails.pop_due(1).unwrap();
+    assert_eq!(popped.iter().map(Entry::id).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(mails.pop_due(9), Ok(Vec::new()));
+    are_dead(&["a", "c"]);
+}

@@ -2,7 +2,8 @@
 -- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task), KEYS[6] waits, KEYS[7] the last fence
 -- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] if no task is due: ms for
--- which a wait lives that does not look again (0: the own one leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may be that of permissions.lua
+-- which a wait lives that does not look again (0: the own one leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may
+-- be that of permissions.lua
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
 -- {0, ms until the next task is due (-1: there is none), number of tasks that died}
 if claimed then
@@ -14,15 +15,30 @@ local token, wait = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[7]) or '') or 0
+local died = 0
+
+-- A key of another type is found before anything is moved.
+local function die(id, attempts, version, holder, why)
+  redis.call('ZCARD', dead)
+  redis.call('PERSIST', due)
+  if holder ~= '-' then redis.call('HDEL', claims, holder) end
+  write(meta, id, attempts, version, 0, '0', '-', why)
+  bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
+  died = died + 1
+end
+
 if mine then
-  local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
+  local attempt, version, _, fence, holder = read(redis.call('HGET', meta, mine))
   if holder == token then
-    redis.call('PERSIST', due)
-    redis.call('HSET', claims, token, mine)
-    return {1, fence, mine, attempt, redis.call('HGET', body, mine) or '', 0}
+    local text = redis.call('HGET', body, mine)
+    if text then
+      redis.call('PERSIST', due)
+      redis.call('HSET', claims, token, mine)
+      return {1, fence, mine, attempt, text, 0}
+    end
+    die(mine, attempt, version, holder, NO_BODY)
   end
 end
-local died = 0
 redis.call('PERSIST', due)
 for _ = 1, 10 do
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
@@ -41,25 +57,23 @@ for _ = 1, 10 do
     end
     return {0, id and math.ceil((at - now) / 1000) or -1, died}
   end
-  local text = redis.call('HGET', body, id) or ''
+  local text = redis.call('HGET', body, id)
   local attempts, version, again, _, holder, why = read(redis.call('HGET', meta, id))
   local is_used_up = attempts >= tonumber(ARGV[3])
-  -- A key of another type is found before anything is moved.
-  if is_used_up and again == 0 then redis.call('ZCARD', dead) end
   -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
   local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
   if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
-  if holder ~= '-' then redis.call('HDEL', claims, holder) end
-  if is_used_up and again > now then
+  if not text then
+    die(id, attempts, version, holder, NO_BODY)
+  elseif is_used_up and again == 0 then
+    die(id, attempts, version, holder, holder ~= '-' and 'the claim ran out' or why)
+  elseif is_used_up and again > now then
     -- Pushed for later while its last attempt was under way: it is a new task.
+    if holder ~= '-' then redis.call('HDEL', claims, holder) end
     write(meta, id, 0, version, 0, '0', '-', '')
     redis.call('ZADD', due, n(again), id)
-  elseif is_used_up and again == 0 then
-    if holder ~= '-' then why = 'the claim ran out' end
-    write(meta, id, attempts, version, 0, '0', '-', why)
-    bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
-    died = died + 1
   else
+    if holder ~= '-' then redis.call('HDEL', claims, holder) end
     local fence = math.max(now, last + 1)
     if is_used_up then attempts, why = 0, '' end
     if again <= now then again = 0 end

@@ -14,8 +14,9 @@ if #ARGV == 7 then
   -- A task that was never claimed has no state.
   local state = is_due and (redis.call('HGET', meta, id) or '0 1 0 0 - ')
   local attempts, version, why = string.match(state or '', '^(%d+) (%d+) 0 %d+ %- (.*)$')
-  if attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3]) then
-    local text = redis.call('HGET', KEYS[2], id) or ''
+  local is_free = attempts and #attempts < 10 and tonumber(attempts) < tonumber(ARGV[3])
+  local text = is_free and redis.call('HGET', KEYS[2], id)
+  if text then
     local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
     -- Before anything else is written: these fail if the key is of another type. The first write is one that a full server (maxmemory) accepts.
     local number = math.max(now, (tonumber(redis.call('GET', KEYS[7]) or '') or 0) + 1)

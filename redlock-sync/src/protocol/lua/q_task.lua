@@ -1,7 +1,9 @@
 -- Stands before the scripts of a queue: how the state of a task is read and written. Uses no key and no argument by itself.
 -- The state is `attempts version again fence token why`: times are in us, `again` is when the task shall run once more after the claim under way (0:
 -- not), the token is that of its claim (`-`: none), `why` is the last error. A task that was never claimed needs none, and what
--- cannot be read counts as such a one, so that it is run all the same.
+-- cannot be read counts as such a one, so that it is run all the same. A task without a body dies.
+
+local NO_BODY = 'its body is missing'
 
 local function n(x) return string.format('%.0f', x) end
 
