@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{Error, LostReason, Pushed, Queue, Retry, Task};
 use redlock_tests::{Act, Proxy, Server, eventually, poll};
 
-use super::rig::{LEASE, SOON, ask, ms, open, queue, state, task};
+use super::rig::{LEASE, SOON, ask, ms, open, queue, server_time, state, task};
 
 /// A claim that is not renewed, as that of a process that was stopped.
 fn stopped(server: &Server) -> Queue {
@@ -199,11 +199,12 @@ fn queue_fault_14_a_handler_that_hangs_keeps_its_task_for_the_longest_hold() {
 #[test]
 fn queue_fault_16_a_task_whose_hint_is_lost_is_found_by_the_next_look() {
     let server = Server::start();
-    // A client that listens and does nothing: the hint goes to it, as its wait stands first.
+    // A client that listens and does nothing: the hint goes to it, as it has looked before the others.
     let mut deaf = server.client();
     let mut deaf = deaf.as_pubsub();
     deaf.subscribe("redlock-sync:deaf").unwrap();
-    ask::<()>(&server, "ZADD", "waits", &["-1", "redlock-sync:deaf/1"]);
+    let looked = server_time(&server).as_micros().to_string();
+    ask::<()>(&server, "ZADD", "waits", &[&looked, "redlock-sync:deaf/1"]);
     let mails = queue(&server.url()).lease(ms(30_000));
     thread::scope(|scope| {
         let job = scope.spawn(|| claim(&mails).ack());

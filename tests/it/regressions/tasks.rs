@@ -168,6 +168,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     let job = mails.try_claim().unwrap().expect("the task behind them");
     assert_eq!((job.id(), job.body()), ("d", &b"body"[..]));
     job.ack().unwrap();
+    assert!(mails.try_claim().unwrap().is_none());
     are_dead(&["c", "a", "b"]);
     // What is popped has a body too.
     mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
