@@ -52,7 +52,10 @@ fn dump() -> Arc<Call> {
                     local state = string.gsub(text(redis.pcall('HGET', KEYS[3], field)), '^(%d+) %d+', '%1')\n\
                     all[#all + 1] = (state == '' or state == '0 0 0 - ') and 'none' or state\n\
                   end\n\
-                  all[#all + 1] = text(redis.pcall('HGET', KEYS[5], 't1'))\n\
+                  for _, token in ipairs({'t1', 't2', 't3'}) do\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[5], token))\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[5], token .. ' next'))\n\
+                  end\n\
                   all[#all + 1] = text(redis.pcall('GET', KEYS[7]))\n\
                   return all";
     on_all(source, &[])

@@ -89,8 +89,8 @@ impl Tasks {
             // A body never comes last: it could be the word that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
-        let QueueKeys { due, body, meta, dead, waits, .. } = &self.keys;
-        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits], &args).into()
+        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
+        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
     }
 
     pub(crate) fn claim(&self, claim: &ClaimArgs<'_>) -> TypedCall<ClaimReply> {

@@ -224,7 +224,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     mails.push(task("a")).unwrap();
     // Claimed.
     let job = claim(&mails);
-    assert_eq!(mails.push(task("a")).unwrap(), Pushed::Again);
+    assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
     job.ack().unwrap();
     let job = claim(&mails);
     assert_eq!(job.attempt(), 1);
@@ -234,7 +234,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     mails.push(task("a")).unwrap();
     let job = claim(&stopped(&server));
     eventually("the claim is over", SOON, || !mails.peek_due(1).unwrap().is_empty());
-    assert_eq!(mails.push(task("a")).unwrap(), Pushed::Again);
+    assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
     job.ack().unwrap();
     claim(&mails).ack().unwrap();
     assert!(mails.is_empty().unwrap());

@@ -1,7 +1,7 @@
 //! Keys of another type: each call says so of each key that it uses, and changes nothing.
 
 use redis::cmd;
-use redlock_sync::{Error, Job, Queue, Retry, Task};
+use redlock_sync::{Error, IfQueued, Job, Queue, Retry, Task};
 use redlock_tests::{Server, eventually};
 
 use super::rig::{SOON, ms, open};
@@ -19,7 +19,7 @@ type Prepare = fn(&Case);
 type Run = fn(&mut Case) -> Result<(), Error>;
 
 /// Calls, the keys that each of them uses, and what precedes it.
-const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
+const CALLS: [(&str, &[&str], Prepare, Run); 23] = [
     ("push, a new task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("new")).map(drop)),
     ("push, later", &["due", "body", "meta", "waits"], no, |case| {
         case.mails.push(task("new").after(ms(LEASE))).map(drop)
@@ -28,8 +28,11 @@ const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
     ("push, a dead task", &["due", "body", "meta", "dead", "waits"], no, |case| {
         case.mails.push(task("dead")).map(drop)
     }),
-    ("push, several", &["due", "body", "meta", "dead", "waits"], no, |case| {
+    ("push, several", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| {
         case.mails.push_all(["claimed", "new"].map(task)).map(drop)
+    }),
+    ("push, replacing", &["due", "body", "meta", "claims", "waits"], no, |case| {
+        case.mails.push(task("claimed").if_queued(IfQueued::Replace)).map(drop)
     }),
     ("claim", &["due", "body", "meta", "claims", "waits", "fence"], no, |case| case.mails.try_claim().map(forget)),
     ("claim, a claim is over", &["due", "body", "meta", "claims", "waits", "fence"], claim_shortly, |case| {

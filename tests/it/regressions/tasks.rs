@@ -178,3 +178,70 @@ fn a_task_whose_body_is_lost_is_dead() {
     assert_eq!(mails.pop_due(9), Ok(Vec::new()));
     are_dead(&["a", "c"]);
 }
+
+/// Its body and its time wait for the end of the claim, however that ends.
+#[test]
+fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
+    const LATER: Duration = Duration::from_secs(3600);
+    type End = fn(&Redlock, Job);
+    let ends: [(&str, End); 8] = [
+        ("ack", |_, job| job.ack().unwrap()),
+        ("retry", |_, job| job.retry("boom").unwrap()),
+        ("again", |_, job| job.again_after(Duration::ZERO).unwrap()),
+        ("fail", |_, job| job.fail("boom").unwrap()),
+        ("drop", |_, job| drop(job)),
+        ("unlock_all", |locks, _job| assert_eq!(locks.unlock_all(), Ok(1))),
+        // As if the process had ended here.
+        ("none", |_, job| std::mem::forget(job)),
+        ("none, and a pop", |locks, job| {
+            let mails = locks.queue("q");
+            std::mem::forget(job);
+            eventually("its claim is over", SOON, || !mails.peek_due(1).unwrap().is_empty());
+            assert_eq!(mails.pop_due(1), Ok(Vec::new()));
+        }),
+    ];
+    for (end, ended) in ends {
+        let server = Server::start();
+        let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap();
+        let policy = Retry::every(Duration::from_millis(1)).jitter(0.0).max_attempts(5);
+        let mails = locks.queue("q").lease(Duration::from_millis(700)).renew(false).retry(policy);
+        mails.push(Task::new("first").id("a")).unwrap();
+        let job = mails.claim_for(SOON).unwrap().unwrap();
+        let second = Task::new("second").id("a").if_queued(IfQueued::Replace).after(LATER);
+        assert_eq!(mails.push(second).unwrap(), Pushed::Again, "{end}");
+        ended(&locks, job);
+        eventually(end, SOON, || {
+            let claimed = mails.try_claim().unwrap();
+            assert!(claimed.is_none(), "{end}: {claimed:?} {:?}", claimed.as_ref().map(Job::body));
+            let seen = mails.peek(1).unwrap().remove(0);
+            (seen.body(), seen.attempts()) == (b"second", 0) && seen.due_in() > LATER / 2
+        });
+        assert!(mails.remove("a").unwrap());
+        let left: Vec<String> = server.keys().into_iter().filter(|key| !key.ends_with("q:fence")).collect();
+        assert!(left.is_empty(), "{end}: {left:?}");
+    }
+}
+
+/// Its push says that its body is dropped, and changes neither body nor time of what was pushed before it.
+#[test]
+fn a_push_that_keeps_a_claimed_task_says_so() {
+    const LATER: Duration = Duration::from_secs(3600);
+    let server = Server::start();
+    let mails = queue(&server, "q");
+    for policy in [IfQueued::Keep, IfQueued::Earlier] {
+        let push = |body: &str, then, after| mails.push(Task::new(body).id("a").if_queued(then).after(after)).unwrap();
+        push("first", policy, Duration::ZERO);
+        let job = mails.try_claim().unwrap().unwrap();
+        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
+        job.ack().unwrap();
+        let job = mails.try_claim().unwrap().unwrap();
+        assert_eq!((job.body(), job.attempt()), (&b"first"[..], 1));
+        // The body stays that of the push that replaces the task, and so does its time, but for an earlier one that is asked for.
+        assert_eq!(push("second", IfQueued::Replace, LATER), Pushed::Again);
+        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
+        job.ack().unwrap();
+        let seen = mails.peek(1).unwrap().remove(0);
+        assert_eq!((seen.body(), seen.due_in().is_zero()), (&b"second"[..], policy == IfQueued::Earlier));
+        assert_eq!(mails.remove("a"), Ok(true));
+    }
+}

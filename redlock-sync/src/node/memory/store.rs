@@ -275,7 +275,7 @@ impl Store {
                 count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
             }
             (Some(&b"HGET"), [field]) => bulk(fields.get(*field)),
-            (Some(&b"HDEL"), [field]) => Reply::Int(i64::from(fields.remove(*field).is_some())),
+            (Some(&b"HDEL"), gone) => count(gone.iter().filter(|field| fields.remove(**field).is_some()).count()),
             _ => unknown(),
         };
         if matches!(self.item(key), Some(Item { data: Data::Hash(fields), .. }) if fields.is_empty()) {

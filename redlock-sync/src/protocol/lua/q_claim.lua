@@ -15,30 +15,18 @@ local token, wait = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[7]) or '') or 0
-local died = 0
-
--- A key of another type is found before anything is moved.
-local function die(id, attempts, version, holder, why)
-  redis.call('ZCARD', dead)
-  redis.call('PERSIST', due)
-  if holder ~= '-' then redis.call('HDEL', claims, holder) end
-  write(meta, id, attempts, version, 0, '0', '-', why)
-  bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
-  died = died + 1
-end
-
 if mine then
-  local attempt, version, _, fence, holder = read(redis.call('HGET', meta, mine))
+  local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
   if holder == token then
     local text = redis.call('HGET', body, mine)
-    if text then
-      redis.call('PERSIST', due)
-      redis.call('HSET', claims, token, mine)
-      return {1, fence, mine, attempt, text, 0}
-    end
-    die(mine, attempt, version, holder, NO_BODY)
+    -- It dies when this claim is over.
+    if not text then return {0, 0, 0} end
+    redis.call('PERSIST', due)
+    redis.call('HSET', claims, token, mine)
+    return {1, fence, mine, attempt, text, 0}
   end
 end
+local died = 0
 redis.call('PERSIST', due)
 for _ = 1, 10 do
   local first = redis.call('ZRANGE', due, 0, 1, 'WITHSCORES')
@@ -59,24 +47,29 @@ for _ = 1, 10 do
   end
   local text = redis.call('HGET', body, id)
   local attempts, version, again, _, holder, why = read(redis.call('HGET', meta, id))
+  local replaced = body_behind(claims, holder, again)
+  text = replaced or text
   local is_used_up = attempts >= tonumber(ARGV[3])
+  local dies = not text or is_used_up and again == 0
+  -- A key of another type is found before anything is moved.
+  if dies then redis.call('ZCARD', dead) end
   -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
   local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
   if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
-  if not text then
-    die(id, attempts, version, holder, NO_BODY)
-  elseif is_used_up and again == 0 then
-    die(id, attempts, version, holder, holder ~= '-' and 'the claim ran out' or why)
-  elseif is_used_up and again > now then
-    -- Pushed for later while its last attempt was under way: it is a new task.
-    if holder ~= '-' then redis.call('HDEL', claims, holder) end
-    write(meta, id, 0, version, 0, '0', '-', '')
-    redis.call('ZADD', due, n(again), id)
+  forget(claims, holder)
+  local is_new = replaced or is_used_up
+  if dies then
+    if not text then why = NO_BODY elseif holder ~= '-' then why = 'the claim ran out' end
+    write(meta, id, attempts, version, 0, '0', '-', why)
+    bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
+    died = died + 1
+  elseif is_new and again > now then
+    begin_anew(due, body, meta, id, version, again, replaced)
   else
-    if holder ~= '-' then redis.call('HDEL', claims, holder) end
     local fence = math.max(now, last + 1)
-    if is_used_up then attempts, why = 0, '' end
+    if is_new then attempts, why = 0, '' end
     if again <= now then again = 0 end
+    if replaced then redis.call('HSET', body, id, text) end
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
     write(meta, id, attempts + 1, version, again, n(fence), token, why)
     redis.call('HSET', claims, token, id)

@@ -16,11 +16,14 @@ repeat
   local tasks = redis.call('ZRANGEBYSCORE', due, '-inf', n(now), 'WITHSCORES', 'LIMIT', 0, most - #taken)
   for i = 1, #tasks, 2 do
     local id, state = tasks[i], redis.call('HGET', meta, tasks[i]) or ''
-    local attempts, version, _, _, holder = read(state)
-    local text = redis.call('HGET', body, id)
-    if holder ~= '-' then redis.call('HDEL', claims, holder) end
-    if text then
-      taken[#taken + 1] = {id, tasks[i + 1], state, text}
+    local attempts, version, again, _, holder = read(state)
+    local replaced = body_behind(claims, holder, again)
+    local text = replaced or redis.call('HGET', body, id)
+    forget(claims, holder)
+    if replaced and again > now then
+      begin_anew(due, body, meta, id, version, again, replaced)
+    elseif text then
+      taken[#taken + 1] = {id, tasks[i + 1], replaced and '' or state, text}
       redis.call('ZREM', due, id)
       redis.call('HDEL', body, id)
       redis.call('HDEL', meta, id)

@@ -18,6 +18,23 @@ local function write(meta, id, attempts, version, again, fence, token, why)
   redis.call('HSET', meta, id, numbers .. ' ' .. token .. ' ' .. why)
 end
 
+-- The body of a push that replaces a claimed task waits among the claims, behind the token and ` next`, for the end of the claim.
+local function body_behind(claims, token, again)
+  return again > 0 and token ~= '-' and redis.call('HGET', claims, token .. ' next')
+end
+
+-- The claim of this token is over.
+local function forget(claims, token)
+  if token ~= '-' then redis.call('HDEL', claims, token, token .. ' next') end
+end
+
+-- Queues a task that was pushed while it was claimed, as a new one; with the body of that push if it has replaced the task.
+local function begin_anew(due, body, meta, id, version, at, text)
+  if text then redis.call('HSET', body, id, text) end
+  write(meta, id, 0, version, 0, '0', '-', '')
+  redis.call('ZADD', due, n(at), id)
+end
+
 -- Moves a task to the dead ones. The oldest of these go when there are more than `most`.
 local function bury(due, body, meta, dead, id, now, most)
   redis.call('ZREM', due, id)
