@@ -181,20 +181,38 @@ pub(crate) struct Claim {
     /// Empty for a claim of unknown outcome, which can only be ended.
     task: String,
     keep_dead: u64,
-    /// Until its user says otherwise, its end takes it back: a client that is closed, or a claim that came too late.
-    ending: Mutex<Option<Ending>>,
+    ending: Mutex<Said>,
+}
+
+/// How a claim ends.
+#[derive(Debug)]
+struct Said {
+    ending: Ending,
+    /// It was said, or sent: what the backlog repeats later is the same.
+    is_final: bool,
 }
 
 impl Claim {
     pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
-        Claim { keys, task, keep_dead, ending: Mutex::default() }
+        // Of a claim that came too late, or whose job was not returned yet when its client is closed.
+        Claim { keys, task, keep_dead, ending: Mutex::new(Said { ending: Ending::Undo, is_final: false }) }
     }
 
-    /// Says how it ends. False if an end was said or sent before: that one stays, and what the backlog repeats later is the same.
+    /// Says how it ends if the client gives it up before an end is said.
+    pub(crate) fn given_up_by(&self, ending: Ending) {
+        let mut said = self.ending.lock();
+        if !said.is_final {
+            said.ending = ending;
+        }
+    }
+
+    /// Says how it ends. False if an end was said or sent before, which stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let mut said = self.ending.lock();
-        let is_first = said.is_none();
-        said.get_or_insert(ending);
+        let is_first = !said.is_final;
+        if is_first {
+            *said = Said { ending, is_final: true };
+        }
         is_first
     }
 
@@ -215,7 +233,11 @@ impl Protocol for Claim {
     }
 
     fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
-        let ending = self.ending.lock().get_or_insert(Ending::Undo).clone();
+        let ending = {
+            let mut said = self.ending.lock();
+            said.is_final = true;
+            said.ending.clone()
+        };
         let (how, pause, why) = match &ending {
             Ending::Done => ("done", Duration::ZERO, ""),
             Ending::Retry(pause, why) => ("retry", *pause, why.as_str()),
@@ -472,6 +494,7 @@ mod tests {
             ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
         let sent = || claim.release(&release).call.args();
         assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
+        claim.given_up_by(Ending::Dead("boom".into()));
         assert!(!claim.end(Ending::Done));
         assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
     }

@@ -340,7 +340,7 @@ impl Entry {
         Duration::from_micros(self.seen.micros)
     }
 
-    /// How often it has been claimed since it was pushed; claims that were taken back are not counted.
+    /// How often it has been claimed since it was pushed; claims that were taken back before a job was returned are not counted.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

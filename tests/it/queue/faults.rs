@@ -254,7 +254,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
 }
 
 #[test]
-fn queue_fault_20_a_client_that_is_closed_takes_its_claims_back() {
+fn queue_fault_20_a_client_that_is_closed_gives_its_claims_up() {
     let server = Server::start();
     let locks = open(&server.url());
     let mails = locks.queue("q");
@@ -271,13 +271,13 @@ fn queue_fault_20_a_client_that_is_closed_takes_its_claims_back() {
     assert_eq!(job.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
     assert!(job.ack().unwrap_err().is_lost());
     assert_eq!(mails.push("x").unwrap_err(), Error::Closed);
-    assert_eq!(state(&server, "a").unwrap()[0], "0", "the attempt is not counted");
+    assert_eq!(state(&server, "a").unwrap()[0], "1", "the attempt counts");
     let second = claim(&queue(&server.url()));
-    assert_eq!(second.attempt(), 1);
+    assert_eq!(second.attempt(), 2);
 }
 
 #[test]
-fn unlock_all_takes_claims_back_too() {
+fn unlock_all_gives_claims_up_too() {
     let server = Server::start();
     let locks = open(&server.url());
     let mails = locks.queue("q");
@@ -285,7 +285,7 @@ fn unlock_all_takes_claims_back_too() {
     let job = claim(&mails);
     assert_eq!(locks.unlock_all().unwrap(), 1);
     let second = mails.claim_for(SOON).unwrap().unwrap();
-    assert!(second.attempt() == 1 && job.ack().unwrap_err().is_lost());
+    assert!(second.attempt() == 2 && job.ack().unwrap_err().is_lost());
     second.ack().unwrap();
 }
 

@@ -245,3 +245,29 @@ fn a_push_that_keeps_a_claimed_task_says_so() {
         assert_eq!(mails.remove("a"), Ok(true));
     }
 }
+
+/// A handler that hangs is stopped gracefully each time, and its task dies all the same.
+#[test]
+fn a_task_that_hangs_through_each_shutdown_dies() {
+    type Stop = fn(&Redlock);
+    let stops: [Stop; 3] = [
+        |locks| assert_eq!(locks.shutdown(Duration::ZERO), Ok(vec!["{q}:q:due".to_owned()])),
+        |locks| assert_eq!(locks.close(), Ok(1)),
+        |locks| assert_eq!(locks.unlock_all(), Ok(1)),
+    ];
+    for stop in stops {
+        let server = Server::start();
+        let policy = Retry::every(Duration::from_millis(1)).max_attempts(3);
+        queue(&server, "q").push("hangs").unwrap();
+        for attempt in 1..=3 {
+            let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap();
+            let job = locks.queue("q").retry(policy.clone()).claim_for(SOON).unwrap().expect("it is due at once");
+            assert_eq!(job.attempt(), attempt);
+            stop(&locks);
+            assert!(job.ack().unwrap_err().is_lost());
+        }
+        let mails = queue(&server, "q").retry(policy);
+        assert!(mails.try_claim().unwrap().is_none() && mails.is_empty().unwrap());
+        assert_eq!(mails.dead(1).unwrap()[0].why(), "the client gave the claim up");
+    }
+}
