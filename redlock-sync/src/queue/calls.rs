@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::Queue;
 use super::job::Job;
 use super::task::{Entry, Pushed, Task};
 use super::worker::{Verdict, Worker};
+use super::{Queue, on_one_node};
 use crate::acquire::Wait;
 use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
@@ -438,12 +438,8 @@ impl Queue {
     }
 
     fn ready(&self) -> Result<&Arc<Tasks>, Error> {
-        let (tasks, nodes) = (self.tasks()?, self.client.quorum.len());
-        if nodes > 1 {
-            return Err(Error::config(format!(
-                "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
-            )));
-        }
+        let tasks = self.tasks()?;
+        on_one_node(self.client.quorum.len())?;
         self.client.serves()?;
         Ok(tasks)
     }

@@ -55,6 +55,16 @@ pub struct Queue {
     keep_dead: u64,
 }
 
+/// `Config` on a client of several nodes.
+pub(crate) fn on_one_node(nodes: usize) -> Result<(), Error> {
+    if nodes > 1 {
+        return Err(Error::config(format!(
+            "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
+        )));
+    }
+    Ok(())
+}
+
 /// The settings.
 impl Queue {
     pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: &LockOptions) -> Queue {
