@@ -142,7 +142,8 @@ impl Queue {
         self
     }
 
-    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full). A limit bounds the server's memory if claimants
+    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full); of a `push_all` the tasks of the
+    /// calls before that one are queued. A limit bounds the server's memory if claimants
     /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for longer; zero admits none.
     ///
     /// ```

@@ -271,3 +271,15 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
         assert_eq!(mails.dead(1).unwrap()[0].why(), "the client gave the claim up");
     }
 }
+
+/// A push of many tasks goes in calls, each of which is done as a whole or not at all.
+#[test]
+fn a_push_of_many_tasks_can_be_full_half_way() {
+    let server = Server::start();
+    let mails = queue(&server, "q").max_len(150);
+    let tasks = || (0..250).map(|n| Task::new("").id(format!("{n}")));
+    for _ in 0..2 {
+        assert!(matches!(mails.push_all(tasks()), Err(Error::Full { len: 100, .. })));
+        assert_eq!(mails.len(), Ok(100));
+    }
+}
