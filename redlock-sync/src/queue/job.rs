@@ -9,7 +9,6 @@ use super::task::{check_due, sendable};
 use crate::acquire::claim::Held;
 use crate::error::{Error, LostReason};
 use crate::lease::{Core, Lease};
-use crate::names::queue_of;
 use crate::observer::Event;
 use crate::options::Retry;
 use crate::protocol::queue::{Claim, Due, Ending};
@@ -244,7 +243,7 @@ impl Job {
     fn tell(&self, verdict: &'static str) {
         let observers = self.lease.observers();
         if observers.are_there() {
-            let queue = queue_of(self.lease.key()).unwrap_or_default();
+            let queue = &*self.core().options.name;
             let Job { id, attempt, waited, .. } = self;
             let ran = self.lease.held_for();
             observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });
