@@ -473,29 +473,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_end_of_a_claim_stays() {
-        let claim = Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
-        let sent = || {
-            let id = LockId::from_server("t");
-            let release =
-                ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
-            claim.release(&release).call.args()
+    fn the_first_end_of_a_claim_that_was_said_or_sent_stays() {
+        let claim = || Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
+        let sent = |claim: &Claim| {
+            let (id, next) = (LockId::from_server("t"), super::super::Next::Anybody);
+            claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next }).call.args()
         };
+        let (claim, unsaid) = (claim(), claim());
         assert!(claim.end(Ending::Retry(Duration::from_millis(3), "boom".into())));
         assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(), ["t", "retry", "3000", "boom", "5", "a"]);
-    }
-
-    #[test]
-    fn what_was_sent_is_the_end_of_a_claim() {
-        let claim = Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
-        let id = LockId::from_server("t");
-        let release =
-            ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
-        let sent = || claim.release(&release).call.args();
-        assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
-        claim.given_up_by(Ending::Dead("boom".into()));
-        assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
+        assert_eq!(sent(&claim), ["t", "retry", "3000", "boom", "5", "a"]);
+        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "a"]);
+        unsaid.given_up_by(Ending::Again(Duration::ZERO));
+        assert!(!unsaid.end(Ending::Done));
+        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "a"]);
     }
 }

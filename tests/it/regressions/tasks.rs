@@ -151,7 +151,7 @@ fn the_wait_of_a_process_that_is_gone_ends() {
 fn a_task_whose_body_is_lost_is_dead() {
     let server = Server::start();
     let mails = queue(&server, "q");
-    let lose = |id: &str| server.ask::<()>(cmd("HDEL").arg("{q}:q:body").arg(id));
+    let lose = |ids: &[&str]| server.ask::<()>(cmd("HDEL").arg("{q}:q:body").arg(ids));
     let are_dead = |ids: &[&str]| {
         let dead = mails.dead(9).unwrap();
         assert_eq!(dead.iter().map(Entry::id).collect::<Vec<_>>(), ids);
@@ -164,7 +164,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     let job = mails.try_claim().unwrap().unwrap();
     mails.push(Task::new("more").id("b")).unwrap();
     job.ack().unwrap();
-    ["a", "b", "c"].iter().for_each(|id| lose(id));
+    lose(&["a", "b", "c"]);
     let job = mails.try_claim().unwrap().expect("the task behind them");
     assert_eq!((job.id(), job.body()), ("d", &b"body"[..]));
     job.ack().unwrap();
@@ -172,7 +172,7 @@ fn a_task_whose_body_is_lost_is_dead() {
     are_dead(&["c", "a", "b"]);
     // What is popped has a body too.
     mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
-    ["a", "c"].iter().for_each(|id| lose(id));
+    lose(&["a", "c"]);
     let popped = mails.pop_due(1).unwrap();
     assert_eq!(popped.iter().map(Entry::id).collect::<Vec<_>>(), ["b"]);
     assert_eq!(mails.pop_due(9), Ok(Vec::new()));
