@@ -22,10 +22,17 @@ pub(crate) fn queue(locks: &Redlock, order: &Queue) -> Result<Answer, Failure> {
 fn list(locks: &Redlock) -> Result<Answer, Failure> {
     let row = |name: &String| {
         let queue = locks.queue(name);
-        Ok([name.escape_debug().to_string(), queue.len()?.to_string(), queue.dead_len()?.to_string()])
+        let [tasks, dead, error] = match queue.len().and_then(|tasks| Ok((tasks, queue.dead_len()?))) {
+            Ok((tasks, dead)) => [tasks.to_string(), dead.to_string(), String::new()],
+            // The others would fail as well.
+            Err(error @ (Error::Unavailable { .. } | Error::Closed)) => return Err(error),
+            Err(error) => ["-".to_owned(), "-".to_owned(), error.to_string()],
+        };
+        Ok([name.escape_debug().to_string(), tasks, dead, error])
     };
     let rows = locks.queues()?.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
-    Ok(Answer::well(columns(["NAME", "TASKS", "DEAD"], rows.into_iter())))
+    let error = if rows.iter().any(|[.., error]| !error.is_empty()) { "ERROR" } else { "" };
+    Ok(Answer::well(columns(["NAME", "TASKS", "DEAD", error], rows.into_iter())))
 }
 
 fn waiting(tasks: &[Entry]) -> String {

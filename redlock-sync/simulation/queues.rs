@@ -303,9 +303,7 @@ impl Kept {
                 }
                 Data::Hash(fields) if key == *keys.body => kept.bodies.extend(fields.keys().map(|id| text(id))),
                 Data::Hash(fields) if key == *keys.claims => {
-                    // Behind the empty field stands the last fence.
-                    let claims = fields.iter().filter(|(token, _)| !token.is_empty());
-                    kept.claims.extend(claims.map(|(token, id)| (text(token), text(id))));
+                    kept.claims.extend(fields.iter().map(|(token, id)| (text(token), text(id))));
                 }
                 _ => {}
             }
@@ -326,7 +324,12 @@ impl Kept {
         let is_of = |token: &str, id: &str| {
             self.states.get(id).and_then(|state| state.split(' ').nth(4)).is_some_and(|holder| holder == token)
         };
-        let (token, id) = self.claims.iter().find(|(token, id)| !is_of(token, id))?;
+        // Behind a token and ` next` stands a body, for the time after the claim.
+        let is_fine = |token: &str, id: &str| match token.strip_suffix(" next") {
+            Some(token) => self.claims.contains_key(token),
+            None => is_of(token, id),
+        };
+        let (token, id) = self.claims.iter().find(|(token, id)| !is_fine(token, id))?;
         Some(format!("the claim {token} of task {id}, which has another"))
     }
 }

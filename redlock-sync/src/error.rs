@@ -103,7 +103,8 @@ pub enum Error {
         /// What is wrong, and the remedy where there is one.
         message: String,
     },
-    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing of this call was queued.
+    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing was queued of a [`push`](crate::Queue::push); of a
+    /// [`push_all`](crate::Queue::push_all) the tasks of the calls before the one that was refused.
     Full {
         /// The key of the queue, with prefix.
         key: String,

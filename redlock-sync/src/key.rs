@@ -169,15 +169,16 @@ pub(crate) struct QueueKeys {
     pub(crate) dead: Arc<str>,
     pub(crate) claims: Arc<str>,
     pub(crate) waits: Arc<str>,
+    pub(crate) fence: Arc<str>,
 }
 
 impl QueueKeys {
     /// As [`Key::new`].
     pub(crate) fn new(prefix: &str, name: &str, max_len: usize) -> Result<QueueKeys, Error> {
         let named = Key::of("queue", prefix, name, max_len)?;
-        let [due, body, meta, dead, claims, waits] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
+        let [due, body, meta, dead, claims, waits, fence] = OF_QUEUES.map(|suffix| helper(&named.name, suffix).into());
         let due = Key { name: due, helpers: named.helpers };
-        Ok(QueueKeys { due, body, meta, dead, claims, waits })
+        Ok(QueueKeys { due, body, meta, dead, claims, waits, fence })
     }
 }
 

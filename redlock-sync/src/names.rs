@@ -10,7 +10,7 @@ pub(crate) fn told(key: &str, of_lock: &str, of_queue: &str) -> String {
 pub(crate) const HELPERS: [&str; 7] =
     ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits"];
 /// What the keys of a queue of tasks end in.
-pub(crate) const OF_QUEUES: [&str; 6] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits"];
+pub(crate) const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits", "q:fence"];
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///

@@ -162,7 +162,7 @@ pub enum Event<'a> {
     /// The claim of a task has ended, by a method of its [`Job`](crate::Job), by what a handler returned, or as the job was dropped.
     #[non_exhaustive]
     Job {
-        /// The name of the queue, with the client's `key_prefix`. There are few of them: a label of metrics.
+        /// What the queue is [`named`](crate::Queue::named); else its name, without the client's `key_prefix`. A label of metrics.
         queue: &'a str,
         /// The task.
         id: &'a str,

@@ -223,9 +223,13 @@ fn the_end_of_each_claim_is_told_and_servers_that_go_and_come() {
     assert!(lost.ack().unwrap_err().is_lost());
     let jobs: Vec<String> =
         journal.told().into_iter().filter_map(|told| Some(told.strip_prefix("job ")?.into())).collect();
-    let expected =
-        ["a 1 again", "a 1 retry", "a 2 dead", "b 1 done", "c 1 lost"].map(|end| format!("shop:mails {end}"));
+    let expected = ["a 1 again", "a 1 retry", "a 2 dead", "b 1 done", "c 1 lost"].map(|end| format!("mails {end}"));
     assert_eq!(jobs, expected);
+    // One name for all queues of a kind.
+    let one = locks.queue("mails:{7}").named("mails of one");
+    one.push(redlock_sync::Task::new("body").id("d")).unwrap();
+    one.claim().unwrap().ack().unwrap();
+    assert!(journal.told().contains(&"job mails of one d 1 done".to_owned()), "{:?}", journal.told());
 
     server.kill();
     assert!(mails.try_claim().is_err());

@@ -43,3 +43,38 @@ fn queues_are_shown_and_dead_tasks_revived() {
         outcome(&mut on(&server, ["--node", &server.url(), "--node", "redis://127.0.0.1:1/", "queue", "peek", "a"]));
     assert!(code == Some(64) && said.contains("one server"), "{code:?} {said}");
 }
+
+/// One that cannot be read does not hide the others.
+#[test]
+fn a_queue_that_cannot_be_read_is_shown_with_its_error() {
+    let server = Server::start();
+    let mails = client(std::slice::from_ref(&server)).build().unwrap().queue("emails");
+    mails.push("welcome").unwrap();
+    for odd in ["{a}:q:due", "{b}:q:dead", &format!("{{{}}}:q:due", "c".repeat(2000))] {
+        server.ask::<()>(redis::cmd("RPUSH").arg(odd).arg("x"));
+    }
+    let (said, code) = outcome(&mut on(&server, ["queue", "ls"]));
+    let lines: Vec<&str> = said.lines().collect();
+    let [head, a, b, c, mails] = lines[..] else { panic!("{said}") };
+    assert!(code == Some(0) && head.starts_with("NAME") && head.ends_with("ERROR"), "{code:?} {said}");
+    for (line, name) in [(a, "a "), (b, "b ")] {
+        assert!(line.starts_with(name) && line.contains(" -  ") && line.contains("WRONGTYPE"), "{said}");
+    }
+    assert!(c.contains("max_key_len"), "{said}");
+    assert_eq!(mails.split_whitespace().collect::<Vec<_>>(), ["emails", "1", "0"]);
+}
+
+#[test]
+fn queues_of_two_servers_are_not_listed() {
+    let servers = [Server::start(), Server::start()];
+    // Also without any queue.
+    for _ in 0..2 {
+        let list = ["--node", &servers[0].url(), "--node", &servers[1].url(), "queue", "ls"];
+        let (said, code) = outcome(&mut on(&servers[0], list));
+        assert!(
+            code == Some(64) && said.contains("a queue lives on one server, and this client has 2 nodes"),
+            "{said}"
+        );
+        client(&servers[..1]).build().unwrap().queue("emails").push("welcome").unwrap();
+    }
+}

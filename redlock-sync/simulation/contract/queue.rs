@@ -20,18 +20,18 @@ fn keys() -> QueueKeys {
 /// A script of the test's own, on all keys of the queue.
 fn on_all(source: &'static str, args: &[Arg<'_>]) -> Arc<Call> {
     let script = Box::leak(Box::new(Script::new("own", source, None, 0)));
-    let QueueKeys { due, body, meta, dead, claims, waits } = keys();
-    let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits];
+    let QueueKeys { due, body, meta, dead, claims, waits, fence } = keys();
+    let keys = [due.as_str(), &body, &meta, &dead, &claims, &waits, &fence];
     Call::new(script, Purpose::Other, None, Duration::ZERO, &keys, args)
 }
 
 fn clear() -> Arc<Call> {
-    on_all("for i = 1, 6 do redis.call('DEL', KEYS[i]) end return 1", &[])
+    on_all("for i = 1, 7 do redis.call('DEL', KEYS[i]) end return 1", &[])
 }
 
 /// Something else in the place of one of the keys.
 fn spoil() -> Arc<Call> {
-    let which = fastrand::u64(1..7);
+    let which = fastrand::u64(1..8);
     on_all(
         "local key = KEYS[tonumber(ARGV[1])] redis.call('DEL', key) return redis.call('RPUSH', key, 'x')",
         &[Arg::Number(which)],
@@ -52,8 +52,11 @@ fn dump() -> Arc<Call> {
                     local state = string.gsub(text(redis.pcall('HGET', KEYS[3], field)), '^(%d+) %d+', '%1')\n\
                     all[#all + 1] = (state == '' or state == '0 0 0 - ') and 'none' or state\n\
                   end\n\
-                  all[#all + 1] = text(redis.pcall('HGET', KEYS[5], 't1'))\n\
-                  all[#all + 1] = text(redis.pcall('HGET', KEYS[5], ''))\n\
+                  for _, token in ipairs({'t1', 't2', 't3'}) do\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[5], token))\n\
+                    all[#all + 1] = text(redis.pcall('HGET', KEYS[5], token .. ' next'))\n\
+                  end\n\
+                  all[#all + 1] = text(redis.pcall('GET', KEYS[7]))\n\
                   return all";
     on_all(source, &[])
 }
@@ -100,7 +103,7 @@ fn random_call(token: &mut u32) -> (Arc<Call>, bool) {
         }
         15 => Claim::new(keys(), task.into(), 2).extend(&id(&made(*token)), HOUR).call,
         16..21 => finish(&made(*token), task),
-        21 => tasks.pop(any(&[1, 3])).call,
+        21 => tasks.pop(any(&[1, 3]), 2).call,
         22 => tasks.peek(any(&[1, 9]), any(&[Part::Due, Part::All, Part::Dead])).call,
         23 => tasks.remove(task, any(&[None, Some((5, 1))])).call,
         24 => if fastrand::bool() { tasks.revive(task) } else { tasks.revive_oldest(any(&[1, 9])) }.call,

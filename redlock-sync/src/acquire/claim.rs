@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// Pauses between the looks of a client that is told nothing, or whose server is away.
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const LAST_POLL: Duration = Duration::from_millis(500);
-/// For how long the waits outlive the last look that entered one. Entries of clients that are gone do no harm.
+/// For how long a wait outlives its last look: longer than [`LONGEST`], and short, as the next push tries each wait of a client that is gone.
 const WAITS_LIVE: Duration = Duration::from_secs(60);
 /// How soon a thread that waits for its worker sees that the worker is stopped.
 const STOP_SEEN: Duration = Duration::from_millis(50);

@@ -12,6 +12,7 @@ use crate::node::Lane;
 use crate::protocol::list::{Listed, Page, START, look, page};
 use crate::protocol::reply::Vote;
 use crate::protocol::rw_lock::read_holder;
+use crate::queue::on_one_node;
 use crate::quorum::Ballot;
 
 /// A lock that is held, or a permit of a semaphore, as the servers show it. The holder may have no majority of them: see [`nodes`](HeldLock::nodes).
@@ -103,7 +104,7 @@ impl Redlock {
     /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as [`held_locks`](Redlock::held_locks) does.
     ///
     /// # Errors
-    /// As for [`held_locks`](Redlock::held_locks).
+    /// As for [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes, as queues live on one.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -114,6 +115,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn queues(&self) -> Result<Vec<String>, Error> {
+        on_one_node(self.inner.quorum.len())?;
         let said = self.scan("*:q:d*")?;
         let names = listed(&said).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
         let names: BTreeSet<String> = names.map(str::to_owned).collect();

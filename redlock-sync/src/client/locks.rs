@@ -107,8 +107,9 @@ impl Redlock {
     /// ```
     #[must_use]
     pub fn queue(&self, name: impl LockKey) -> Queue {
-        let keys = QueueKeys::new(&self.prefix, &name.lock_key(), self.inner.quorum.limits.max_key_len);
-        Queue::new(Arc::clone(&self.inner), keys, &self.options)
+        let name = name.lock_key();
+        let keys = QueueKeys::new(&self.prefix, &name, self.inner.quorum.limits.max_key_len);
+        Queue::new(Arc::clone(&self.inner), keys, &self.options).named(name.into_owned())
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {

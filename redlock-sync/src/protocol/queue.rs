@@ -16,7 +16,7 @@ use super::script::{
 };
 use super::{AcquireArgs, BEHIND, Protocol, ReleaseArgs, TypedCall, millis, text};
 use crate::key::QueueKeys;
-use crate::options::{Kind, Mode};
+use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
 /// The queue that this is, to the threads of this process: one of them at a time waits for tasks.
@@ -64,7 +64,7 @@ pub(crate) struct ClaimArgs<'a> {
     pub(crate) id: &'a LockId,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
-    /// The wait, and for how long the waits of the queue live if there is no task; zero if it leaves.
+    /// The wait, and for how long a wait of the queue lives that does not look again; zero if this one leaves when there is no task.
     pub(crate) wait: Option<(&'a str, Duration)>,
 }
 
@@ -89,12 +89,12 @@ impl Tasks {
             // A body never comes last: it could be the word that asks for a check of permissions.
             args.extend([Text(task.id), Bytes(task.body), Text(time)]);
         }
-        let QueueKeys { due, body, meta, dead, waits, .. } = &self.keys;
-        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits], &args).into()
+        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
+        other(&Q_PUSH, &[due.as_str(), body, meta, dead, waits, claims], &args).into()
     }
 
     pub(crate) fn claim(&self, claim: &ClaimArgs<'_>) -> TypedCall<ClaimReply> {
-        let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
+        let QueueKeys { due, body, meta, dead, claims, waits, fence } = &self.keys;
         let (wait, stays) = claim.wait.unwrap_or_default();
         let args = [
             Text(claim.id.as_str()),
@@ -103,8 +103,9 @@ impl Tasks {
             Number(claim.limits.keep_dead),
             Text(wait),
             Number(millis(stays)),
+            Number(millis(FENCE_LIFETIME)),
         ];
-        let keys = [due.as_str(), body, meta, dead, claims, waits];
+        let keys = [due.as_str(), body, meta, dead, claims, waits, fence];
         Call::new(&Q_CLAIM, Purpose::Acquire, Some(claim.id), claim.lease, &keys, &args).into()
     }
 
@@ -112,9 +113,9 @@ impl Tasks {
         other(&Q_LEAVE, &[&self.keys.waits], &[Text(wait)]).into()
     }
 
-    pub(crate) fn pop(&self, most: u64) -> TypedCall<Shown> {
-        let QueueKeys { due, body, meta, claims, .. } = &self.keys;
-        other(&Q_POP, &[due.as_str(), body, meta, claims], &[Number(most)]).into()
+    pub(crate) fn pop(&self, most: u64, keep_dead: u64) -> TypedCall<Shown> {
+        let QueueKeys { due, body, meta, dead, claims, .. } = &self.keys;
+        other(&Q_POP, &[due.as_str(), body, meta, dead, claims], &[Number(most), Number(keep_dead)]).into()
     }
 
     pub(crate) fn peek(&self, most: u64, of: Part) -> TypedCall<Shown> {
@@ -180,20 +181,38 @@ pub(crate) struct Claim {
     /// Empty for a claim of unknown outcome, which can only be ended.
     task: String,
     keep_dead: u64,
-    /// Until its user says otherwise, its end takes it back: a client that is closed, or a claim that came too late.
-    ending: Mutex<Option<Ending>>,
+    ending: Mutex<Said>,
+}
+
+/// How a claim ends.
+#[derive(Debug)]
+struct Said {
+    ending: Ending,
+    /// It was said, or sent: what the backlog repeats later is the same.
+    is_final: bool,
 }
 
 impl Claim {
     pub(crate) fn new(keys: QueueKeys, task: String, keep_dead: u64) -> Claim {
-        Claim { keys, task, keep_dead, ending: Mutex::default() }
+        // Of a claim that came too late, or whose job was not returned yet when its client is closed.
+        Claim { keys, task, keep_dead, ending: Mutex::new(Said { ending: Ending::Undo, is_final: false }) }
     }
 
-    /// Says how it ends. False if an end was said or sent before: that one stays, and what the backlog repeats later is the same.
+    /// Says how it ends if the client gives it up before an end is said.
+    pub(crate) fn given_up_by(&self, ending: Ending) {
+        let mut said = self.ending.lock();
+        if !said.is_final {
+            said.ending = ending;
+        }
+    }
+
+    /// Says how it ends. False if an end was said or sent before, which stays.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let mut said = self.ending.lock();
-        let is_first = said.is_none();
-        said.get_or_insert(ending);
+        let is_first = !said.is_final;
+        if is_first {
+            *said = Said { ending, is_final: true };
+        }
         is_first
     }
 
@@ -214,7 +233,11 @@ impl Protocol for Claim {
     }
 
     fn release(&self, args: &ReleaseArgs<'_>) -> TypedCall<Released> {
-        let ending = self.ending.lock().get_or_insert(Ending::Undo).clone();
+        let ending = {
+            let mut said = self.ending.lock();
+            said.is_final = true;
+            said.ending.clone()
+        };
         let (how, pause, why) = match &ending {
             Ending::Done => ("done", Duration::ZERO, ""),
             Ending::Retry(pause, why) => ("retry", *pause, why.as_str()),
@@ -223,7 +246,7 @@ impl Protocol for Claim {
             Ending::Undo => ("undo", Duration::ZERO, ""),
         };
         let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        let QueueKeys { due, body, meta, dead, claims, waits } = &self.keys;
+        let QueueKeys { due, body, meta, dead, claims, waits, .. } = &self.keys;
         let keys = [due.as_str(), body, meta, claims, dead, waits];
         let words = [text(args.id), Text(how), Number(micros), Text(why), Number(self.keep_dead), Text(&self.task)];
         Call::new(&Q_FINISH, Purpose::Release, args.id, BEHIND, &keys, &words).into()
@@ -450,28 +473,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_end_of_a_claim_stays() {
-        let claim = Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
-        let sent = || {
-            let id = LockId::from_server("t");
-            let release =
-                ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
-            claim.release(&release).call.args()
+    fn the_first_end_of_a_claim_that_was_said_or_sent_stays() {
+        let claim = || Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
+        let sent = |claim: &Claim| {
+            let (id, next) = (LockId::from_server("t"), super::super::Next::Anybody);
+            claim.release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next }).call.args()
         };
+        let (claim, unsaid) = (claim(), claim());
         assert!(claim.end(Ending::Retry(Duration::from_millis(3), "boom".into())));
         assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(), ["t", "retry", "3000", "boom", "5", "a"]);
-    }
-
-    #[test]
-    fn what_was_sent_is_the_end_of_a_claim() {
-        let claim = Claim::new(QueueKeys::new("", "q", 100).unwrap(), "a".into(), 5);
-        let id = LockId::from_server("t");
-        let release =
-            ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: super::super::Next::Anybody };
-        let sent = || claim.release(&release).call.args();
-        assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
-        assert!(!claim.end(Ending::Done));
-        assert_eq!(sent(), ["t", "undo", "0", "", "5", "a"]);
+        assert_eq!(sent(&claim), ["t", "retry", "3000", "boom", "5", "a"]);
+        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "a"]);
+        unsaid.given_up_by(Ending::Again(Duration::ZERO));
+        assert!(!unsaid.end(Ending::Done));
+        assert_eq!(sent(&unsaid), ["t", "undo", "0", "", "5", "a"]);
     }
 }

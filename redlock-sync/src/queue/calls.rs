@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::Queue;
 use super::job::Job;
 use super::task::{Entry, Pushed, Task};
 use super::worker::{Verdict, Worker};
+use super::{Queue, on_one_node};
 use crate::acquire::Wait;
 use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
@@ -203,7 +203,7 @@ impl Queue {
     }
 
     /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the caller: **at most once**. A task whose
-    /// claim is over is due too. If the reply is lost, the call is repeated, and returns other tasks.
+    /// claim is over is due too. One whose body is missing dies and is not returned. If the reply is lost, the call is repeated, and returns other tasks.
     ///
     /// # Errors
     /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
@@ -218,7 +218,7 @@ impl Queue {
     /// ```
     pub fn pop_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
         let most = shown(most)?;
-        self.entries("pop", |tasks| tasks.pop(most))
+        self.entries("pop", |tasks| tasks.pop(most, self.keep_dead))
     }
 }
 
@@ -438,12 +438,8 @@ impl Queue {
     }
 
     fn ready(&self) -> Result<&Arc<Tasks>, Error> {
-        let (tasks, nodes) = (self.tasks()?, self.client.quorum.len());
-        if nodes > 1 {
-            return Err(Error::config(format!(
-                "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
-            )));
-        }
+        let tasks = self.tasks()?;
+        on_one_node(self.client.quorum.len())?;
         self.client.serves()?;
         Ok(tasks)
     }

@@ -9,7 +9,6 @@ use super::task::{check_due, sendable};
 use crate::acquire::claim::Held;
 use crate::error::{Error, LostReason};
 use crate::lease::{Core, Lease};
-use crate::names::queue_of;
 use crate::observer::Event;
 use crate::options::Retry;
 use crate::protocol::queue::{Claim, Due, Ending};
@@ -20,7 +19,8 @@ const MAX_WHY: usize = 200;
 /// A claimed task. No other claimant has it while its lease, to which it derefs, is held and renewed.
 ///
 /// It is ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after), [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it
-/// without one of these counts as a `retry`.
+/// without one of these counts as a `retry`. If its client gives it up ([`shutdown`](crate::Redlock::shutdown), [`close`](crate::Redlock::close),
+/// [`unlock_all`](crate::Redlock::unlock_all)), the attempt counts, and the task is due again at once, or dead if that was the last attempt.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -47,7 +47,10 @@ pub struct Job {
 impl Job {
     pub(super) fn new(held: Held, retry: Retry) -> Job {
         let Held { lease, claim, task } = held;
-        Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, waited: task.waited, retry }
+        let job = Job { lease, claim, id: task.id, body: task.body, attempt: task.attempt, waited: task.waited, retry };
+        // A handler that hangs through each stop of its process has no more attempts than others.
+        job.claim.given_up_by(job.failed(Some(Duration::ZERO), &"the client gave the claim up"));
+        job
     }
 
     /// The body of the task.
@@ -217,6 +220,7 @@ impl Job {
 
     /// As if it had not been claimed.
     pub(super) fn give_back(self) {
+        self.claim.end(Ending::Undo);
         self.lease.finish_quietly();
     }
 
@@ -239,7 +243,7 @@ impl Job {
     fn tell(&self, verdict: &'static str) {
         let observers = self.lease.observers();
         if observers.are_there() {
-            let queue = queue_of(self.lease.key()).unwrap_or_default();
+            let queue = &*self.core().options.name;
             let Job { id, attempt, waited, .. } = self;
             let ran = self.lease.held_for();
             observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });

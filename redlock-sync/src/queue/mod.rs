@@ -16,6 +16,7 @@ pub(crate) mod task;
 mod tests;
 pub(crate) mod worker;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,16 @@ pub struct Queue {
     keep_dead: u64,
 }
 
+/// `Config` on a client of several nodes.
+pub(crate) fn on_one_node(nodes: usize) -> Result<(), Error> {
+    if nodes > 1 {
+        return Err(Error::config(format!(
+            "a queue lives on one server, and this client has {nodes} nodes: a majority means nothing for an order"
+        )));
+    }
+    Ok(())
+}
+
 /// The settings.
 impl Queue {
     pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: &LockOptions) -> Queue {
@@ -71,6 +82,19 @@ impl Queue {
 
     fn options_mut(&mut self) -> &mut LockOptions {
         Arc::make_mut(&mut self.options)
+    }
+
+    /// The name under which observers and metrics show the queue; default: its own, without the client's `key_prefix`. Metrics have a series for each name:
+    /// choose one for all queues of a kind, such as `mails` for `mails:{7}`, if there are many.
+    ///
+    /// ```
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").named("mails");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Queue {
+        self.options_mut().name = name.into();
+        self
     }
 
     /// How long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A renewal is due at each third of it. Longer: fewer renewals, and a claim
@@ -132,7 +156,8 @@ impl Queue {
         self
     }
 
-    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full). A limit bounds the server's memory if claimants
+    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full); of a `push_all` the tasks of the
+    /// calls before that one are queued. A limit bounds the server's memory if claimants
     /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for longer; zero admits none.
     ///
     /// ```

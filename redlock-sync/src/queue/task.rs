@@ -33,8 +33,8 @@ pub struct Task {
     pub(super) if_queued: IfQueued,
 }
 
-/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more after that claim in any case
-/// ([`Pushed::Again`]).
+/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more after that claim in any case:
+/// [`Pushed::Again`] or [`Pushed::AgainKept`] says with which body.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -49,12 +49,13 @@ pub struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum IfQueued {
-    /// The queued task stays as it is, with its time and its body: the default.
+    /// The queued task stays as it is, with its time and its body: the default. One that is claimed runs once more at the time of the first push that came
+    /// meanwhile.
     #[default]
     Keep,
-    /// Time and body become those of the new one, and its attempts start anew.
+    /// Time and body become those of the new one, and its attempts start anew. Of a task that is claimed they do when the claim ends, whichever way.
     Replace,
-    /// It is due at the earlier of the two times; its body stays.
+    /// It is due at the earlier of the two times; its body stays. One that is claimed runs once more at the earliest time that was pushed meanwhile.
     Earlier,
 }
 
@@ -77,8 +78,12 @@ pub enum Pushed {
     Changed,
     /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first transmission was lost.
     Kept,
-    /// The task is claimed: it runs once more when that claim has ended.
+    /// The task is claimed, or its claim is over. It begins anew when that claim has ended, with the time and the body of this push
+    /// ([`IfQueued::Replace`]).
     Again,
+    /// The task is claimed, or its claim is over. It runs once more when that claim has ended, with the body that it has: **the body of this push is dropped**
+    /// ([`IfQueued::Keep`] and [`IfQueued::Earlier`]).
+    AgainKept,
 }
 
 impl Task {
@@ -217,6 +222,7 @@ impl Pushed {
             1 => Some(Pushed::New),
             2 => Some(Pushed::Changed),
             3 => Some(Pushed::Again),
+            4 => Some(Pushed::AgainKept),
             _ => None,
         }
     }
@@ -334,7 +340,7 @@ impl Entry {
         Duration::from_micros(self.seen.micros)
     }
 
-    /// How often it has been claimed since it was pushed; claims that were taken back are not counted.
+    /// How often it has been claimed since it was pushed; claims that were taken back before a job was returned are not counted.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -50,8 +50,8 @@ fn jump(server: &Server, hours: i64) {
     for id in entries {
         ask::<f64>(server, "ZINCRBY", "due", &[&(-micros).to_string(), &id]);
     }
-    let last: i64 = ask(server, "HGET", "claims", &[""]);
-    ask::<usize>(server, "HSET", "claims", &["", &(last - micros).to_string()]);
+    let last: i64 = ask(server, "GET", "fence", &[]);
+    ask::<()>(server, "SET", "fence", &[&(last - micros).to_string(), "KEEPTTL"]);
 }
 
 #[test]

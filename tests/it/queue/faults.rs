@@ -6,7 +6,7 @@ use std::time::Duration;
 use redlock_sync::{Error, LostReason, Pushed, Queue, Retry, Task};
 use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, poll};
 
-use super::rig::{LEASE, SOON, ask, ms, open, queue, state, task};
+use super::rig::{LEASE, SOON, ask, ms, open, queue, server_time, state, task};
 
 /// A claim that is not renewed, as that of a process that was stopped.
 fn stopped(server: &Server) -> Queue {
@@ -199,11 +199,12 @@ fn queue_fault_14_a_handler_that_hangs_keeps_its_task_for_the_longest_hold() {
 #[test]
 fn queue_fault_16_a_task_whose_hint_is_lost_is_found_by_the_next_look() {
     let server = Server::start();
-    // A client that listens and does nothing: the hint goes to it, as its wait stands first.
+    // A client that listens and does nothing: the hint goes to it, as it has looked before the others.
     let mut deaf = server.client();
     let mut deaf = deaf.as_pubsub();
     deaf.subscribe("redlock-sync:deaf").unwrap();
-    ask::<()>(&server, "ZADD", "waits", &["-1", "redlock-sync:deaf/1"]);
+    let looked = server_time(&server).as_micros().to_string();
+    ask::<()>(&server, "ZADD", "waits", &[&looked, "redlock-sync:deaf/1"]);
     let mails = queue(&server.url()).lease(ms(30_000));
     thread::scope(|scope| {
         let job = scope.spawn(|| claim(&mails).ack());
@@ -223,7 +224,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     mails.push(task("a")).unwrap();
     // Claimed.
     let job = claim(&mails);
-    assert_eq!(mails.push(task("a")).unwrap(), Pushed::Again);
+    assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
     job.ack().unwrap();
     let job = claim(&mails);
     assert_eq!(job.attempt(), 1);
@@ -233,7 +234,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
     mails.push(task("a")).unwrap();
     let job = claim(&stopped(&server));
     eventually("the claim is over", SOON, || !mails.peek_due(1).unwrap().is_empty());
-    assert_eq!(mails.push(task("a")).unwrap(), Pushed::Again);
+    assert_eq!(mails.push(task("a")).unwrap(), Pushed::AgainKept);
     job.ack().unwrap();
     claim(&mails).ack().unwrap();
     assert!(mails.is_empty().unwrap());
@@ -253,7 +254,7 @@ fn queue_fault_18_a_push_while_the_task_is_worked_on_runs_it_once_more() {
 }
 
 #[test]
-fn queue_fault_20_a_client_that_is_closed_takes_its_claims_back() {
+fn queue_fault_20_a_client_that_is_closed_gives_its_claims_up() {
     let server = Server::start();
     let locks = open(&server.url());
     let mails = locks.queue("q");
@@ -270,13 +271,13 @@ fn queue_fault_20_a_client_that_is_closed_takes_its_claims_back() {
     assert_eq!(job.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
     assert!(job.ack().unwrap_err().is_lost());
     assert_eq!(mails.push("x").unwrap_err(), Error::Closed);
-    assert_eq!(state(&server, "a").unwrap()[0], "0", "the attempt is not counted");
+    assert_eq!(state(&server, "a").unwrap()[0], "1", "the attempt counts");
     let second = claim(&queue(&server.url()));
-    assert_eq!(second.attempt(), 1);
+    assert_eq!(second.attempt(), 2);
 }
 
 #[test]
-fn unlock_all_takes_claims_back_too() {
+fn unlock_all_gives_claims_up_too() {
     let server = Server::start();
     let locks = open(&server.url());
     let mails = locks.queue("q");
@@ -284,7 +285,7 @@ fn unlock_all_takes_claims_back_too() {
     let job = claim(&mails);
     assert_eq!(locks.unlock_all().unwrap(), 1);
     let second = mails.claim_for(SOON).unwrap().unwrap();
-    assert!(second.attempt() == 1 && job.ack().unwrap_err().is_lost());
+    assert!(second.attempt() == 2 && job.ack().unwrap_err().is_lost());
     second.ack().unwrap();
 }
 

@@ -23,6 +23,8 @@ struct Expected {
     attempts: u32,
     /// Pushed while it was claimed: whether for later.
     again: Option<bool>,
+    /// The body that takes the place of its own when the claim ends: it begins anew then.
+    next: Option<String>,
     claim: Option<Job>,
     is_over: bool,
     body: String,
@@ -30,7 +32,7 @@ struct Expected {
 
 impl Expected {
     fn new(is_later: bool, body: String) -> Expected {
-        Expected { is_later, attempts: 0, again: None, claim: None, is_over: false, body }
+        Expected { is_later, attempts: 0, again: None, next: None, claim: None, is_over: false, body }
     }
 
     fn is_due(&self) -> bool {
@@ -97,13 +99,13 @@ impl Run {
                 Pushed::New
             }
             Some(task) if task.claim.is_some() => {
-                if replaces {
-                    task.body = body;
-                }
-                if task.again.is_none() || replaces || !is_later {
+                if task.again.is_none() || replaces || policy == IfQueued::Earlier && !is_later {
                     task.again = Some(is_later);
                 }
-                Pushed::Again
+                if replaces {
+                    task.next = Some(body);
+                }
+                if replaces { Pushed::Again } else { Pushed::AgainKept }
             }
             Some(task) if replaces || policy == IfQueued::Earlier && !is_later && task.is_later => {
                 task.is_later = is_later;
@@ -128,7 +130,7 @@ impl Run {
         let due: Vec<&str> = self.queued.iter().filter(|(_, task)| task.is_due()).map(|(id, _)| *id).collect();
         let is_passed = |id: &&&str| {
             let task = &self.queued[**id];
-            task.attempts >= MOST_ATTEMPTS && task.again != Some(false)
+            (task.attempts >= MOST_ATTEMPTS || task.next.is_some()) && task.again != Some(false)
         };
         let Some(job) = job else {
             self.check(due.iter().filter(is_passed).count() == due.len(), "a task was due");
@@ -144,8 +146,11 @@ impl Run {
         let due = self.mails.peek_due(100).unwrap();
         passed.iter().filter(|id| due.iter().all(|entry| entry.id() != **id)).for_each(|id| self.passes(id));
         let task = self.queued.get_mut(id).unwrap();
-        if task.attempts >= MOST_ATTEMPTS {
+        if task.attempts >= MOST_ATTEMPTS || task.next.is_some() {
             task.attempts = 0;
+        }
+        if let Some(next) = task.next.take() {
+            task.body = next;
         }
         let is_right = job.attempt() == task.attempts + 1 && job.body() == task.body.as_bytes();
         if task.again == Some(false) {
@@ -160,12 +165,12 @@ impl Run {
         }
     }
 
-    /// Its attempts are used up: it dies, or begins anew later if it was pushed so.
+    /// Its attempts are used up, or it was replaced: it dies, or begins anew later if it was pushed so.
     fn passes(&mut self, id: &str) {
         let task = self.queued.remove(id).unwrap();
         self.stale.extend(task.claim);
         if task.again.is_some() {
-            self.queued.insert(known(id), Expected::new(true, task.body));
+            self.queued.insert(known(id), Expected::new(true, task.next.unwrap_or(task.body)));
         } else {
             self.dead.insert(known(id));
         }
@@ -184,6 +189,8 @@ impl Run {
         task.is_over = false;
         let again = task.again.take();
         let is_last = task.attempts >= MOST_ATTEMPTS;
+        let is_replaced = task.next.is_some();
+        let body = task.next.take().unwrap_or(task.body);
         match how {
             0 | 1 => job.ack().unwrap(),
             2 => job.retry_after(pause, "boom").unwrap(),
@@ -192,13 +199,13 @@ impl Run {
         }
         match (how, again) {
             // Pushed meanwhile: it starts anew.
-            (0 | 1 | 4, Some(is_later)) => {
-                self.queued.insert(id, Expected::new(is_later, task.body));
+            (_, Some(is_later)) if is_replaced || matches!(how, 0 | 1 | 4) => {
+                self.queued.insert(id, Expected::new(is_later, body));
             }
             (0 | 1, None) => {}
             (2, _) if is_last && again.is_some() => {
                 let is_later = again == Some(true);
-                self.queued.insert(id, Expected::new(is_later, task.body));
+                self.queued.insert(id, Expected::new(is_later, body));
             }
             (4, None) => {
                 self.dead.insert(id);
@@ -209,7 +216,7 @@ impl Run {
             (_, again) => {
                 let attempts = if how == 3 { 0 } else { task.attempts };
                 let is_later = is_later && again != Some(false);
-                self.queued.insert(id, Expected { attempts, ..Expected::new(is_later, task.body) });
+                self.queued.insert(id, Expected { attempts, ..Expected::new(is_later, body) });
             }
         }
     }
@@ -217,17 +224,24 @@ impl Run {
     fn pop(&mut self) {
         let most = self.random.usize(1..4);
         let popped = self.mails.pop_due(most).unwrap();
-        let due = self.queued.values().filter(|task| task.is_due()).count();
+        let is_replaced = |task: &&Expected| task.next.is_some() && task.again == Some(true);
+        let due = self.queued.values().filter(|task| task.is_due() && !is_replaced(task)).count();
         self.log.push(format!("pop {most}: {:?}", popped.iter().map(redlock_sync::Entry::id).collect::<Vec<_>>()));
         self.check(popped.len() == most.min(due), "how many were popped");
         for entry in popped {
             let task = self.queued.remove(entry.id());
+            let body = |task: &Expected| task.next.as_ref().unwrap_or(&task.body).clone();
             self.check(
-                task.as_ref().is_some_and(|task| task.is_due() && task.body.as_bytes() == entry.body()),
+                task.as_ref().is_some_and(|task| task.is_due() && body(task).as_bytes() == entry.body()),
                 "popped",
             );
             self.stale.extend(task.and_then(|task| task.claim));
         }
+        // Those that stood before the last of them, and that were replaced by a push for later, wait for that time now.
+        let passed: Vec<&str> =
+            self.queued.iter().filter(|(_, task)| task.is_due() && is_replaced(task)).map(|(id, _)| *id).collect();
+        let due = self.mails.peek_due(100).unwrap();
+        passed.iter().filter(|id| due.iter().all(|entry| entry.id() != **id)).for_each(|id| self.passes(id));
     }
 
     fn remove(&mut self) {
@@ -255,11 +269,10 @@ impl Run {
             let said = self.mails.push(replaces).unwrap();
             self.log.push(format!("push {id} and remove it as it was before: {said:?}"));
             let task = self.queued.get_mut(id).unwrap();
-            task.body = "another body".into();
             if task.claim.is_some() {
-                task.again = Some(true);
+                (task.again, task.next) = (Some(true), Some("another body".into()));
             } else {
-                (task.is_later, task.attempts) = (true, 0);
+                (task.is_later, task.attempts, task.body) = (true, 0, "another body".into());
             }
             let removed = self.mails.remove_if(&entry).unwrap();
             self.check(!removed, "it has changed");
@@ -292,12 +305,12 @@ impl Run {
         self.check(ask::<BTreeSet<String>>(&self.server, "ZRANGE", "dead", &["0", "-1"]) == dead, "the dead");
         // A task that was never claimed needs no state.
         self.check(keys("body") == all && keys("meta").is_subset(&all), "bodies and states");
-        let mut claims: BTreeMap<String, String> = ask(&self.server, "HGETALL", "claims", &[]);
-        // The last fence.
-        claims.remove("");
+        let claims: BTreeMap<String, String> = ask(&self.server, "HGETALL", "claims", &[]);
         let claims: BTreeSet<(String, String)> = claims.into_iter().collect();
         let held = |(id, task): (&&str, &Expected)| Some((token(task.claim.as_ref()?), (*id).to_owned()));
-        let expected: BTreeSet<_> = self.queued.iter().filter_map(held).collect();
+        let behind = |task: &Expected| Some((token(task.claim.as_ref()?) + " next", task.next.clone()?));
+        let expected = self.queued.iter().filter_map(held).chain(self.queued.values().filter_map(behind));
+        let expected: BTreeSet<_> = expected.collect();
         self.check(claims == expected, &format!("the claims {claims:?}, {expected:?}"));
     }
 

@@ -1,12 +1,12 @@
 //! Keys of another type: each call says so of each key that it uses, and changes nothing.
 
 use redis::cmd;
-use redlock_sync::{Error, Job, Queue, Retry, Task};
+use redlock_sync::{Error, IfQueued, Job, Queue, Retry, Task};
 use redlock_tests::{Server, eventually};
 
 use super::rig::{SOON, ms, open};
 
-const PARTS: [&str; 6] = ["due", "body", "meta", "claims", "dead", "waits"];
+const PARTS: [&str; 7] = ["due", "body", "meta", "claims", "dead", "waits", "fence"];
 const LEASE: u64 = 60_000;
 
 /// A queue with a dead task, a claimed one, and two that are due.
@@ -19,7 +19,7 @@ type Prepare = fn(&Case);
 type Run = fn(&mut Case) -> Result<(), Error>;
 
 /// Calls, the keys that each of them uses, and what precedes it.
-const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
+const CALLS: [(&str, &[&str], Prepare, Run); 23] = [
     ("push, a new task", &["due", "body", "meta", "waits"], no, |case| case.mails.push(task("new")).map(drop)),
     ("push, later", &["due", "body", "meta", "waits"], no, |case| {
         case.mails.push(task("new").after(ms(LEASE))).map(drop)
@@ -28,18 +28,21 @@ const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
     ("push, a dead task", &["due", "body", "meta", "dead", "waits"], no, |case| {
         case.mails.push(task("dead")).map(drop)
     }),
-    ("push, several", &["due", "body", "meta", "dead", "waits"], no, |case| {
+    ("push, several", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| {
         case.mails.push_all(["claimed", "new"].map(task)).map(drop)
     }),
-    ("claim", &["due", "body", "meta", "claims", "waits"], no, |case| case.mails.try_claim().map(forget)),
-    ("claim, a claim is over", &["due", "body", "meta", "claims", "waits"], claim_shortly, |case| {
+    ("push, replacing", &["due", "body", "meta", "claims", "waits"], no, |case| {
+        case.mails.push(task("claimed").if_queued(IfQueued::Replace)).map(drop)
+    }),
+    ("claim", &["due", "body", "meta", "claims", "waits", "fence"], no, |case| case.mails.try_claim().map(forget)),
+    ("claim, a claim is over", &["due", "body", "meta", "claims", "waits", "fence"], claim_shortly, |case| {
         case.mails.try_claim().map(forget)
     }),
-    ("claim, a task dies", &["due", "body", "meta", "claims", "dead", "waits"], claim_shortly, |case| {
+    ("claim, a task dies", &["due", "body", "meta", "claims", "dead", "waits", "fence"], claim_shortly, |case| {
         case.mails.clone().retry(Retry::every(ms(1)).max_attempts(1)).try_claim().map(forget)
     }),
-    ("claim, none is due", &["due", "claims", "dead"], claim_all, |case| case.mails.try_claim().map(forget)),
-    ("claim, waiting", &["due", "claims", "dead", "waits"], claim_all, |case| {
+    ("claim, none is due", &["due", "claims", "dead", "fence"], claim_all, |case| case.mails.try_claim().map(forget)),
+    ("claim, waiting", &["due", "claims", "dead", "waits", "fence"], claim_all, |case| {
         case.mails.claim_for(ms(500)).map(forget)
     }),
     ("ack", &["due", "body", "meta", "claims"], no, |case| case.job.take().unwrap().ack()),
@@ -49,7 +52,7 @@ const CALLS: [(&str, &[&str], Prepare, Run); 22] = [
     ("retry", &["due", "meta", "claims", "waits"], no, |case| case.job.take().unwrap().retry("later")),
     ("fail", &["due", "body", "meta", "claims", "dead", "waits"], no, |case| case.job.take().unwrap().fail("never")),
     ("extend", &["due", "meta"], no, |case| case.job.as_ref().unwrap().extend(ms(2 * LEASE))),
-    ("pop", &["due", "body", "meta", "claims"], no, |case| case.mails.pop_due(2).map(drop)),
+    ("pop", &["due", "body", "meta", "claims", "dead"], no, |case| case.mails.pop_due(2).map(drop)),
     ("peek", &["due", "body", "meta"], no, |case| case.mails.peek(3).map(drop)),
     ("dead", &["body", "meta", "dead"], no, |case| case.mails.dead(3).map(drop)),
     ("len", &["due", "dead"], no, |case| case.mails.len().and(case.mails.dead_len()).map(drop)),
@@ -99,7 +102,7 @@ fn case(server: &Server, name: &str) -> Case {
     Case { mails, job }
 }
 
-/// What stands in the keys of that queue, without the times of the tasks.
+/// What stands in the keys of that queue.
 fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
     let mut keys: Vec<String> =
         server.keys().into_iter().filter(|key| key.starts_with(&format!("{{{name}}}"))).collect();
@@ -107,7 +110,8 @@ fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
     let contents = |key: String| {
         let mut found: Vec<String> = match server.ask::<String>(cmd("TYPE").arg(&key)).as_str() {
             "hash" => server.ask(cmd("HGETALL").arg(&key)),
-            "zset" => server.ask(cmd("ZRANGE").arg(&key).arg(0).arg(-1)),
+            "zset" => server.ask(cmd("ZRANGE").arg(&key).arg(0).arg(-1).arg("WITHSCORES")),
+            "string" => vec![server.ask(cmd("GET").arg(&key))],
             _ => server.ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)),
         };
         found.sort_unstable();

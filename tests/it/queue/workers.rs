@@ -133,6 +133,6 @@ fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
     });
     let claims: Vec<_> = proxy.seen().into_iter().filter(|seen| seen.name == "claim").collect();
     // Behind the digest, the number of keys and the keys: token, lease, attempts, dead tasks, wait.
-    let waits: Vec<_> = claims.iter().map(|claim| !claim.args[12].is_empty()).collect();
+    let waits: Vec<_> = claims.iter().map(|claim| !claim.args[13].is_empty()).collect();
     assert_eq!(waits, [false, true, true], "{claims:?}");
 }

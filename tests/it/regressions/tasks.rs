@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Entry, Error, IfQueued, Pushed, Queue, Redlock, Retry, Task};
+use redis::cmd;
+use redlock_sync::{Entry, Error, IfQueued, Job, Pushed, Queue, Redlock, Retry, Task};
 use redlock_tests::{Server, eventually};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -79,4 +80,206 @@ fn a_push_during_the_last_attempt_is_run() {
         mails.peek(1).unwrap().iter().all(is_later)
     });
     assert_eq!(mails.len().unwrap(), 1);
+}
+
+/// A queue that is used once leaves nothing for ever.
+#[test]
+fn what_is_left_of_an_empty_queue_ends() {
+    let server = Server::start();
+    let ends: [fn(&Queue, Job); 4] = [
+        |_, job| job.ack().unwrap(),
+        |mails, job| {
+            job.fail("boom").unwrap();
+            assert_eq!(mails.purge_dead(), Ok(1));
+        },
+        |mails, job| {
+            assert_eq!(mails.remove(job.id()), Ok(true));
+        },
+        |mails, job| {
+            job.retry_after(Duration::ZERO, "boom").unwrap();
+            assert_eq!(mails.pop_due(9).unwrap().len(), 1);
+        },
+    ];
+    for (n, end) in ends.into_iter().enumerate() {
+        let mails = queue(&server, &format!("q{n}"));
+        mails.push("welcome").unwrap();
+        end(&mails, mails.try_claim().unwrap().unwrap());
+        assert!(mails.is_empty().unwrap());
+    }
+    for key in server.keys() {
+        let ms: i64 = server.ask(cmd("PTTL").arg(&key));
+        assert!((1..=21 * 60_000).contains(&ms), "{key} ends in {ms} ms");
+    }
+}
+
+/// Of processes that were killed, more stand in front of one that lives than a script once tried.
+#[test]
+fn a_push_wakes_a_client_behind_many_that_are_gone() {
+    let server = Server::start();
+    let (mails, waits) = (queue(&server, "q"), "{q}:q:waits");
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| mails.claim_for(SOON).unwrap().unwrap().ack());
+        let first = || server.ask::<Vec<(String, f64)>>(cmd("ZRANGE").arg(waits).arg(0).arg(0).arg("WITHSCORES"));
+        eventually("it waits", SOON, || !first().is_empty());
+        let before = first()[0].1 - 1.0;
+        for n in 0..1000 {
+            server.ask::<()>(cmd("ZADD").arg(waits).arg(before).arg(format!("redlock-sync:gone/{n}")));
+        }
+        queue(&server, "q").push("welcome").unwrap();
+        assert_eq!(server.ask::<usize>(cmd("ZCARD").arg(waits)), 0);
+        worker.join().unwrap().unwrap();
+    });
+}
+
+/// Waits of processes that are gone end though others wait on.
+#[test]
+fn the_wait_of_a_process_that_is_gone_ends() {
+    let server = Server::start();
+    server.ask::<()>(cmd("ZADD").arg("{q}:q:waits").arg(1).arg("redlock-sync:gone/1"));
+    let mails = queue(&server, "q");
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| mails.claim_for(SOON).unwrap().unwrap().ack());
+        let all = || server.ask::<Vec<String>>(cmd("ZRANGE").arg("{q}:q:waits").arg(0).arg(-1));
+        eventually("only the live one waits", SOON, || matches!(&all()[..], [one] if !one.contains("gone")));
+        queue(&server, "q").push("welcome").unwrap();
+        worker.join().unwrap().unwrap();
+    });
+}
+
+/// It is not run as one with an empty body.
+#[test]
+fn a_task_whose_body_is_lost_is_dead() {
+    let server = Server::start();
+    let mails = queue(&server, "q");
+    let lose = |ids: &[&str]| server.ask::<()>(cmd("HDEL").arg("{q}:q:body").arg(ids));
+    let are_dead = |ids: &[&str]| {
+        let dead = mails.dead(9).unwrap();
+        assert_eq!(dead.iter().map(Entry::id).collect::<Vec<_>>(), ids);
+        assert!(dead.iter().all(|dead| dead.why() == "its body is missing"), "{dead:?}");
+        assert!(mails.purge_dead().is_ok() && mails.is_empty().unwrap());
+    };
+    // Never claimed; claimed before; pushed again during its claim.
+    mails.push_all(["a", "b", "c", "d"].map(|id| Task::new("body").id(id))).unwrap();
+    mails.try_claim().unwrap().unwrap().retry_after(Duration::ZERO, "boom").unwrap();
+    let job = mails.try_claim().unwrap().unwrap();
+    mails.push(Task::new("more").id("b")).unwrap();
+    job.ack().unwrap();
+    lose(&["a", "b", "c"]);
+    let job = mails.try_claim().unwrap().expect("the task behind them");
+    assert_eq!((job.id(), job.body()), ("d", &b"body"[..]));
+    job.ack().unwrap();
+    assert!(mails.try_claim().unwrap().is_none());
+    are_dead(&["c", "a", "b"]);
+    // What is popped has a body too.
+    mails.push_all(["a", "b", "c"].map(|id| Task::new("body").id(id))).unwrap();
+    lose(&["a", "c"]);
+    let popped = mails.pop_due(1).unwrap();
+    assert_eq!(popped.iter().map(Entry::id).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(mails.pop_due(9), Ok(Vec::new()));
+    are_dead(&["a", "c"]);
+}
+
+/// Its body and its time wait for the end of the claim, however that ends.
+#[test]
+fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
+    const LATER: Duration = Duration::from_secs(3600);
+    type End = fn(&Redlock, Job);
+    let ends: [(&str, End); 8] = [
+        ("ack", |_, job| job.ack().unwrap()),
+        ("retry", |_, job| job.retry("boom").unwrap()),
+        ("again", |_, job| job.again_after(Duration::ZERO).unwrap()),
+        ("fail", |_, job| job.fail("boom").unwrap()),
+        ("drop", |_, job| drop(job)),
+        ("unlock_all", |locks, _job| assert_eq!(locks.unlock_all(), Ok(1))),
+        // As if the process had ended here.
+        ("none", |_, job| std::mem::forget(job)),
+        ("none, and a pop", |locks, job| {
+            let mails = locks.queue("q");
+            std::mem::forget(job);
+            eventually("its claim is over", SOON, || !mails.peek_due(1).unwrap().is_empty());
+            assert_eq!(mails.pop_due(1), Ok(Vec::new()));
+        }),
+    ];
+    for (end, ended) in ends {
+        let server = Server::start();
+        let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap();
+        let policy = Retry::every(Duration::from_millis(1)).jitter(0.0).max_attempts(5);
+        let mails = locks.queue("q").lease(Duration::from_millis(700)).renew(false).retry(policy);
+        mails.push(Task::new("first").id("a")).unwrap();
+        let job = mails.claim_for(SOON).unwrap().unwrap();
+        let second = Task::new("second").id("a").if_queued(IfQueued::Replace).after(LATER);
+        assert_eq!(mails.push(second).unwrap(), Pushed::Again, "{end}");
+        ended(&locks, job);
+        eventually(end, SOON, || {
+            let claimed = mails.try_claim().unwrap();
+            assert!(claimed.is_none(), "{end}: {claimed:?} {:?}", claimed.as_ref().map(Job::body));
+            let seen = mails.peek(1).unwrap().remove(0);
+            (seen.body(), seen.attempts()) == (b"second", 0) && seen.due_in() > LATER / 2
+        });
+        assert!(mails.remove("a").unwrap());
+        let left: Vec<String> = server.keys().into_iter().filter(|key| !key.ends_with("q:fence")).collect();
+        assert!(left.is_empty(), "{end}: {left:?}");
+    }
+}
+
+/// Its push says that its body is dropped, and changes neither body nor time of what was pushed before it.
+#[test]
+fn a_push_that_keeps_a_claimed_task_says_so() {
+    const LATER: Duration = Duration::from_secs(3600);
+    let server = Server::start();
+    let mails = queue(&server, "q");
+    for policy in [IfQueued::Keep, IfQueued::Earlier] {
+        let push = |body: &str, then, after| mails.push(Task::new(body).id("a").if_queued(then).after(after)).unwrap();
+        push("first", policy, Duration::ZERO);
+        let job = mails.try_claim().unwrap().unwrap();
+        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
+        job.ack().unwrap();
+        let job = mails.try_claim().unwrap().unwrap();
+        assert_eq!((job.body(), job.attempt()), (&b"first"[..], 1));
+        // The body stays that of the push that replaces the task, and so does its time, but for an earlier one that is asked for.
+        assert_eq!(push("second", IfQueued::Replace, LATER), Pushed::Again);
+        assert_eq!(push("dropped", policy, Duration::ZERO), Pushed::AgainKept);
+        job.ack().unwrap();
+        let seen = mails.peek(1).unwrap().remove(0);
+        assert_eq!((seen.body(), seen.due_in().is_zero()), (&b"second"[..], policy == IfQueued::Earlier));
+        assert_eq!(mails.remove("a"), Ok(true));
+    }
+}
+
+/// A handler that hangs is stopped gracefully each time, and its task dies all the same.
+#[test]
+fn a_task_that_hangs_through_each_shutdown_dies() {
+    type Stop = fn(&Redlock);
+    let stops: [Stop; 3] = [
+        |locks| assert_eq!(locks.shutdown(Duration::ZERO), Ok(vec!["{q}:q:due".to_owned()])),
+        |locks| assert_eq!(locks.close(), Ok(1)),
+        |locks| assert_eq!(locks.unlock_all(), Ok(1)),
+    ];
+    for stop in stops {
+        let server = Server::start();
+        let policy = Retry::every(Duration::from_millis(1)).max_attempts(3);
+        queue(&server, "q").push("hangs").unwrap();
+        for attempt in 1..=3 {
+            let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap();
+            let job = locks.queue("q").retry(policy.clone()).claim_for(SOON).unwrap().expect("it is due at once");
+            assert_eq!(job.attempt(), attempt);
+            stop(&locks);
+            assert!(job.ack().unwrap_err().is_lost());
+        }
+        let mails = queue(&server, "q").retry(policy);
+        assert!(mails.try_claim().unwrap().is_none() && mails.is_empty().unwrap());
+        assert_eq!(mails.dead(1).unwrap()[0].why(), "the client gave the claim up");
+    }
+}
+
+/// A push of many tasks goes in calls, each of which is done as a whole or not at all.
+#[test]
+fn a_push_of_many_tasks_can_be_full_half_way() {
+    let server = Server::start();
+    let mails = queue(&server, "q").max_len(150);
+    let tasks = || (0..250).map(|n| Task::new("").id(format!("{n}")));
+    for _ in 0..2 {
+        assert!(matches!(mails.push_all(tasks()), Err(Error::Full { len: 100, .. })));
+        assert_eq!(mails.len(), Ok(100));
+    }
 }

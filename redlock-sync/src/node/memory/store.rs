@@ -172,7 +172,7 @@ impl Store {
                 let had_an_end = self.item(key).is_some_and(|item| item.expires.take().is_some());
                 Reply::Int(i64::from(had_an_end))
             }
-            [b"HGET" | b"HMGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
+            [b"HGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
             [b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _] => {
                 let keys = self.live().map(|(key, _)| key).filter(|key| glob(pattern, key));
                 let keys = keys.map(|key| Reply::Bulk(key.clone())).collect();
@@ -275,8 +275,7 @@ impl Store {
                 count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
             }
             (Some(&b"HGET"), [field]) => bulk(fields.get(*field)),
-            (Some(&b"HMGET"), all) => Reply::List(all.iter().map(|field| bulk(fields.get(*field))).collect()),
-            (Some(&b"HDEL"), [field]) => Reply::Int(i64::from(fields.remove(*field).is_some())),
+            (Some(&b"HDEL"), gone) => count(gone.iter().filter(|field| fields.remove(**field).is_some()).count()),
             _ => unknown(),
         };
         if matches!(self.item(key), Some(Item { data: Data::Hash(fields), .. }) if fields.is_empty()) {

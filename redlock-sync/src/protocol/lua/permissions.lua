@@ -9,14 +9,14 @@ if kind then
     mutex = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZRANGE ZREVRANGE ZPOPMIN ZREMRANGEBYRANK EVALSHA',
     semaphore = 'SET GET MGET PEXPIRE PTTL EXISTS TIME ZADD ZREM ZRANGE ZREVRANGE ZREMRANGEBYSCORE EVALSHA',
     rw = 'SET GET MGET PEXPIRE PTTL EXISTS DEL TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZREVRANGE ZREMRANGEBYRANK EVALSHA',
-    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZPOPMIN HGET HMGET HSET HDEL EVALSHA',
+    queue = 'SET GET PEXPIRE PERSIST TIME ZADD ZREM ZCARD ZSCORE ZRANGE ZRANGEBYSCORE ZPOPMIN ZREMRANGEBYSCORE HGET HSET HDEL EVALSHA',
   }
   -- What makes a call of each complete, since the server reads the keys in it. None of these changes anything if it is run: it only reads, or its
   -- arguments are refused after the permissions have been checked.
   local rest = {
     SET = {'', 'NX', 'XX'}, PEXPIRE = {'never'}, ZADD = {'never', ''}, ZREM = {''}, ZSCORE = {''}, ZPOPMIN = {'never'},
     ZRANGE = {'never', 'never'}, ZRANGEBYSCORE = {'never', 'never'}, ZREVRANGE = {'never', 'never'},
-    ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'}, HGET = {''}, HMGET = {''}, HSET = {'', '', ''}, HDEL = {''},
+    ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'}, HGET = {''}, HSET = {'', '', ''}, HDEL = {''},
   }
   local missing = {}
   local function need(command, ...)

@@ -1,8 +1,9 @@
 -- Claims the task that has been due for longest: moves its time to the end of the claim, so that it is due again if nothing more is heard. Executed twice
 -- for one token it names the same task. The first write is one that a full server (maxmemory) accepts, so that a queue can be drained there.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task; behind the empty one, the last fence), KEYS[6] waits
--- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] ms for which the waits live
--- if no task is due (0: the wait leaves); the last one may be that of permissions.lua
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims (of each token its task), KEYS[6] waits, KEYS[7] the last fence
+-- ARGV[1] token, ARGV[2] lease in ms, ARGV[3] most attempts, ARGV[4] most dead tasks, ARGV[5] own wait (may be empty), ARGV[6] if no task is due: ms for
+-- which a wait lives that does not look again (0: the own one leaves), ARGV[7] ms for which the last fence outlasts the clock's reaching it; the last one may
+-- be that of permissions.lua
 -- replies {1, fence, id, attempt, body, us for which it had been due (0 for a task that this token has claimed before)},
 -- {0, ms until the next task is due (-1: there is none), number of tasks that died}
 if claimed then
@@ -13,14 +14,16 @@ local due, body, meta, dead, claims, waits = KEYS[1], KEYS[2], KEYS[3], KEYS[4],
 local token, wait = ARGV[1], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local known = redis.call('HMGET', claims, token, '')
-local mine, last = known[1], tonumber(known[2] or '') or 0
+local mine, last = redis.call('HGET', claims, token), tonumber(redis.call('GET', KEYS[7]) or '') or 0
 if mine then
   local attempt, _, _, fence, holder = read(redis.call('HGET', meta, mine))
   if holder == token then
+    local text = redis.call('HGET', body, mine)
+    -- It dies when this claim is over.
+    if not text then return {0, 0, 0} end
     redis.call('PERSIST', due)
     redis.call('HSET', claims, token, mine)
-    return {1, fence, mine, attempt, redis.call('HGET', body, mine) or '', 0}
+    return {1, fence, mine, attempt, text, 0}
   end
 end
 local died = 0
@@ -36,37 +39,41 @@ for _ = 1, 10 do
       -- The next task may have been announced to this wait alone.
       if id then wake(waits) end
     elseif wait ~= '' then
-      local behind = redis.call('ZREVRANGE', waits, 0, 0, 'WITHSCORES')[2]
-      redis.call('ZADD', waits, 'NX', n((tonumber(behind or '') or 0) + 1), wait)
+      redis.call('ZREMRANGEBYSCORE', waits, '-inf', '(' .. n(now - ARGV[6] * 1000))
+      redis.call('ZADD', waits, n(now), wait)
       redis.call('PEXPIRE', waits, ARGV[6])
     end
     return {0, id and math.ceil((at - now) / 1000) or -1, died}
   end
-  local text = redis.call('HGET', body, id) or ''
+  local text = redis.call('HGET', body, id)
   local attempts, version, again, _, holder, why = read(redis.call('HGET', meta, id))
+  local replaced = body_behind(claims, holder, again)
+  text = replaced or text
   local is_used_up = attempts >= tonumber(ARGV[3])
+  local dies = not text or is_used_up and again == 0
   -- A key of another type is found before anything is moved.
-  if is_used_up and again == 0 then redis.call('ZCARD', dead) end
+  if dies then redis.call('ZCARD', dead) end
   -- Wake-ups chain; and a wait that is over gives on what it knew of the next task.
   local must_wake = next and (next <= now or wait ~= '' and next - now < 5000000)
   if wait ~= '' or must_wake then redis.call('ZCARD', waits) end
-  if holder ~= '-' then redis.call('HDEL', claims, holder) end
-  if is_used_up and again > now then
-    -- Pushed for later while its last attempt was under way: it is a new task.
-    write(meta, id, 0, version, 0, '0', '-', '')
-    redis.call('ZADD', due, n(again), id)
-  elseif is_used_up and again == 0 then
-    if holder ~= '-' then why = 'the claim ran out' end
+  forget(claims, holder)
+  local is_new = replaced or is_used_up
+  if dies then
+    if not text then why = NO_BODY elseif holder ~= '-' then why = 'the claim ran out' end
     write(meta, id, attempts, version, 0, '0', '-', why)
     bury(due, body, meta, dead, id, now, tonumber(ARGV[4]))
     died = died + 1
+  elseif is_new and again > now then
+    begin_anew(due, body, meta, id, version, again, replaced)
   else
     local fence = math.max(now, last + 1)
-    if is_used_up then attempts, why = 0, '' end
+    if is_new then attempts, why = 0, '' end
     if again <= now then again = 0 end
+    if replaced then redis.call('HSET', body, id, text) end
     redis.call('ZADD', due, n(now + ARGV[2] * 1000), id)
     write(meta, id, attempts + 1, version, again, n(fence), token, why)
-    redis.call('HSET', claims, token, id, '', n(fence))
+    redis.call('HSET', claims, token, id)
+    redis.call('SET', KEYS[7], n(fence), 'PX', ARGV[7] + math.floor((fence - now) / 1000))
     if wait ~= '' then redis.call('ZREM', waits, wait) end
     if must_wake then wake(waits) end
     return {1, n(fence), id, attempts + 1, text, math.min(now - at, now)}

@@ -1,5 +1,5 @@
 -- Ends a claim, if the token still has it: also after its time, as long as no other claim has taken the task. The first write is one that a full server
--- (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the end says.
+-- (maxmemory) accepts. A task that was pushed meanwhile is queued again, whatever the end says; a push that replaces it decides alone.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims, KEYS[5] dead, KEYS[6] waits; or those alone that are there while a task is claimed, the first four,
 -- while a cluster moves their slot: then no wait is told, and no task dies
 -- ARGV[1] token, ARGV[2] the end (done, retry, again, dead, or undo), ARGV[3] us until a task that is queued again is due, ARGV[4] why, ARGV[5] most dead
@@ -16,14 +16,15 @@ if how == 'dead' and again == 0 then
   if not dead then return redis.error_reply('TRYAGAIN the dead tasks are on their way to another server') end
   redis.call('ZCARD', dead)
 end
-if how == 'done' or how == 'dead' then redis.call('HGET', body, '') end
+local replaced = body_behind(claims, ARGV[1], again)
+if replaced or how == 'done' or how == 'dead' then redis.call('HGET', body, '') end
 if KEYS[6] then redis.call('ZCARD', KEYS[6]) end
-redis.call('HDEL', claims, ARGV[1])
+forget(claims, ARGV[1])
 if holder ~= ARGV[1] then return 0 end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local at = now + ARGV[3]
-if again > 0 and (how == 'done' or how == 'dead') then how, at = 'again', again end
+if again > 0 and (replaced or how == 'done' or how == 'dead') then how, at = 'again', again end
 if how == 'done' then
   redis.call('ZREM', due, id)
   redis.call('HDEL', body, id)
@@ -42,6 +43,7 @@ else
 end
 if again > 0 then at = math.min(at, again) end
 at = math.max(at, now)
+if replaced then redis.call('HSET', body, id, replaced) end
 write(meta, id, attempts, version, 0, '0', '-', why)
 redis.call('ZADD', due, n(at), id)
 if KEYS[6] and (at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id) then wake(KEYS[6]) end

@@ -7,16 +7,15 @@ if ARGV[2] == 'done' then
   local token, id = ARGV[1], ARGV[6]
   local again, holder = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+) %d+ (%S+) ')
   if again == '0' and holder == token then
+    -- A key of another type is found before a task is touched.
+    redis.call('HGET', KEYS[2], '')
     redis.call('HDEL', KEYS[4], token)
     local removed = redis.pcall('ZREM', KEYS[1], id)
-    local emptied = type(removed) == 'table' and removed or redis.pcall('HDEL', KEYS[2], id)
-    if type(emptied) == 'table' then
-      -- A key of another type: the claim stays, and is over.
+    if type(removed) == 'table' then
       redis.call('HSET', KEYS[4], token, id)
-      local time = redis.call('TIME')
-      if removed == 1 then redis.call('ZADD', KEYS[1], string.format('%.0f', time[1] * 1000000 + time[2]), id) end
-      return emptied
+      return removed
     end
+    redis.call('HDEL', KEYS[2], id)
     redis.call('HDEL', KEYS[3], id)
     return 1
   end

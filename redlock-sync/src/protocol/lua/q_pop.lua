@@ -1,20 +1,37 @@
--- Takes tasks that are due out of a queue; they are gone, whatever becomes of the caller. Executed twice it takes others.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] claims
--- ARGV[1] how many at most; the last one may be that of permissions.lua
+-- Takes tasks that are due out of a queue; they are gone, whatever becomes of the caller. Executed twice it takes others. The first write is one that a full
+-- server (maxmemory) accepts.
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
+-- ARGV[1] how many at most, ARGV[2] most dead tasks; the last one may be that of permissions.lua
 -- replies a list with {id, us since 1970 when it was due, state, body} for each
+local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local time = redis.call('TIME')
-local now = n(time[1] * 1000000 + time[2])
-local tasks = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
-local taken = {}
+local now, most, taken, died = time[1] * 1000000 + time[2], tonumber(ARGV[1]), {}, 0
 -- A key of another type is found before anything is written.
-redis.call('HGET', KEYS[4], '')
-for i = 1, #tasks, 2 do
-  local id, state = tasks[i], redis.call('HGET', KEYS[3], tasks[i]) or ''
-  local _, _, _, _, holder = read(state)
-  taken[#taken + 1] = {id, tasks[i + 1], state, redis.call('HGET', KEYS[2], id) or ''}
-  if holder ~= '-' then redis.call('HDEL', KEYS[4], holder) end
-  redis.call('ZREM', KEYS[1], id)
-  redis.call('HDEL', KEYS[2], id)
-  redis.call('HDEL', KEYS[3], id)
-end
+redis.call('HGET', body, '')
+redis.call('HGET', meta, '')
+redis.call('HGET', claims, '')
+redis.call('ZCARD', dead)
+redis.call('PERSIST', due)
+repeat
+  local tasks = redis.call('ZRANGEBYSCORE', due, '-inf', n(now), 'WITHSCORES', 'LIMIT', 0, most - #taken)
+  for i = 1, #tasks, 2 do
+    local id, state = tasks[i], redis.call('HGET', meta, tasks[i]) or ''
+    local attempts, version, again, _, holder = read(state)
+    local replaced = body_behind(claims, holder, again)
+    local text = replaced or redis.call('HGET', body, id)
+    forget(claims, holder)
+    if replaced and again > now then
+      begin_anew(due, body, meta, id, version, again, replaced)
+    elseif text then
+      taken[#taken + 1] = {id, tasks[i + 1], replaced and '' or state, text}
+      redis.call('ZREM', due, id)
+      redis.call('HDEL', body, id)
+      redis.call('HDEL', meta, id)
+    else
+      write(meta, id, attempts, version, 0, '0', '-', NO_BODY)
+      bury(due, body, meta, dead, id, now, tonumber(ARGV[2]))
+      died = died + 1
+    end
+  end
+until #tasks == 0 or died > 1000
 return taken

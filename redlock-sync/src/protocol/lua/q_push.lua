@@ -1,17 +1,22 @@
 -- Puts tasks into a queue. Executed twice it changes nothing more, unless a task was finished in between: that one is queued again. The first write is
 -- one that a full server (maxmemory) refuses.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
 -- ARGV[1] what becomes of a task that is queued already (keep, replace, or earlier), ARGV[2] most tasks in the queue (empty: no limit); then for each task:
 -- its id, its body, when it is due (`+us` from now, or us since 1970); the last one may be that of permissions.lua
--- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the claim under way}, {0, number of tasks} if it is full
+-- replies {1, for each task: 1 new, 2 changed, 0 kept, 3 runs once more after the claim under way, as it is pushed here, 4 runs once more with the body that
+-- it has}, {0, number of tasks} if it is full
 if is_pushed then
   wake(KEYS[5])
   return {1, 1}
 end
-local due, body, meta, dead, waits, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[1]
--- A key of another type is found before anything is written. That of the dead tasks is used for a task that is not queued, and of one alone looked at then.
+local due, body, meta, dead, waits, claims, policy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], ARGV[1]
+-- A key of another type is found before anything is written. Those of the dead tasks and the claims are used for a task that is not queued,
+-- or claimed, and of one alone looked at then.
 redis.call('HGET', body, '')
-if #ARGV > 5 then redis.call('ZCARD', dead) end
+if #ARGV > 5 then
+  redis.call('ZCARD', dead)
+  redis.call('HGET', claims, '')
+end
 local are_waiting = redis.call('ZCARD', waits) > 0
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -43,10 +48,10 @@ for i = 3, #ARGV, 3 do
     outcome = 1
   elseif token ~= '-' then
     -- Claimed, or its claim is over: a late end of that claim must not take this push with it.
-    if policy == 'replace' then redis.call('HSET', body, id, text) end
-    if again == 0 or at < again or policy == 'replace' then again = math.max(at, 1) end
+    outcome = policy == 'replace' and 3 or 4
+    if outcome == 3 then redis.call('HSET', claims, token .. ' next', text) end
+    if again == 0 or outcome == 3 or policy == 'earlier' and at < again then again = math.max(at, 1) end
     write(meta, id, attempts, version + 1, again, fence, token, why)
-    outcome = 3
   elseif policy == 'replace' or policy == 'earlier' and at < tonumber(was) then
     if policy == 'replace' then
       redis.call('HSET', body, id, text)

@@ -1,6 +1,6 @@
 -- Stands before all else of q_push.lua: what most pushes need, of one new task to a queue without a limit. In every other case it does nothing, and the
 -- script behind it decides. If it has pushed and a wait may have to be woken, that is left to the script behind it.
--- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits
+-- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] waits, KEYS[6] claims
 -- ARGV[1] not used, ARGV[2] most tasks in the queue, ARGV[3] id, ARGV[4] body, ARGV[5] when it is due; it does nothing if there are more
 -- replies {1, 1}: it is new
 local is_pushed = false

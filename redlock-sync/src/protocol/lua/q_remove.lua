@@ -14,5 +14,5 @@ redis.call('HDEL', KEYS[2], id)
 redis.call('HDEL', KEYS[3], id)
 redis.call('ZREM', KEYS[1], id)
 redis.call('ZREM', KEYS[4], id)
-if holder ~= '-' then redis.call('HDEL', KEYS[5], holder) end
+forget(KEYS[5], holder)
 return 1

@@ -1,7 +1,9 @@
 -- Stands before the scripts of a queue: how the state of a task is read and written. Uses no key and no argument by itself.
 -- The state is `attempts version again fence token why`: times are in us, `again` is when the task shall run once more after the claim under way (0:
 -- not), the token is that of its claim (`-`: none), `why` is the last error. A task that was never claimed needs none, and what
--- cannot be read counts as such a one, so that it is run all the same.
+-- cannot be read counts as such a one, so that it is run all the same. A task without a body dies.
+
+local NO_BODY = 'its body is missing'
 
 local function n(x) return string.format('%.0f', x) end
 
@@ -14,6 +16,23 @@ end
 local function write(meta, id, attempts, version, again, fence, token, why)
   local numbers = n(attempts) .. ' ' .. n(version) .. ' ' .. n(again) .. ' ' .. fence
   redis.call('HSET', meta, id, numbers .. ' ' .. token .. ' ' .. why)
+end
+
+-- The body of a push that replaces a claimed task waits among the claims, behind the token and ` next`, for the end of the claim.
+local function body_behind(claims, token, again)
+  return again > 0 and token ~= '-' and redis.call('HGET', claims, token .. ' next')
+end
+
+-- The claim of this token is over.
+local function forget(claims, token)
+  if token ~= '-' then redis.call('HDEL', claims, token, token .. ' next') end
+end
+
+-- Queues a task that was pushed while it was claimed, as a new one; with the body of that push if it has replaced the task.
+local function begin_anew(due, body, meta, id, version, at, text)
+  if text then redis.call('HSET', body, id, text) end
+  write(meta, id, 0, version, 0, '0', '-', '')
+  redis.call('ZADD', due, n(at), id)
 end
 
 -- Moves a task to the dead ones. The oldest of these go when there are more than `most`.

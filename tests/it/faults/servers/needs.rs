@@ -117,8 +117,11 @@ fn fault_21_a_client_of_mutexes_needs_nothing_for_queues() {
         mutex(&server, &locks).unwrap();
         for refused in [mails.push("x").err(), mails.try_claim().err(), mails.pop_due(1).err()] {
             let message = refused.unwrap().to_string();
-            let names =
-                if is_redis_6(&server) { "HSET" } else { "PERSIST, ZSCORE, ZRANGEBYSCORE, HGET, HMGET, HSET, HDEL" };
+            let names = if is_redis_6(&server) {
+                "HSET"
+            } else {
+                "PERSIST, ZSCORE, ZRANGEBYSCORE, ZREMRANGEBYSCORE, HGET, HSET, HDEL"
+            };
             assert!(message.contains(names) && message.contains("Permissions"), "{message}");
         }
     }
