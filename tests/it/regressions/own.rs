@@ -34,7 +34,7 @@ fn a_thread_waits_for_its_own_hold_to_end<K: Kind>() {
         assert!(held.unlock().unwrap_err().is_lost());
         let held = own.lock().unwrap();
         K::unlock(wanted.lock().unwrap()).unwrap();
-        assert!(held.check().is_err_and(|error| error.is_lost()));
+        assert!(held.unlock().is_err_and(|error| error.is_lost()));
     }
 }
 
