@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if guard.check().is_ok() {
         return Err("a lock without a majority is still believed".into());
     }
-    drop(guard);
+    _ = guard.unlock(); // an error, since it is lost
 
     println!("\n4. Without a majority the lock cannot be had, and the error says why.");
     match order.try_lock() {

@@ -125,7 +125,7 @@ fn observers_are_told<K: Kind>() {
         memory.lose(KEY);
         memory.advance(LEASE / 2);
         assert_eq!(reason::<K>(&guard), Some(LostReason::Deleted));
-        drop(guard);
+        assert!(K::unlock(guard).unwrap_err().is_lost());
         let told = told.0.lock().unwrap().clone();
         assert_eq!(told, ["wanted", "acquired", "renewed", "released", "wanted", "acquired", "lost"]);
     }

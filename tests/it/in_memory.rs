@@ -222,7 +222,12 @@ every_kind!(every:
 
 #[test]
 fn fences_start_alike_and_rise() {
-    let fence = |memory: &Memory| memory.client().mutex(KEY).lock().unwrap().fencing_token().unwrap();
+    let fence = |memory: &Memory| {
+        let guard = memory.client().mutex(KEY).lock().unwrap();
+        let fence = guard.fencing_token().unwrap();
+        guard.unlock().unwrap();
+        fence
+    };
     let memory = Memory::new(1);
     let first = fence(&memory);
     assert!(fence(&memory) > first);

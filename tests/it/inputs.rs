@@ -91,14 +91,14 @@ fn input_02_odd_characters_are_accepted_and_escaped<K: Kind>() {
 fn input_03_long_keys<K: Kind>() {
     let server = Server::start();
     let locks = redlock_tests::open(server.url());
-    drop(K::new(&locks, &"k".repeat(1024)).lock().unwrap());
+    K::unlock(K::new(&locks, &"k".repeat(1024)).lock().unwrap()).unwrap();
     every_use_says(&K::new(&nowhere(), &"k".repeat(1025)), &["1025", "max_key_len = 1024", "kkkk…"]);
     // Bytes are counted, and the prefix with them; messages are cut between characters.
     every_use_says(&K::new(&nowhere(), &"鎖".repeat(342)), &["1026", "鎖…"]);
     let limited = |limit| Redlock::builder().node(server.url()).key_prefix("Lock:").max_key_len(limit).build().unwrap();
     every_use_says(&K::new(&limited(9), "12345"), &["10 bytes", "max_key_len = 9"]);
-    drop(K::new(&limited(10), "12345").lock().unwrap());
-    drop(K::new(&limited(5000), &"k".repeat(4000)).lock().unwrap());
+    K::unlock(K::new(&limited(10), "12345").lock().unwrap()).unwrap();
+    K::unlock(K::new(&limited(5000), &"k".repeat(4000)).lock().unwrap()).unwrap();
 }
 
 /// Lengths that can be no lease, and what the message must say.
@@ -124,11 +124,11 @@ fn input_04_times_to_live<K: Kind>() {
     guard.check().unwrap();
     guard.extend(Duration::from_secs(86_400)).unwrap();
     assert!(server.pttl("held").unwrap() > Duration::from_secs(86_000));
-    drop(K::new(&locks, "k").lease(Duration::from_secs(86_400)).lock().unwrap());
+    K::unlock(K::new(&locks, "k").lease(Duration::from_secs(86_400)).lock().unwrap()).unwrap();
     // Other lengths of time that end in arithmetic.
     says(K::new(&locks, "k").min_hold(Duration::MAX).lock(), &["min_hold", "lease = 30s"]);
-    drop(K::new(&locks, "k").max_hold(Duration::MAX).max_renewals(u32::MAX).lock().unwrap());
-    drop(K::new(&locks, "k").try_lock_for(Duration::MAX).unwrap());
+    K::unlock(K::new(&locks, "k").max_hold(Duration::MAX).max_renewals(u32::MAX).lock().unwrap()).unwrap();
+    K::unlock(K::new(&locks, "k").try_lock_for(Duration::MAX).unwrap()).unwrap();
     says(K::new(&locks, "k").max_hold(Duration::ZERO).lock(), &["max_hold", "0ns"]);
     says(Redlock::builder().node(NOWHERE).node_timeout(Duration::MAX).build(), &["node_timeout"]);
     says(Redlock::builder().node(NOWHERE).min_validity(Duration::MAX).build(), &["min_validity"]);
@@ -142,7 +142,7 @@ fn input_05_a_lease_that_leaves_nothing<K: Kind>() {
     says(Redlock::builder().node(NOWHERE).lease(ms(264)).build(), &words);
     every_use_says(&K::new(&nowhere(), "k").lease(ms(264)), &words);
     let locks = Redlock::builder().node(server.url()).lease(ms(266)).build().unwrap();
-    drop(K::new(&locks, "k").lock().unwrap());
+    K::unlock(K::new(&locks, "k").lock().unwrap()).unwrap();
     let guard = K::new(&locks, "k").lease(Duration::from_secs(5)).lock().unwrap();
     says(guard.extend(ms(264)), &words);
     guard.check().unwrap();

@@ -108,7 +108,7 @@ fn an_attempt_takes_all_or_nothing() {
         assert_eq!(guard.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(locked(&there, ["a", "b", "c"]), [true; 3]);
         assert!(guard.remaining() > Duration::from_secs(20));
-        drop(guard);
+        guard.unlock().unwrap();
         assert_eq!(locked(&there, ["a", "b", "c"]), [false; 3]);
     }
 }
@@ -240,7 +240,7 @@ fn a_thread_does_not_wait_for_itself() {
     assert!(matches!(locks.reentrant_mutex("b").lock(), Err(Error::WouldDeadlock { .. })));
     outer.check().unwrap();
     assert_eq!(locked(&locks, ["a", "b", "c"]), [false, true, true]);
-    drop(outer);
+    outer.unlock().unwrap();
     inner.lock().unwrap().unlock().unwrap();
     let nested = locks.reentrant_mutex("a").lock().unwrap();
     assert!(matches!(inner.lock(), Err(Error::WouldDeadlock { key }) if key == "a"));
@@ -253,10 +253,14 @@ fn each_key_has_a_fence_that_rises() {
     let locks = open(std::slice::from_ref(&server));
     let fences = || -> Vec<u64> {
         let guard = locks.multi_lock(["a", "b"]).fenced(true).lock().unwrap();
-        guard.leases().map(|lease| lease.fencing_token().unwrap()).collect()
+        let fences = guard.leases().map(|lease| lease.fencing_token().unwrap()).collect();
+        guard.unlock().unwrap();
+        fences
     };
     let first = fences();
-    let between = locks.mutex("b").lock().unwrap().fencing_token().unwrap();
+    let guard = locks.mutex("b").lock().unwrap();
+    let between = guard.fencing_token().unwrap();
+    guard.unlock().unwrap();
     let second = fences();
     assert!(first[0] < second[0] && first[1] < between && between < second[1]);
 }
@@ -368,18 +372,14 @@ fn keys_that_are_free_are_taken_in_one_round_trip_and_given_up_in_one() {
         let is_one = |took: Duration| took >= DELAY && took < 4 * DELAY;
         for fenced in [false, true] {
             let keys = keys.clone().fenced(fenced);
-            let take = |drops: bool| {
+            let take = |()| {
                 let began = Instant::now();
                 let guard = keys.lock().unwrap();
                 let took = began.elapsed();
-                if drops {
-                    drop(guard);
-                } else {
-                    guard.unlock().unwrap();
-                }
+                guard.unlock().unwrap();
                 (took, began.elapsed().saturating_sub(took))
             };
-            let all: Vec<_> = [false, true, false, true, false].map(take).to_vec();
+            let all: Vec<_> = [(); 5].map(take).to_vec();
             let (took, gave_up) =
                 (all.iter().map(|pair| pair.0).min().unwrap(), all.iter().map(|pair| pair.1).min().unwrap());
             assert!(is_one(took) && is_one(gave_up), "{nodes} nodes, fenced {fenced}: {took:?}, {gave_up:?}");

@@ -78,7 +78,7 @@ fn each_call_is_told<P: Place>() {
     let theirs = other.mutex("a").lock().unwrap();
     assert!(locks.mutex("a").try_lock().err().unwrap().is_busy());
     theirs.unlock().unwrap();
-    drop(locks.mutex("a").lock().unwrap());
+    locks.mutex("a").lock().unwrap().unlock().unwrap();
     let a = " shop:a mutex";
     let told = ["wanted", "acquired", "released", "wanted", "not acquired", "wanted", "acquired", "released"];
     let ends = ["", "", ": true", "", ": true", "", "", ": true"];
@@ -120,16 +120,16 @@ fn acquisitions_and_releases_are_as_many<P: Place>() {
     }
     // What nests is nothing new; what is taken over is.
     let (outer, inner) = (locks.reentrant_mutex("n").lock().unwrap(), locks.reentrant_mutex("n").lock().unwrap());
-    drop((inner, outer));
+    inner.unlock().and(outer.unlock()).unwrap();
     assert_eq!((journal.count("acquired  shop:n"), journal.count("released  shop:n")), (1, 1));
     let token = locks.mutex("t").lock().unwrap().into_token().unwrap();
     locks.mutex("t").adopt(&token).unwrap().unlock().unwrap();
     assert_eq!((journal.count("acquired  shop:t"), journal.count("released  shop:t")), (2, 2));
-    drop(locks.multi_lock(["x", "y"]).named("pair").lock().unwrap());
+    locks.multi_lock(["x", "y"]).named("pair").lock().unwrap().unlock().unwrap();
     assert_eq!((journal.count("acquired pair shop:"), journal.count("released pair shop:")), (2, 2));
-    drop(locks.semaphore("s", 2).named("permits").acquire().unwrap());
+    locks.semaphore("s", 2).named("permits").acquire().unwrap().release().unwrap();
     assert_eq!(journal.count("released permits shop:s semaphore"), 1);
-    drop(locks.rw_lock("r").named("prices").read().unwrap());
+    locks.rw_lock("r").named("prices").read().unwrap().unlock().unwrap();
     assert_eq!(journal.count("released prices shop:r"), 1);
 }
 
@@ -144,7 +144,7 @@ fn guards_know_how_long_it_took<P: Place>() {
         });
         thread::sleep(ms(60));
         assert!(guard.held_for() >= ms(60));
-        drop(guard);
+        guard.unlock().unwrap();
         let (waited, held) = other.join().unwrap();
         assert!(waited > Duration::ZERO && held < waited + P::LEASE, "{waited:?} {held:?}");
     });

@@ -138,9 +138,9 @@ fn a_lock_that_is_granted_is_asked_for_and_one_question_serves_a_packet() {
     // A grant lasts for half a minute at most.
     let open = || settings(&master).lease(LONG / 4).min_replicas_ack(1).build().unwrap();
     let (locks, holder) = (open(), open());
-    drop(locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap());
+    locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap().unlock().unwrap();
     let before = waits(&master);
-    drop(locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap());
+    locks.multi_lock(["a", "b", "c", "d"]).try_lock().unwrap().unlock().unwrap();
     assert_eq!(waits(&master), before + 1);
 
     let held = holder.mutex("a").lock().unwrap();

@@ -75,7 +75,7 @@ impl Redlock {
     /// use std::time::Duration;
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let (finished, stuck) = (locks.mutex("order:42").lock()?, locks.mutex("order:7").lock()?);
-    /// drop(finished);
+    /// finished.unlock()?;
     /// assert_eq!(locks.shutdown(Duration::from_millis(50))?, ["order:7"]);
     /// assert!(stuck.check().unwrap_err().is_lost());
     /// # Ok::<(), redlock_sync::Error>(())

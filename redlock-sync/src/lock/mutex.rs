@@ -24,10 +24,9 @@ use crate::token::LockToken;
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let order = locks.mutex("order:42");
-/// {
-///     let guard = order.lock()?; // blocks until this thread has the lock
-///     guard.check()?;
-/// } // released here
+/// let guard = order.lock()?; // blocks until this thread has the lock
+/// guard.check()?;
+/// guard.unlock()?; // released here
 /// assert!(!order.is_locked()?);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
@@ -184,7 +183,7 @@ impl Mutex {
     /// // In the process that goes on with the work:
     /// let guard = order.adopt(&token)?;
     /// assert!(guard.fencing_token()? > fence);
-    /// drop(guard);
+    /// guard.unlock()?;
     /// assert!(order.adopt(&token).unwrap_err().is_lost());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

@@ -186,7 +186,10 @@ mod tests {
             assert!(fence);
             let reader = thread::spawn(move || writer.downgrade().unwrap()).join().unwrap();
             assert_eq!(lock.read().unwrap().id(), reader.id(), "it is shared with the threads of its process");
-            assert!(others.try_read().is_ok() && others.try_write().unwrap_err().is_busy());
+            assert!(
+                others.try_read().is_ok_and(|guard| guard.unlock().is_ok())
+                    && others.try_write().unwrap_err().is_busy()
+            );
             thread::spawn(move || reader.unlock().unwrap()).join().unwrap();
             assert!(!others.is_locked().unwrap());
         }

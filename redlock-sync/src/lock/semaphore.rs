@@ -28,11 +28,10 @@ use crate::token::LockId;
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let geocoder = locks.semaphore("geocoder", 2); // its owner allows two calls at a time
-/// {
-///     let permit = geocoder.acquire()?; // blocks until there is one
-///     permit.check()?; // a permit is a lease, as the guard of a mutex is
-///     assert_eq!(geocoder.available()?, 1);
-/// } // released here
+/// let permit = geocoder.acquire()?; // blocks until there is one
+/// permit.check()?; // a permit is a lease, as the guard of a mutex is
+/// assert_eq!(geocoder.available()?, 1);
+/// permit.release()?;
 /// assert_eq!(geocoder.available()?, 2);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```

@@ -87,7 +87,7 @@ fn permits_are_counted() {
     let connected = pool.connect(&|| {
         let all = [(); 2].map(|()| pool.locks.semaphore("kinds:pool", 3).try_acquire().unwrap());
         assert!(pool.connect(&|| ()).unwrap_err().is_busy(), "after {:?}", pool.wait);
-        drop(all);
+        all.into_iter().try_for_each(redlock_sync::SemaphorePermit::release).unwrap();
     });
     let (line, remaining) = connected.unwrap();
     assert_eq!(line, line!() - 6);

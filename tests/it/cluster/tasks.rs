@@ -68,6 +68,8 @@ fn claims_are_renewed_and_ended_while_their_slot_is_open() {
         retry.retry_after(LATER, "later").unwrap();
         again.again_after(LATER).unwrap();
         drop(dropped);
+        let is_back = || mails.peek(9).is_ok_and(|left| left.iter().any(|entry| entry.why() == "the job was dropped"));
+        eventually("the dropped one is back", SOON, is_back);
         // A push names keys that may not be there yet.
         let refused = mails.push("new").unwrap_err();
         assert!(refused.is_unavailable() && refused.to_string().contains("on its way"), "{refused}");

@@ -32,16 +32,18 @@ fn kinds(mine: &Redlock, other: &Redlock) {
         assert!(other.mutex(key).try_lock().unwrap_err().is_busy());
         guard.extend(Duration::from_secs(60)).unwrap();
         guard.unlock().unwrap();
-        assert!(other.mutex(key).fenced(true).lock().unwrap().fencing_token().unwrap() > fence);
+        let next = other.mutex(key).fenced(true).lock().unwrap();
+        assert!(next.fencing_token().unwrap() > fence);
+        next.unlock().unwrap();
 
         let again = mine.reentrant_mutex(format!("{key}:again"));
         let (outer, inner) = (again.lock().unwrap(), again.lock().unwrap());
-        drop((inner, outer));
+        inner.unlock().and(outer.unlock()).unwrap();
 
         let (lock, theirs) = (mine.rw_lock(format!("{key}:rw")), other.rw_lock(format!("{key}:rw")));
         let readers = (lock.read().unwrap(), theirs.read().unwrap());
         assert!(theirs.try_write().unwrap_err().is_busy());
-        drop(readers);
+        readers.0.unlock().and(readers.1.unlock()).unwrap();
         lock.write().unwrap().unlock().unwrap();
 
         let permits = mine.semaphore(format!("{key}:permits"), 2);

@@ -133,7 +133,7 @@ fn min_hold_keeps_the_lock_taken<K: Kind, P: Place>() {
     assert!(start.elapsed() >= ms(495), "taken by another one after {:?}", start.elapsed());
     K::unlock(next).unwrap();
     let long = P::LEASE * 9 / 10;
-    drop(K::new(&one, "order:42").min_hold(long).lock().unwrap());
+    K::unlock(K::new(&one, "order:42").min_hold(long).lock().unwrap()).unwrap();
     let left = K::new(&two, "order:42").inspect().unwrap().unwrap().remaining.unwrap();
     assert!(left <= long, "{left:?}");
 }

@@ -54,7 +54,7 @@ fn guards_may_go_in_any_order<P: Place>() {
     assert_eq!(locks_on(&server), ["order:42"]);
     assert_eq!(b.unlock().unwrap(), Unlocked::Released);
     assert!(locks_on(&server).is_empty());
-    drop(lock.lock().unwrap());
+    lock.lock().unwrap().unlock().unwrap();
     assert!(locks_on(&server).is_empty());
 }
 
@@ -153,7 +153,7 @@ fn a_thread_does_not_wait_for_itself() {
     held.unlock().unwrap();
     let held = reentrant.lock().unwrap();
     held.check().unwrap();
-    drop(held);
+    held.unlock().unwrap();
     let held = locks.reentrant_mutex("order:42").lock().unwrap();
     would(plain.lock().unwrap_err());
     assert!(plain.try_lock_for(SOON).unwrap_err().is_busy());

@@ -1,9 +1,8 @@
 //! Two kinds of lock of one name: the second is refused, and the first is as it was.
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use redlock_sync::{Error, Lease, Redlock};
+use redlock_sync::{Error, Lease, MutexGuard, Redlock, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit};
 
 use super::rig::open;
 use crate::place::{Place, each_place};
@@ -18,23 +17,26 @@ const KINDS: [(&str, &str); 5] =
 
 /// What is under the key.
 enum Held {
-    Lease(Box<dyn Deref<Target = Lease>>),
+    Mutex(MutexGuard),
+    Permit(SemaphorePermit),
+    Reader(RwLockReadGuard),
+    Writer(RwLockWriteGuard),
     Arrival(redlock_sync::CountDownLatch),
 }
 
 impl Held {
     fn take(locks: &Redlock, kind: &str) -> Result<Held, Error> {
-        Ok(Held::Lease(match kind {
-            "mutex" => Box::new(locks.mutex(KEY).lock()?),
-            "permit" => Box::new(locks.semaphore(KEY, 2).acquire()?),
-            "reader" => Box::new(locks.rw_lock(KEY).read()?),
-            "writer" => Box::new(locks.rw_lock(KEY).write()?),
+        match kind {
+            "mutex" => locks.mutex(KEY).lock().map(Held::Mutex),
+            "permit" => locks.semaphore(KEY, 2).acquire().map(Held::Permit),
+            "reader" => locks.rw_lock(KEY).read().map(Held::Reader),
+            "writer" => locks.rw_lock(KEY).write().map(Held::Writer),
             _ => {
                 let latch = locks.count_down_latch(KEY, 2);
                 latch.count_down()?;
-                return Ok(Held::Arrival(latch));
+                Ok(Held::Arrival(latch))
             }
-        }))
+        }
     }
 
     fn try_take(locks: &Redlock, kind: &str) -> Result<(), Error> {
@@ -59,9 +61,23 @@ impl Held {
 
     /// Renews it, or asks for it.
     fn lasts(&self) -> Result<(), Error> {
+        let lease: &Lease = match self {
+            Held::Mutex(guard) => guard,
+            Held::Permit(permit) => permit,
+            Held::Reader(guard) => guard,
+            Held::Writer(guard) => guard,
+            Held::Arrival(latch) => return latch.arrived().map(|arrived| assert_eq!(arrived, 1)),
+        };
+        lease.extend(LONGER).and_then(|()| lease.check())
+    }
+
+    fn end(self) -> Result<(), Error> {
         match self {
-            Held::Lease(lease) => lease.extend(LONGER).and_then(|()| lease.check()),
-            Held::Arrival(latch) => latch.arrived().map(|arrived| assert_eq!(arrived, 1)),
+            Held::Mutex(guard) => guard.unlock(),
+            Held::Permit(permit) => permit.release(),
+            Held::Reader(guard) => guard.unlock().map(drop),
+            Held::Writer(guard) => guard.unlock().map(drop),
+            Held::Arrival(_) => Ok(()),
         }
     }
 }
@@ -85,9 +101,9 @@ fn kinds_of_one_name_refuse_each_other<P: Place>() {
             node.del(KEY);
             let next = Held::take(&others, second).unwrap_or_else(|error| panic!("{second}: {error}"));
             wrong(held.lasts(), "a renewal");
-            drop(held);
+            _ = held.end();
             next.lasts().unwrap_or_else(|error| panic!("the end of a {first} broke a {second}: {error}"));
-            drop(next);
+            next.end().unwrap();
             node.del(KEY);
         }
     }

@@ -8,15 +8,45 @@ use std::time::Duration;
 
 use redlock_sync::testing::Memory;
 use redlock_sync::{__private, Error, Lease, LeaseState, LostReason, Redlock};
+use redlock_sync::{RwLockReadGuard, RwLockWriteGuard, SemaphorePermit};
 use redlock_tests::{Act, Proxy, Server, eventually};
 
-use crate::kinds::{Kind, OfOneKey};
+use crate::kinds::{Kind, OfOneKey, OfOneKeyGuard};
 
 /// More than a busy machine needs for anything here.
 const SOON: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(30);
 
-type Held = Box<dyn Deref<Target = Lease>>;
+/// A guard of any of these kinds.
+trait Guard: Deref<Target = Lease> {
+    fn end(self: Box<Self>) -> Result<(), Error>;
+}
+
+impl Guard for SemaphorePermit {
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        self.release()
+    }
+}
+
+impl Guard for RwLockReadGuard {
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        self.unlock().map(drop)
+    }
+}
+
+impl Guard for RwLockWriteGuard {
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        self.unlock().map(drop)
+    }
+}
+
+impl Guard for OfOneKeyGuard {
+    fn end(self: Box<Self>) -> Result<(), Error> {
+        OfOneKey::unlock(*self)
+    }
+}
+
+type Held = Box<dyn Guard>;
 type Take = fn(&Redlock, &str) -> Result<Held, Error>;
 
 /// How each of them is taken.
@@ -30,6 +60,14 @@ const KINDS: [(&str, Take); 4] = [
 /// One of each, under keys of these names.
 fn all(locks: &Redlock) -> Vec<(&'static str, Held)> {
     KINDS.map(|(kind, take)| (kind, take(locks, kind).unwrap_or_else(|error| panic!("{kind}: {error}")))).into()
+}
+
+/// Releases each of them, which is an error of those that are not held any more.
+fn end(all: Vec<(&'static str, Held)>, is_held: bool) {
+    for (kind, held) in all {
+        let ended = held.end();
+        assert_eq!(ended.is_ok(), is_held, "{kind}: {ended:?}");
+    }
 }
 
 fn in_memory(memory: &Memory) -> Redlock {
@@ -56,7 +94,7 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
         memory.advance(LEASE / 2);
         assert!(held.iter().all(|(_, lease)| lease.state() == LeaseState::Held), "they are renewed");
     }
-    drop(held);
+    end(held, true);
     assert!(KINDS.iter().all(|(kind, _)| has(&memory, 3, kind)[1..] == [false; 2]));
     let held = all(&locks);
     memory.take_away(2);
@@ -71,8 +109,8 @@ fn kind_01_a_minority_may_be_away_and_a_majority_may_not() {
     }
     memory.bring_back(1);
     memory.bring_back(2);
-    drop(held);
-    drop(all(&locks));
+    end(held, false);
+    end(all(&locks), true);
 }
 
 /// Rows 2 and 38, and row 12: the end of the lease.
@@ -99,7 +137,7 @@ fn kind_01_what_the_servers_lose_is_lost_or_filled_in() {
         for (kind, lease) in &held {
             assert_eq!(lease.check().unwrap_err().lost_reason(), Some(LostReason::Deleted), "{kind}");
         }
-        drop(held);
+        end(held, false);
         let held = all(&locks);
         memory.advance(2 * LEASE);
         assert!(held.iter().all(|(_, lease)| lease.check().unwrap_err().lost_reason() == Some(LostReason::Expired)));
@@ -113,14 +151,14 @@ fn kind_01_connections_break() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(2)).build().unwrap();
-    drop(all(&locks));
+    end(all(&locks), true);
     for (kind, take) in KINDS {
         for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(2)] {
             for command in ["acquire", "extend", "release"] {
                 let struck = proxy.on(command, act.clone());
                 let held = take(&locks, kind).unwrap_or_else(|error| panic!("{kind}: {error}"));
                 held.extend(LEASE * 2).unwrap_or_else(|error| panic!("{kind}: {error}"));
-                drop(held);
+                held.end().unwrap_or_else(|error| panic!("{kind}: {error}"));
                 assert_eq!(struck.hits(), 1, "{kind}: {command}");
                 eventually("nothing is left", SOON, || server.keys().iter().all(|key| key.ends_with(":queue")));
             }
@@ -135,7 +173,7 @@ fn kind_01_a_release_is_repeated() {
     let locks = memory.build(Redlock::builder().node_timeout(Duration::from_millis(100))).unwrap();
     let held = all(&locks);
     memory.take_away(1);
-    drop(held);
+    end(held, false);
     memory.bring_back(1);
     let is_free = || KINDS.iter().all(|(kind, _)| has(&memory, 1, kind) == [false]);
     eventually("all are released", SOON, || {
@@ -157,7 +195,7 @@ fn kind_08_a_full_server_takes_no_new_lock_and_keeps_those_that_are_held() {
     for (kind, lease) in &held {
         lease.extend(LEASE * 2).unwrap_or_else(|error| panic!("{kind}: {error}"));
     }
-    drop(held);
+    end(held, true);
     assert!(KINDS.iter().all(|(kind, _)| server.pttl(kind).is_none()));
     server.unfill();
     drop(all(&locks));
@@ -180,7 +218,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
             let key = format!("{kind}:taken");
             let blocking: Vec<Held> = match kind {
                 "permit" => (0..2).map(|_| take(&others, &key).unwrap()).collect(),
-                "several" => vec![Box::new(others.mutex(&key).lock().unwrap())],
+                "several" => vec![take(&others, &key).unwrap()],
                 _ => vec![Box::new(others.rw_lock(&key).write().unwrap())],
             };
             (key, blocking)

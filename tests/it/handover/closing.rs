@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Job, LostReason, Redlock, Retry};
+use redlock_sync::{Error, Job, LostReason, MutexGuard, Redlock, Retry};
 use redlock_tests::{Server, eventually};
 
 use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
@@ -95,6 +95,7 @@ fn no_thread_holds_a_lock_of_a_closed_client() {
                                 taken.fetch_add(1, Ordering::Relaxed);
                                 let was_closed = is_closed.load(Ordering::SeqCst);
                                 assert!(guard.check().is_err() || !was_closed, "held after close(), in round {round}");
+                                _ = guard.unlock();
                             }
                             Err(Error::Closed) => return,
                             Err(error) => assert!(error.is_busy(), "{error}"),
@@ -104,7 +105,7 @@ fn no_thread_holds_a_lock_of_a_closed_client() {
             }
             // Now and then another client is in between, so that some wait for a grant.
             if round % 3 == 0 {
-                drop(other.mutex(KEY).lock().unwrap());
+                other.mutex(KEY).lock().unwrap().unlock().unwrap();
             }
             eventually("they work", SOON, || taken.load(Ordering::Relaxed) > 20 + round % 7);
             locks.close().unwrap();
@@ -137,7 +138,7 @@ fn shuts_down(rig: &Rig) {
                 mails.push("follow-up").unwrap();
                 assert_eq!(mails.claim().unwrap_err(), Error::Closed);
             }
-            drop((reader, inner));
+            reader.unlock().and(inner.unlock()).unwrap();
             outer.unlock().unwrap();
         });
         told.recv().unwrap();
@@ -196,7 +197,9 @@ fn a_shutdown_gives_up_what_is_left() {
         let permit = locks.semaphore("geocoder", 2).acquire().unwrap();
         // A second signal ends the wait of the first.
         let first = scope.spawn(|| locks.shutdown(SOON));
-        eventually("the first has begun", SOON, || locks.mutex("more").try_lock().is_err());
+        eventually("the first has begun", SOON, || {
+            locks.mutex("more").try_lock().and_then(MutexGuard::unlock).is_err()
+        });
         let given_up = locks.shutdown(ms(20)).unwrap();
         assert_eq!(given_up, ["a", "b", "c", "d", "geocoder", "{emails}:q:due"]);
         assert_eq!(first.join().unwrap(), Ok(vec![]));

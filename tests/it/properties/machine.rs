@@ -157,8 +157,12 @@ impl<'a, K: Kind> Machine<'a, K> {
             Op::Drop(n) => {
                 if let Some(n) = guard(n) {
                     let (lease, guard) = self.guards.swap_remove(n);
+                    let Believed { key, token, guards, .. } = &self.leases[lease];
+                    let (server, key, token, is_last) = (self.server, KEYS[*key], token.clone(), *guards == 1);
                     self.end(lease, || {
                         drop(guard);
+                        let is_gone = || !is_last || server.get(key).as_ref() != Some(&token);
+                        eventually("the drop has released it", SOON, is_gone);
                         None
                     });
                 }

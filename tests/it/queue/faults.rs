@@ -65,7 +65,7 @@ fn queue_fault_05_a_claim_whose_reply_is_lost_is_one_attempt() {
     let proxy = Proxy::start(&server);
     let mails = queue(&proxy.url());
     mails.push(task("a")).unwrap();
-    drop(mails.try_claim().unwrap());
+    mails.try_claim().unwrap().unwrap().ack().unwrap();
     mails.remove("a").unwrap();
     mails.push_all(["b", "c"].map(task)).unwrap();
     let fault = proxy.on("claim", Act::ResetAfter);
@@ -81,7 +81,7 @@ fn queue_fault_06_a_claim_that_came_too_late_is_taken_back() {
     let proxy = Proxy::start(&server);
     let (late, mails) = (queue(&proxy.url()).lease(ms(60_000)), queue(&server.url()));
     mails.push(task("a")).unwrap();
-    drop(late.try_claim().unwrap());
+    late.try_claim().unwrap().unwrap().ack().unwrap();
     mails.remove("a").unwrap();
     mails.push(task("b")).unwrap();
     let held = proxy.on("claim", Act::HoldReply);

@@ -24,7 +24,7 @@ fn trouble_with_a_renewal_and_a_loss_are_logged_once_each() {
     rig.proxies.iter().for_each(Proxy::refuse);
     eventually("it is lost", SOON, || count(key, Level::Warn, "was lost") == 1);
     assert!(guard.check().is_err());
-    drop(guard);
+    assert!(guard.unlock().unwrap_err().is_lost());
     let counts = ["not confirmed", "was lost"].map(|words| count(key, Level::Warn, words));
     assert_eq!(counts, [2, 1], "{:#?}", said(key));
 }
@@ -37,6 +37,7 @@ fn a_deleted_lock_that_only_the_release_finds_is_logged_once() {
     let guard = rig.client().mutex(key).lock().unwrap();
     assert!(rig.servers[0].del(key));
     drop(guard);
+    eventually("the release has found it", SOON, || !said(key).is_empty());
     assert_eq!(count(key, Level::Warn, "was lost"), 1, "{:#?}", said(key));
 }
 
@@ -72,7 +73,7 @@ fn each_outage_is_logged() {
         }
         assert_eq!(count(key, Level::Warn, "no majority"), nth, "{:#?}", said(key));
         rig.proxies.iter().for_each(Proxy::heal);
-        eventually("it is back", SOON, || lock.try_lock().is_ok());
+        eventually("it is back", SOON, || lock.try_lock().is_ok_and(|guard| guard.unlock().is_ok()));
     }
 }
 
@@ -84,6 +85,6 @@ fn a_deleted_lock_is_logged_once() {
     let guard = brisk(&rig.urls(), ms(900)).mutex(key).lock().unwrap();
     assert!(rig.servers[0].del(key));
     eventually("it is lost", SOON, || guard.check().is_err());
-    drop(guard);
+    assert!(guard.unlock().unwrap_err().is_lost());
     assert_eq!(said(key).len(), 1, "{:#?}", said(key));
 }

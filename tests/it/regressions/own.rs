@@ -1,8 +1,7 @@
-use std::any::Any;
 use std::sync::mpsc;
 use std::thread;
 
-use redlock_sync::{Error, Mutex, Redlock};
+use redlock_sync::{Error, Mutex, Redlock, SemaphorePermit};
 use redlock_tests::{Stopwatch, eventually};
 
 use crate::handover::rig::{Rig, SLACK, SOON, brisk, for_sizes, ms};
@@ -31,10 +30,10 @@ fn a_thread_waits_for_its_own_hold_to_end<K: Kind>() {
         assert!(held.check().is_err_and(|error| error.is_lost()));
         guard.check().unwrap();
         K::unlock(guard).unwrap();
-        drop(held);
+        assert!(held.unlock().unwrap_err().is_lost());
         let held = own.lock().unwrap();
         K::unlock(wanted.lock().unwrap()).unwrap();
-        assert!(held.check().is_err_and(|error| error.is_lost()));
+        assert!(held.unlock().is_err_and(|error| error.is_lost()));
     }
 }
 
@@ -63,31 +62,41 @@ fn a_mutex_behind_a_lost_reentrant_lock_is_lost_too() {
     for outcome in [wanted.lock(), wanted.try_lock(), wanted.try_lock_for(ms(50))] {
         assert!(outcome.err().is_some_and(|error| error.is_lost()));
     }
-    drop(outer);
+    assert!(outer.unlock().unwrap_err().is_lost());
     wanted.lock().unwrap().unlock().unwrap();
 }
 
 each_kind!(a_thread_waits_for_its_own_hold_to_end, a_thread_is_told_that_it_is_the_holder);
 
-type Take = fn(&Redlock) -> Box<dyn Any>;
+/// Takes a lock, and returns what releases it.
+type Take = fn(&Redlock) -> Box<dyn FnOnce()>;
 
 /// The hold keeps its place in the queue of this process, where the thread would wait for itself.
 #[test]
 fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
     let holds: [Take; 3] = [
-        |locks| Box::new(locks.mutex("order:42").lock().unwrap()),
-        |locks| Box::new(locks.reentrant_mutex("order:42").lock().unwrap()),
-        |locks| Box::new(locks.rw_lock("order:42").write().unwrap()),
+        |locks| {
+            let held = locks.mutex("order:42").lock().unwrap();
+            Box::new(|| held.unlock().unwrap())
+        },
+        |locks| {
+            let held = locks.reentrant_mutex("order:42").lock().unwrap();
+            Box::new(|| _ = held.unlock().unwrap())
+        },
+        |locks| {
+            let held = locks.rw_lock("order:42").write().unwrap();
+            Box::new(|| _ = held.unlock().unwrap())
+        },
     ];
     for_sizes(&[1, 3], |rig| {
         for hold in holds {
             let (locks, (tell, told)) = (rig.client(), mpsc::channel());
             thread::spawn(move || {
-                let held = hold(&locks);
+                let release = hold(&locks);
                 let permits = locks.semaphore("order:42", 2);
                 let taken = [permits.acquire(), permits.try_acquire_for(SOON * 2), permits.acquire_many(2)];
-                drop(held);
-                tell.send((taken.map(Result::err), permits.acquire().map(drop))).unwrap();
+                release();
+                tell.send((taken.map(Result::err), permits.acquire().and_then(SemaphorePermit::release))).unwrap();
             });
             let (errors, later) = told.recv_timeout(SOON).expect("a thread waits for itself");
             assert!(errors.iter().all(|error| matches!(error, Some(Error::WrongType { .. }))), "{errors:?}");

@@ -16,7 +16,7 @@ fn a_downgrade_lets_the_readers_in_that_wait_and_no_writer() {
         let (locks, others, last) = (open(&servers), open(&servers), open(&servers));
         let writer = locks.rw_lock(KEY).write().unwrap();
         let (fence, id) = (writer.fencing_token().unwrap(), writer.id().clone());
-        let read = |locks: &Redlock| drop(locks.rw_lock(KEY).try_read_for(SOON).unwrap());
+        let read = |locks: &Redlock| _ = locks.rw_lock(KEY).try_read_for(SOON).unwrap().unlock().unwrap();
         thread::scope(|scope| {
             let beside = [scope.spawn(|| read(&others)), scope.spawn(|| read(&locks))];
             until_waiting(&servers, "readers", 1);
@@ -51,9 +51,9 @@ fn a_downgraded_lease_goes_on() {
         assert!(remaining > ms(3000), "{remaining:?}");
         thread::sleep(ms(6000));
         reader.check().unwrap();
-        drop(others.rw_lock(KEY).try_read().unwrap());
+        others.rw_lock(KEY).try_read().unwrap().unlock().unwrap();
         assert_eq!(held(&others), (0, 1));
-        drop(reader);
+        reader.unlock().unwrap();
         drop(others.rw_lock(KEY).try_write().unwrap());
     }
 }
@@ -126,12 +126,13 @@ fn a_nested_writer_that_is_downgraded_leaves_the_outer_one_alone() {
     assert_eq!(held(&others), (1, 0));
     assert_eq!(outer.unlock().unwrap(), Unlocked::StillHeld);
     assert_eq!(held(&others), (0, 1));
-    drop(others.rw_lock(KEY).try_read().unwrap());
+    others.rw_lock(KEY).try_read().unwrap().unlock().unwrap();
     assert_eq!(inner.unlock().unwrap(), Unlocked::Released);
     let (outer, inner) = (lock.write().unwrap(), lock.read().unwrap());
     drop(outer);
+    eventually("the drop is told", SOON, || held(&others) == (0, 1));
     assert_eq!((held(&others), inner.check()), ((0, 1), Ok(())));
-    drop(inner);
+    inner.unlock().unwrap();
     assert!(is_clean(&servers));
 }
 

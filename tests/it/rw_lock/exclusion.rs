@@ -62,11 +62,13 @@ fn excludes(servers: &[Server], rounds: u64) {
                             books.write(if asks { guard.fencing_token().unwrap() } else { 0 });
                             writes.fetch_add(1, Ordering::SeqCst);
                             guard.check().unwrap();
+                            guard.unlock().unwrap();
                         } else {
                             let guard = lock.read().unwrap();
                             let fence = if asks { guard.fencing_token().unwrap() } else { 0 };
                             books.read(fence);
                             guard.check().unwrap();
+                            guard.unlock().unwrap();
                         }
                         if fastrand::usize(0..8) == client {
                             thread::sleep(ms(1));
@@ -172,7 +174,7 @@ fn waits_end_promptly() {
             let writer = ours.rw_lock(KEY).write().unwrap();
             let last = thread::scope(|scope| {
                 let wait = |locks: &Redlock| {
-                    drop(locks.rw_lock(KEY).read().unwrap());
+                    locks.rw_lock(KEY).read().unwrap().unlock().unwrap();
                     Instant::now()
                 };
                 let waiting: Vec<_> = clients.iter().map(|locks| scope.spawn(move || wait(locks))).collect();
@@ -185,7 +187,7 @@ fn waits_end_promptly() {
             let reader = ours.rw_lock(KEY).read().unwrap();
             let waited = thread::scope(|scope| {
                 let writer = scope.spawn(|| {
-                    drop(theirs.rw_lock(KEY).write().unwrap());
+                    theirs.rw_lock(KEY).write().unwrap().unlock().unwrap();
                     Instant::now()
                 });
                 until_waiting(&servers, "writers", 1);

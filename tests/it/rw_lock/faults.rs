@@ -33,7 +33,7 @@ fn the_death_of_a_writer_lets_those_in_that_wait() {
         let mut dies = Agent::start("write", ms(1200), &servers);
         dies.holds();
         thread::scope(|scope| {
-            let reads = || drop(open(&servers).rw_lock(KEY).try_read_for(SOON).unwrap());
+            let reads = || open(&servers).rw_lock(KEY).try_read_for(SOON).unwrap().unlock().unwrap();
             let readers = [(); 4].map(|()| scope.spawn(reads));
             until_waiting(&servers, "readers", 4);
             dies.kill();
@@ -41,7 +41,7 @@ fn the_death_of_a_writer_lets_those_in_that_wait() {
                 reader.join().unwrap();
             }
         });
-        drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap());
+        locks.rw_lock(KEY).try_write_for(SOON).unwrap().unlock().unwrap();
         eventually("nothing is left", SOON, || is_clean(&servers));
     }
 }

@@ -20,7 +20,7 @@ fn first_system_reading_needs_no_writer_and_writing_needs_neither() {
         let writer = three.try_write().unwrap();
         assert!(one.try_read().unwrap_err().is_busy() && two.try_write().unwrap_err().is_busy());
         writer.unlock().unwrap();
-        drop(one.try_read().unwrap());
+        one.try_read().unwrap().unlock().unwrap();
         assert!(is_clean(&servers));
     }
 }

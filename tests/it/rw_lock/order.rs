@@ -50,14 +50,14 @@ fn read(locks: &Redlock, entries: &AtomicUsize) {
     let guard = locks.rw_lock(KEY).read().unwrap();
     entries.fetch_add(1, Ordering::SeqCst);
     thread::sleep(ms(20));
-    drop(guard);
+    guard.unlock().unwrap();
 }
 
 fn write(locks: &Redlock, entries: &AtomicUsize) {
     let guard = locks.rw_lock(KEY).write().unwrap();
     entries.fetch_add(1, Ordering::SeqCst);
     thread::sleep(ms(20));
-    drop(guard);
+    guard.unlock().unwrap();
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn kind_17_a_stream_of_readers_lets_a_writer_in() {
         let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();
         for _ in 0..TIMES {
             let later = entries_meanwhile(&servers, "writers", &clients, read, |locks| {
-                drop(locks.rw_lock(KEY).write().unwrap());
+                locks.rw_lock(KEY).write().unwrap().unlock().unwrap();
             });
             // Readers whose attempt was answered before, and that count themselves only now. On three nodes the mark is on the first one a moment earlier.
             assert!(later <= 2 * clients.len(), "N = {nodes}: {later} readers entered while a writer waited");
@@ -82,7 +82,7 @@ fn kind_17_a_stream_of_writers_lets_a_reader_in() {
         let clients: Vec<Redlock> = (0..6).map(|_| open(&servers)).collect();
         for _ in 0..TIMES {
             let later = entries_meanwhile(&servers, "readers", &clients, write, |locks| {
-                drop(locks.rw_lock(KEY).read().unwrap());
+                locks.rw_lock(KEY).read().unwrap().unlock().unwrap();
             });
             // The one that is in when the reader comes, and on one node one that counts itself late.
             assert!(later <= most, "N = {nodes}: {later} writers entered while a reader waited");
@@ -107,14 +107,14 @@ fn readers_go_in_together() {
                     thread::sleep(ms(1));
                 }
                 done.fetch_add(1, Ordering::SeqCst);
-                drop(guard);
+                guard.unlock().unwrap();
             });
         }
         until_waiting(&servers, "readers", 8);
         let next = scope.spawn(|| {
             let guard = clients[1].rw_lock(KEY).write().unwrap();
             assert_eq!(done.load(Ordering::SeqCst), 8, "the next writer was before a reader that waited");
-            drop(guard);
+            guard.unlock().unwrap();
         });
         until_waiting(&servers, "writers", 1);
         first.unlock().unwrap();
@@ -133,13 +133,13 @@ fn threads_of_one_process_take_turns() {
         scope.spawn(|| {
             let guard = locks.rw_lock(KEY).write().unwrap();
             written.fetch_add(1, Ordering::SeqCst);
-            drop(guard);
+            guard.unlock().unwrap();
         });
         until_waiting(&servers, "writers", 1);
         let late = scope.spawn(|| {
             let guard = locks.rw_lock(KEY).read().unwrap();
             assert_eq!(written.load(Ordering::SeqCst), 1, "a reader overtook a writer of its process");
-            drop(guard);
+            guard.unlock().unwrap();
         });
         // This thread reads already, and is let in again although a writer waits.
         drop(locks.rw_lock(KEY).read().unwrap());

@@ -13,10 +13,10 @@ fn readers_and_writers_have_leases_of_their_own() {
     let lock = open(&servers).rw_lock(KEY).read_lease(ms(10_000)).write_lease(ms(20_000));
     let reader = lock.read().unwrap();
     assert!(reader.remaining() > ms(5000) && reader.remaining() < ms(10_000));
-    drop(reader);
+    reader.unlock().unwrap();
     let writer = lock.write().unwrap();
     assert!(writer.remaining() > ms(15_000) && writer.remaining() < ms(20_000));
-    drop(writer);
+    writer.unlock().unwrap();
     let both = lock.lease(ms(9000));
     assert!(both.read().unwrap().remaining() < ms(9000));
     assert!(both.write().unwrap().remaining() < ms(9000));
@@ -31,7 +31,7 @@ fn leases_are_renewed_on_either_side() {
         thread::sleep(ms(1500));
         reader.check().unwrap();
         assert_eq!(held(&locks), (0, 1));
-        drop(reader);
+        reader.unlock().unwrap();
         let writer = locks.rw_lock(KEY).write().unwrap();
         thread::sleep(ms(1500));
         writer.check().unwrap();
@@ -45,8 +45,8 @@ fn a_minimum_hold_outlasts_the_guard() {
     let (locks, others) = (open(&servers), open(&servers));
     locks.rw_lock(KEY).min_hold(ms(1500)).read().unwrap().unlock().unwrap();
     assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());
-    drop(others.rw_lock(KEY).try_read().unwrap());
-    drop(others.rw_lock(KEY).try_write_for(SOON).unwrap());
+    others.rw_lock(KEY).try_read().unwrap().unlock().unwrap();
+    others.rw_lock(KEY).try_write_for(SOON).unwrap().unlock().unwrap();
     locks.rw_lock(KEY).min_hold(ms(1500)).write().unwrap().unlock().unwrap();
     assert!(others.rw_lock(KEY).try_read().unwrap_err().is_busy());
     drop(others.rw_lock(KEY).try_read_for(SOON).unwrap());
@@ -61,7 +61,7 @@ fn a_longest_hold_ends() {
     let lost = reader.check().unwrap_err();
     assert!(matches!(lost, redlock_sync::Error::Lost { reason: LostReason::MaxHold, .. }), "{lost:?}");
     drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap_err());
-    drop(reader);
+    assert!(reader.unlock().unwrap_err().is_lost());
     drop(locks.rw_lock(KEY).try_write_for(SOON).unwrap());
 }
 
@@ -86,11 +86,12 @@ fn fences_rise_from_readers_to_writers_and_back() {
             let (one, two) = (locks.read().unwrap(), others.read().unwrap());
             let fences = [one.fencing_token().unwrap(), two.fencing_token().unwrap()];
             assert!(fences.iter().all(|fence| *fence > last), "{fences:?} after {last}");
-            drop((one, two));
+            one.unlock().and(two.unlock()).unwrap();
             let writer = others.write().unwrap();
             let fence = writer.fencing_token().unwrap();
             assert!(fences.iter().all(|reader| *reader < fence), "{fence} after {fences:?}");
             last = fence;
+            writer.unlock().unwrap();
         }
     }
 }

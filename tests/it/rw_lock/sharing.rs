@@ -21,6 +21,7 @@ fn together(lock: &RwLock, threads: usize, hold: impl Fn(&RwLockReadGuard) + Syn
                 all_in.wait();
                 hold(&guard);
                 all_in.wait();
+                _ = guard.unlock();
             });
         }
     });
@@ -40,7 +41,7 @@ fn the_readers_of_a_process_are_one_to_the_servers() {
         });
         // The last has given it up.
         assert_eq!(held(&others), (0, 1));
-        drop(outer);
+        outer.unlock().unwrap();
         assert!(is_clean(&servers));
     }
 }
@@ -53,7 +54,7 @@ fn a_reader_that_joins_sends_nothing() {
     let locks = Redlock::builder().node(proxy.url()).node_timeout(ms(2000)).build().unwrap();
     let lock = locks.rw_lock(KEY);
     // The server knows the scripts then.
-    drop(lock.read().unwrap());
+    lock.read().unwrap().unlock().unwrap();
     let first = lock.read().unwrap();
     proxy.clear_log();
     let began = Instant::now();
@@ -100,7 +101,7 @@ fn own_terms_have_a_lease_of_their_own() {
         let joins = scope.spawn(|| lock.try_read().unwrap().id().clone());
         assert_eq!(&joins.join().unwrap(), first.id());
     });
-    drop(first);
+    first.unlock().unwrap();
     assert!(is_clean(&servers));
 }
 
@@ -189,7 +190,7 @@ fn a_writer_of_another_process_gets_in_beside_readers_that_join() {
             let mut best = Duration::MAX;
             for _ in 0..5 {
                 let began = Instant::now();
-                drop(others.rw_lock(KEY).try_write_for(SOON).unwrap());
+                others.rw_lock(KEY).try_write_for(SOON).unwrap().unlock().unwrap();
                 best = best.min(began.elapsed());
             }
             is_over.store(1, Ordering::SeqCst);
@@ -221,7 +222,7 @@ fn a_writer_of_the_same_process_gets_in_beside_readers_that_join() {
             let guard = locks.rw_lock(KEY).try_write_for(SOON).unwrap();
             written.fetch_add(1, Ordering::SeqCst);
             guard.unlock().unwrap();
-            drop(locks.rw_lock(KEY).try_read_for(SOON).unwrap());
+            locks.rw_lock(KEY).try_read_for(SOON).unwrap().unlock().unwrap();
         }
         is_over.store(1, Ordering::SeqCst);
     });
@@ -245,13 +246,15 @@ fn an_old_lease_drains_beside_a_new_one() {
         let newer = scope.spawn(|| {
             let guard = lock.read().unwrap();
             assert_eq!(held(&others), (0, 2));
-            guard.id().clone()
+            let id = guard.id().clone();
+            guard.unlock().unwrap();
+            id
         });
         assert_ne!(&newer.join().unwrap(), old.id());
     });
     assert_eq!(held(&others), (0, 1));
     old.check().unwrap();
-    drop(old);
+    old.unlock().unwrap();
     assert!(is_clean(&servers));
 }
 

@@ -151,7 +151,7 @@ fn fences_rise_from_holder_to_holder() {
             assert!(fence > largest, "{nodes} nodes: {fence} after {largest}");
             assert_eq!(permit.fencing_token().unwrap(), fence);
             largest = fence;
-            drop(kept);
+            kept.release().and(permit.release()).unwrap();
         }
     }
 }

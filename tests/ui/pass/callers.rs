@@ -298,7 +298,7 @@ pub fn run(locks: &Redlock) {
     functions();
     let guard = locks.mutex("callers:falls-back").lock().unwrap().into_send();
     here!(falls_back(1, 2).unwrap());
-    drop(guard);
+    guard.unlock().unwrap();
     methods();
     let count = Cell::new(0);
     let noisy = || Noisy(&count);

@@ -533,7 +533,7 @@ fn derived() {
     assert_eq!(Kinds::<str, 0>::All.lock_key(), "shapes:all");
     assert_eq!(Kinds::<str, 0>::One("x").lock_key(), "shapes:one:x");
     assert_eq!(Kinds::Many::<u8, 2> { list: [1, 2] }.lock_key(), "shapes:many:[1, 2]:2");
-    drop(Redlock::default_client().unwrap().mutex(&order).lock().unwrap());
+    Redlock::default_client().unwrap().mutex(&order).lock().unwrap().unlock().unwrap();
 }
 
 /// Calls all of them; needs a default client.

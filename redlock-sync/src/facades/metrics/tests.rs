@@ -111,7 +111,7 @@ fn the_calls_of_a_client_are_counted_by_name() {
     with_local_recorder(&book, || {
         let memory = Memory::new(1);
         let locks = memory.build(Redlock::builder().observer(Metrics::new())).unwrap();
-        drop(locks.mutex("order:42").named("order").lock().unwrap());
+        locks.mutex("order:42").named("order").lock().unwrap().unlock().unwrap();
         let expected = [
             "redlock_waiting{lock=order} +1",
             "redlock_waiting{lock=order} -1",

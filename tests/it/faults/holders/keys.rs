@@ -70,7 +70,7 @@ fn fault_23_a_key_replaced_while_held_is_found_by_every_operation<K: Kind>() {
         if rig.servers.len() > 1 {
             let guard = hold(); // On one node the fence is known since the acquire.
             expect_wrong_type(rig, "fence", || guard.fencing_token());
-            drop(guard);
+            _ = err(K::unlock(guard));
         }
         let guard = hold();
         expect_wrong_type(rig, "release", || K::unlock(guard));
@@ -86,7 +86,7 @@ fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
         let (reason, at) = lost(&guard);
         assert_eq!(reason, LostReason::Taken);
         assert!(at - replaced < ms(500) + SLACK, "{:?}", at - replaced);
-        drop(guard);
+        assert!(err(K::unlock(guard)).is_lost());
         assert!(rig.majority().iter().all(is_untouched));
     });
 }
@@ -154,7 +154,7 @@ fn fault_38_without_renewal_a_deleted_key_is_found_by_extend_and_unlock<K: Kind>
         let guard = lock.lock().unwrap();
         delete();
         assert_eq!(err(guard.extend(Duration::from_secs(40))).lost_reason(), Some(LostReason::Deleted));
-        drop(guard);
+        assert!(err(K::unlock(guard)).is_lost());
         let guard = lock.lock().unwrap();
         delete();
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));

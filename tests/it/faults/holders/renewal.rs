@@ -91,7 +91,7 @@ fn fault_25_a_handler_that_blocks_keeps_no_thread_waiting<K: Kind>() {
         rig.proxies[0].clear_log();
         rig.proxies[0].wait_count("extend", 2, SOON);
         guard.check().unwrap();
-        drop(guard);
+        K::unlock(guard).unwrap();
         drop(go);
     });
 }
@@ -160,7 +160,7 @@ fn unlock_beside_a_late_extend<K: Kind>(rig: &Rig, act: &Act) {
     assert!(rig.holding(KEY) <= rig.minority(), "{act:?}");
     fault.release();
     stays("the late extend brings nothing back", ms(400), || rig.holding(KEY) <= rig.minority());
-    drop(rig.other_client().mutex(KEY).try_lock().unwrap());
+    rig.other_client().mutex(KEY).try_lock().unwrap().unlock().unwrap();
     let late = rig.sent_after(&token, returned);
     assert!(late.is_empty(), "{act:?}: {late:?}");
 }

@@ -88,7 +88,7 @@ fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     let other = K::new(&rig.open_direct(), KEY).lease(LONG).lock().unwrap();
     assert!(other.fencing_token().unwrap() > fence);
     assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, jumped), LostReason::Taken);
-    drop(guard);
+    assert!(K::unlock(guard).unwrap_err().is_lost());
     other.check().unwrap();
     assert_eq!(rig.holding(KEY, other.id().as_str()), 1);
     K::unlock(other).unwrap();

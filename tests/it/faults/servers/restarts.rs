@@ -111,7 +111,7 @@ fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     };
     assert!(held.check().is_err() && Instant::now() >= taken_until, "two holders at the same time");
     K::unlock(guard).unwrap();
-    drop(held);
+    assert!(K::unlock(held).unwrap_err().is_lost());
     assert!(rig.is_free("a"), "nothing is left of the attempts");
     // Node 2 is needed now: it must be older than the lease.
     rig.servers[0].kill();

@@ -83,7 +83,7 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
         let own = client(urls, Duration::from_secs(10));
         let guard = lock(&own, kind, key, true).unwrap();
         tell("early-own", guard.check());
-        drop(guard);
+        own.unlock_all().unwrap();
     });
     // Without renewal, so that whatever is sent for this token while the child lives is sent by the child.
     let guard = lock(&locks, kind, key, false).unwrap();
@@ -168,6 +168,6 @@ fn hear(urls: &[String]) {
     listen(log::LevelFilter::Warn);
     let locks = client(urls, Duration::from_secs(30));
     for _ in 0..3 {
-        drop(locks.mutex("heard").lock().unwrap());
+        locks.mutex("heard").lock().unwrap().unlock().unwrap();
     }
 }

@@ -22,11 +22,13 @@ pub(crate) fn main(args: &[String]) {
     let locks = Redlock::builder().nodes(urls).restart_guard(false).lease(lease).build().unwrap();
     let stuck = locks.mutex("stuck").lock().unwrap().into_send();
     let (turns, theirs) = (locks.mutex("turns"), locks.mutex("theirs"));
-    thread::spawn(
-        move || {
-            while turns.lock().map(|_guard| thread::sleep(Duration::from_millis(20))) != Err(Error::Closed) {}
-        },
-    );
+    thread::spawn(move || {
+        let turn = |guard: redlock_sync::MutexGuard| {
+            thread::sleep(Duration::from_millis(20));
+            guard.unlock()
+        };
+        while turns.lock().and_then(turn) != Err(Error::Closed) {}
+    });
     thread::spawn(move || println!("waiting: {:?}", theirs.lock().map(drop)));
     thread::spawn(move || {
         loop {
