@@ -181,3 +181,12 @@ pub fn client(client: &Redlock) -> Result<Redlock, Error> {
 pub fn default_wait(client: &Redlock) -> Option<Duration> {
     client.default_wait()
 }
+
+/// What a call gets that has `busy`, but no `wait` and no default wait: it would wait until it has the lock, and `busy` would have no effect.
+#[must_use]
+pub fn wait_without_end() -> Error {
+    Error::config(
+        "`busy` has no effect without a limit of the wait; add such as `wait = \"5s\"` to the attribute, or `wait = \"0s\"` to try once, or set \
+         default_wait of the client",
+    )
+}

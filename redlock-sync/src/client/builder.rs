@@ -294,8 +294,10 @@ impl Builder {
         self
     }
 
-    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
-    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). It does not apply to locks that are taken by hand.
+    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a
+    /// limit. With a limit no such function blocks for ever: if the lock is still busy then, the call does what its `busy`
+    /// says; without a `busy`, what its `failed` says, by default return [`Busy`](Error::Busy). A longer wait lets more calls
+    /// run, and keeps their threads for longer. It does not apply to locks that are taken by hand.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
