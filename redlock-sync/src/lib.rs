@@ -69,8 +69,7 @@
 //! # Ok::<(), redlock_sync::Error>(())
 //! ```
 //!
-//! They must be independent masters, not replicas of each other. Use three or five; an even number tolerates no more failures than the odd
-//! number below it. What can be set: [`Builder`].
+//! They must be independent masters, not replicas of each other: [how many, and how to run them][operations]. What can be set: [`Builder`].
 //!
 //! # Waiting
 //!
@@ -119,7 +118,7 @@
 //! # Settings
 //!
 //! [`Builder`] has those of a client and [`Mutex`] those of a lock, each with its default and what a larger or smaller value costs. All of them
-//! [in two tables][settings]. The default client and [`Builder::from_env`] read them from environment variables; a client that
+//! [in tables][settings]. The default client and [`Builder::from_env`] read them from environment variables; a client that
 //! is [opened](Redlock::open) or built by [`Redlock::builder`] reads none.
 //!
 //! # Permissions
@@ -139,21 +138,12 @@
 //!
 //! # TLS
 //!
-//! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3. The server's certificate must be valid for the host as it stands in the URL, and be
-//! signed by an authority that this machine trusts:
+//! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3, by rustls. [`Builder::tls`](crate::Builder::tls), or variables, name authorities of
+//! your own and the certificate of this client; without them the system's authorities are trusted. What is checked, and how certificates are replaced
+//! while the program runs: [connect][tls].
 //!
-//! - [`Builder::tls`](crate::Builder::tls) or the variable `REDLOCK_TLS_CA` can name authorities of your own. Only these are trusted then.
-//! - If `SSL_CERT_FILE` (a file of certificates in PEM form) or `SSL_CERT_DIR` (directories of such files, separated by colons) is set, only the
-//!   authorities in there are trusted.
-//! - Otherwise the system's authorities are trusted: on Linux those in the places where OpenSSL looks, such as `/etc/ssl/certs`; on macOS those of the
-//!   keychain.
-//!
-//! A server can ask for a certificate of the client, and Redis does so by default (`tls-auth-clients`): [`Tls::identity_files`](crate::Tls::identity_files), or
-//! the variables `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY`.
-//!
-//! All of them are read for each new connection, so files can be replaced while the program runs; connections that exist go on. The system's authorities are
-//! read even where others are named, and must be readable. A certificate that is not trusted, one for another host, and authorities that cannot be read are
-//! [`Config`](Error::Config) errors, which say what to do. Nothing turns these checks off.
+//! A certificate that is not trusted, one for another host, and authorities that cannot be read are [`Config`](Error::Config) errors, which say what to
+//! do. Nothing turns these checks off.
 //!
 //! # What this crate does not do
 //!
@@ -170,7 +160,9 @@
 //! [async]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/async.md
 //! [errors]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md
 //! [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md
-//! [permissions]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#permissions
+//! [permissions]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/permissions.md
+//! [operations]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#servers
+//! [tls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#tls
 
 #![forbid(unsafe_code)]
 

@@ -63,13 +63,11 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
-    /// Take an odd number: an even one tolerates no more failures than the odd one below it.
+    /// Adds a node. With one node a lock is on that one; with N independent masters a majority of them holds it (Redlock). [How many, and how to run
+    /// them](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#servers).
     ///
-    /// Each URL is one as in [`open`](Redlock::open). It names a server that stands alone, a group that Sentinels watch, or a whole Redis Cluster:
-    /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, with TLS `rediss+cluster://…`. A cluster is one node, whatever the number of its servers; some
-    /// of them are enough in the URL, since they name the others. It has database 0 only. A master that fails can take the last locks along, as its replica
-    /// has them a little later: [Redis Cluster](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#redis-cluster).
+    /// The URL is as in [`open`](Redlock::open). It names a server that stands alone, a group that Sentinels watch, or a whole Redis Cluster, which is one
+    /// node, whatever the number of its servers.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;

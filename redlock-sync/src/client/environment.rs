@@ -74,30 +74,13 @@ const SETTINGS: [Setting; 18] = [
 impl Builder {
     /// Starts with the settings that environment variables have. Methods that are called after it override them; [`node`](Builder::node) adds to the servers.
     ///
-    /// | Variable | Setting | Written as |
-    /// |---|---|---|
-    /// | `REDLOCK_NODES` | [`nodes`](Builder::nodes) | URLs, separated by commas; a comma begins another one only before `scheme://` |
-    /// | `REDIS_URL` | [`node`](Builder::node), if there is no `REDLOCK_NODES` | one URL |
-    /// | `REDLOCK_PASSWORD_FILE` | [`password_file`](Builder::password_file) | a path |
-    /// | `REDLOCK_TLS_CA` | [`tls`](Builder#method.tls): the file of the authorities | a path |
-    /// | `REDLOCK_TLS_CERT`, `REDLOCK_TLS_KEY` | the files of this client's certificate and of its key | paths |
-    /// | `REDLOCK_KEY_PREFIX` | [`key_prefix`](Builder::key_prefix) | text |
-    /// | `REDLOCK_LEASE` | [`lease`](Builder::lease) | `30s`, `500ms`, `1m30s` |
-    /// | `REDLOCK_NODE_TIMEOUT` | [`node_timeout`](Builder::node_timeout) | likewise |
-    /// | `REDLOCK_MIN_VALIDITY` | [`min_validity`](Builder::min_validity) | likewise |
-    /// | `REDLOCK_UNAVAILABLE_AFTER` | [`unavailable_after`](Builder::unavailable_after) | likewise |
-    /// | `REDLOCK_DEFAULT_WAIT` | [`default_wait`](Builder::default_wait) | likewise |
-    /// | `REDLOCK_RETRY` | [`retry`](Builder::retry) | `20ms`, or `2ms..100ms` for pauses that grow |
-    /// | `REDLOCK_RETRY_JITTER` | its [`jitter`](Retry::jitter) | `0.0` to `1.0` |
-    /// | `REDLOCK_RETRY_MAX_ATTEMPTS` | its [`max_attempts`](Retry::max_attempts) | a number |
-    /// | `REDLOCK_MAX_KEY_LEN` | [`max_key_len`](Builder::max_key_len) | bytes |
-    /// | `REDLOCK_CONNECTIONS` | [`connections`](Builder::connections) | a number |
-    /// | `REDLOCK_RESTART_GUARD` | [`restart_guard`](Builder::restart_guard) | `true` or `false` |
-    /// | `REDLOCK_FAILOVER_GUARD` | [`failover_guard`](Builder::failover_guard) | likewise |
-    /// | `REDLOCK_MIN_REPLICAS_ACK` | [`min_replicas_ack`](Builder::min_replicas_ack) | a number |
+    /// `REDLOCK_NODES` has URLs, separated by commas; a comma begins another one only before `scheme://`. `REDIS_URL` has one URL, and counts if there is no
+    /// `REDLOCK_NODES`. Each other setting has a variable of its name, such as `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all of them][settings].
     ///
-    /// Variables that are empty count as not set. Units are `ms`, `s`, `m` and `h`. A variable that begins with `REDLOCK_` and is none of these is a line in the
-    /// log at WARN, with the name that may have been meant.
+    /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. Variables that are empty count as not set. A variable that begins with `REDLOCK_` and is no setting is a
+    /// line in the log at WARN, with the name that may have been meant.
+    ///
+    /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md#of-a-client
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do not go together are errors of

@@ -31,8 +31,7 @@ impl Redlock {
     /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
     /// other way round.
     ///
-    /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
-    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More: [`ReentrantMutex`].
+    /// **Take [`mutex`](Redlock::mutex) in tasks of a work-stealing pool, such as rayon's**: [`ReentrantMutex`] says why.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;

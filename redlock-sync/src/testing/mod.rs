@@ -5,7 +5,7 @@
 //!
 //! ```toml
 //! [dev-dependencies]
-//! redlock-sync = { version = "0.1", features = ["testing"] }
+//! redlock-sync = { git = "https://github.com/redlock-sync/redlock-sync", features = ["testing"] }
 //! ```
 //!
 //! The feature needs a C compiler, which builds the Lua that runs the scripts. As a dev-dependency it is in no program that you ship.

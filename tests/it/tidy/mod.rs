@@ -10,7 +10,8 @@
 //! 8. `controls`: the patches that break the library.
 //! 9. `packages`: changelog, versions, licences, and what must not be in any file.
 //! 10. `pages`: how long a page may be, its links, and its code.
-//! 11. `words`: words that no text has.
+//! 11. `prose`: sentences, cells and lines of pages and docs.
+//! 12. `words`: words that no text has.
 
 mod circles;
 mod code;
@@ -20,6 +21,7 @@ mod guarantees;
 mod layers;
 mod packages;
 mod pages;
+mod prose;
 mod scripts;
 mod source;
 mod words;
