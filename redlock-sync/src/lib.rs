@@ -165,6 +165,8 @@
 //! [tls]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#tls
 
 #![forbid(unsafe_code)]
+// Where the documentation is hosted: says of each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // So that the paths the macros write lead here from this crate's own tests and examples too.
 extern crate self as redlock_sync;

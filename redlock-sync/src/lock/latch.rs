@@ -17,14 +17,11 @@ use crate::token::random_part;
 /// Longest name of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
-/// Threads wait until a given number of workers have arrived, in whatever processes these run. Made by
+/// A gate that is closed until a given number of workers have arrived, in whatever processes they run. Made by
 /// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch).
 ///
-/// It is closed at first. Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
-/// [reset](CountDownLatch::reset). `count` is 0 to 10,000, with 0 open at once; it is in the handle and not on the servers, so a handle with a smaller number
-/// finds the latch open earlier than one with a larger; but a thread that waits is woken by the arrival that is enough for the handle of that arrival. It has no holder and no lease: an arrival stays even if its process ends. The idea is that of
-/// `java.util.concurrent.CountDownLatch`, with arrivals that have ids in place of a number, so that a repeated arrival counts once. A
-/// handle is stateless: it can be cloned, shared and thrown away.
+/// Picture the start of a race: the threads that wait at the gate go when the last one that was expected has come. It is not a
+/// lock: it has no holder and no lease, and an arrival stays even if its process ends.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -42,6 +39,14 @@ const LONGEST_ID: usize = 200;
 /// loaded.wait()?; // until all parts are there
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is [reset](CountDownLatch::reset). `count` is 0 to
+/// 10,000, with 0 open at once. Arrivals have ids, so that a repeated one counts once.
+///
+/// `count` is in the handle and not on the servers. So a handle with a smaller number finds the latch open earlier than one with a larger. A thread that
+/// waits is woken by the arrival that is enough for the handle of that arrival.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away.
 ///
 /// # What is promised
 ///

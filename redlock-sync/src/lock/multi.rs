@@ -29,17 +29,7 @@ const MOST_KEYS: usize = 64;
 /// Several mutexes that are held together or not at all, such as the accounts of a transfer. Made by
 /// [`Redlock::multi_lock`](crate::Redlock::multi_lock).
 ///
-/// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
-/// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
-///
-/// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held; that one and those behind it take a round
-/// trip each. All of them are given up in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. A multi-lock
-/// has the settings of a mutex except `min_hold`, with which a key that is given back because another one is held would stay taken.
-///
-/// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it keeps those before it, so threads that
-/// want only these wait as well. Keys that are locked in one order by all that lock several of them are the classical way to exclude a deadlock.
-///
-/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+/// Picture a door with several keyholes: it opens for the thread that has all of the keys.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -52,6 +42,18 @@ const MOST_KEYS: usize = 64;
 /// guard.unlock()?;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
+/// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
+///
+/// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held; that one and those behind it take a round
+/// trip each. All of them are given up in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. A multi-lock
+/// has the settings of a mutex except `min_hold`, with which a key that is given back because another one is held would stay taken.
+///
+/// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it keeps those before it, so threads that
+/// want only these wait as well. Keys that are locked in one order by all that lock several of them are the classical way to exclude a deadlock.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
 #[derive(Clone)]
 pub struct MultiLock {
     client: Arc<ClientInner>,

@@ -15,9 +15,12 @@ use crate::protocol::Request;
 use crate::quorum::Quorum;
 use crate::token::LockToken;
 
-/// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
+/// A lock that one thread of one process holds at a time. Made by [`Redlock::mutex`](crate::Redlock::mutex).
 ///
-/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+/// Picture one key on a hook. A thread takes it, and the others stand in a queue. If the process of the holder dies, the key
+/// hangs on the hook again after a lease.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the lock.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -11,9 +11,10 @@ use crate::lock::hold::{Hold, Unlocked};
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
-/// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
+/// A mutex that the thread which holds it may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
 ///
-/// It is the lock of a [`Mutex`](crate::Mutex) of that name, with the same [order](crate::Mutex#order).
+/// Picture the key of a [`Mutex`](crate::Mutex) in a thread's pocket: with it the thread opens further doors of the same lock. It is the lock of the mutex of
+/// that name, with the same [order](crate::Mutex#order).
 ///
 /// Ownership is by thread, client and key, as with Java's locks. A nested `lock()` costs no I/O and shares the outer
 /// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` has no effect. The last guard to go

@@ -16,30 +16,9 @@ use crate::options::{LockOptions, Mode};
 use crate::protocol::ReadWrite;
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 
-/// A distributed read-write lock on one key: any number of readers hold it at a time, or one writer. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
+/// A lock that any number of readers hold at a time, or one writer. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
 ///
-/// **Order.** A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all readers that wait go in
-/// together, before the next writer, so a stream of writers does not keep them waiting (phase-fair, after Brandenburg and Anderson, "Spin-based
-/// reader-writer synchronization for multiprocessor real-time systems", 2010). On one node writers are served in the order in which they came.
-///
-/// **Nesting.** Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a thread that writes can
-/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped. If the
-/// last write guard is dropped while a read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside
-/// others. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
-/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
-///
-/// **Leases.** Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one takes nothing from the others.
-/// The threads of a process that read by the same client with equal settings have one lease together. The first takes it, and those that come while one of
-/// them reads join it without a round trip; the last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096 joins, one of
-/// those that join asks the servers whether another process waits to write. If so, no more threads join, and those that come later wait for that writer. When
-/// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
-/// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
-///
-/// **Stopped processes.** On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
-/// killed, or its connection ends.
-///
-/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType), unless another thread of this client
-/// holds that lock; then a call that waits does so until that thread is done.
+/// Picture a room: any number of threads may read in it together, and a thread that writes is alone there.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -55,6 +34,39 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// writer.unlock()?;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// # Order
+///
+/// A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all readers that wait go in
+/// together, before the next writer, so a stream of writers does not keep them waiting (phase-fair, after Brandenburg and Anderson, "Spin-based
+/// reader-writer synchronization for multiprocessor real-time systems", 2010). On one node writers are served in the order in which they came.
+///
+/// # Nesting
+///
+/// Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a thread that writes can
+/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped. If the
+/// last write guard is dropped while a read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside
+/// others. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
+/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
+///
+/// # Leases
+///
+/// Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one takes nothing from the others.
+/// The threads of a process that read by the same client with equal settings have one lease together. The first takes it, and those that come while one of
+/// them reads join it without a round trip; the last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096 joins, one of
+/// those that join asks the servers whether another process waits to write. If so, no more threads join, and those that come later wait for that writer. When
+/// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
+/// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
+///
+/// # Stopped processes
+///
+/// On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
+/// killed, or its connection ends.
+///
+/// # Other kinds
+///
+/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType), unless another thread of this client
+/// holds that lock; then a call that waits does so until that thread is done.
 #[derive(Clone)]
 pub struct RwLock {
     reader: Handle<ReadWrite>,

@@ -20,8 +20,11 @@ use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::token::LockId;
 
-/// A distributed semaphore: all processes together hold at most a given number of permits at a time. Made by
+/// A number of permits, of which all processes together hold at most that many at a time. Made by
 /// [`Redlock::semaphore`](crate::Redlock::semaphore).
+///
+/// Picture a car park with so many places: a car that finds all of them taken waits in a queue. It limits how many are inside,
+/// and not how many enter in a second.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

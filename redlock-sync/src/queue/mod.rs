@@ -25,7 +25,10 @@ use crate::key::QueueKeys;
 use crate::options::{LockOptions, Retry};
 use crate::protocol::queue::Tasks;
 
-/// A queue of delayed tasks on one server. Made by [`Redlock::queue`](crate::Redlock::queue).
+/// A queue of tasks, each of which is due at once or later, on one server. Made by [`Redlock::queue`](crate::Redlock::queue).
+///
+/// Picture a board with cards. A worker does not take a card away: it puts its name on it for the length of a lease, and renews that while it works. The card of
+/// a worker that died is free again.
 ///
 /// A task is run at least once, by one claimant at a time; when a claimant has lost its task to another one, its ack is refused. What is promised and what is not:
 /// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned and shared.
