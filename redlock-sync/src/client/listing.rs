@@ -51,8 +51,9 @@ impl Redlock {
     /// majority. One round.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType) if the key is no lock; [`Config`](Error::Config),
-    /// [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key is no lock
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -84,7 +85,9 @@ impl Redlock {
     /// On servers that restrict their users it needs the permission `+scan`; keys that the user may not read are left out.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority; [`Config`](Error::Config) on a Redis Cluster too; [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`Config`](Error::Config) on a Redis Cluster too
+    /// - [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -168,10 +168,11 @@ impl Lease {
     /// set back: by any amount while the number is kept, and by up to 20 minutes afterwards.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
-    /// it: the lock is held as long as before, ask again; [`WrongType`](Error::WrongType) if the key holds something that is no lock;
-    /// [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica), which does not mean that
-    /// the lock is gone; [`Closed`](Error::Closed) in a forked child.
+    /// - [`Lost`](Error::Lost) if the lock is not held any more
+    /// - [`Unavailable`](Error::Unavailable) if no majority confirmed it: the lock is held as long as before, ask again
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    /// - [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica), which does not mean that the lock is gone
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -190,10 +191,11 @@ impl Lease {
     /// `renew(false)`, or before a step during which this process may get no processor time. Renewal goes on as before.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is
-    /// held as long as before; [`WrongType`](Error::WrongType) if the key holds something that is no lock;
-    /// [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server refuses the call: the
-    /// lock is held as long as before; [`Closed`](Error::Closed) in a forked child.
+    /// - [`Lost`](Error::Lost) if it is not held any more
+    /// - [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is held as long as before
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    /// - [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server refuses the call: the lock is held as long as before
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -402,9 +402,10 @@ macro_rules! exclusive {
         /// beside it, and only [fencing tokens](crate::Lease::fencing_token) protect the resource.
         ///
         /// # Errors
-        /// [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes, ask again;
-        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is empty or not valid UTF-8;
-        /// [`Closed`](crate::Error::Closed).
+        /// - [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes, ask again
+        /// - [`WrongType`](crate::Error::WrongType)
+        /// - [`Config`](crate::Error::Config), also for a token of another program that is empty or not valid UTF-8
+        /// - [`Closed`](crate::Error::Closed)
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();

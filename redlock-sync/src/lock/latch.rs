@@ -95,9 +95,9 @@ impl CountDownLatch {
     /// [`count_down_as`](CountDownLatch::count_down_as). An open latch stays open.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
-    /// [`unavailable_after`](crate::Builder::unavailable_after); it may count all the same. [`WrongType`](Error::WrongType) if the key holds something that is
-    /// no latch; [`Config`](Error::Config) and [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); it may count all the same
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no latch
+    /// - [`Config`](Error::Config) and [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -143,9 +143,10 @@ impl CountDownLatch {
     /// Blocks until the latch is open. The arrival that opens it wakes all threads that wait.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
-    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if the key holds something that is no latch;
-    /// [`Config`](Error::Config); [`Closed`](Error::Closed), also when the client is closed meanwhile.
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no latch
+    /// - [`Config`](Error::Config)
+    /// - [`Closed`](Error::Closed), also when the client is closed meanwhile
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -163,8 +164,9 @@ impl CountDownLatch {
     /// Blocks until the latch is open, for at most `wait`; looks once more at the deadline, so it may return up to two node timeouts late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it was closed all the time; [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for
-    /// [`wait`](CountDownLatch::wait).
+    /// - [`Busy`](Error::Busy) if it was closed all the time
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - as for [`wait`](CountDownLatch::wait)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -243,8 +243,11 @@ impl MultiLock {
     /// timeouts after it began, and then gives back what it has; if the servers do not answer, that takes another node timeout and a quarter.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
-    /// within that time; and as for [`lock`](MultiLock::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) with the key that is held, also by this thread
+    /// - [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not within that time
+    /// - as for [`lock`](MultiLock::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -264,8 +267,11 @@ impl MultiLock {
     /// has, as [`try_lock`](MultiLock::try_lock) does.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) with the key that was held at the end; [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end; and
-    /// as for [`lock`](MultiLock::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) with the key that was held at the end
+    /// - [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end
+    /// - as for [`lock`](MultiLock::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

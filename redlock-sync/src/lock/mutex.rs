@@ -70,12 +70,13 @@ impl Mutex {
     /// others see [the order](Mutex#order).
     ///
     /// # Errors
-    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already, and no [`renew(false)`](Mutex::renew),
-    /// [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals) ends that hold;
-    /// [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until those guards are gone;
-    /// [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
-    /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) at once. Nothing is held after an error.
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already, and no [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals) ends that hold
+    /// - [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until those guards are gone
+    /// - [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -94,8 +95,11 @@ impl Mutex {
     /// Takes one node timeout at most.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it is held, also by this thread; [`Unavailable`](Error::Unavailable) without a majority; and
-    /// as for [`lock`](Mutex::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if it is held, also by this thread
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`lock`](Mutex::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -116,9 +120,11 @@ impl Mutex {
     /// and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely ends before the
-    /// deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals)),
-    /// [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for [`lock`](Mutex::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely ends before the deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals))
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - as for [`lock`](Mutex::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -168,13 +174,12 @@ impl Mutex {
     /// there are never two holders, and fencing tokens rise.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
-    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If the token held the lock, it holds it
-    /// still: for the rest of its lease, or for one lease of this handle if that is shorter. A node that executes this call after it has failed gives the lock back to
-    /// the token. Try again with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has not given the lock back
-    /// yet. [`Busy`](Error::Busy) if this thread holds
-    /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
-    /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). After an error this call holds nothing.
+    /// - [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another lock
+    /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If the token held the lock, it holds it still: for the rest of its lease, or for one lease of this handle if that is shorter. A node that executes this call after it has failed gives the lock back to the token. Try again with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has not given the lock back yet
+    /// - [`Busy`](Error::Busy) if this thread holds the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    ///
+    /// After an error this call holds nothing.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -294,10 +299,11 @@ impl<M> MutexGuard<M> {
     /// nothing more is sent for this lock but, after `Unconfirmed`, its release.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder.
-    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one
-    /// has, the lease has ended, or the client is [closed](crate::Redlock::close).
-    /// [`WrongType`](Error::WrongType) if the key holds something that is no lock. The lock is not held by this guard after any of these.
+    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder
+    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    ///
+    /// The lock is not held by this guard after any of these.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -317,8 +323,11 @@ impl<M> MutexGuard<M> {
     /// by then, it is free. Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has one.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock was not held any more; [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two
-    /// node timeouts; [`Closed`](Error::Closed) in a forked child. After any of these the lock is released as if the guard was dropped.
+    /// - [`Lost`](Error::Lost) if the lock was not held any more
+    /// - [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two node timeouts
+    /// - [`Closed`](Error::Closed) in a forked child
+    ///
+    /// After any of these the lock is released as if the guard was dropped.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -57,9 +57,9 @@ impl ReentrantMutex {
     /// Blocks until this thread has the lock; returns at once if it holds the lock already.
     ///
     /// # Errors
-    /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are
-    /// gone it cannot be locked again, since the outer code still relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this
-    /// thread holds the key by a [`Mutex`](crate::Mutex).
+    /// - As for [`Mutex::lock`](crate::Mutex::lock)
+    /// - [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are gone it cannot be locked again, since the outer code still relies on the lock that it lost
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key by a [`Mutex`](crate::Mutex)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -131,11 +131,13 @@ impl RwLock {
     /// another thread of this process reads, by the same client with equal settings.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be locked again, since the outer code still
-    /// relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key.
-    /// [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be
-    /// asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
-    /// [`Closed`](Error::Closed) at once. Nothing new is held after an error.
+    /// - [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be locked again, since the outer code still relies on the lock that it lost
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key
+    /// - [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -154,8 +156,11 @@ impl RwLock {
     /// and without I/O if this thread reads or writes already.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if another thread or process writes or waits to write; [`Unavailable`](Error::Unavailable) without a majority; and as for
-    /// [`read`](RwLock::read). Nothing new is held after an error.
+    /// - [`Busy`](Error::Busy) if another thread or process writes or waits to write
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`read`](RwLock::read)
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -236,8 +241,11 @@ impl RwLock {
     /// One attempt to write, as [`try_read`](RwLock::try_read).
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads; [`Unavailable`](Error::Unavailable) without a
-    /// majority; and as for [`write`](RwLock::write). Nothing new is held after an error.
+    /// - [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`write`](RwLock::write)
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -97,9 +97,11 @@ impl Semaphore {
     /// Blocks until this thread has a permit.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the
-    /// nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if a lock of
-    /// another kind has the name; [`Config`](Error::Config), also for a number of permits outside 1 to 1024, and [`Closed`](Error::Closed) at once.
+    /// - [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType) if a lock of another kind has the name
+    /// - [`Config`](Error::Config), also for a number of permits outside 1 to 1024, and [`Closed`](Error::Closed) at once
+    ///
     /// Nothing is held after an error.
     ///
     /// ```
@@ -143,8 +145,11 @@ impl Semaphore {
     /// node timeout at most.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them;
-    /// [`Unavailable`](Error::Unavailable) without a majority; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`acquire`](Semaphore::acquire)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -407,10 +412,9 @@ impl<M> SemaphorePermit<M> {
     /// reached it remains lent until its lease ends.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder's work, so that there were
-    /// more holders than permits. [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the
-    /// background until one has, the lease has ended, or the client is [closed](crate::Redlock::close). [`WrongType`](Error::WrongType) if the key
-    /// holds something that is no semaphore. The permit is not held by this guard after any of these.
+    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder's work, so that there were more holders than permits
+    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by this guard after any of these
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
