@@ -15,7 +15,8 @@ pub(crate) const NODES: &str = "REDLOCK_NODES";
 pub(crate) const URL: &str = "REDIS_URL";
 
 const PREFIX: &str = "REDLOCK_";
-/// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and those of the library's own tests.
+/// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and
+/// those of the library's own tests.
 const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const OTHERS_BEGIN: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
@@ -72,19 +73,21 @@ const SETTINGS: [Setting; 18] = [
 ];
 
 impl Builder {
-    /// Starts with the settings that environment variables have. Methods that are called after it override them; [`node`](Builder::node) adds to the servers.
+    /// Starts with the settings that environment variables have. Methods that are called after it override them;
+    /// [`node`](Builder::node) adds to the servers.
     ///
-    /// `REDLOCK_NODES` has URLs, separated by commas; a comma begins another one only before `scheme://`. `REDIS_URL` has one URL, and counts if there is no
-    /// `REDLOCK_NODES`. Each other setting has a variable of its name, such as `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all of them][settings].
+    /// `REDLOCK_NODES` has URLs, separated by commas; a comma begins another one only before `scheme://`. `REDIS_URL`
+    /// has one URL, and counts if there is no `REDLOCK_NODES`. Each other setting has a variable of its name, such as
+    /// `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all of them][settings].
     ///
-    /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. Variables that are empty count as not set. A variable that begins with `REDLOCK_` and is no setting is a
-    /// line in the log at WARN, with the name that may have been meant.
+    /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. Variables that are empty count as not set. A variable that
+    /// begins with `REDLOCK_` and is no setting is a line in the log at WARN, with the name that may have been meant.
     ///
     /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md#of-a-client
     ///
     /// # Errors
-    /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do not go together are errors of
-    /// [`build`](Builder::build), which names the variables that were set.
+    /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do
+    /// not go together are errors of [`build`](Builder::build), which names the variables that were set.
     ///
     /// ```no_run
     /// use redlock_sync::Builder;
@@ -174,7 +177,8 @@ fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
     Ok(urls)
 }
 
-/// URLs that are separated by commas. There are commas within URLs too, so that one begins another only before a scheme.
+/// URLs that are separated by commas. There are commas within URLs too, so that one begins another only before a
+/// scheme.
 fn listed(value: &str) -> Vec<&str> {
     let begins = |(at, _): &(usize, &str)| value.get(at + 1..).is_some_and(|rest| has_scheme(rest.trim_start()));
     let mut start = 0;

@@ -35,8 +35,9 @@ use crate::options::LockOptions;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client of its own only if no
-/// client had been used before the fork: threads that exist in the parent alone can make it hang, panic or crash.
+/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client
+/// of its own only if no client had been used before the fork: threads that exist in the parent alone can make it hang,
+/// panic or crash.
 #[derive(Clone)]
 pub struct Redlock {
     inner: Arc<ClientInner>,
@@ -45,11 +46,12 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data; for a lock that
-    /// survives the loss of servers give [`builder`](Redlock::builder) three or five.
+    /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data;
+    /// for a lock that survives the loss of servers give [`builder`](Redlock::builder) three or five.
     ///
-    /// The URL is such as `redis://user:password@host:6379/0`. Those of servers with TLS, sockets, Sentinel groups and Redis Clusters are in
-    /// [connect][connect], with what a failed first call means. What the user has to be allowed: [Permissions](crate#permissions).
+    /// The URL is such as `redis://user:password@host:6379/0`. Those of servers with TLS, sockets, Sentinel groups and
+    /// Redis Clusters are in [connect][connect], with what a failed first call means. What the user has to be allowed:
+    /// [Permissions](crate#permissions).
     ///
     /// [connect]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#urls
     ///

@@ -33,8 +33,8 @@ pub struct Task {
     pub(super) if_queued: IfQueued,
 }
 
-/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more after that claim in any case
-/// ([`Pushed::Again`]).
+/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more
+/// after that claim in any case ([`Pushed::Again`]).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -75,15 +75,16 @@ pub enum Pushed {
     New,
     /// The queued task has another time, or another body too.
     Changed,
-    /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first transmission was lost.
+    /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first
+    /// transmission was lost.
     Kept,
     /// The task is claimed: it runs once more when that claim has ended.
     Again,
 }
 
 impl Task {
-    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error, does not double it while it is
-    /// queued.
+    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error,
+    /// does not double it while it is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -101,8 +102,8 @@ impl Task {
         Task { id: random_part(), body: body.into(), due: Due::In(Duration::ZERO), if_queued: IfQueued::Keep }
     }
 
-    /// The id, 1 to 512 bytes; default: a random one. The queue has at most one task with this id at a time. Another length is
-    /// [`Config`](Error::Config) when the task is pushed.
+    /// The id, 1 to 512 bytes; default: a random one. The queue has at most one task with this id at a time. Another
+    /// length is [`Config`](Error::Config) when the task is pushed.
     ///
     /// ```
     /// let task = redlock_sync::Task::new("remind").id("invoice:42");
@@ -114,8 +115,8 @@ impl Task {
         self
     }
 
-    /// Makes the task due this long after the push, by the server's clock: to the microsecond, at most 100 years; default zero. A longer time is
-    /// [`Config`](Error::Config) when the task is pushed.
+    /// Makes the task due this long after the push, by the server's clock: to the microsecond, at most 100 years;
+    /// default zero. A longer time is [`Config`](Error::Config) when the task is pushed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -128,9 +129,9 @@ impl Task {
         self
     }
 
-    /// Makes the task due this long after 1970-01-01 00:00 UTC, by the server's clock; until the year 2255, and later is [`Config`](Error::Config) when the
-    /// task is pushed. The task with the earliest time goes first, so one with a time in the past goes before those that wait. For a `SystemTime`, use its
-    /// `duration_since(UNIX_EPOCH)`.
+    /// Makes the task due this long after 1970-01-01 00:00 UTC, by the server's clock; until the year 2255, and later
+    /// is [`Config`](Error::Config) when the task is pushed. The task with the earliest time goes first, so one with a
+    /// time in the past goes before those that wait. For a `SystemTime`, use its `duration_since(UNIX_EPOCH)`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -195,7 +196,8 @@ pub(super) fn check_due(due: Due) -> Result<(), Error> {
     }
 }
 
-/// A pause of a policy, or of a handler's verdict, which has no caller to tell of an error: no longer than a server can keep.
+/// A pause of a policy, or of a handler's verdict, which has no caller to tell of an error: no longer than a server can
+/// keep.
 pub(super) fn sendable(pause: Duration) -> Duration {
     pause.min(LONGEST_DELAY)
 }
@@ -300,8 +302,8 @@ impl Entry {
         &self.seen.body
     }
 
-    /// How long after it was looked at the task is due: zero if it is due already. Of a claimed task: when its claim ends unless it is renewed. Zero for a dead
-    /// one, and for one that was popped.
+    /// How long after it was looked at the task is due: zero if it is due already. Of a claimed task: when its claim
+    /// ends unless it is renewed. Zero for a dead one, and for one that was popped.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

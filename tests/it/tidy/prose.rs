@@ -134,30 +134,36 @@ fn cells_are_narrow() {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
-/// The comments of a Rust file that are documentation, each line with its number.
-fn docs(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let is_doc = |line: &str| ["///", "//!"].iter().any(|mark| line.trim_start().starts_with(mark));
-    (1..).zip(text.lines()).filter(move |(_, line)| is_doc(line))
+/// What a Rust file documents, as a page with the same lines.
+fn documented(text: &str) -> String {
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        doc.map_or_else(String::new, |doc| doc.strip_prefix(' ').unwrap_or(doc).to_owned())
+    };
+    text.lines().map(doc).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn lines_fit() {
     let mut long = Vec::new();
-    let mut check = |name: &str, number: usize, line: &str| {
-        if line.chars().count() > LONGEST_LINE {
-            long.push(format!("{name}:{number}"));
+    // `page` is what is prose of `text`, line by line.
+    let mut check = |name: String, page: &str, text: &str| {
+        for ((number, kind, _), line) in lines(page).into_iter().zip(text.lines()) {
+            if kind == Kind::Prose && line.chars().count() > LONGEST_LINE {
+                long.push(format!("{name}:{number}"));
+            }
         }
     };
     for page in pages() {
         let text = read(&page).unwrap();
-        let prose = lines(&text).into_iter().filter(|(_, kind, _)| *kind == Kind::Prose);
-        prose.for_each(|(number, _, line)| check(&page.display().to_string(), number, line));
+        check(page.display().to_string(), &text, &text);
     }
-    for name in ["redlock-sync", "redlock-macros", "redlock-cli"] {
-        for source in package(name) {
-            let is_row = |line: &str| line.trim_start()[3..].trim_start().starts_with('|');
-            let prose = docs(&source.text).filter(|(_, line)| !is_row(line));
-            prose.for_each(|(number, line)| check(&format!("{name}/src/{}", source.name), number, line));
+    // Files with public items: what a module has for itself is `pub(crate)`.
+    let is_public = |code: &str| code.lines().any(|line| line.trim_start().starts_with("pub "));
+    for name in ["redlock-sync", "redlock-macros"] {
+        for source in package(name).into_iter().filter(|source| is_public(&source.code)) {
+            check(format!("{name}/src/{}", source.name), &documented(&source.text), &source.text);
         }
     }
     assert!(long.is_empty(), "wrap them at {LONGEST_LINE} columns: {long:#?}");
@@ -192,5 +198,5 @@ fn sentences_and_cells_are_found() {
     assert_eq!(all.len(), 2);
     assert_eq!(seen("| [a b][c] | **d** `e|f` |"), "| a b | d e_f |");
     assert!(begins("None is there.", "None") && !begins("Nonesuch.", "None") && !begins("What is it?", "What is"));
-    assert_eq!(docs("/// a\ncode // b\n    //! c\n").map(|(n, _)| n).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(documented("/// a\ncode // b\n    //! c\n///d"), "a\n\nc\nd");
 }
