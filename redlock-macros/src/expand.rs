@@ -216,9 +216,10 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
         None => {
             let take = method(name.to_owned());
             // A call that says what to do about a busy lock must not wait for it without an end.
-            let without_end = match &args.busy {
-                Some(_) => quote_spanned!(at()=> ::core::result::Result::Err(#krate::__private::wait_without_end())),
-                None => quote_spanned!(at()=> lock.#take()),
+            let without_end = if args.busy.is_some() {
+                quote_spanned!(at()=> ::core::result::Result::Err(#krate::__private::wait_without_end()))
+            } else {
+                quote_spanned!(at()=> lock.#take())
             };
             quote_spanned! {at()=> {
                 let lock = locks.#handle #settings;

@@ -127,12 +127,12 @@ fn waits_as_the_client_says(locks: &Redlock) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock("kinds:default", client = locks, busy = skip, failed = error)]
+#[distributed_lock("kinds:busy", client = locks, busy = skip, failed = error)]
 fn skips_what_is_busy(locks: &Redlock) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock("kinds:default", client = locks, failed = skip)]
+#[distributed_lock("kinds:busy", client = locks, failed = skip)]
 fn skips_every_failure(locks: &Redlock) {}
 
 #[test]
@@ -150,7 +150,7 @@ fn a_client_can_have_a_default_wait() {
 fn a_default_wait_that_ends_follows_busy() {
     let builder = || Redlock::builder().node(server().url());
     let patient = builder().default_wait(Duration::from_millis(5)).build().unwrap();
-    while_busy("kinds:default", || {
+    while_busy("kinds:busy", || {
         assert_eq!(skips_what_is_busy(&patient), Ok(()));
         skips_every_failure(&patient); // without `busy` and `wait` it is a failure as any other
     });

@@ -80,7 +80,7 @@ fn paragraphs(page: &str) -> Vec<(usize, String)> {
         let number_of_item = line.split_once(". ").is_some_and(|(n, _)| n.chars().all(|c| c.is_ascii_digit()));
         let is_item = line.starts_with("- ") || number_of_item;
         match found.last_mut() {
-            Some((_, text)) if kind == Kind::Prose && goes_on && !is_item => *text += &format!(" {line}"),
+            Some((_, text)) if kind == Kind::Prose && goes_on && !is_item => text.extend([" ", line]),
             _ if kind == Kind::Prose => {
                 let text =
                     if number_of_item { line.split_once(". ").unwrap().1 } else { line.trim_start_matches("- ") };
