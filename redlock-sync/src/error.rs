@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::names::told;
 
-/// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock always means that it is held**;
-/// everything else is here.
+/// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock means that its guard held it when
+/// the call returned**; everything else is here.
 ///
 /// Four situations stay apart, because a program reacts to them differently: another holder has the lock
 /// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable),

@@ -45,9 +45,9 @@
 //! - [`ReentrantMutex`]: a thread that has it gets it again, without I/O. The attribute's default.
 //!
 //! Both have [`lock`](Mutex::lock), [`try_lock`](Mutex::try_lock), [`try_lock_for`](Mutex::try_lock_for) and
-//! [`try_lock_until`](Mutex::try_lock_until). **`Ok` from them always means that the lock is held**; that another
-//! holder has it is the error [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of another type: any number of
-//! readers hold it at a time, or one writer.
+//! [`try_lock_until`](Mutex::try_lock_until). **`Ok` from them means that the guard held the lock when the call
+//! returned**; that another holder has it is the error [`Busy`](Error::Busy). A third kind, [`RwLock`], has keys of
+//! another type: any number of readers hold it at a time, or one writer.
 //!
 //! A [`Semaphore`] admits a fixed number of holders at a time, each with a lease of its own; its
 //! [`acquire`](Semaphore::acquire) takes the place of `lock`.
