@@ -64,8 +64,8 @@ impl Redlock {
     }
 
     /// The default client of the process: the one that was [set](Redlock::set_default), else one made now from the
-    /// environment, which stays. Making it does no I/O. One that was [closed](Redlock::close) stays too, until another
-    /// one is set.
+    /// environment, which stays. Making it does no I/O. A client that was [closed](Redlock::close) stays too, until
+    /// another one is set.
     ///
     /// In a forked child a client that the parent had made from the environment is made anew.
     ///

@@ -106,7 +106,7 @@ pub enum Error {
     /// cannot be, or a permission that is missing, leaves it held as long as before. Ask
     /// [`Lease::check`](crate::Lease::check).
     Config {
-        /// What is wrong, and the remedy where there is one.
+        /// The mistake, and the remedy where there is one.
         message: String,
     },
     /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing of this call was queued.

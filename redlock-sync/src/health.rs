@@ -31,7 +31,7 @@ use crate::protocol::health::{facts, probe};
 pub struct Health {
     need: usize,
     nodes: Vec<NodeHealth>,
-    /// None of them is the same as another one, or its replica.
+    /// No two of them are the same server, and none is a replica of another one.
     are_independent: bool,
     warnings: Vec<String>,
 }
@@ -108,8 +108,8 @@ impl Health {
         &self.nodes
     }
 
-    /// What is wrong, one sentence each, with what to do about it: servers that cannot be used, and set-ups in which
-    /// locks can be lost although nothing fails now. Empty if there is nothing.
+    /// Warnings, one sentence each, with what to do: servers that cannot be used, and set-ups in which locks can be
+    /// lost although nothing fails now. Empty if all is well.
     ///
     /// ```
     /// # let server = redlock_tests::Server::builder().persistent().start();

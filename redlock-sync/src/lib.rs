@@ -155,7 +155,7 @@
 //!
 //! With feature `tls` a URL `rediss://host/` speaks TLS 1.2 or 1.3, by rustls. [`Builder::tls`](crate::Builder::tls),
 //! or variables, name authorities of your own and the certificate of this client; without them the system's authorities
-//! are trusted. What is checked, and how certificates are replaced while the program runs: [connect][tls].
+//! are trusted. [Connect][tls] says what is checked, and how certificates are replaced while the program runs.
 //!
 //! A certificate that is not trusted, one for another host, and authorities that cannot be read are
 //! [`Config`](Error::Config) errors, which say what to do. Nothing turns these checks off.

@@ -48,7 +48,7 @@ pub(crate) struct ClientOptions {
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
-    /// None: on for several nodes.
+    /// `None`: on for several nodes.
     pub(crate) failover_guard: Option<bool>,
     /// So many replicas of a node have to have what gives or lengthens a lease; 0: none is asked.
     pub(crate) min_replicas_ack: u32,
@@ -78,7 +78,7 @@ impl Default for ClientOptions {
 pub(crate) enum Mode {
     Exclusive,
     Shared,
-    /// As that, and threads of a process that want it with the same plain settings hold it by one lease.
+    /// Like `Shared`, and threads of a process that want it with the same plain settings hold it by one lease.
     Joint,
 }
 

@@ -163,7 +163,7 @@ impl<T, E> Value<'_, Result<T, E>> {
     }
 }
 
-/// What is no `Result` is no error.
+/// A value that is no `Result` is no error.
 pub trait AnyValue {
     fn is_err(&self) -> bool;
 }

@@ -224,7 +224,7 @@ fn known() -> impl Iterator<Item = &'static str> {
     [NODES, URL].into_iter().chain(SETTINGS.iter().map(|(variable, ..)| *variable))
 }
 
-/// What is said of a variable that looks like a setting and is none. Its value may be a secret.
+/// The line of the log about a variable that looks like a setting and is none. Its value may be a secret.
 fn warning(name: &str) -> Option<String> {
     let is_of_others = OTHERS.contains(&name) || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin));
     if is_of_others || known().any(|known| known == name) {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::health::{Health, health};
 use crate::key::Key;
 
-/// Of the key that a probe asks with, which is never there.
+/// Name of the key that the readiness probe tries to write. It never exists.
 const NAME: &str = "redlock-sync:health";
 
 impl Redlock {

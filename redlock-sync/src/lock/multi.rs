@@ -57,7 +57,7 @@ const MOST_KEYS: usize = 64;
 /// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
 /// lock several of them are the classical way to exclude a deadlock.
 ///
-/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+/// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the locks.
 #[derive(Clone)]
 pub struct MultiLock {
     client: Arc<ClientInner>,

@@ -40,9 +40,9 @@ use crate::token::LockToken;
 /// On one server the lock is first come, first served, among the threads of all processes: a free lock goes to the
 /// thread that has waited longest. What breaks this order:
 ///
-/// - Each client has its own place, also two clients of one process. Of the threads of one client only the first is in
-///   the server's queue. While other processes wait, they pass the lock on to each other for at most 20 ms, or 256
-///   times, before it goes to the next process.
+/// - Each client has its own place, also two clients of one process. Only the first of the threads of a client is in
+///   the server's queue. While other processes wait, these threads pass the lock on to each other for at most 20 ms, or
+///   256 times, before it goes to the next process.
 /// - A client whose process has ended, or whose connection for messages has broken, is passed over. After it has
 ///   connected again its threads rejoin at the end of the queue. A client that may not subscribe to its channel polls,
 ///   and so does every client while a slot of a Redis Cluster moves.
@@ -230,7 +230,7 @@ impl Mutex {
         self.take_by(wait, || self.handle.acquire(wait))
     }
 
-    /// What is asked for when the lock is taken.
+    /// The request that takes the lock.
     pub(super) fn request(&self) -> Result<Request, Error> {
         self.handle.request()
     }
@@ -304,7 +304,8 @@ pub struct GuardSend {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct MutexGuard<M = ThreadBound> {
-    /// Dropped before the lease: this thread may lock the key again by then. None once the guard may leave its thread.
+    /// Dropped before the lease: this thread may lock the key again by then. `None` once the guard may leave its
+    /// thread.
     entry: Option<Entry>,
     lease: Lease,
     bound: PhantomData<M>,

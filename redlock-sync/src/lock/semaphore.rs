@@ -285,7 +285,7 @@ impl Semaphore {
     }
 
     /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot);
-    /// also those beyond the number of this handle. One that has several permits occurs once for each.
+    /// also those beyond the number of this handle. A holder that has several permits occurs once for each.
     ///
     /// # Errors
     /// As for [`available`](Semaphore::available).
@@ -305,7 +305,7 @@ impl Semaphore {
         Ok(holders.filter(|holder| !holder.id.is_reservation()).collect())
     }
 
-    /// What is lent or reserved, in the order of the slots.
+    /// The slots that are lent or reserved, in their order.
     fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
         let slot = |(member, remaining): (String, _)| {
             let (slot, token) = member.split_once(' ')?;

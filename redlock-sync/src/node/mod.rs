@@ -10,7 +10,7 @@
 //! - An acquire that was given up keeps its connection for a while, and a release for the same token is written behind
 //!   it there: the server executes them in this order.
 //!
-//! What is inside, from the wire up:
+//! Its files, from the wire up:
 //!
 //! 1. `url.rs`: a node's URL and its address. `redact.rs`: how they are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at

@@ -1,4 +1,4 @@
-//! What is done with a queue.
+//! The calls of a queue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -228,7 +228,7 @@ impl Queue {
     }
 }
 
-/// Looking, and tidying up. What is seen can have changed by the time the call returns.
+/// Looking, and tidying up. The queue can have changed by the time the call returns.
 impl Queue {
     /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its
     /// claim.
@@ -439,7 +439,7 @@ fn shown(most: usize) -> Result<u64, Error> {
     Ok(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
-/// What is asked of the server.
+/// Calls of the server.
 impl Queue {
     fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
         self.tasks.as_ref().map_err(Error::clone)

@@ -33,7 +33,7 @@ use crate::protocol::queue::Tasks;
 /// and renews that while it works. The card of a worker that died is free again.
 ///
 /// A task is run at least once, by one claimant at a time; when a claimant has lost its task to another one, its ack is
-/// refused. What is promised and what is not:
+/// refused. Its promises and their limits:
 /// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned
 /// and shared.
 ///

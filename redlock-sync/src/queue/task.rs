@@ -1,4 +1,4 @@
-//! What is pushed, and what a queue shows of it.
+//! The tasks that are pushed, and the entries that a queue shows.
 
 use std::time::Duration;
 

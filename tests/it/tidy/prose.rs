@@ -54,16 +54,16 @@ fn lines(page: &str) -> Vec<(usize, Kind, &str)> {
     (1..).zip(page.lines()).map(|(number, line)| (number, kind(line), line)).collect()
 }
 
-/// What a reader sees of it: no targets of links, no marks. What stands in backticks is one word.
+/// What a reader sees of it: no targets of links, no marks. What stands in backticks is one word, and keeps them.
 fn seen(text: &str) -> String {
     let code_as_words = text.split('`').enumerate().map(|(i, part)| match i % 2 {
         0 => part.to_owned(),
         _ => part.replace(|c: char| !c.is_alphanumeric(), "_"),
     });
-    let text: String = code_as_words.collect();
+    let text = code_as_words.collect::<Vec<_>>().join("`");
     let mut shown = String::new();
     let mut rest = text.as_str();
-    while let Some(at) = rest.find("](").or_else(|| rest.find("][")) {
+    while let Some(at) = [rest.find("]("), rest.find("][")].into_iter().flatten().min() {
         let (before, target) = rest.split_at(at);
         shown.push_str(before);
         rest = target[2..].split_once([')', ']']).map_or("", |(_, rest)| rest);
@@ -107,6 +107,28 @@ fn sentences(paragraph: &str) -> Vec<String> {
     all
 }
 
+/// What a Rust file documents, as a page with the same lines.
+fn documented(text: &str) -> String {
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        doc.map_or_else(String::new, |doc| doc.strip_prefix(' ').unwrap_or(doc).to_owned())
+    };
+    text.lines().map(doc).collect::<Vec<_>>().join("\n")
+}
+
+/// Name, text and documentation of each file with public items: what a module has for itself is `pub(crate)`.
+fn public_docs() -> impl Iterator<Item = (String, String, String)> {
+    let is_public = |code: &str| code.lines().any(|line| line.trim_start().starts_with("pub "));
+    ["redlock-sync", "redlock-macros"].into_iter().flat_map(move |name| {
+        let sources = package(name).into_iter().filter(move |source| is_public(&source.code));
+        sources.map(move |source| {
+            let docs = documented(&source.text);
+            (format!("{name}/src/{}", source.name), source.text, docs)
+        })
+    })
+}
+
 #[test]
 fn sentences_are_short() {
     let mut long = Vec::new();
@@ -126,22 +148,12 @@ fn cells_are_narrow() {
     for page in FIRST.into_iter().chain([SETTINGS]) {
         let text = read(Path::new(page)).unwrap();
         for (line, _, row) in lines(&text).into_iter().filter(|(_, kind, _)| *kind == Kind::Row) {
-            let cells = seen(row).split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+            let cells = seen(row).replace('`', "").split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
             let too_wide = cells.into_iter().filter(|cell| cell.chars().count() > WIDEST_CELL);
             wide.extend(too_wide.map(|cell| format!("{page}:{line} {cell}")));
         }
     }
     assert!(wide.is_empty(), "{wide:#?}");
-}
-
-/// What a Rust file documents, as a page with the same lines.
-fn documented(text: &str) -> String {
-    let doc = |line: &str| {
-        let line = line.trim_start();
-        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
-        doc.map_or_else(String::new, |doc| doc.strip_prefix(' ').unwrap_or(doc).to_owned())
-    };
-    text.lines().map(doc).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -159,24 +171,19 @@ fn lines_fit() {
         let text = read(&page).unwrap();
         check(page.display().to_string(), &text, &text);
     }
-    // Files with public items: what a module has for itself is `pub(crate)`.
-    let is_public = |code: &str| code.lines().any(|line| line.trim_start().starts_with("pub "));
-    for name in ["redlock-sync", "redlock-macros"] {
-        for source in package(name).into_iter().filter(|source| is_public(&source.code)) {
-            check(format!("{name}/src/{}", source.name), &documented(&source.text), &source.text);
-        }
-    }
+    public_docs().for_each(|(name, text, docs)| check(name, &docs, &text));
     assert!(long.is_empty(), "wrap them at {LONGEST_LINE} columns: {long:#?}");
 }
 
 #[test]
 fn sentences_name_what_they_are_about() {
     let mut found = Vec::new();
-    for page in pages() {
-        for (line, paragraph) in paragraphs(&read(&page).unwrap()) {
+    let of_pages = pages().into_iter().map(|page| (page.display().to_string(), read(&page).unwrap()));
+    for (name, text) in of_pages.chain(public_docs().map(|(name, _, docs)| (name, docs))) {
+        for (line, paragraph) in paragraphs(&text) {
             let saves = |sentence: &String| WITHOUT_SUBJECT.iter().any(|start| begins(sentence, start));
             let bad = sentences(&paragraph).into_iter().filter(saves);
-            found.extend(bad.map(|sentence| format!("{}:{line} {sentence}", page.display())));
+            found.extend(bad.map(|sentence| format!("{name}:{line} {sentence}")));
         }
     }
     assert!(found.is_empty(), "{found:#?}");
@@ -193,10 +200,11 @@ fn sentences_and_cells_are_found() {
     let page = "# A. B\n- One `x y. z` [two](a.md#b. c). Three, e.g. four\n  five?\n1. Six: seven.\n\n| a | b |\n\n[l]: m\n```\nn o\n```\n";
     let all: Vec<(usize, Vec<String>)> = paragraphs(page).into_iter().map(|(n, text)| (n, sentences(&text))).collect();
     assert_eq!(all[0].0, 2);
-    assert_eq!(all[0].1, ["One x_y__z two.", "Three, e.g.", "four five?"]);
+    assert_eq!(all[0].1, ["One `x_y__z` two.", "Three, e.g.", "four five?"]);
     assert_eq!(all[1].1, ["Six:", "seven."]);
     assert_eq!(all.len(), 2);
-    assert_eq!(seen("| [a b][c] | **d** `e|f` |"), "| a b | d e_f |");
+    assert_eq!(seen("| [a b][c] | **d** `e|f` |"), "| a b | d `e_f` |");
     assert!(begins("None is there.", "None") && !begins("Nonesuch.", "None") && !begins("What is it?", "What is"));
+    assert!(!begins("`None` is there.", "None"));
     assert_eq!(documented("/// a\ncode // b\n    //! c\n///d"), "a\n\nc\nd");
 }

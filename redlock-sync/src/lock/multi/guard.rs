@@ -207,7 +207,7 @@ impl<M> MultiLockGuard<M> {
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) if one of them was not held any more; else the first error of a key, as for
-    /// [`MutexGuard::unlock`]. None is held by this guard after any of these.
+    /// [`MutexGuard::unlock`]. This guard holds no key after any of these.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
