@@ -42,7 +42,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
 fn call_again_and_again(url: &str) -> Result<(), Box<dyn Error>> {
     // Short, so that the example is: the default is 30 s.
-    Redlock::set_default(Redlock::builder().node(url).lease(Duration::from_millis(900)).build()?)?;
+    Redlock::set_default(Redlock::builder().node(url).lease(Duration::from_secs(3)).build()?)?;
     let caller = || (0..CALLS).try_for_each(|_| call_service());
     let callers: Vec<_> = (0..THREADS).map(|_| thread::spawn(caller)).collect();
     for caller in callers {

@@ -7,8 +7,16 @@ use std::fs;
 use std::path::Path;
 
 /// The pages, as `src/samples.rs` names them too.
-const PAGES: [&str; 6] =
-    ["README.md", "docs/async.md", "docs/errors.md", "docs/operations.md", "docs/shutdown.md", "docs/queue.md"];
+const PAGES: [&str; 8] = [
+    "README.md",
+    "docs/async.md",
+    "docs/connect.md",
+    "docs/errors.md",
+    "docs/faq.md",
+    "docs/operations.md",
+    "docs/queue.md",
+    "docs/shutdown.md",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;

@@ -51,12 +51,7 @@ pub(crate) enum Policy {
 }
 
 /// The same for a lock that another holder has.
-pub(crate) struct Busy {
-    pub(crate) answer: Answer,
-    pub(crate) span: Span,
-}
-
-pub(crate) enum Answer {
+pub(crate) enum Busy {
     Policy(Policy),
     /// Called with the function's own arguments.
     Fallback(ExprPath),
@@ -184,15 +179,13 @@ impl Parse for Policy {
 
 impl Parse for Busy {
     fn parse(input: ParseStream) -> Result<Busy> {
-        let span = input.span();
         let path: ExprPath = input.parse().map_err(|error: Error| {
             Error::new(
                 error.span(),
                 "`busy` takes `error`, `skip`, `panic` or the path of a function with the same parameters",
             )
         })?;
-        let answer = Policy::named(&path.path).map_or(Answer::Fallback(path), Answer::Policy);
-        Ok(Busy { answer, span })
+        Ok(Policy::named(&path.path).map_or(Busy::Fallback(path), Busy::Policy))
     }
 }
 
@@ -225,7 +218,7 @@ mod tests {
         assert_eq!((args.renew.unwrap().literal, args.fenced.unwrap().literal), (Some(false), Some(true)));
         assert!(matches!(args.kind.unwrap().lock, Lock::Mutex));
         assert_eq!(args.guard.unwrap(), "lock");
-        assert!(matches!(args.busy.unwrap().answer, Answer::Policy(Policy::Skip)));
+        assert!(matches!(args.busy.unwrap(), Busy::Policy(Policy::Skip)));
         assert_eq!(args.failed, Some(Policy::Panic));
         assert!(args.client.is_some() && args.prefix.is_some() && args.krate.is_some());
     }
@@ -240,7 +233,7 @@ mod tests {
     fn a_path_is_a_fallback() {
         for path in ["fallback", "Self::fallback", "self::skip", "f::<u8>"] {
             let args = parse(&format!("\"k\", busy = {path}")).unwrap().args;
-            assert!(matches!(args.busy.unwrap().answer, Answer::Fallback(_)), "{path}");
+            assert!(matches!(args.busy.unwrap(), Busy::Fallback(_)), "{path}");
         }
     }
 

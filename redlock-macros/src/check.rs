@@ -6,7 +6,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, GenericParam, Result, Type, TypeParamBound};
 
-use crate::args::{Answer, Args, Attribute, Keys, Policy};
+use crate::args::{Args, Attribute, Busy, Keys, Policy};
 use crate::attrs::has_cfg;
 use crate::caller::is_tracked;
 use crate::function::{Function, plain};
@@ -132,15 +132,9 @@ fn within(args: &Args, limit: Option<&Given<Duration>>, name: &str) -> Result<()
 
 fn policies(args: &Args, function: &Function) -> Result<()> {
     let Some(busy) = &args.busy else { return Ok(()) };
-    if args.wait.is_none() {
-        return Err(Error::new(
-            busy.span,
-            "`busy` without `wait`: without a limit the call waits until it has the lock; add such as `wait = \"5s\"`, or `wait = \"0s\"` to try once",
-        ));
-    }
-    match &busy.answer {
-        Answer::Fallback(_) => function.sig.inputs.iter().try_for_each(named),
-        Answer::Policy(_) => Ok(()),
+    match busy {
+        Busy::Fallback(_) => function.sig.inputs.iter().try_for_each(named),
+        Busy::Policy(_) => Ok(()),
     }
 }
 
@@ -150,7 +144,7 @@ fn never(args: &Args, function: &Function) -> Result<()> {
     let busy_returns = args
         .busy
         .as_ref()
-        .map_or(args.wait.is_some(), |busy| matches!(busy.answer, Answer::Policy(Policy::Error | Policy::Skip)));
+        .map_or(args.wait.is_some(), |busy| matches!(busy, Busy::Policy(Policy::Error | Policy::Skip)));
     if failed(args) == Policy::Panic && !busy_returns {
         return Ok(());
     }
@@ -206,7 +200,7 @@ fn caller(function: &Function) -> Result<()> {
 
 /// What the call does after a failure other than "busy".
 pub(crate) fn failed(args: &Args) -> Policy {
-    let panics = matches!(&args.busy, Some(busy) if matches!(busy.answer, Answer::Policy(Policy::Panic)));
+    let panics = matches!(&args.busy, Some(busy) if matches!(busy, Busy::Policy(Policy::Panic)));
     args.failed.unwrap_or(if panics { Policy::Panic } else { Policy::Error })
 }
 
@@ -265,7 +259,7 @@ mod tests {
 
     #[test]
     fn policies_fit() {
-        assert!(message("\"k\", busy = skip", "fn f() {}").contains("without `wait`"));
+        assert_eq!(message("\"k\", busy = skip", "fn f() {}"), "fine", "the client may have a default wait");
         assert_eq!(message("\"k\", wait = \"0s\", busy = skip", "fn f() {}"), "fine");
         let fallback = |function| message("\"k\", wait = \"0s\", busy = g", function);
         assert_eq!(fallback("fn f(&self, mut a: u8) {}"), "fine");

@@ -1,6 +1,6 @@
 //! Lengths of time as people write them: `"250ms"`, `"30s"`, `"1h30m"`. Parsed while compiling.
 //!
-//! `redlock-sync` reads settings from the environment in the same form (`default_client.rs`); a macro crate cannot share code with it.
+//! `redlock-sync` reads settings from the environment in the same form (`client/environment.rs`); a macro crate cannot share code with it.
 
 use std::time::Duration;
 

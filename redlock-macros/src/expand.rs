@@ -14,7 +14,7 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
 use syn::{Expr, LitStr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
-use crate::args::{Answer, Args, Attribute, Busy, Keys, Policy};
+use crate::args::{Args, Attribute, Busy, Keys, Policy};
 use crate::arguments::Arguments;
 use crate::caller::Body;
 use crate::check::{self, check};
@@ -174,7 +174,7 @@ fn expressions(args: &Args, which: &Lock, templates: &[Template]) -> TokenStream
     args.prefix.to_tokens(&mut all);
     all.extend([settings(args), which.handle()]);
     all.extend(args.wait.as_ref().map(Given::tokens));
-    if let Some(Busy { answer: Answer::Fallback(path), .. }) = &args.busy {
+    if let Some(Busy::Fallback(path)) = &args.busy {
         path.to_tokens(&mut all);
     }
     all
@@ -215,10 +215,16 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
     let take = match &args.wait {
         None => {
             let take = method(name.to_owned());
+            // A call that says what to do about a busy lock must not wait for it without an end.
+            let without_end = if args.busy.is_some() {
+                quote_spanned!(at()=> ::core::result::Result::Err(#krate::__private::wait_without_end()))
+            } else {
+                quote_spanned!(at()=> lock.#take())
+            };
             quote_spanned! {at()=> {
                 let lock = locks.#handle #settings;
                 match #krate::__private::default_wait(&locks) {
-                    ::core::option::Option::None => lock.#take(),
+                    ::core::option::Option::None => #without_end,
                     ::core::option::Option::Some(wait) => lock.#try_for(wait),
                 }
             }}
@@ -303,13 +309,18 @@ fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Toke
     }
 }
 
-/// The arm for a lock that another holder has, unless that is treated as any other failure.
+/// The arm for a lock that another holder has, unless that is treated as any other failure. Without `wait` and `busy` it is: a function that returns no
+/// error could not say otherwise.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
-    args.wait.as_ref()?;
-    let answer = match args.busy.as_ref().map_or(&Answer::Policy(Policy::Error), |busy| &busy.answer) {
-        Answer::Policy(same) if *same == check::failed(args) => return None,
-        Answer::Policy(other) => other.refuse(&other.function(output, krate)),
-        Answer::Fallback(path) => {
+    let answer = match &args.busy {
+        None if args.wait.is_none() => return None,
+        None => &Busy::Policy(Policy::Error),
+        Some(busy) => busy,
+    };
+    let answer = match answer {
+        Busy::Policy(same) if *same == check::failed(args) => return None,
+        Busy::Policy(other) => other.refuse(&other.function(output, krate)),
+        Busy::Fallback(path) => {
             let names = &arguments.names;
             let arguments = quote_spanned!(path.span()=> (#(#names),*));
             quote!(return #path #arguments)
@@ -404,6 +415,11 @@ mod tests {
             forever
                 .contains("::redlock_sync::__private::default_wait(&locks){::core::option::Option::None=>lock.lock(),"),
             "{forever}"
+        );
+        let skips = expanded("\"k\", busy = skip", "fn f() -> R {}");
+        assert!(
+            skips.contains("Err(::redlock_sync::__private::wait_without_end())") && !skips.contains(".lock()"),
+            "{skips}"
         );
     }
 

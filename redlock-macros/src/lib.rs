@@ -2,18 +2,20 @@
 //!
 //! The steps of `#[distributed_lock]`, one file each; the other macros share those from the template on:
 //!
-//! 1. `args`: reads the arguments; `kind`: which lock is taken; `given`: values that are literals or expressions, `duration` the lengths of time.
+//! 1. `args`: reads the arguments; `kind`: which lock is taken; `given`: values that are literals or expressions,
+//!    `duration` the lengths of time.
 //! 2. `function`: reads the head of the function.
 //! 3. `check`: what must fit together.
 //! 4. `template`: reads the key template; `hole`: what may stand in its holes.
 //! 5. `key`: the expression that builds the key.
-//! 6. `expand`: puts it together; `arguments`: how the parameters get into the body, `attrs`: which attributes go with them;
-//!    `caller`: what differs with `#[track_caller]`.
+//! 6. `expand`: puts it together; `arguments`: how the parameters get into the body, `attrs`: which attributes go with
+//!    them; `caller`: what differs with `#[track_caller]`.
 //!
 //! `derive` and `call` are the other macros.
 //!
-//! A mistake is one `compile_error!` at the place where it was made; the function stays beside it as it was, so that no further message follows. What
-//! only types can tell is left to rustc, with the words of the traits in the library's `__private/policy.rs`.
+//! A mistake is one `compile_error!` at the place where it was made; the function stays beside it as it was, so that no
+//! further message follows. What only types can tell is left to rustc, with the words of the traits in the library's
+//! `__private/policy.rs`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -18,15 +18,16 @@ struct DefaultClient {
 
 /// The process-wide default client, which the macros use unless they are given another one.
 impl Redlock {
-    /// Makes this the default client of the process. Once: call it early in `main`, before the first annotated function.
+    /// Makes this the default client of the process. Once: call it early in `main`, before the first annotated
+    /// function.
     ///
-    /// A default client that was [closed](Redlock::close) can be replaced. Until then it stays the default client, and every use of it is answered
-    /// by [`Closed`](Error::Closed): none is made from the environment in its place.
+    /// A default client that was [closed](Redlock::close) can be replaced. Until then it stays the default client, and
+    /// every use of it is answered by [`Closed`](Error::Closed): none is made from the environment in its place.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the environment by a first
-    /// use: two clients would not see each other's nested locks. The old one stays. In a forked child the parent's does not count: the child sets one of its
-    /// own, or every use is `Closed`.
+    /// [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the
+    /// environment by a first use: two clients would not see each other's nested locks. The old one stays. In a forked
+    /// child the parent's does not count: the child sets one of its own, or every use is `Closed`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -62,17 +63,18 @@ impl Redlock {
         Ok(())
     }
 
-    /// The default client of the process: the one that was [set](Redlock::set_default), else one made now from the environment, which
-    /// stays. Making it does no I/O. One that was [closed](Redlock::close) stays too, until another one is set.
+    /// The default client of the process: the one that was [set](Redlock::set_default), else one made now from the
+    /// environment, which stays. Making it does no I/O. A client that was [closed](Redlock::close) stays too, until
+    /// another one is set.
     ///
     /// In a forked child a client that the parent had made from the environment is made anew.
     ///
     /// The variables are those of [`Builder::from_env`]; `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) if there is no default client and the environment names no server, or names something that cannot be;
-    /// the message names the variable. A failure is not remembered: the next call tries again. [`Closed`](Error::Closed) in a forked child if the parent had
-    /// set one, and the child has not.
+    /// [`Config`](Error::Config) if there is no default client and the environment names no server, or names something
+    /// that cannot be; the message names the variable. A failure is not remembered: the next call tries again.
+    /// [`Closed`](Error::Closed) in a forked child if the parent had set one, and the child has not.
     ///
     /// ```
     /// # // Each doctest is a process of its own, without a default client so far.

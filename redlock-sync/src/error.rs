@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use crate::names::told;
 
-/// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock always means that it is held**; everything else is here.
+/// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock means that its guard held it when
+/// the call returned**; everything else is here.
 ///
 /// Four situations stay apart, because a program reacts to them differently: another holder has the lock
-/// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable), [`Unconfirmed`](Error::Unconfirmed)), the
-/// lock was held and no longer is ([`Lost`](Error::Lost)), and the call cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock),
-/// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)). Only a queue of tasks can be [`Full`](Error::Full).
-/// What to do about each, in a table:
-/// [errors, and how to react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
+/// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable),
+/// [`Unconfirmed`](Error::Unconfirmed)), the lock was held and no longer is ([`Lost`](Error::Lost)), and the call
+/// cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock), [`WrongType`](Error::WrongType),
+/// [`Config`](Error::Config), [`Closed`](Error::Closed)). Only a queue of tasks can be [`Full`](Error::Full). What to
+/// do about each, in a table: [errors, and how to
+/// react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -32,24 +34,25 @@ use crate::names::told;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another holder has the lock, or attempts at the same time split the votes so that none of them won. Nothing of this attempt is left on
-    /// any node. Of a [`CountDownLatch`](crate::CountDownLatch): it is not open yet.
+    /// Another holder has the lock, or attempts at the same time split the votes so that none of them won. Nothing of
+    /// this attempt is left on any node. Of a [`CountDownLatch`](crate::CountDownLatch): it is not open yet.
     Busy {
         /// The lock's key, with prefix.
         key: String,
-        /// The smallest remaining time-to-live of the key on a node: on one node it is when the lock ends if its holder has died. On several
-        /// nodes the lock can last longer on the others. Most holders release much earlier, so this is no estimate of the wait. `None` when
-        /// unknown.
+        /// The smallest remaining time-to-live of the key on a node: on one node it is when the lock ends if its holder
+        /// has died. On several nodes the lock can last longer on the others. Most holders release much earlier, so
+        /// this is no estimate of the wait. `None` when unknown.
         expires_in: Option<Duration>,
         /// The thread that asked is the holder, by another guard of the same client: waiting would not have helped.
         by_this_thread: bool,
     },
-    /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to every node that may
-    /// have voted; where that could not be delivered, the key ends with its time-to-live. After an extend or a fence the lock may still be
-    /// held, for as long as before: ask [`Lease::check`](crate::Lease::check). A call that changes a queue or a latch may have been done all the
-    /// same.
+    /// A majority of the nodes could not be asked, or could not answer. After an acquire a release has been sent to
+    /// every node that may have voted; where that could not be delivered, the key ends with its time-to-live. After an
+    /// extend or a fence the lock may still be held, for as long as before: ask [`Lease::check`](crate::Lease::check).
+    /// A call that changes a queue or a latch may have been done all the same.
     Unavailable {
-        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like; of a latch `count down`, `wait for` or `reset`.
+        /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like; of a latch `count down`,
+        /// `wait for` or `reset`.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,
@@ -58,18 +61,19 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// The lock was held and no longer is. Another holder may have it now: stop the work that needs it. What was done since the last
-    /// [`check`](crate::Lease::check) that was `Ok` may have overlapped with another holder.
+    /// The lock was held and no longer is. Another holder may have it now: stop the work that needs it. What was done
+    /// since the last [`check`](crate::Lease::check) that was `Ok` may have overlapped with another holder.
     Lost {
         /// The lock's key, with prefix.
         key: String,
         /// How it was lost.
         reason: LostReason,
     },
-    /// A release was sent in time, but fewer than a majority of the nodes confirmed it. This guard does not hold the lock any more. The client
-    /// goes on releasing it in the background (up to 4096 locks at a time), until a majority has confirmed that, the lease has ended, or the
-    /// client is [closed](crate::Redlock::close). Unlike after [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was
-    /// done under the lock is not in doubt; only the next holder may have to wait longer.
+    /// A release was sent in time, but fewer than a majority of the nodes confirmed it. This guard does not hold the
+    /// lock any more. The client goes on releasing it in the background (up to 4096 locks at a time), until a majority
+    /// has confirmed that, the lease has ended, or the client is [closed](crate::Redlock::close). Unlike after
+    /// [`Lost`](Error::Lost) the lease had not run out when the release was sent, so what was done under the lock is
+    /// not in doubt; only the next holder may have to wait longer.
     Unconfirmed {
         /// The lock's key, with prefix.
         key: String,
@@ -80,13 +84,14 @@ pub enum Error {
         /// What went wrong, node by node.
         nodes: Vec<NodeError>,
     },
-    /// This thread holds the lock already and would wait for itself for ever. Nothing changed: the outer guard still holds the lock.
+    /// This thread holds the lock already and would wait for itself for ever. Nothing changed: the outer guard still
+    /// holds the lock.
     WouldDeadlock {
         /// The lock's key, with prefix.
         key: String,
     },
-    /// The key on the server holds something other than a lock of this kind, which is left untouched. After an acquire or a release nothing is
-    /// held; after an extend or a fence ask [`Lease::check`](crate::Lease::check).
+    /// The key on the server holds something other than a lock of this kind, which is left untouched. After an acquire
+    /// or a release nothing is held; after an extend or a fence ask [`Lease::check`](crate::Lease::check).
     WrongType {
         /// What was tried.
         op: &'static str,
@@ -95,12 +100,13 @@ pub enum Error {
         /// The node that said so.
         node: NodeError,
     },
-    /// A setting, a URL, a name or the set-up of the servers cannot work; trying again will not help. After an acquire nothing is held.
-    /// From [`Lease::extend`](crate::Lease::extend) and [`Lease::fencing_token`](crate::Lease::fencing_token) it does not mean that the lock
-    /// is gone: a length that cannot be, or a permission that is missing, leaves it held as long as before. Ask
+    /// A setting, a URL, a name or the set-up of the servers cannot work; trying again will not help. After an acquire
+    /// nothing is held. From [`Lease::extend`](crate::Lease::extend) and
+    /// [`Lease::fencing_token`](crate::Lease::fencing_token) it does not mean that the lock is gone: a length that
+    /// cannot be, or a permission that is missing, leaves it held as long as before. Ask
     /// [`Lease::check`](crate::Lease::check).
     Config {
-        /// What is wrong, and the remedy where there is one.
+        /// The mistake, and the remedy where there is one.
         message: String,
     },
     /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing was queued of a [`push`](crate::Queue::push); of a
@@ -111,9 +117,10 @@ pub enum Error {
         /// How many tasks there are.
         len: u64,
     },
-    /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown), or it belongs to another process: it was opened, or
-    /// the guard was made, before a fork, and is used in the child. Nothing is acquired. During a shutdown, locks that are held stay held until its grace
-    /// ends. The child's copy of a guard holds nothing; what the parent holds stays.
+    /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown), or it belongs to
+    /// another process: it was opened, or the guard was made, before a fork, and is used in the child. Nothing is
+    /// acquired. During a shutdown, locks that are held stay held until its grace ends. The child's copy of a guard
+    /// holds nothing; what the parent holds stays.
     Closed,
 }
 
@@ -159,17 +166,18 @@ pub struct NodeError {
 pub enum LostReason {
     /// The lease ran out: it was not to be renewed, or the process did not run (stopped, asleep) until it was too late.
     Expired,
-    /// The key holds another token on so many nodes that no majority can hold this lease's token. Of [`Mutex::adopt`](crate::Mutex::adopt): the token was
-    /// adopted before, or another holder has the lock by now.
+    /// The key holds another token on so many nodes that no majority can hold this lease's token. Of
+    /// [`Mutex::adopt`](crate::Mutex::adopt): the token was adopted before, or another holder has the lock by now.
     Taken,
     /// The key is gone from so many nodes that no majority can hold this lease's token: deleted by hand, taken away by
-    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through another client, or lost by a restart or failover. Of [`Mutex::adopt`](crate::Mutex::adopt): the
-    /// lease has ended, or the token is that of another lock.
+    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through another client, or lost by a restart or failover. Of
+    /// [`Mutex::adopt`](crate::Mutex::adopt): the lease has ended, or the token is that of another lock.
     Deleted,
     /// No majority of the nodes answered a renewal until the lease ran out.
     Unreachable,
-    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all), [`Redlock::close`](crate::Redlock::close),
-    /// [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace, or [`Mutex::force_unlock`](crate::Mutex::force_unlock) through this same client.
+    /// The client gave it up: [`Redlock::unlock_all`](crate::Redlock::unlock_all),
+    /// [`Redlock::close`](crate::Redlock::close), [`Redlock::shutdown`](crate::Redlock::shutdown) after its grace, or
+    /// [`Mutex::force_unlock`](crate::Mutex::force_unlock) through this same client.
     Revoked,
     /// `max_hold` or `max_renewals` was reached.
     MaxHold,
@@ -196,8 +204,9 @@ impl Error {
         matches!(self, Error::Busy { .. })
     }
 
-    /// True if no majority of the servers could be asked ([`Unavailable`](Error::Unavailable)): the call gave no lock, and may work once they
-    /// are back. A call that changes a queue or a latch may have been done all the same. False for [`Unconfirmed`](Error::Unconfirmed): there the work under the lock is done, and must not be repeated.
+    /// True if no majority of the servers could be asked ([`Unavailable`](Error::Unavailable)): the call gave no lock,
+    /// and may work once they are back. A call that changes a queue or a latch may have been done all the same. False
+    /// for [`Unconfirmed`](Error::Unconfirmed): there the work under the lock is done, and must not be repeated.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1:1/")?;
@@ -313,9 +322,9 @@ impl fmt::Display for LostReason {
 impl std::error::Error for Error {}
 impl std::error::Error for NodeError {}
 
-/// For functions that return `io::Result`. The kind is `WouldBlock` for `Busy`, `TimedOut` for `Unavailable` and `Unconfirmed`, `Deadlock` for
-/// `WouldDeadlock`, `InvalidInput` for `WrongType` and `Config`, `QuotaExceeded` for `Full`, and `Other` for `Lost` and `Closed`. The error itself is
-/// kept inside: [`io::Error::get_ref`].
+/// For functions that return `io::Result`. The kind is `WouldBlock` for `Busy`, `TimedOut` for `Unavailable` and
+/// `Unconfirmed`, `Deadlock` for `WouldDeadlock`, `InvalidInput` for `WrongType` and `Config`, `QuotaExceeded` for
+/// `Full`, and `Other` for `Lost` and `Closed`. The error itself is kept inside: [`io::Error::get_ref`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {

@@ -1,7 +1,7 @@
 //! Whether the servers can keep locks, and what is wrong with them, for readiness probes.
 //!
-//! Two rounds: what each server says of itself ([`facts`]), which needs no key, and a write that changes nothing ([`probe`]). What follows from the
-//! answers is [`judge`]d without I/O.
+//! Two rounds: what each server says of itself ([`facts`]), which needs no key, and a write that changes nothing
+//! ([`probe`]). What follows from the answers is [`judge`]d without I/O.
 
 mod judge;
 
@@ -14,7 +14,8 @@ use crate::key::Key;
 use crate::node::Lane;
 use crate::protocol::health::{facts, probe};
 
-/// What the servers of a client say of themselves, and what is wrong with them: see [`Redlock::health`](crate::Redlock::health).
+/// What the servers of a client say of themselves, and what is wrong with them: see
+/// [`Redlock::health`](crate::Redlock::health).
 ///
 /// Its `Display` has a line for each server and for each warning.
 ///
@@ -30,12 +31,13 @@ use crate::protocol::health::{facts, probe};
 pub struct Health {
     need: usize,
     nodes: Vec<NodeHealth>,
-    /// None of them is the same as another one, or its replica.
+    /// No two of them are the same server, and none is a replica of another one.
     are_independent: bool,
     warnings: Vec<String>,
 }
 
-/// One server, as it was a moment ago. What it did not say, since it could not be asked or hides it from this user, is `None`.
+/// One server, as it was a moment ago. What it did not say, since it could not be asked or hides it from this user, is
+/// `None`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -73,9 +75,10 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote, and no server was given twice. A server that
-    /// [`restart_guard`](crate::Builder::restart_guard) or [`failover_guard`](crate::Builder::failover_guard) keeps from voting is noticed once the client has asked
-    /// for a lock.
+    /// Whether locks can be had: a majority of the servers takes writes from this client, and would vote, and no server
+    /// was given twice. A server that [`restart_guard`](crate::Builder::restart_guard) or
+    /// [`failover_guard`](crate::Builder::failover_guard) keeps from voting is noticed once the client has asked for a
+    /// lock.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -105,8 +108,8 @@ impl Health {
         &self.nodes
     }
 
-    /// What is wrong, one sentence each, with what to do about it: servers that cannot be used, and set-ups in which locks can be lost although nothing
-    /// fails now. Empty if there is nothing.
+    /// Warnings, one sentence each, with what to do: servers that cannot be used, and set-ups in which locks can be
+    /// lost although nothing fails now. Empty if all is well.
     ///
     /// ```
     /// # let server = redlock_tests::Server::builder().persistent().start();

@@ -242,7 +242,8 @@ mod tests {
         }
     }
 
-    /// Every name of up to six parts, from those that could be confused: braces, separators, letters, and what helpers end in.
+    /// Every name of up to six parts, from those that could be confused: braces, separators, letters, and what helpers
+    /// end in.
     fn names() -> impl Iterator<Item = String> {
         const PARTS: [&str; 8] = ["{", "}", ":", "a", "permit_queue", "fence", "queue", ":queue"];
         (1..=6_u32).flat_map(|len| {

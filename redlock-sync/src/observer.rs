@@ -1,7 +1,7 @@
 //! What happens to locks, told to the program's own metrics.
 //!
-//! Observers are called where it happens, on the thread to which it happens, and never with a lock of the library held. Without one nothing is done: each of
-//! the few places asks whether there is one.
+//! Observers are called where it happens, on the thread to which it happens, and never with a lock of the library held.
+//! Without one nothing is done: each of the few places asks whether there is one.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,8 @@ use crate::error::{Error, LostReason};
 
 /// Is told what happens to the locks of a client: [`Builder::observer`](crate::Builder::observer).
 ///
-/// It is called on the thread that takes, renews or releases the lock, which waits for it: keep it short. A panic in it is caught and logged.
+/// It is called on the thread that takes, renews or releases the lock, which waits for it: keep it short. A panic in it
+/// is caught and logged.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -74,8 +75,9 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
-    /// For an annotated function the template of its key (`order:{id}`), for a handle the name given by [`named`](crate::Mutex::named); else empty. **The label of
-    /// metrics**: there are few of them, while there can be millions of keys.
+    /// For an annotated function the template of its key (`order:{id}`), for a handle the name given by
+    /// [`named`](crate::Mutex::named); else empty. **The label of metrics**: there are few of them, while there can be
+    /// millions of keys.
     pub name: &'a str,
     /// The key on the servers.
     pub key: &'a str,
@@ -85,8 +87,8 @@ pub struct ObservedLock<'a> {
 
 /// What an [`Observer`] is told.
 ///
-/// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not. A guard that nests in a lock which its
-/// thread holds already causes no event.
+/// Each lock that is acquired is later either released or lost, once; each call that wants one acquires it or does not.
+/// A guard that nests in a lock which its thread holds already causes no event.
 ///
 /// ```
 /// use redlock_sync::Event;
@@ -159,7 +161,8 @@ pub enum Event<'a> {
         /// Whether a majority of the servers confirmed that it is free.
         confirmed: bool,
     },
-    /// The claim of a task has ended, by a method of its [`Job`](crate::Job), by what a handler returned, or as the job was dropped.
+    /// The claim of a task has ended, by a method of its [`Job`](crate::Job), by what a handler returned, or as the job
+    /// was dropped.
     #[non_exhaustive]
     Job {
         /// What the queue is [`named`](crate::Queue::named); else its name, without the client's `key_prefix`. A label of metrics.
@@ -168,7 +171,8 @@ pub enum Event<'a> {
         id: &'a str,
         /// How often it has been claimed, this time included.
         attempt: u32,
-        /// How: `done`, `retry`, `again` or `dead`; `lost` if it had been lost before, and `unconfirmed` if the server may not know that it has ended.
+        /// How: `done`, `retry`, `again` or `dead`; `lost` if it had been lost before, and `unconfirmed` if the server
+        /// may not know that it has ended.
         verdict: &'static str,
         /// How long the task had been due when it was claimed.
         waited: Duration,

@@ -19,10 +19,10 @@ pub(crate) const MAX_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60
 pub(crate) const MOST_ARRIVALS: usize = 10_000;
 /// How long a fence counter stays after the server's clock has passed it.
 ///
-/// While the counter is there, the next fence exceeds it. Once it is gone, the next fence is the server's time, which exceeds it unless that
-/// clock was set back meanwhile by more than this. A clock that is set back keeps the counter for longer by as much, so only a step back after
-/// the counter's end can matter, whatever the leases are. Time daemons step a running clock by 1000 s at most (the panic threshold
-/// of ntpd); this is the next larger round number.
+/// While the counter is there, the next fence exceeds it. Once it is gone, the next fence is the server's time, which
+/// exceeds it unless that clock was set back meanwhile by more than this. A clock that is set back keeps the counter
+/// for longer by as much, so only a step back after the counter's end can matter, whatever the leases are. Time daemons
+/// step a running clock by 1000 s at most (the panic threshold of ntpd); this is the next larger round number.
 pub(crate) const FENCE_LIFETIME: Duration = Duration::from_secs(20 * 60);
 /// How long the end of a client waits for its threads.
 pub(crate) const CLOSING: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ pub(crate) struct ClientOptions {
     pub(crate) unavailable_after: Duration,
     pub(crate) max_key_len: usize,
     pub(crate) restart_guard: bool,
-    /// None: on for several nodes.
+    /// `None`: on for several nodes.
     pub(crate) failover_guard: Option<bool>,
     /// So many replicas of a node have to have what gives or lengthens a lease; 0: none is asked.
     pub(crate) min_replicas_ack: u32,
@@ -78,11 +78,12 @@ impl Default for ClientOptions {
 pub(crate) enum Mode {
     Exclusive,
     Shared,
-    /// As that, and threads of a process that want it with the same plain settings hold it by one lease.
+    /// Like `Shared`, and threads of a process that want it with the same plain settings hold it by one lease.
     Joint,
 }
 
-/// What a kind of lock is to the threads of this process: only threads that want the same kind hand a lock to each other.
+/// What a kind of lock is to the threads of this process: only threads that want the same kind hand a lock to each
+/// other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -180,11 +181,13 @@ pub(crate) fn check_lease(what: &str, lease: Duration, limits: &ClientOptions) -
     Ok(())
 }
 
-/// The pauses between attempts to take a lock, where no message tells a waiter that the lock is free: a program of another library holds it, servers
-/// cannot be reached, or the attempts are counted ([`max_attempts`](Retry::max_attempts)).
+/// The pauses between attempts to take a lock, where no message tells a waiter that the lock is free: a program of
+/// another library holds it, servers cannot be reached, or the attempts are counted
+/// ([`max_attempts`](Retry::max_attempts)).
 ///
-/// The default grows from 2 ms to 100 ms, with half of each pause drawn at random. Shorter pauses find a free lock sooner and cost the server more
-/// commands. The random part, the jitter, keeps processes from making their attempts at the same moments again and again.
+/// The default grows from 2 ms to 100 ms, with half of each pause drawn at random. Shorter pauses find a free lock
+/// sooner and cost the server more commands. The random part, the jitter, keeps processes from making their attempts at
+/// the same moments again and again.
 ///
 /// ```
 /// use redlock_sync::Retry;
@@ -207,8 +210,8 @@ pub struct Retry {
 const MIN_PAUSE: Duration = Duration::from_micros(500);
 
 impl Retry {
-    /// Pauses of this length, half of it drawn at random unless [`jitter`](Retry::jitter) says otherwise. A pause is never shorter than half a
-    /// millisecond, not even with zero.
+    /// Pauses of this length, half of it drawn at random unless [`jitter`](Retry::jitter) says otherwise. A pause is
+    /// never shorter than half a millisecond, not even with zero.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -235,8 +238,9 @@ impl Retry {
         Retry { first, last, jitter: 0.5, max_attempts: None }
     }
 
-    /// The part of each pause that is drawn at random, 0.0 to 1.0; default 0.5. More: processes that compete meet less often. Less: pauses are
-    /// closer to what was set. With 0.0, processes that have split the votes of several nodes between them split them again.
+    /// The part of each pause that is drawn at random, 0.0 to 1.0; default 0.5. More: processes that compete meet less
+    /// often. Less: pauses are closer to what was set. With 0.0, processes that have split the votes of several nodes
+    /// between them split them again.
     ///
     /// ```
     /// use redlock_sync::Retry;
@@ -252,8 +256,9 @@ impl Retry {
 
     /// Gives up with [`Busy`](Error::Busy) after that many attempts, in `lock()` too. Default: no limit.
     ///
-    /// Such a call does not wait in the queue on the servers: while other processes with this library wait there, the lock goes to them, and each
-    /// attempt finds it taken. Where the lock is contended, bound the wait by time instead (`try_lock_for`).
+    /// Such a call does not wait in the queue on the servers: while other processes with this library wait there, the
+    /// lock goes to them, and each attempt finds it taken. Where the lock is contended, bound the wait by time instead
+    /// (`try_lock_for`).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

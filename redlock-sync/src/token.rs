@@ -1,11 +1,12 @@
 //! Tokens: what names the holder of a lock.
 //!
-//! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per `lock()` call
-//! a delayed release of the first attempt could delete the lock that the second attempt had won. It is a random UUID (122 bits),
-//! then the owner as people read it.
+//! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per
+//! `lock()` call a delayed release of the first attempt could delete the lock that the second attempt had won. It is a
+//! random UUID (122 bits), then the owner as people read it.
 //!
-//! Every random bit is asked of the operating system when it is needed. A generator inside the process would be copied by `fork`, and with the
-//! memory of a virtual machine: two processes would draw the same tokens from then on, and each would hold, and release, the other's lock.
+//! Every random bit is asked of the operating system when it is needed. A generator inside the process would be copied
+//! by `fork`, and with the memory of a virtual machine: two processes would draw the same tokens from then on, and each
+//! would hold, and release, the other's lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,11 +24,13 @@ const SHOWN: usize = 8;
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
-/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one client that hand a lock to each
-/// other, without asking the servers again, have the same id one after the other; their fencing tokens differ.
+/// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one
+/// client that hand a lock to each other, without asking the servers again, have the same id one after the other; their
+/// fencing tokens differ.
 ///
-/// **A token is a secret**: with its whole text a program can [take the lock over](crate::Mutex::adopt). So `Display` and `Debug`, also those of guards and of
-/// [`Holder`](crate::Holder), show its first eight characters and the [owner](LockId::owner); [`as_str`](LockId::as_str) has the whole.
+/// **A token is a secret**: with its whole text a program can [take the lock over](crate::Mutex::adopt). So `Display`
+/// and `Debug`, also those of guards and of [`Holder`](crate::Holder), show its first eight characters and the
+/// [owner](LockId::owner); [`as_str`](LockId::as_str) has the whole.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -57,9 +60,9 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`owner`](crate::Mutex::owner) set. For a mutex without an `owner` that its last holder, another
-    /// process, granted to a wait, it is `granted:` and that wait: the name of the client's channel and a number. Empty for tokens of other programs that have
-    /// none.
+    /// The readable part: host, process and thread, or what [`owner`](crate::Mutex::owner) set. For a mutex without an
+    /// `owner` that its last holder, another process, granted to a wait, it is `granted:` and that wait: the name of
+    /// the client's channel and a number. Empty for tokens of other programs that have none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -83,7 +86,8 @@ impl LockId {
         self.0.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with(":granted:"))
     }
 
-    /// What stands in Redis once a lock was granted to a wait: it says to which, so that one grant cannot be taken for that of another.
+    /// What stands in Redis once a lock was granted to a wait: it says to which, so that one grant cannot be taken for
+    /// that of another.
     pub(crate) fn granted(random: &str, wait: &str) -> LockId {
         LockId(format!("{random}:granted:{wait}").into())
     }
@@ -104,9 +108,10 @@ impl fmt::Debug for LockId {
     }
 }
 
-/// The right to take over a lock that is held: made by [`MutexGuard::into_token`](crate::MutexGuard::into_token), used by
-/// [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. It does not contain the name of the lock: send that along. Its text is for that process only: `Debug` shows the readable part alone, so
-/// that a log does not give the right away.
+/// The right to take over a lock that is held: made by [`MutexGuard::into_token`](crate::MutexGuard::into_token), used
+/// by [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. It does not contain the name of the lock:
+/// send that along. Its text is for that process only: `Debug` shows the readable part alone, so that a log does not
+/// give the right away.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

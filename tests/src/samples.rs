@@ -25,7 +25,9 @@ macro_rules! pages {
 pages! {
     readme = "README.md",
     in_async_programs = "docs-async.md",
+    connect = "docs-connect.md",
     errors = "docs-errors.md",
+    faq = "docs-faq.md",
     operations = "docs-operations.md",
     queue = "docs-queue.md",
     shutdown = "docs-shutdown.md",

@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-/// A value in which `%` and one character more are written as `%` and two hexadecimal digits for each byte. `follower` is the character behind the hole in the
-/// template: where it stands unescaped, the value is at its end.
+/// A value in which `%` and one character more are written as `%` and two hexadecimal digits for each byte. `follower`
+/// is the character behind the hole in the template: where it stands unescaped, the value is at its end.
 pub fn escape<T: Display>(value: T, follower: char) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {

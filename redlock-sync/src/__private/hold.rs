@@ -10,7 +10,8 @@ use crate::{
     SemaphorePermit,
 };
 
-/// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is released.
+/// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is
+/// released.
 #[derive(Debug)]
 pub struct Hold<G>(Option<Held<G>>);
 
@@ -58,7 +59,8 @@ impl<G: Guard> Hold<G> {
         Ok(self.0.insert(Held::new(guard?)).guard.seen())
     }
 
-    /// Releases the lock. An error says that the lock was lost under the body; one that the body's own error hides is logged.
+    /// Releases the lock. An error says that the lock was lost under the body; one that the body's own error hides is
+    /// logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
         match self.0.take().map_or(Ok(()), Held::end) {
             Ok(()) => Ok(()),
@@ -73,7 +75,8 @@ impl<G: Guard> Hold<G> {
 
 /// As [`Hold`], for a body that is a function of its own.
 ///
-/// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output could not be left out.
+/// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output
+/// could not be left out.
 #[derive(Debug)]
 pub struct SharedHold<G>(Rc<OnceCell<Held<G>>>);
 
@@ -160,7 +163,7 @@ impl<T, E> Value<'_, Result<T, E>> {
     }
 }
 
-/// What is no `Result` is no error.
+/// A value that is no `Result` is no error.
 pub trait AnyValue {
     fn is_err(&self) -> bool;
 }
@@ -180,4 +183,14 @@ pub fn client(client: &Redlock) -> Result<Redlock, Error> {
 #[must_use]
 pub fn default_wait(client: &Redlock) -> Option<Duration> {
     client.default_wait()
+}
+
+/// What a call gets that has `busy`, but no `wait` and no default wait: it would wait until it has the lock, and `busy`
+/// would have no effect.
+#[must_use]
+pub fn wait_without_end() -> Error {
+    Error::config(
+        "`busy` has no effect without a limit of the wait; add such as `wait = \"5s\"` to the attribute, or `wait = \"0s\"` to try once, or set \
+         default_wait of the client",
+    )
 }

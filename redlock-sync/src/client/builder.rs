@@ -63,13 +63,12 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Adds a server. One node is a lock on that server; with N independent masters a lock is held by a majority of them (Redlock).
-    /// Take an odd number: an even one tolerates no more failures than the odd one below it.
+    /// Adds a node. With one node a lock is on that one; with N independent masters a majority of them holds it
+    /// (Redlock). [How many, and how to run
+    /// them](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#servers).
     ///
-    /// Each URL is one as in [`open`](Redlock::open). It names a server that stands alone, a group that Sentinels watch, or a whole Redis Cluster:
-    /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, with TLS `rediss+cluster://…`. A cluster is one node, whatever the number of its servers; some
-    /// of them are enough in the URL, since they name the others. It has database 0 only. A master that fails can take the last locks along, as its replica
-    /// has them a little later: [Redis Cluster](https://github.com/redlock-sync/redlock-sync/blob/main/docs/operations.md#redis-cluster).
+    /// The URL is as in [`open`](Redlock::open). It names a server that stands alone, a group that Sentinels watch, or
+    /// a whole Redis Cluster, which is one node, whatever the number of its servers.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").build()?;
@@ -102,9 +101,9 @@ impl Builder {
         self.nodes(urls)
     }
 
-    /// Text that stands before the name of every lock, latch and queue to make its key; default empty. Programs that are to exclude each other need the
-    /// same prefix; programs that share a server but no locks are kept apart by different ones. It counts towards
-    /// [`max_key_len`](Builder::max_key_len).
+    /// Text that stands before the name of every lock, latch and queue to make its key; default empty. Programs that
+    /// are to exclude each other need the same prefix; programs that share a server but no locks are kept apart by
+    /// different ones. It counts towards [`max_key_len`](Builder::max_key_len).
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").key_prefix("Lock:").build()?;
@@ -128,7 +127,8 @@ impl Builder {
         self
     }
 
-    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when that is, and for the default.
+    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when
+    /// that is, and for the default.
     ///
     /// ```
     /// use redlock_sync::{Redlock, Retry};
@@ -142,10 +142,11 @@ impl Builder {
         self
     }
 
-    /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All nodes are asked at the same time, so it
-    /// bounds the operation. With several nodes a call waits for a reply during seven eighths of it, so that the calls of other threads that wait for the same
-    /// connection have time left for the other nodes. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases become
-    /// possible, since a lease must exceed it.
+    /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All
+    /// nodes are asked at the same time, so it bounds the operation. With several nodes a call waits for a reply during
+    /// seven eighths of it, so that the calls of other threads that wait for the same connection have time left for the
+    /// other nodes. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases
+    /// become possible, since a lease must exceed it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -161,8 +162,8 @@ impl Builder {
         self
     }
 
-    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder has more time before its
-    /// first renewal, and the shortest possible lease is longer by as much.
+    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder
+    /// has more time before its first renewal, and the shortest possible lease is longer by as much.
     ///
     /// ```
     /// use std::time::Duration;
@@ -177,9 +178,10 @@ impl Builder {
         self
     }
 
-    /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked; default 10 s. Zero gives up at
-    /// the first failure; longer rides out a longer failover. Counted for the client as a whole: a call in the midst of an outage does not wait all
-    /// of it again. A lock that is merely busy is waited for without limit.
+    /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked;
+    /// default 10 s. Zero gives up at the first failure; longer rides out a longer failover. Counted for the client as
+    /// a whole: a call in the midst of an outage does not wait all of it again. A lock that is merely busy is waited
+    /// for without limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -195,8 +197,9 @@ impl Builder {
         self
     }
 
-    /// Longest key in bytes, prefix included; default 1024. A longer key is [`Config`](Error::Config) when the lock is used. A larger limit admits longer
-    /// names, which take more of the servers' memory and of each request; a smaller one reports a name that grew by mistake sooner.
+    /// Longest key in bytes, prefix included; default 1024. A longer key is [`Config`](Error::Config) when the lock is
+    /// used. A larger limit admits longer names, which take more of the servers' memory and of each request; a smaller
+    /// one reports a name that grew by mistake sooner.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
@@ -208,12 +211,12 @@ impl Builder {
         self
     }
 
-    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for releases and renewals, and one for
-    /// waiting. They are opened when they are needed.
+    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for
+    /// releases and renewals, and one for waiting. They are opened when they are needed.
     ///
-    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So hundreds of threads need no
-    /// more connections than one. More can help if the round trip to a server is long and thousands of calls a second make it; with a short round trip
-    /// they do not help.
+    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So
+    /// hundreds of threads need no more connections than one. More can help if the round trip to a server is long and
+    /// thousands of calls a second make it; with a short round trip they do not help.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
@@ -224,14 +227,15 @@ impl Builder {
         self
     }
 
-    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten a lock that is still
-    /// held; default true. "Just now" means that its uptime is shorter than the longest lease that this client has asked for so far, extensions
-    /// included. While no node is known to be up for longer than that, all of them vote: a cold start of all is no restart. The price: for that long
-    /// after a restart, the node's vote is missing in every acquire.
+    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten
+    /// a lock that is still held; default true. "Just now" means that its uptime is shorter than the longest lease that
+    /// this client has asked for so far, extensions included. While no node is known to be up for longer than that, all
+    /// of them vote: a cold start of all is no restart. The price: for that long after a restart, the node's vote is
+    /// missing in every acquire.
     ///
-    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the longer lock of another
-    /// client; give all clients of a lock the same longest lease. And it relies on the uptime in `INFO`: where that is forbidden, or a proxy hides
-    /// a restart, it has no effect.
+    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the
+    /// longer lock of another client; give all clients of a lock the same longest lease. And it relies on the uptime in
+    /// `INFO`: where that is forbidden, or a proxy hides a restart, it has no effect.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;
@@ -242,16 +246,19 @@ impl Builder {
         self
     }
 
-    /// Whether a server that has just become the master of its Sentinel group counts as one that restarted just now: it may not have heard of locks that the
-    /// master before it had granted. "Just now" is as in [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
+    /// Whether a server that has just become the master of its Sentinel group counts as one that restarted just now: it
+    /// may not have heard of locks that the master before it had granted. "Just now" is as in
+    /// [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
     ///
-    /// With one node no new lock is taken then until the longest lease of this client has passed since the failover, [`Unavailable`](Error::Unavailable)
-    /// meanwhile; locks that are held go on. The same holds after a restart of a server that stands alone, and after a start of all: nothing can
-    /// be locked for one lease. Take it with a short lease. With several nodes the new master casts no vote for so long, and the others go on.
+    /// With one node no new lock is taken then until the longest lease of this client has passed since the failover,
+    /// [`Unavailable`](Error::Unavailable) meanwhile; locks that are held go on. The same holds after a restart of a
+    /// server that stands alone, and after a start of all: nothing can be locked for one lease. Take it with a short
+    /// lease. With several nodes the new master casts no vote for so long, and the others go on.
     ///
-    /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the sentinels' answer to `SENTINEL
-    /// MASTER`: where that is forbidden, each new connection counts as a failover. A Redis Cluster does not tell it: with a cluster as the only node
-    /// the guard is [`Config`](Error::Config) at the build.
+    /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the
+    /// sentinels' answer to `SENTINEL MASTER`: where that is forbidden, each new connection counts as a failover. A
+    /// Redis Cluster does not tell it: with a cluster as the only node the guard is [`Config`](Error::Config) at the
+    /// build.
     ///
     /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
     ///
@@ -269,17 +276,19 @@ impl Builder {
         self
     }
 
-    /// How many replicas of a node must have confirmed what gives or lengthens a lease, before the node's vote counts: an acquire, a renewal, a fencing
-    /// token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's own word is enough, and a replica that becomes the master may not
-    /// have the last locks.
+    /// How many replicas of a node must have confirmed what gives or lengthens a lease, before the node's vote counts:
+    /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
+    /// own word is enough, and a replica that becomes the master may not have the last locks.
     ///
-    /// The node asks its replicas in the same round trip (`WAIT`), which takes their round trip longer, for up to half of
-    /// [`node_timeout`](Builder::node_timeout). With fewer confirmations there is no lock: what was written is taken back, and the error is
-    /// [`Unavailable`](Error::Unavailable) with their number. So a node without enough replicas takes no lock, and a lease that is held ends if they stay away;
-    /// a push may be queued all the same. Releases ask no replica. The user needs the permission `+wait`.
+    /// The node asks its replicas in the same round trip (`WAIT`), which takes their round trip longer, for up to half
+    /// of [`node_timeout`](Builder::node_timeout). With fewer confirmations there is no lock: what was written is taken
+    /// back, and the error is [`Unavailable`](Error::Unavailable) with their number. So a node without enough replicas
+    /// takes no lock, and a lease that is held ends if they stay away; a push may be queued all the same. Releases ask
+    /// no replica. The user needs the permission `+wait`.
     ///
-    /// With the number of all replicas, no replica that becomes the master lacks a lock that was given. With fewer, the one that becomes it may: give the
-    /// number of all, or have servers of their own ([`nodes`](Builder::nodes)). Nodes in memory (feature `testing`) confirm always.
+    /// With the number of all replicas, no replica that becomes the master lacks a lock that was given. With fewer, the
+    /// one that becomes it may: give the number of all, or have servers of their own ([`nodes`](Builder::nodes)). Nodes
+    /// in memory (feature `testing`) confirm always.
     ///
     /// ```
     /// # let (server, replica) = (redlock_tests::Server::start(), redlock_tests::Server::start());
@@ -294,8 +303,11 @@ impl Builder {
         self
     }
 
-    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default: without a limit. With a limit no such
-    /// function blocks for ever: it ends as its `failed` says, by default with [`Busy`](Error::Busy). It does not apply to locks that are taken by hand.
+    /// How long functions with `#[distributed_lock]` wait for their lock if the attribute has no `wait`; default:
+    /// without a limit. With a limit no such function blocks for ever: if the lock is still busy then, the call does
+    /// what its `busy` says; without a `busy`, what its `failed` says, by default return [`Busy`](Error::Busy). A
+    /// longer wait lets more calls run, and keeps their threads for longer. It does not apply to locks that are taken
+    /// by hand.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -309,12 +321,14 @@ impl Builder {
         self
     }
 
-    /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for secrets that change. It is given the
-    /// server's address. Connections that exist stay logged in, as the server has it, unless the credentials say for how long they are
-    /// [valid](Credentials::valid_for). A password that the server refuses is asked for once more.
+    /// Asks for the user and the password at each new connection to a server, in the place of those in its URL: for
+    /// secrets that change. It is given the server's address. Connections that exist stay logged in, as the server has
+    /// it, unless the credentials say for how long they are [valid](Credentials::valid_for). A password that the server
+    /// refuses is asked for once more.
     ///
-    /// It is called by threads that make connections, and a call for a lock may wait for it: keep what takes long in a variable. An error, or a panic, is a failure
-    /// of that server, [`Unavailable`](Error::Unavailable) if there are too many; the next connection asks again.
+    /// It is called by threads that make connections, and a call for a lock may wait for it: keep what takes long in a
+    /// variable. An error, or a panic, is a failure of that server, [`Unavailable`](Error::Unavailable) if there are
+    /// too many; the next connection asks again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::builder().password("secret").start();
@@ -335,9 +349,10 @@ impl Builder {
         self
     }
 
-    /// Reads the password of all servers from the first line of this file, at each new connection: a secret that is mounted into a container can change
-    /// without a restart. The user is that of the URL. Default none. It takes the place of [`credentials`](Builder::credentials), and a file that cannot be
-    /// read has the same effect as an error there.
+    /// Reads the password of all servers from the first line of this file, at each new connection: a secret that is
+    /// mounted into a container can change without a restart. The user is that of the URL. Default none. It takes the
+    /// place of [`credentials`](Builder::credentials), and a file that cannot be read has the same effect as an error
+    /// there.
     ///
     /// ```
     /// # let server = redlock_tests::Server::builder().password("secret").start();
@@ -352,10 +367,11 @@ impl Builder {
         self
     }
 
-    /// Feature `tls`: which authorities servers with `rediss://` URLs are checked against, and which certificate this client shows. Default: the system's
-    /// authorities, and none.
+    /// Feature `tls`: which authorities servers with `rediss://` URLs are checked against, and which certificate this
+    /// client shows. Default: the system's authorities, and none.
     ///
-    /// [`build`](Builder::build) checks that all of it can be read and fits together; what cannot be read at a later connection is a failure of that server.
+    /// [`build`](Builder::build) checks that all of it can be read and fits together; what cannot be read at a later
+    /// connection is a failure of that server.
     ///
     /// ```no_run
     /// use redlock_sync::{Redlock, Tls};
@@ -369,8 +385,9 @@ impl Builder {
         self
     }
 
-    /// Adds an observer, which is told what happens to the locks of the client: waits, holds, renewals, losses. Several observers are told one after the
-    /// other. Default none: then no event is made. Each observer is called three times for a lock that is taken and released, on the thread that does so.
+    /// Adds an observer, which is told what happens to the locks of the client: waits, holds, renewals, losses. Several
+    /// observers are told one after the other. Default none: then no event is made. Each observer is called three times
+    /// for a lock that is taken and released, on the thread that does so.
     ///
     /// ```
     /// use redlock_sync::{Event, Observer, Redlock};
@@ -388,8 +405,9 @@ impl Builder {
         self
     }
 
-    /// Checks the settings and makes the client. No I/O: servers are first spoken to when a lock is used, and what only they can tell
-    /// (two URLs of the same server, a replica, a missing permission) is a [`Config`](Error::Config) error then.
+    /// Checks the settings and makes the client. No I/O: servers are first spoken to when a lock is used, and what only
+    /// they can tell (two URLs of the same server, a replica, a missing permission) is a [`Config`](Error::Config)
+    /// error then.
     ///
     /// # Errors
     /// [`Config`](Error::Config) with the numbers or the URL (without its password).

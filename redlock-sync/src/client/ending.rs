@@ -6,13 +6,14 @@ use super::Redlock;
 use crate::error::Error;
 
 impl Redlock {
-    /// Releases every lock that this client and its clones hold in this process, such as before the process exits. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how many were released. All are released together, which
-    /// takes two node timeouts at most. Then the [handlers](crate::Lease::on_lost) of their losses are called here, one after the other.
+    /// Releases every lock that this client and its clones hold in this process, such as before the process exits.
+    /// Their guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how
+    /// many were released. All are released together, which takes two node timeouts at most. Then the
+    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other.
     ///
     /// # Errors
-    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and are tried again in the
-    /// background.
+    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and
+    /// are tried again in the background.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -27,15 +28,17 @@ impl Redlock {
         self.inner.unlock_all()
     }
 
-    /// Ends this client and its clones in this process: every wait for a lock returns [`Closed`](Error::Closed) promptly, every later use
-    /// does too, and every lock that is held is given up; its guard reports [`Lost`](Error::Lost) with
-    /// [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
+    /// Ends this client and its clones in this process: every wait for a lock returns [`Closed`](Error::Closed)
+    /// promptly, every later use does too, and every lock that is held is given up; its guard reports
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
     ///
-    /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then is not repeated. Then the
-    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. At last it waits until the threads that waited for a lock
-    /// have returned: a few milliseconds, or up to a second and a node timeout if a server hangs.
+    /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then
+    /// is not repeated. Then the [handlers](crate::Lease::on_lost) of their losses are called here, one after the
+    /// other. At last it waits until the threads that waited for a lock have returned: a few milliseconds, or up to a
+    /// second and a node timeout if a server hangs.
     ///
-    /// A default client that was closed stays the default client, and can be replaced: [`set_default`](Redlock::set_default).
+    /// A default client that was closed stays the default client, and can be replaced:
+    /// [`set_default`](Redlock::set_default).
     ///
     /// # Errors
     /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.
@@ -53,21 +56,25 @@ impl Redlock {
         self.inner.close()
     }
 
-    /// Ends this client and its clones as [`close`](Redlock::close) does, but gives the holders of locks time to finish. From now on no new lock is given out
-    /// (every attempt is [`Closed`](Error::Closed)), and every wait for one ends with `Closed`. It returns as soon as all locks are released, those of
-    /// claimed [jobs](crate::Job) too; after `grace` at the latest it gives up what is still held, and returns the keys, one for each lock. Their guards report
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on, and a line at WARN names the keys.
+    /// Ends this client and its clones as [`close`](Redlock::close) does, but gives the holders of locks time to
+    /// finish. From now on no new lock is given out (every attempt is [`Closed`](Error::Closed)), and every wait for
+    /// one ends with `Closed`. It returns as soon as all locks are released, those of claimed [jobs](crate::Job) too;
+    /// after `grace` at the latest it gives up what is still held, and returns the keys, one for each lock. Their
+    /// guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on, and a line at
+    /// WARN names the keys.
     ///
-    /// Meanwhile holders can do what they need to come to an end: their leases are renewed; they can enter again what they hold, ask for fencing tokens, push tasks
-    /// to a queue and count down a latch. A lock that they do not hold yet is refused, or the end could be put off again and again.
+    /// Meanwhile holders can do what they need to come to an end: their leases are renewed; they can enter again what
+    /// they hold, ask for fencing tokens, push tasks to a queue and count down a latch. A lock that they do not hold
+    /// yet is refused, or the end could be put off again and again.
     ///
-    /// A longer grace lets more work finish; choose it below the time after which the process is killed (Kubernetes: 30 s, Docker: 10 s, systemd: 90 s). What
-    /// follows the grace takes as long as `close` does. A second call, such as for a second signal, has a grace of its own: with zero it ends the first one.
-    /// With signals, and at the end of `main`: [how to stop a process][page].
+    /// A longer grace lets more work finish; choose it below the time after which the process is killed (Kubernetes: 30
+    /// s, Docker: 10 s, systemd: 90 s). What follows the grace takes as long as `close` does. A second call, such as
+    /// for a second signal, has a grace of its own: with zero it ends the first one. With signals, and at the end of
+    /// `main`: [how to stop a process][page].
     ///
     /// # Errors
-    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock given up whose release no majority confirmed: it ends with its lease. The client is closed all the
-    /// same. [`Closed`](Error::Closed) in a forked child.
+    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock given up whose release no majority confirmed: it ends
+    /// with its lease. The client is closed all the same. [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

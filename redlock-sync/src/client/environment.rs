@@ -15,7 +15,8 @@ pub(crate) const NODES: &str = "REDLOCK_NODES";
 pub(crate) const URL: &str = "REDIS_URL";
 
 const PREFIX: &str = "REDLOCK_";
-/// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and those of the library's own tests.
+/// Variables that are no settings of this library, and no mistakes: those that commands under a lock are given, and
+/// those of the library's own tests.
 const OTHERS: [&str; 2] = ["REDLOCK_KEY", "REDLOCK_FENCE"];
 const OTHERS_BEGIN: [&str; 5] =
     ["REDLOCK_TEST_", "REDLOCK_CI_", "REDLOCK_SIM_", "REDLOCK_MODELS_", "REDLOCK_QUEUE_SEED"];
@@ -72,36 +73,21 @@ const SETTINGS: [Setting; 18] = [
 ];
 
 impl Builder {
-    /// Starts with the settings that environment variables have. Methods that are called after it override them; [`node`](Builder::node) adds to the servers.
+    /// Starts with the settings that environment variables have. Methods that are called after it override them;
+    /// [`node`](Builder::node) adds to the servers.
     ///
-    /// | Variable | Setting | Written as |
-    /// |---|---|---|
-    /// | `REDLOCK_NODES` | [`nodes`](Builder::nodes) | URLs, separated by commas; a comma begins another one only before `scheme://` |
-    /// | `REDIS_URL` | [`node`](Builder::node), if there is no `REDLOCK_NODES` | one URL |
-    /// | `REDLOCK_PASSWORD_FILE` | [`password_file`](Builder::password_file) | a path |
-    /// | `REDLOCK_TLS_CA` | [`tls`](Builder#method.tls): the file of the authorities | a path |
-    /// | `REDLOCK_TLS_CERT`, `REDLOCK_TLS_KEY` | the files of this client's certificate and of its key | paths |
-    /// | `REDLOCK_KEY_PREFIX` | [`key_prefix`](Builder::key_prefix) | text |
-    /// | `REDLOCK_LEASE` | [`lease`](Builder::lease) | `30s`, `500ms`, `1m30s` |
-    /// | `REDLOCK_NODE_TIMEOUT` | [`node_timeout`](Builder::node_timeout) | likewise |
-    /// | `REDLOCK_MIN_VALIDITY` | [`min_validity`](Builder::min_validity) | likewise |
-    /// | `REDLOCK_UNAVAILABLE_AFTER` | [`unavailable_after`](Builder::unavailable_after) | likewise |
-    /// | `REDLOCK_DEFAULT_WAIT` | [`default_wait`](Builder::default_wait) | likewise |
-    /// | `REDLOCK_RETRY` | [`retry`](Builder::retry) | `20ms`, or `2ms..100ms` for pauses that grow |
-    /// | `REDLOCK_RETRY_JITTER` | its [`jitter`](Retry::jitter) | `0.0` to `1.0` |
-    /// | `REDLOCK_RETRY_MAX_ATTEMPTS` | its [`max_attempts`](Retry::max_attempts) | a number |
-    /// | `REDLOCK_MAX_KEY_LEN` | [`max_key_len`](Builder::max_key_len) | bytes |
-    /// | `REDLOCK_CONNECTIONS` | [`connections`](Builder::connections) | a number |
-    /// | `REDLOCK_RESTART_GUARD` | [`restart_guard`](Builder::restart_guard) | `true` or `false` |
-    /// | `REDLOCK_FAILOVER_GUARD` | [`failover_guard`](Builder::failover_guard) | likewise |
-    /// | `REDLOCK_MIN_REPLICAS_ACK` | [`min_replicas_ack`](Builder::min_replicas_ack) | a number |
+    /// `REDLOCK_NODES` has URLs, separated by commas; a comma begins another one only before `scheme://`. `REDIS_URL`
+    /// has one URL, and counts if there is no `REDLOCK_NODES`. Each other setting has a variable of its name, such as
+    /// `REDLOCK_KEY_PREFIX` or `REDLOCK_LEASE`: [all of them][settings].
     ///
-    /// Variables that are empty count as not set. Units are `ms`, `s`, `m` and `h`. A variable that begins with `REDLOCK_` and is none of these is a line in the
-    /// log at WARN, with the name that may have been meant.
+    /// Times have units: `500ms`, `30s`, `5m`, `1h30m`. Variables that are empty count as not set. A variable that
+    /// begins with `REDLOCK_` and is no setting is a line in the log at WARN, with the name that may have been meant.
+    ///
+    /// [settings]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/settings.md#of-a-client
     ///
     /// # Errors
-    /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do not go together are errors of
-    /// [`build`](Builder::build), which names the variables that were set.
+    /// [`Config`](Error::Config) for a value that cannot be, with the variable. Values that are right one by one and do
+    /// not go together are errors of [`build`](Builder::build), which names the variables that were set.
     ///
     /// ```no_run
     /// use redlock_sync::Builder;
@@ -191,7 +177,8 @@ fn urls<'a>(name: &str, value: &'a str) -> Result<Vec<&'a str>, Error> {
     Ok(urls)
 }
 
-/// URLs that are separated by commas. There are commas within URLs too, so that one begins another only before a scheme.
+/// URLs that are separated by commas. There are commas within URLs too, so that one begins another only before a
+/// scheme.
 fn listed(value: &str) -> Vec<&str> {
     let begins = |(at, _): &(usize, &str)| value.get(at + 1..).is_some_and(|rest| has_scheme(rest.trim_start()));
     let mut start = 0;
@@ -237,7 +224,7 @@ fn known() -> impl Iterator<Item = &'static str> {
     [NODES, URL].into_iter().chain(SETTINGS.iter().map(|(variable, ..)| *variable))
 }
 
-/// What is said of a variable that looks like a setting and is none. Its value may be a secret.
+/// The line of the log about a variable that looks like a setting and is none. Its value may be a secret.
 fn warning(name: &str) -> Option<String> {
     let is_of_others = OTHERS.contains(&name) || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin));
     if is_of_others || known().any(|known| known == name) {

@@ -5,17 +5,20 @@ use crate::error::Error;
 use crate::health::{Health, health};
 use crate::key::Key;
 
-/// Of the key that a probe asks with, which is never there.
+/// Name of the key that the readiness probe tries to write. It never exists.
 const NAME: &str = "redlock-sync:health";
 
 impl Redlock {
-    /// Asks the servers whether they can keep locks, and what is wrong with them: permissions (ACL), eviction, persistence, replicas, clocks, and whatever keeps
-    /// them from answering. Two rounds, so two node timeouts at most. Nothing is changed on the servers.
+    /// Asks the servers whether they can keep locks, and what is wrong with them: permissions (ACL), eviction,
+    /// persistence, replicas, clocks, and whatever keeps them from answering. Two rounds, so two node timeouts at most.
+    /// Nothing is changed on the servers.
     ///
-    /// For a probe that is asked every few seconds and for the log at the start of a program. What it looks at needs the permission `+info`; without it, it says so.
+    /// For a probe that is asked every few seconds and for the log at the start of a program. What it looks at needs
+    /// the permission `+info`; without it, it says so.
     ///
     /// # Errors
-    /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. That no server can be asked is no error here.
+    /// [`Closed`](Error::Closed) if the client is closed, or in a forked child. That no server can be asked is no error
+    /// here.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -32,8 +35,9 @@ impl Redlock {
         health(&self.inner, &key)
     }
 
-    /// Whether locks can be had: for a readiness probe. False while no majority of the servers takes writes, and from the beginning of a
-    /// [`shutdown`](Redlock::shutdown) on. It asks as [`health`](Redlock::health) does, which says why.
+    /// Whether locks can be had: for a readiness probe. False while no majority of the servers takes writes, and from
+    /// the beginning of a [`shutdown`](Redlock::shutdown) on. It asks as [`health`](Redlock::health) does, which says
+    /// why.
     ///
     /// Not for a liveness probe: a process that is restarted because a server is away is no better off.
     ///

@@ -15,7 +15,8 @@ use crate::protocol::rw_lock::read_holder;
 use crate::queue::on_one_node;
 use crate::quorum::Ballot;
 
-/// A lock that is held, or a permit of a semaphore, as the servers show it. The holder may have no majority of them: see [`nodes`](HeldLock::nodes).
+/// A lock that is held, or a permit of a semaphore, as the servers show it. The holder may have no majority of them:
+/// see [`nodes`](HeldLock::nodes).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -37,7 +38,8 @@ pub struct HeldLock {
     pub kind: &'static str,
     /// The holder, with the longest time that a node keeps the lock for it.
     pub holder: Holder,
-    /// On how many nodes it holds the lock. Where that is no majority, the lock was not acquired, or is lost, and ends there with its time.
+    /// On how many nodes it holds the lock. Where that is no majority, the lock was not acquired, or is lost, and ends
+    /// there with its time.
     pub nodes: usize,
     /// How many nodes the client has.
     pub of: usize,
@@ -48,12 +50,13 @@ type Said = Vote<Page>;
 
 /// Looking from outside.
 impl Redlock {
-    /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a handle it also shows holders that have no
-    /// majority. One round.
+    /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a
+    /// handle it also shows holders that have no majority. One round.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType) if the key is no lock; [`Config`](Error::Config),
-    /// [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key is no lock
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -78,14 +81,18 @@ impl Redlock {
         Ok(self.together(&said))
     }
 
-    /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any text, `?` for one character, and `\` stands
-    /// before a character that stands for itself. Meant for operators that look and not for programs that decide: it goes through all keys of the servers, 500 at a
-    /// time, and what it shows was so at different moments.
+    /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any
+    /// text, `?` for one character, and `\` stands before a character that stands for itself. Meant for operators that
+    /// look and not for programs that decide: it goes through all keys of the servers, 500 at a time, and what it shows
+    /// was so at different moments.
     ///
-    /// On servers that restrict their users it needs the permission `+scan`; keys that the user may not read are left out.
+    /// On servers that restrict their users it needs the permission `+scan`; keys that the user may not read are left
+    /// out.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority; [`Config`](Error::Config) on a Redis Cluster too; [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`Config`](Error::Config) on a Redis Cluster too
+    /// - [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -101,7 +108,8 @@ impl Redlock {
         Ok(self.together(&self.scan(&format!("{}{}", literally(&self.prefix), without_sets(pattern)))?))
     }
 
-    /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as [`held_locks`](Redlock::held_locks) does.
+    /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as
+    /// [`held_locks`](Redlock::held_locks) does.
     ///
     /// # Errors
     /// As for [`held_locks`](Redlock::held_locks); [`Config`](Error::Config) also on a client of several nodes, as queues live on one.

@@ -28,11 +28,11 @@ impl Redlock {
         Mutex::new(self.handle(&key))
     }
 
-    /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same name and the
-    /// other way round.
+    /// The lock of that name that its holding thread may lock again. It excludes [`mutex`](Redlock::mutex) of the same
+    /// name and the other way round.
     ///
-    /// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread; the second then enters the
-    /// lock that the first one holds.** Take [`mutex`](Redlock::mutex) in tasks of such a pool. More: [`ReentrantMutex`].
+    /// **Take [`mutex`](Redlock::mutex) in tasks of a work-stealing pool, such as rayon's**: [`ReentrantMutex`] says
+    /// why.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -44,8 +44,9 @@ impl Redlock {
         ReentrantMutex::new(self.handle(&key))
     }
 
-    /// The semaphore of that name, with this number of permits, 1 to 1024, each held by one holder at a time. Every caller gives the number; the servers do not
-    /// store it: [changing it](Semaphore#changing-the-number). No I/O; a wrong name or number is reported by the first use.
+    /// The semaphore of that name, with this number of permits, 1 to 1024, each held by one holder at a time. Every
+    /// caller gives the number; the servers do not store it: [changing it](Semaphore#changing-the-number). No I/O; a
+    /// wrong name or number is reported by the first use.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -57,7 +58,8 @@ impl Redlock {
         Semaphore::new(Arc::clone(&self.inner), self.key(&key), Arc::clone(&self.options), permits)
     }
 
-    /// The read-write lock of that name: any number of readers at a time, or one writer. No I/O; a wrong name is reported by the first use.
+    /// The read-write lock of that name: any number of readers at a time, or one writer. No I/O; a wrong name is
+    /// reported by the first use.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -69,8 +71,9 @@ impl Redlock {
         RwLock::new(&self.inner, &self.key(&key), &self.options)
     }
 
-    /// The locks of these names, which are taken together or not at all: 1 to 64, in any order; one that is named twice counts once. They exclude
-    /// [`mutex`](Redlock::mutex) of the same names. No I/O; what is wrong is reported by the first use.
+    /// The locks of these names, which are taken together or not at all: 1 to 64, in any order; one that is named twice
+    /// counts once. They exclude [`mutex`](Redlock::mutex) of the same names. No I/O; what is wrong is reported by the
+    /// first use.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
@@ -83,8 +86,9 @@ impl Redlock {
         MultiLock::new(Arc::clone(&self.inner), mutexes)
     }
 
-    /// The latch of that name, which opens when `count` workers have arrived; at most 10,000. No I/O; a wrong name or number is reported by the first
-    /// use. All processes should give the same number: a handle finds the latch open as soon as there are as many arrivals as it asks for. A lock of the same name is refused with
+    /// The latch of that name, which opens when `count` workers have arrived; at most 10,000. No I/O; a wrong name or
+    /// number is reported by the first use. All processes should give the same number: a handle finds the latch open as
+    /// soon as there are as many arrivals as it asks for. A lock of the same name is refused with
     /// [`WrongType`](Error::WrongType), and the other way round.
     ///
     /// ```
@@ -97,8 +101,8 @@ impl Redlock {
         CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, self.options.retry.clone())
     }
 
-    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first use. A lock of the same name has
-    /// other keys: neither affects the other.
+    /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first
+    /// use. A lock of the same name has other keys: neither affects the other.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;

@@ -35,8 +35,9 @@ use crate::options::LockOptions;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client of its own only if no
-/// client had been used before the fork: threads that exist in the parent alone can make it hang, panic or crash.
+/// After a `fork` everything of the parent's client answers [`Error::Closed`] in the child. The child can open a client
+/// of its own only if no client had been used before the fork: threads that exist in the parent alone can make it hang,
+/// panic or crash.
 #[derive(Clone)]
 pub struct Redlock {
     inner: Arc<ClientInner>,
@@ -45,15 +46,14 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data; for a lock that
-    /// survives the loss of servers give [`builder`](Redlock::builder) three or five.
+    /// A client of one server, with default settings. One server gives mutual exclusion as long as it keeps its data;
+    /// for a lock that survives the loss of servers give [`builder`](Redlock::builder) three or five.
     ///
-    /// URLs: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with feature `tls`, `redis+unix:///path?db=…`; for a Redis Cluster
-    /// `redis+cluster://[user[:password]@]host[:port],host[:port]` ([`Builder::node`]), for the master of a group that Sentinels watch
-    /// `redis+sentinel://[user[:password]@]host[:port],…/name[/database]` ([page on Sentinel][sentinel]). Which certificates
-    /// are trusted, `SSL_CERT_FILE` among them: [TLS](crate#tls). What the user has to be allowed: [Permissions](crate#permissions).
+    /// The URL is such as `redis://user:password@host:6379/0`. Those of servers with TLS, sockets, Sentinel groups and
+    /// Redis Clusters are in [connect][connect], with what a failed first call means. What the user has to be allowed:
+    /// [Permissions](crate#permissions).
     ///
-    /// [sentinel]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
+    /// [connect]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/connect.md#urls
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a URL that cannot be. No connection is made here.

@@ -20,9 +20,10 @@ use crate::observer::{Event, ObservedLock, Observer};
 /// | `redlock_job_wait_seconds` | histogram | `queue` | how long tasks had been due when they were claimed |
 /// | `redlock_node_up` | gauge | `node` | 0 while a server cannot be used, 1 when it can be used again; there is none before the first failure |
 ///
-/// `lock` is the [name](ObservedLock::name): the template of an annotated function, or what a handle is [`named`](crate::Mutex::named). It is never the key, of
-/// which there can be millions. `queue` is the name of the queue without the client's `key_prefix`, or what it is [`named`](crate::Queue::named). Install the
-/// recorder before the client is used.
+/// `lock` is the [name](ObservedLock::name): the template of an annotated function, or what a handle is
+/// [`named`](crate::Mutex::named). It is never the key, of which there can be millions. `queue` is the name of the
+/// queue without the client's `key_prefix`, or what it is [`named`](crate::Queue::named). Install the recorder before
+/// the client is used.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -3,7 +3,8 @@
 //! 1. [`expiry`]: which nodes hold our token, and until when a majority surely does. Pure.
 //! 2. [`state`]: held, suspended, lost, released; the transitions.
 //! 3. [`giving_up`]: what the votes of a release say. Pure.
-//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to the next thread.
+//! 4. [`core`]: the rounds of a lease, shared by guard and renewal thread: extend, fence, release, and the hand-over to
+//!    the next thread.
 //! 5. [`backlog`]: releases that no majority confirmed yet.
 //! 6. [`renewal`]: the threads. The only place that starts one.
 //! 7. [`watched`]: what observers are told.
@@ -40,11 +41,13 @@ use crate::handover::sharing::Shared;
 use crate::options::Mode;
 use crate::token::LockId;
 
-/// A lock that is held for a time and renewed: what the guard of each single lock derefs to; that of a [`MultiLock`](crate::MultiLock) has one for [each key](crate::MultiLockGuard::leases).
+/// A lock that is held for a time and renewed: what the guard of each single lock derefs to; that of a
+/// [`MultiLock`](crate::MultiLock) has one for [each key](crate::MultiLockGuard::leases).
 ///
-/// Each guard has a renewal thread, which renews the lease each time a third of it has passed. The methods here tell whether the lock is still held
-/// and what to give to the protected resource. Threads that read by a [`RwLock`](crate::RwLock) can share one lease on the servers, each with a
-/// `Lease` of its own. `Lease` is `Send` and `Sync`, so a thread that works for the holder can be lent `&Lease`; it is not `Clone`.
+/// Each guard has a renewal thread, which renews the lease each time a third of it has passed. The methods here tell
+/// whether the lock is still held and what to give to the protected resource. Threads that read by a
+/// [`RwLock`](crate::RwLock) can share one lease on the servers, each with a `Lease` of its own. `Lease` is `Send` and
+/// `Sync`, so a thread that works for the holder can be lent `&Lease`; it is not `Clone`.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -101,9 +104,10 @@ impl Lease {
         Ok(())
     }
 
-    /// `Ok` while the lock is certainly held. No I/O: it compares the lease's deadline with a clock that counts suspend, so it is right even
-    /// when the renewal thread got no processor time. Call it before each step that must not happen without the lock; between the call and the
-    /// step the process can still be paused, against which only [`fencing_token`](Lease::fencing_token) helps.
+    /// `Ok` while the lock is certainly held. No I/O: it compares the lease's deadline with a clock that counts
+    /// suspend, so it is right even when the renewal thread got no processor time. Call it before each step that must
+    /// not happen without the lock; between the call and the step the process can still be paused, against which only
+    /// [`fencing_token`](Lease::fencing_token) helps.
     ///
     /// # Errors
     /// [`Lost`](Error::Lost) from the moment at which another holder could have the lock, and from then on;
@@ -154,24 +158,27 @@ impl Lease {
         self.core.state()
     }
 
-    /// A number that is strictly greater for every later holder of this lock. Give it to the protected resource with each write, and let the
-    /// resource refuse a number smaller than the largest it has seen: the only protection against a holder that was paused and does not know yet
-    /// that it lost the lock (Kleppmann, [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
+    /// A number that is strictly greater for every later holder of this lock. Give it to the protected resource with
+    /// each write, and let the resource refuse a number smaller than the largest it has seen: the only protection
+    /// against a holder that was paused and does not know yet that it lost the lock (Kleppmann, [How to do distributed
+    /// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html), 2016).
     ///
-    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The first call for a lock
-    /// makes a round trip (two on several nodes, where the number is then stored on a majority); later ones return the same number, also
-    /// after renewals and re-entry. With [`fenced(true)`](crate::Mutex::fenced) the acquire brings the number along: the first call then
-    /// costs nothing on one node, and one round trip on several. A lock that another thread of this client handed on has a number of its own,
-    /// which takes a round trip.
+    /// It is the server's time in microseconds or the last number plus one, whichever is larger; always below 2^53. The
+    /// first call for a lock makes a round trip (two on several nodes, where the number is then stored on a majority);
+    /// later ones return the same number, also after renewals and re-entry. With [`fenced(true)`](crate::Mutex::fenced)
+    /// the acquire brings the number along: the first call then costs nothing on one node, and one round trip on
+    /// several. A lock that another thread of this client handed on has a number of its own, which takes a round trip.
     ///
-    /// The servers keep the last number until 20 minutes after their clocks have passed it. So numbers rise even if a server's clock is
-    /// set back: by any amount while the number is kept, and by up to 20 minutes afterwards.
+    /// The servers keep the last number until 20 minutes after their clocks have passed it. So numbers rise even if a
+    /// server's clock is set back: by any amount while the number is kept, and by up to 20 minutes afterwards.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed
-    /// it: the lock is held as long as before, ask again; [`WrongType`](Error::WrongType) if the key holds something that is no lock;
-    /// [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica), which does not mean that
-    /// the lock is gone; [`Closed`](Error::Closed) in a forked child.
+    /// - [`Lost`](Error::Lost) if the lock is not held any more
+    /// - [`Unavailable`](Error::Unavailable) if no majority confirmed it: the lock is held as long as before, ask again
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    /// - [`Config`](Error::Config) if a server refuses the call (a missing permission, a master that became a replica),
+    ///   which does not mean that the lock is gone
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -186,14 +193,17 @@ impl Lease {
         self.core.fencing_token()
     }
 
-    /// Makes the lease last at least `lease` from now, in one round. Never shortens it, never beyond `max_hold`. Useful with
-    /// `renew(false)`, or before a step during which this process may get no processor time. Renewal goes on as before.
+    /// Makes the lease last at least `lease` from now, in one round. Never shortens it, never beyond `max_hold`. Useful
+    /// with `renew(false)`, or before a step during which this process may get no processor time. Renewal goes on as
+    /// before.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it is not held any more; [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is
-    /// held as long as before; [`WrongType`](Error::WrongType) if the key holds something that is no lock;
-    /// [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server refuses the call: the
-    /// lock is held as long as before; [`Closed`](Error::Closed) in a forked child.
+    /// - [`Lost`](Error::Lost) if it is not held any more
+    /// - [`Unavailable`](Error::Unavailable) if no majority confirmed: the lock is held as long as before
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    /// - [`Config`](Error::Config) for a length outside 10 ms to 24 h or too short for the node timeout, or if a server
+    ///   refuses the call: the lock is held as long as before
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -209,9 +219,9 @@ impl Lease {
         self.core.extend(lease)
     }
 
-    /// Calls `handler` once when the lock is lost: at once if it is lost already, never for a normal release. It runs on the renewal thread, or on the
-    /// thread whose call noticed the loss first; keep it short. A panic in it is caught and logged. Several handlers are called in the order in which they
-    /// were added.
+    /// Calls `handler` once when the lock is lost: at once if it is lost already, never for a normal release. It runs
+    /// on the renewal thread, or on the thread whose call noticed the loss first; keep it short. A panic in it is
+    /// caught and logged. Several handlers are called in the order in which they were added.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -280,7 +290,8 @@ impl Lease {
         self.leave(began).unwrap_or_else(|| self.released(began, self.core.release(began, grace)))
     }
 
-    /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it on.
+    /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it
+    /// on.
     fn leave(&self, began: Tick) -> Option<Result<(), Error>> {
         if self.is_finished.swap(true, Ordering::AcqRel) {
             return Some(Ok(()));
@@ -352,7 +363,8 @@ impl Lease {
         true
     }
 
-    /// For a guard that is dropped: takes one node timeout at most, leaves the rest to the background, and logs at most one line.
+    /// For a guard that is dropped: takes one node timeout at most, leaves the rest to the background, and logs at most
+    /// one line.
     pub(crate) fn finish_quietly(&self) {
         match self.finish_within(self.core.quorum.limits.node_timeout / 2) {
             // A loss is logged where it is noticed.

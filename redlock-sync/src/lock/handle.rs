@@ -144,7 +144,8 @@ impl<P: Protocol + 'static> Handle<P> {
     }
 }
 
-/// The settings that every kind of lock has, as builder methods on its handle, by its method `set`. `$open` is how the examples make a handle.
+/// The settings that every kind of lock has, as builder methods on its handle, by its method `set`. `$open` is how the
+/// examples make a handle.
 ///
 /// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
 macro_rules! settings {
@@ -153,9 +154,10 @@ macro_rules! settings {
         $crate::lock::handle::exclusive!($open);
     };
     ($open:literal, $take:literal, $try:literal, $free:literal) => {
-        /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer renewals, and the
-        /// lock outlives longer outages of the servers. Shorter: other processes get the lock sooner after this one dies. Checked when the lock is used: it must
-        /// exceed drift (1 % + 2 ms) + node timeout + minimum validity.
+        /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer
+        /// renewals, and the lock outlives longer outages of the servers. Shorter: other processes get the lock sooner
+        /// after this one dies. Checked when the lock is used: it must exceed drift (1 % + 2 ms) + node timeout +
+        /// minimum validity.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -172,8 +174,9 @@ macro_rules! settings {
             self
         }
 
-        /// Whether the lease is renewed while the guard lives; default true. With `false` the lock is lost when the lease has run out, unless
-        /// [`extend`](crate::Lease::extend) is called in time: a bound on how long a hung holder keeps the lock.
+        /// Whether the lease is renewed while the guard lives; default true. With `false` the lock is lost when the
+        /// lease has run out, unless [`extend`](crate::Lease::extend) is called in time: a bound on how long a hung
+        /// holder keeps the lock.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -189,9 +192,9 @@ macro_rules! settings {
             self
         }
 
-        /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default zero, at most the lease. It is for
-        /// scheduled jobs that can finish before the machine with the slowest clock starts its copy. Longer: covers clocks that
-        /// differ more. Shorter: the next run can start sooner.
+        /// Keeps the lock taken for at least this long after it was acquired, even if the guard ends earlier; default
+        /// zero, at most the lease. It is for scheduled jobs that can finish before the machine with the slowest clock
+        /// starts its copy. Longer: covers clocks that differ more. Shorter: the next run can start sooner.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -209,9 +212,11 @@ macro_rules! settings {
             self
         }
 
-        /// Ends renewal so that the lock is lost this long after it was acquired, at the latest; at least `min_hold` and the
-        /// minimum of a lease, without a maximum. No default: without it, a guard that is forgotten, or whose holder hangs, keeps the lock until its process ends. Longer: slow work keeps its lock. Shorter: others get
-        /// the lock of a holder that hangs sooner. The loss is reported as [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+        /// Ends renewal so that the lock is lost this long after it was acquired, at the latest; at least `min_hold`
+        /// and the minimum of a lease, without a maximum. No default: without it, a guard that is forgotten, or whose
+        /// holder hangs, keeps the lock until its process ends. Longer: slow work keeps its lock. Shorter: others get
+        /// the lock of a holder that hangs sooner. The loss is reported as
+        /// [`LostReason::MaxHold`](crate::LostReason::MaxHold).
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -228,9 +233,10 @@ macro_rules! settings {
             self
         }
 
-        /// The name under which observers and metrics show the lock, in place of its key; default empty. Choose one name for all locks of a kind, such as
-        /// `order` for `order:42`: metrics have a series for each name. In an annotated function it is the template. Threads that use different names for one lock do not hand it to
-        /// each other in memory.
+        /// The name under which observers and metrics show the lock, in place of its key; default empty. Choose one
+        /// name for all locks of a kind, such as `order` for `order:42`: metrics have a series for each name. In an
+        /// annotated function it is the template. Threads that use different names for one lock do not hand it to each
+        /// other in memory.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -247,9 +253,10 @@ macro_rules! settings {
             self
         }
 
-        /// Whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With `true` each acquire raises the
-        /// lock's counter on the servers in the same step, and on one server `fencing_token()` then needs no round trip of its own. With `false`
-        /// only a lock whose `fencing_token()` is asked for has a counter. Tokens rise from holder to holder either way.
+        /// Whether the acquire brings the [fencing token](crate::Lease::fencing_token) along; default false. With
+        /// `true` each acquire raises the lock's counter on the servers in the same step, and on one server
+        /// `fencing_token()` then needs no round trip of its own. With `false` only a lock whose `fencing_token()` is
+        /// asked for has a counter. Tokens rise from holder to holder either way.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -265,8 +272,9 @@ macro_rules! settings {
             self
         }
 
-        /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default: without it, as without `max_hold`, a holder
-        /// that hangs keeps the lock. More: slow work keeps its lock. Fewer: others get the lock of a holder that hangs sooner. Zero is `renew(false)`.
+        /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default:
+        /// without it, as without `max_hold`, a holder that hangs keeps the lock. More: slow work keeps its lock.
+        /// Fewer: others get the lock of a holder that hangs sooner. Zero is `renew(false)`.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -282,8 +290,8 @@ macro_rules! settings {
             self
         }
 
-        /// The pauses between attempts, where no message tells a waiter that the lock is free; default: the client's. [`Retry`](crate::Retry) says when
-        /// that is, and what longer and shorter pauses cost.
+        /// The pauses between attempts, where no message tells a waiter that the lock is free; default: the client's.
+        /// [`Retry`](crate::Retry) says when that is, and what longer and shorter pauses cost.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -301,9 +309,10 @@ macro_rules! settings {
             self
         }
 
-        /// The readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host, process and thread; but of a mutex that was
-        /// granted to a wait by its last holder only [that wait](crate::LockId::owner). With an `owner` each holder shows it, at a cost: a mutex that is granted to such a
-        /// wait takes a round trip more, and readers with an `owner` have a lease each.
+        /// The readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
+        /// process and thread; but of a mutex that was granted to a wait by its last holder only [that
+        /// wait](crate::LockId::owner). With an `owner` each holder shows it, at a cost: a mutex that is granted to
+        /// such a wait takes a round trip more, and readers with an `owner` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -325,12 +334,14 @@ macro_rules! settings {
 /// What only a kind has that is held by one at a time, as programs of other libraries know it.
 macro_rules! exclusive {
     ($open:literal) => {
-        /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind if it stops between `SETNX` and
-        /// `EXPIRE`; default false. With `true` the key is taken over once its value has not changed for one lease of this handle while the thread waited,
-        /// if it still has no time-to-live then. All handles for this key of a client need the setting: a thread without it that waits for the lock keeps
-        /// the others behind it from looking. An annotated function has no such argument, so use handles for such a key. **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
-        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, longer than 80 bytes, or not valid UTF-8 are left alone;
-        /// so is a key of another type.
+        /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind
+        /// if it stops between `SETNX` and `EXPIRE`; default false. With `true` the key is taken over once its value
+        /// has not changed for one lease of this handle while the thread waited, if it still has no time-to-live then.
+        /// All handles for this key of a client need the setting: a thread without it that waits for the lock keeps the
+        /// others behind it from looking. An annotated function has no such argument, so use handles for such a key.
+        /// **Set it only where no program holds the lock by a key that never ends: its holder would not notice.** With
+        /// `false` such a key keeps the lock taken until it is deleted by hand. Values that are empty, longer than 80
+        /// bytes, or not valid UTF-8 are left alone; so is a key of another type.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -349,8 +360,9 @@ macro_rules! exclusive {
             self
         }
 
-        /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have changed when this returns: use
-        /// it to watch a system, not to decide whether to act. A holder asks [`check`](crate::Lease::check).
+        /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have
+        /// changed when this returns: use it to watch a system, not to decide whether to act. A holder asks
+        /// [`check`](crate::Lease::check).
         ///
         /// # Errors
         /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
@@ -389,22 +401,26 @@ macro_rules! exclusive {
             self.handle.inspect()
         }
 
-        /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows the holder to be gone or stuck.
-        /// True if a majority of the nodes freed the lock; false if that holder has no majority any more. Threads that wait are told; waiters
-        /// in the holder's own client continue after that client has detected the loss. Only mutexes have this call: a reader, a writer or a permit that is stuck ends with its
-        /// lease, once its process is stopped.
+        /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows
+        /// the holder to be gone or stuck. True if a majority of the nodes freed the lock; false if that holder has no
+        /// majority any more. Threads that wait are told; waiters in the holder's own client continue after that client
+        /// has detected the loss. Only mutexes have this call: a reader, a writer or a permit that is stuck ends with
+        /// its lease, once its process is stopped.
         ///
-        /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock from the next thread of that client
-        /// instead.
+        /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock
+        /// from the next thread of that client instead.
         ///
-        /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a third of its lease later, or not before the
-        /// end of its lease if it does not renew; a holder of this same client at once. Until then another holder can be at work
-        /// beside it, and only [fencing tokens](crate::Lease::fencing_token) protect the resource.
+        /// **The holder may still be at work.** Its guard is [`Lost`](crate::Error::Lost) at its next renewal, up to a
+        /// third of its lease later, or not before the end of its lease if it does not renew; a holder of this same
+        /// client at once. Until then another holder can be at work beside it, and only [fencing
+        /// tokens](crate::Lease::fencing_token) protect the resource.
         ///
         /// # Errors
-        /// [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes, ask again;
-        /// [`WrongType`](crate::Error::WrongType); [`Config`](crate::Error::Config), also for a token of another program that is empty or not valid UTF-8;
-        /// [`Closed`](crate::Error::Closed).
+        /// - [`Unavailable`](crate::Error::Unavailable) if no majority answered: the lock may be freed on some nodes,
+        ///   ask again
+        /// - [`WrongType`](crate::Error::WrongType)
+        /// - [`Config`](crate::Error::Config), also for a token of another program that is empty or not valid UTF-8
+        /// - [`Closed`](crate::Error::Closed)
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();

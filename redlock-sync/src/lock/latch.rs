@@ -17,14 +17,11 @@ use crate::token::random_part;
 /// Longest name of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
-/// Threads wait until a given number of workers have arrived, in whatever processes these run. Made by
+/// A gate that is closed until a given number of workers have arrived, in whatever processes they run. Made by
 /// [`Redlock::count_down_latch`](crate::Redlock::count_down_latch).
 ///
-/// It is closed at first. Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
-/// [reset](CountDownLatch::reset). `count` is 0 to 10,000, with 0 open at once; it is in the handle and not on the servers, so a handle with a smaller number
-/// finds the latch open earlier than one with a larger; but a thread that waits is woken by the arrival that is enough for the handle of that arrival. It has no holder and no lease: an arrival stays even if its process ends. The idea is that of
-/// `java.util.concurrent.CountDownLatch`, with arrivals that have ids in place of a number, so that a repeated arrival counts once. A
-/// handle is stateless: it can be cloned, shared and thrown away.
+/// Picture the start of a race: the threads that wait at the gate go when the last one that was expected has come. It
+/// is not a lock: it has no holder and no lease, and an arrival stays even if its process ends.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -43,16 +40,27 @@ const LONGEST_ID: usize = 200;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
+/// Once `count` arrivals are stored it is open, until its [`lifetime`](CountDownLatch::lifetime) ends or it is
+/// [reset](CountDownLatch::reset). `count` is 0 to 10,000, with 0 open at once. Arrivals have ids, so that a repeated
+/// one counts once.
+///
+/// `count` is in the handle and not on the servers. So a handle with a smaller number finds the latch open earlier than
+/// one with a larger. A thread that waits is woken by the arrival that is enough for the handle of that arrival.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away.
+///
 /// # What is promised
 ///
-/// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: a latch that is not stored is closed. On one
-/// server it stays open as long as the server keeps its data. On several, each arrival is stored on a majority, and so is that the latch is open, before
-/// the first thread goes through. A server that loses its data gets it back from the others while threads wait. A server that restarted within the
-/// [`lifetime`](CountDownLatch::lifetime) may lack arrivals, so it does not count among those that call the latch closed as long as another server, which may
-/// have more, does not answer ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others the call is `Unavailable`.
+/// It never opens before `count` different arrivals were sent, whatever happens to servers and processes: a latch that
+/// is not stored is closed. On one server it stays open as long as the server keeps its data. On several, each arrival
+/// is stored on a majority, and so is that the latch is open, before the first thread goes through. A server that loses
+/// its data gets it back from the others while threads wait. A server that restarted within the
+/// [`lifetime`](CountDownLatch::lifetime) may lack arrivals, so it does not count among those that call the latch
+/// closed as long as another server, which may have more, does not answer
+/// ([`restart_guard`](crate::Builder::restart_guard)): without a majority of others the call is `Unavailable`.
 ///
-/// If too many servers lose their data, arrivals are gone and the latch stays closed: bound the wait by [`wait_for`](CountDownLatch::wait_for), and let
-/// workers repeat [`count_down_as`](CountDownLatch::count_down_as).
+/// If too many servers lose their data, arrivals are gone and the latch stays closed: bound the wait by
+/// [`wait_for`](CountDownLatch::wait_for), and let workers repeat [`count_down_as`](CountDownLatch::count_down_as).
 #[derive(Clone)]
 pub struct CountDownLatch {
     client: Arc<ClientInner>,
@@ -67,9 +75,10 @@ impl CountDownLatch {
         CountDownLatch { client, key, count, lifetime: LIFETIME, retry }
     }
 
-    /// For how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is closed, as if none had arrived. Longer:
-    /// threads that come late still find it open. Shorter: its key is gone sooner. Choose it longer than the whole time from the first arrival to the last
-    /// wait: of several servers, one that restarted longer ago than this counts as having all arrivals.
+    /// For how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is
+    /// closed, as if none had arrived. Longer: threads that come late still find it open. Shorter: its key is gone
+    /// sooner. Choose it longer than the whole time from the first arrival to the last wait: of several servers, one
+    /// that restarted longer ago than this counts as having all arrivals.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -86,13 +95,14 @@ impl CountDownLatch {
         self
     }
 
-    /// Reports that one more worker has arrived. Each call counts, even if a worker that failed arrives a second time; to count such a worker once, use
-    /// [`count_down_as`](CountDownLatch::count_down_as). An open latch stays open.
+    /// Reports that one more worker has arrived. Each call counts, even if a worker that failed arrives a second time;
+    /// to count such a worker once, use [`count_down_as`](CountDownLatch::count_down_as). An open latch stays open.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
-    /// [`unavailable_after`](crate::Builder::unavailable_after); it may count all the same. [`WrongType`](Error::WrongType) if the key holds something that is
-    /// no latch; [`Config`](Error::Config) and [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    ///   [`unavailable_after`](crate::Builder::unavailable_after); it may count all the same
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no latch
+    /// - [`Config`](Error::Config) and [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -107,12 +117,13 @@ impl CountDownLatch {
         self.latch()?.arrive(&random_part()?)
     }
 
-    /// Reports that the worker of that name, 1 to 200 bytes, has arrived. Counts once, however often it is repeated and by whatever
-    /// process: for workers that are started again. A worker that was killed during this call may have arrived or not; when it is started again it
-    /// calls it again.
+    /// Reports that the worker of that name, 1 to 200 bytes, has arrived. Counts once, however often it is repeated and
+    /// by whatever process: for workers that are started again. A worker that was killed during this call may have
+    /// arrived or not; when it is started again it calls it again.
     ///
     /// # Errors
-    /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for a name that is empty or too long.
+    /// As for [`count_down`](CountDownLatch::count_down), after which it can be repeated; [`Config`](Error::Config) for
+    /// a name that is empty or too long.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -138,9 +149,11 @@ impl CountDownLatch {
     /// Blocks until the latch is open. The arrival that opens it wakes all threads that wait.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
-    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if the key holds something that is no latch;
-    /// [`Config`](Error::Config); [`Closed`](Error::Closed), also when the client is closed meanwhile.
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    ///   [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no latch
+    /// - [`Config`](Error::Config)
+    /// - [`Closed`](Error::Closed), also when the client is closed meanwhile
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -155,11 +168,13 @@ impl CountDownLatch {
         self.latch()?.wait(Wait::Forever)
     }
 
-    /// Blocks until the latch is open, for at most `wait`; looks once more at the deadline, so it may return up to two node timeouts late.
+    /// Blocks until the latch is open, for at most `wait`; looks once more at the deadline, so it may return up to two
+    /// node timeouts late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it was closed all the time; [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for
-    /// [`wait`](CountDownLatch::wait).
+    /// - [`Busy`](Error::Busy) if it was closed all the time
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - as for [`wait`](CountDownLatch::wait)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -174,7 +189,8 @@ impl CountDownLatch {
         self.latch()?.wait(Wait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted once, on entry.
+    /// As [`wait_for`](CountDownLatch::wait_for), but with a deadline in place of a length of time. It is converted
+    /// once, on entry.
     ///
     /// # Errors
     /// As for [`wait_for`](CountDownLatch::wait_for).
@@ -196,7 +212,8 @@ impl CountDownLatch {
     /// Returns whether the latch is open, without waiting. One round trip to each node.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType),
+    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -209,8 +226,8 @@ impl CountDownLatch {
         Ok(self.latch()?.progress()?.is_open)
     }
 
-    /// How many workers have arrived; at least the count if the latch is open. Use it to watch, not to decide: for that ask
-    /// [`is_open`](CountDownLatch::is_open).
+    /// How many workers have arrived; at least the count if the latch is open. Use it to watch, not to decide: for that
+    /// ask [`is_open`](CountDownLatch::is_open).
     ///
     /// # Errors
     /// As for [`is_open`](CountDownLatch::is_open).
@@ -228,13 +245,14 @@ impl CountDownLatch {
         Ok(self.latch()?.progress()?.arrived)
     }
 
-    /// Closes the latch: forgets all arrivals, on every node. Call it only while no thread counts down or waits: an arrival that is on its way at this
-    /// moment, and on several nodes one that a waiting thread has seen, can count afterwards. A latch with a new name for each use, such as
-    /// `import:2026-11-22`, needs no reset.
+    /// Closes the latch: forgets all arrivals, on every node. Call it only while no thread counts down or waits: an
+    /// arrival that is on its way at this moment, and on several nodes one that a waiting thread has seen, can count
+    /// afterwards. A latch with a new name for each use, such as `import:2026-11-22`, needs no reset.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the arrivals and some not; repeat it before the
-    /// latch is used again. [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the
+    /// arrivals and some not; repeat it before the latch is used again. [`WrongType`](Error::WrongType),
+    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

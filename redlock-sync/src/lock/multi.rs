@@ -1,8 +1,9 @@
 //! Several mutexes at once: all of them, or none.
 //!
-//! Those that are free are taken in one round trip, the others one after the other in the order of their keys, each with a
-//! lease of its own; all are given up in one round trip. All multi-locks have the same order, so they never wait for
-//! each other in a circle; and what one of them has it keeps while it waits for the next, so each gets its turn in the queues of the mutexes.
+//! Those that are free are taken in one round trip, the others one after the other in the order of their keys, each
+//! with a lease of its own; all are given up in one round trip. All multi-locks have the same order, so they never wait
+//! for each other in a circle; and what one of them has it keeps while it waits for the next, so each gets its turn in
+//! the queues of the mutexes.
 
 mod guard;
 
@@ -29,17 +30,7 @@ const MOST_KEYS: usize = 64;
 /// Several mutexes that are held together or not at all, such as the accounts of a transfer. Made by
 /// [`Redlock::multi_lock`](crate::Redlock::multi_lock).
 ///
-/// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a key. Multi-locks never deadlock with
-/// each other, in whatever order the keys are named. A thread that holds one of the keys already gets an error, as with a mutex.
-///
-/// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held; that one and those behind it take a round
-/// trip each. All of them are given up in one round trip. Each key has a lease and a renewal thread, and with several nodes a majority of its own. A multi-lock
-/// has the settings of a mutex except `min_hold`, with which a key that is given back because another one is held would stay taken.
-///
-/// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it keeps those before it, so threads that
-/// want only these wait as well. Keys that are locked in one order by all that lock several of them are the classical way to exclude a deadlock.
-///
-/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+/// Picture a door with several keyholes: it opens for the thread that has all of the keys.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -52,6 +43,21 @@ const MOST_KEYS: usize = 64;
 /// guard.unlock()?;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// Each key is locked as by a [`Mutex`](crate::Mutex): it excludes mutexes of that name, and multi-locks that share a
+/// key. Multi-locks never deadlock with each other, in whatever order the keys are named. A thread that holds one of
+/// the keys already gets an error, as with a mutex.
+///
+/// In the order of their keys, all that are free are taken together in one round trip, up to the first that is held;
+/// that one and those behind it take a round trip each. All of them are given up in one round trip. Each key has a
+/// lease and a renewal thread, and with several nodes a majority of its own. A multi-lock has the settings of a mutex
+/// except `min_hold`, with which a key that is given back because another one is held would stay taken.
+///
+/// For each key a thread has its place in [the order of the mutex](crate::Mutex#order). While it waits for one key it
+/// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
+/// lock several of them are the classical way to exclude a deadlock.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the locks.
 #[derive(Clone)]
 pub struct MultiLock {
     client: Arc<ClientInner>,
@@ -113,8 +119,9 @@ impl MultiLock {
         self.each(|mutex| mutex.renew(renew))
     }
 
-    /// Ends renewal so that each key is lost this long after it was locked, at the latest; all keys are lost with the first of them. See
-    /// [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones counts.
+    /// Ends renewal so that each key is lost this long after it was locked, at the latest; all keys are lost with the
+    /// first of them. See [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones
+    /// counts.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -145,8 +152,8 @@ impl MultiLock {
         self.each(|mutex| mutex.max_renewals(times))
     }
 
-    /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key has one of its own:
-    /// [`MultiLockGuard::leases`].
+    /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key
+    /// has one of its own: [`MultiLockGuard::leases`].
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -163,8 +170,8 @@ impl MultiLock {
         self.each(|mutex| mutex.fenced(fenced))
     }
 
-    /// The pauses between attempts where no message tells that a key is free; see [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each
-    /// key by itself.
+    /// The pauses between attempts where no message tells that a key is free; see
+    /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each key by itself.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -182,8 +189,8 @@ impl MultiLock {
         self.each(|mutex| mutex.retry(retry.clone()))
     }
 
-    /// Whether a thread that waits takes over a key without a time-to-live; see [`Mutex::adopt_keys_without_ttl`](crate::Mutex::adopt_keys_without_ttl),
-    /// which says when that is safe.
+    /// Whether a thread that waits takes over a key without a time-to-live; see
+    /// [`Mutex::adopt_keys_without_ttl`](crate::Mutex::adopt_keys_without_ttl), which says when that is safe.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -221,8 +228,9 @@ impl MultiLock {
     /// Blocks until this thread has all keys. If a key is lost while the call waits for the others, it begins again.
     ///
     /// # Errors
-    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already; [`Config`](Error::Config) if there is no key, or more than
-    /// 64; the rest as for [`Mutex::lock`](crate::Mutex::lock). Nothing is held after an error.
+    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already; [`Config`](Error::Config)
+    /// if there is no key, or more than 64; the rest as for [`Mutex::lock`](crate::Mutex::lock). Nothing is held after
+    /// an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -237,12 +245,16 @@ impl MultiLock {
         self.take(Wait::Forever)
     }
 
-    /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers can find them taken. Gives up two node
-    /// timeouts after it began, and then gives back what it has; if the servers do not answer, that takes another node timeout and a quarter.
+    /// One attempt for each key. If one of them is held, the others are released again, so for a moment other callers
+    /// can find them taken. Gives up two node timeouts after it began, and then gives back what it has; if the servers
+    /// do not answer, that takes another node timeout and a quarter.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) with the key that is held, also by this thread; [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not
-    /// within that time; and as for [`lock`](MultiLock::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) with the key that is held, also by this thread
+    /// - [`Unavailable`](Error::Unavailable) if the servers cannot be asked, or not within that time
+    /// - as for [`lock`](MultiLock::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -258,12 +270,15 @@ impl MultiLock {
         self.take(Wait::No)
     }
 
-    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it takes to give back what it
-    /// has, as [`try_lock`](MultiLock::try_lock) does.
+    /// Blocks until this thread has all keys, for at most `wait`. Takes two node timeouts longer at most, and what it
+    /// takes to give back what it has, as [`try_lock`](MultiLock::try_lock) does.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) with the key that was held at the end; [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end; and
-    /// as for [`lock`](MultiLock::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) with the key that was held at the end
+    /// - [`Unavailable`](Error::Unavailable) if the servers could not be asked in the end
+    /// - as for [`lock`](MultiLock::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -278,7 +293,8 @@ impl MultiLock {
         self.take(Wait::Until(self.client.quorum.now().after(wait)))
     }
 
-    /// As [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is converted once, on entry.
+    /// As [`try_lock_for`](MultiLock::try_lock_for), but with a deadline in place of a length of time. It is converted
+    /// once, on entry.
     ///
     /// # Errors
     /// As for [`try_lock_for`](MultiLock::try_lock_for).

@@ -15,9 +15,12 @@ use crate::protocol::Request;
 use crate::quorum::Quorum;
 use crate::token::LockToken;
 
-/// A distributed mutual-exclusion lock on one key. Made by [`Redlock::mutex`](crate::Redlock::mutex).
+/// A lock that one thread of one process holds at a time. Made by [`Redlock::mutex`](crate::Redlock::mutex).
 ///
-/// A handle is stateless: it can be cloned, shared and thrown away. What is held is in the guard.
+/// Picture one key on a hook. A thread takes it, and the others stand in a queue. If the process of the holder dies,
+/// the key hangs on the hook again after a lease.
+///
+/// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the lock.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -33,19 +36,21 @@ use crate::token::LockToken;
 ///
 /// # Order
 ///
-/// On one server the lock is first come, first served, among the threads of all processes: a free lock goes to the thread that has waited longest. What
-/// breaks this order:
+/// On one server the lock is first come, first served, among the threads of all processes: a free lock goes to the
+/// thread that has waited longest. What breaks this order:
 ///
-/// - Each client has its own place, also two clients of one process. Of the threads of one client only the first is in the server's queue. While other processes wait, they pass the lock on to each other for at
-///   most 20 ms, or 256 times, before it goes to the next process.
-/// - A client whose process has ended, or whose connection for messages has broken, is passed over. After it has connected again its threads rejoin at the
-///   end of the queue. A client that may not subscribe to its channel polls, and so does every client while a slot of a Redis Cluster moves.
+/// - Each client has its own place, also two clients of one process. Only the first of the threads of a client is in
+///   the server's queue. While other processes wait, these threads pass the lock on to each other for at most 20 ms, or
+///   256 times, before it goes to the next process.
+/// - A client whose process has ended, or whose connection for messages has broken, is passed over. After it has
+///   connected again its threads rejoin at the end of the queue. A client that may not subscribe to its channel polls,
+///   and so does every client while a slot of a Redis Cluster moves.
 /// - A server that loses its data loses the queue, and so does a failover to a replica that lacks it.
-/// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the queue: they get the lock if they find it free. For
-///   such programs it is left free from time to time.
+/// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the
+///   queue: they get the lock if they find it free. For such programs it is left free from time to time.
 ///
-/// On several servers each has a queue, and any attempt may take a free lock. A release wakes the threads that have waited longest, so these usually come
-/// first.
+/// On several servers each has a queue, and any attempt may take a free lock. A release wakes the threads that have
+/// waited longest, so these usually come first.
 #[derive(Clone)]
 pub struct Mutex {
     handle: Handle,
@@ -62,16 +67,21 @@ impl Mutex {
         self.handle.set(change);
     }
 
-    /// Blocks until this thread has the lock. Threads of this client that want the same key are served in the order in which they came; for those of
-    /// others see [the order](Mutex#order).
+    /// Blocks until this thread has the lock. Threads of this client that want the same key are served in the order in
+    /// which they came; for those of others see [the order](Mutex#order).
     ///
     /// # Errors
-    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already, and no [`renew(false)`](Mutex::renew),
-    /// [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals) ends that hold;
-    /// [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until those guards are gone;
-    /// [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the
-    /// client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) at once. Nothing is held after an error.
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key already, and no
+    ///   [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals) ends
+    ///   that hold
+    /// - [`Lost`](Error::Lost) if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock, until
+    ///   those guards are gone
+    /// - [`Busy`](Error::Busy) only if the [`retry`](Mutex::retry) policy gives up
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    ///   [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -86,12 +96,15 @@ impl Mutex {
         self.take(Wait::Forever)
     }
 
-    /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a waiter, which may have died since.
-    /// Takes one node timeout at most.
+    /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a
+    /// waiter, which may have died since. Takes one node timeout at most.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it is held, also by this thread; [`Unavailable`](Error::Unavailable) without a majority; and
-    /// as for [`lock`](Mutex::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if it is held, also by this thread
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`lock`](Mutex::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -108,13 +121,17 @@ impl Mutex {
         self.take(Wait::No)
     }
 
-    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
-    /// and a quarter of one more if something has to be taken back that came too late.
+    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
+    /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely ends before the
-    /// deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or [`max_renewals`](Mutex::max_renewals)),
-    /// [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for [`lock`](Mutex::lock). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if it was held all the time (at once if this thread holds it, unless that hold surely
+    ///   ends before the deadline: by [`renew(false)`](Mutex::renew), [`max_hold`](Mutex::max_hold) or
+    ///   [`max_renewals`](Mutex::max_renewals))
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - as for [`lock`](Mutex::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -129,8 +146,8 @@ impl Mutex {
         self.take(self.handle.for_at_most(wait))
     }
 
-    /// As [`try_lock_for`](Mutex::try_lock_for), but with a deadline in place of a length of time. It is converted once, on entry, to the clock
-    /// on which leases are measured, which goes on while the machine sleeps.
+    /// As [`try_lock_for`](Mutex::try_lock_for), but with a deadline in place of a length of time. It is converted
+    /// once, on entry, to the clock on which leases are measured, which goes on while the machine sleeps.
     ///
     /// # Errors
     /// As for [`try_lock_for`](Mutex::try_lock_for).
@@ -148,29 +165,37 @@ impl Mutex {
         self.take(self.handle.until(deadline))
     }
 
-    /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so that the lock is never free in between.
-    /// The guard that is returned holds it, with this handle's settings, a renewal thread and a [fencing token](Lease::fencing_token) that exceeds the
-    /// former one. Does not wait for a lock; a call takes four node timeouts at most.
+    /// Takes over a lock that is held, by the [token](MutexGuard::into_token) that its holder left: in one step, so
+    /// that the lock is never free in between. The guard that is returned holds it, with this handle's settings, a
+    /// renewal thread and a [fencing token](Lease::fencing_token) that exceeds the former one. Does not wait for a
+    /// lock; a call takes four node timeouts at most.
     ///
-    /// Of any number of calls with the same token, at most one gets the lock. With several nodes, calls at the same time may each get some of them, and none a
-    /// majority. Each gives its nodes back to the token then, and tries again, up to four times within a node timeout. One of them gets the lock, and the others
-    /// are told `Lost`, or `Unavailable` as long as none has it.
+    /// Of any number of calls with the same token, at most one gets the lock. With several nodes, calls at the same
+    /// time may each get some of them, and none a majority. Each gives its nodes back to the token then, and tries
+    /// again, up to four times within a node timeout. One of them gets the lock, and the others are told `Lost`, or
+    /// `Unavailable` as long as none has it.
     ///
     /// The token does not say which lock it is for: send the name along. The client needs the same servers and the same
     /// [`key_prefix`](crate::Builder::key_prefix).
     ///
-    /// In one case a token can be adopted a second time. If the connection broke on which the first holder asked for the lock, that call may reach the server
-    /// late. If the adopted lock has been released by then, the call sets the key once more, with the old token, for its lease. The lock was free at that moment:
-    /// there are never two holders, and fencing tokens rise.
+    /// In one case a token can be adopted a second time. If the connection broke on which the first holder asked for
+    /// the lock, that call may reach the server late. If the adopted lock has been released by then, the call sets the
+    /// key once more, with the old token, for its lease. The lock was free at that moment: there are never two holders,
+    /// and fencing tokens rise.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it is the token of another
-    /// lock. [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If the token held the lock, it holds it
-    /// still: for the rest of its lease, or for one lease of this handle if that is shorter. A node that executes this call after it has failed gives the lock back to
-    /// the token. Try again with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has not given the lock back
-    /// yet. [`Busy`](Error::Busy) if this thread holds
-    /// the key already, and [`Lost`](Error::Lost) too if it holds it by a [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock;
-    /// [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed). After an error this call holds nothing.
+    /// - [`Lost`](Error::Lost) if the token does not hold this lock: its lease has ended, it was adopted before, or it
+    ///   is the token of another lock
+    /// - [`Unavailable`](Error::Unavailable) if too few nodes answered, or none of several calls has a majority yet. If
+    ///   the token held the lock, it holds it still: for the rest of its lease, or for one lease of this handle if that
+    ///   is shorter. A node that executes this call after it has failed gives the lock back to the token. Try again
+    ///   with the same client, until that succeeds or is `Lost`; another client may be told `Lost` by a node that has
+    ///   not given the lock back yet
+    /// - [`Busy`](Error::Busy) if this thread holds the key already, and [`Lost`](Error::Lost) too if it holds it by a
+    ///   [`ReentrantMutex`](crate::ReentrantMutex) that lost the lock
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    ///
+    /// After an error this call holds nothing.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -204,7 +229,7 @@ impl Mutex {
         self.take_by(wait, || self.handle.acquire(wait))
     }
 
-    /// What is asked for when the lock is taken.
+    /// The request that takes the lock.
     pub(super) fn request(&self) -> Result<Request, Error> {
         self.handle.request()
     }
@@ -255,9 +280,9 @@ pub struct GuardSend {
 
 /// The lock is held while this lives; dropping it releases the lock. Derefs to [`Lease`].
 ///
-/// The drop waits for the servers one node timeout at most. It leaves the rest to a background thread, and logs what went wrong.
-/// [`unlock`](MutexGuard::unlock) releases too, and returns what went wrong. `std::mem::forget` of a guard keeps the lock, renewed, until
-/// [`max_hold`](Mutex::max_hold) or the end of the process.
+/// The drop waits for the servers one node timeout at most. It leaves the rest to a background thread, and logs what
+/// went wrong. [`unlock`](MutexGuard::unlock) releases too, and returns what went wrong. `std::mem::forget` of a guard
+/// keeps the lock, renewed, until [`max_hold`](Mutex::max_hold) or the end of the process.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -278,22 +303,27 @@ pub struct GuardSend {
 /// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct MutexGuard<M = ThreadBound> {
-    /// Dropped before the lease: this thread may lock the key again by then. None once the guard may leave its thread.
+    /// Dropped before the lease: this thread may lock the key again by then. `None` once the guard may leave its
+    /// thread.
     entry: Option<Entry>,
     lease: Lease,
     bound: PhantomData<M>,
 }
 
 impl<M> MutexGuard<M> {
-    /// Releases the lock and reports how that went: `Ok` once a majority of the nodes confirmed it. The key remains on a minority of nodes that could
-    /// not be reached, until its time-to-live ends; until then such a node cannot vote for another client. Once this has returned,
-    /// nothing more is sent for this lock but, after `Unconfirmed`, its release.
+    /// Releases the lock and reports how that went: `Ok` once a majority of the nodes confirmed it. The key remains on
+    /// a minority of nodes that could not be reached, until its time-to-live ends; until then such a node cannot vote
+    /// for another client. Once this has returned, nothing more is sent for this lock but, after `Unconfirmed`, its
+    /// release.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder.
-    /// [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the background until one
-    /// has, the lease has ended, or the client is [closed](crate::Redlock::close).
-    /// [`WrongType`](Error::WrongType) if the key holds something that is no lock. The lock is not held by this guard after any of these.
+    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
+    ///   holder
+    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
+    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no lock
+    ///
+    /// The lock is not held by this guard after any of these.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -308,13 +338,18 @@ impl<M> MutexGuard<M> {
         self.lease.finish()
     }
 
-    /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token that is returned. The lock stays taken
-    /// for what is left of the lease ([`remaining`](Lease::remaining); [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it
-    /// by then, it is free. Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has one.
+    /// Ends this guard and leaves the lock held, for another thread or process that [adopts](Mutex::adopt) the token
+    /// that is returned. The lock stays taken for what is left of the lease ([`remaining`](Lease::remaining);
+    /// [`extend`](Lease::extend) it first if that may be too short); if no holder adopts it by then, it is free.
+    /// Settings do not travel with it: a [`min_hold`](Mutex::min_hold) ends here, unless the handle that adopts it has
+    /// one.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock was not held any more; [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two
-    /// node timeouts; [`Closed`](Error::Closed) in a forked child. After any of these the lock is released as if the guard was dropped.
+    /// - [`Lost`](Error::Lost) if the lock was not held any more
+    /// - [`Unconfirmed`](Error::Unconfirmed) if a renewal that was under way did not end within two node timeouts
+    /// - [`Closed`](Error::Closed) in a forked child
+    ///
+    /// After any of these the lock is released as if the guard was dropped.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -343,8 +378,8 @@ impl<M> MutexGuard<M> {
 }
 
 impl MutexGuard {
-    /// Lets the guard change threads. From then on, a thread that locks the key again waits for this guard: the library cannot detect any more that a
-    /// thread waits for itself.
+    /// Lets the guard change threads. From then on, a thread that locks the key again waits for this guard: the library
+    /// cannot detect any more that a thread waits for itself.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

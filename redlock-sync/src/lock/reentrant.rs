@@ -11,18 +11,20 @@ use crate::lock::hold::{Hold, Unlocked};
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
-/// A distributed mutex that its holding thread may lock again. Made by [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
+/// A mutex that the thread which holds it may lock again. Made by
+/// [`Redlock::reentrant_mutex`](crate::Redlock::reentrant_mutex).
 ///
-/// It is the lock of a [`Mutex`](crate::Mutex) of that name, with the same [order](crate::Mutex#order).
+/// Picture the key of a [`Mutex`](crate::Mutex) in a thread's pocket: with it the thread opens further doors of the
+/// same lock. It is the lock of the mutex of that name, with the same [order](crate::Mutex#order).
 ///
 /// Ownership is by thread, client and key, as with Java's locks. A nested `lock()` costs no I/O and shares the outer
-/// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` has no effect. The last guard to go
-/// releases the lock, in whatever order they are dropped.
+/// guard's lease: same token, same fence, same renewal; its own `lease` or `max_hold` has no effect. The last guard to
+/// go releases the lock, in whatever order they are dropped.
 ///
-/// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread: while the first waits for a parallel
-/// part of its own. The second task then enters the lock that the first one holds, and both are in the critical section.** Take a
-/// [`Mutex`](crate::Mutex) in tasks of such a pool: there the second task gets [`WouldDeadlock`](Error::WouldDeadlock), or
-/// [`Busy`](Error::Busy) from the calls that do not wait for ever.
+/// **A work-stealing pool, such as rayon's, can run a second task inside the first one, on the same thread: while the
+/// first waits for a parallel part of its own. The second task then enters the lock that the first one holds, and both
+/// are in the critical section.** Take a [`Mutex`](crate::Mutex) in tasks of such a pool: there the second task gets
+/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -56,9 +58,10 @@ impl ReentrantMutex {
     /// Blocks until this thread has the lock; returns at once if it holds the lock already.
     ///
     /// # Errors
-    /// As for [`Mutex::lock`](crate::Mutex::lock). [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are
-    /// gone it cannot be locked again, since the outer code still relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this
-    /// thread holds the key by a [`Mutex`](crate::Mutex).
+    /// - As for [`Mutex::lock`](crate::Mutex::lock)
+    /// - [`Lost`](Error::Lost) if this thread's outer guards lost the lock: until they are gone it cannot be locked
+    ///   again, since the outer code still relies on the lock that it lost
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the key by a [`Mutex`](crate::Mutex)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -76,7 +79,8 @@ impl ReentrantMutex {
     /// Makes one attempt; returns at once and without I/O if this thread holds the lock already.
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for [`lock`](ReentrantMutex::lock).
+    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock), and [`Lost`](Error::Lost) as for
+    /// [`lock`](ReentrantMutex::lock).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -90,11 +94,12 @@ impl ReentrantMutex {
         self.enter(Wait::No)
     }
 
-    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
-    /// and a quarter of one more if something has to be taken back that came too late.
+    /// Blocks until this thread has the lock, for at most `wait`; makes a last attempt at its end. Takes at most one
+    /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for [`lock`](ReentrantMutex::lock).
+    /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for), and [`Lost`](Error::Lost) as for
+    /// [`lock`](ReentrantMutex::lock).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -109,8 +114,8 @@ impl ReentrantMutex {
         self.enter(self.handle.for_at_most(wait))
     }
 
-    /// As [`try_lock_for`](ReentrantMutex::try_lock_for), but with a deadline in place of a length of time. It is converted once, on entry, to the clock
-    /// on which leases are measured, which goes on while the machine sleeps.
+    /// As [`try_lock_for`](ReentrantMutex::try_lock_for), but with a deadline in place of a length of time. It is
+    /// converted once, on entry, to the clock on which leases are measured, which goes on while the machine sleeps.
     ///
     /// # Errors
     /// As for [`try_lock_for`](ReentrantMutex::try_lock_for).
@@ -143,8 +148,9 @@ impl fmt::Debug for ReentrantMutex {
     }
 }
 
-/// One of the holds of a thread: the lock is released when the last of them is dropped or [unlocked](ReentrantMutexGuard::unlock). That drop waits for the
-/// servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard). Derefs to [`Lease`](crate::Lease). It cannot leave its thread:
+/// One of the holds of a thread: the lock is released when the last of them is dropped or
+/// [unlocked](ReentrantMutexGuard::unlock). That drop waits for the servers one node timeout at most, as that of a
+/// [`MutexGuard`](crate::MutexGuard). Derefs to [`Lease`](crate::Lease). It cannot leave its thread:
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -161,7 +167,8 @@ impl ReentrantMutexGuard {
     /// Gives up this hold; releases the lock if it was the last of this thread.
     ///
     /// # Errors
-    /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost) too when the lock is gone.
+    /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). An inner guard reports [`Lost`](Error::Lost) too when
+    /// the lock is gone.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

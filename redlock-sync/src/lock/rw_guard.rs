@@ -16,11 +16,13 @@ macro_rules! guard {
                 $guard { hold, bound: PhantomData }
             }
 
-            /// Lets the guard change threads. From then on this thread counts as one that does not have the lock: what it asks for waits for this guard
-            /// as for that of any other thread, and the library cannot detect any more that a thread waits for itself.
+            /// Lets the guard change threads. From then on this thread counts as one that does not have the lock: what
+            /// it asks for waits for this guard as for that of any other thread, and the library cannot detect any more
+            /// that a thread waits for itself.
             ///
             /// # Errors
-            /// The guard itself, unchanged, if this thread has nested guards beside it: they share the lease, and stay on their thread.
+            /// The guard itself, unchanged, if this thread has nested guards beside it: they share the lease, and stay
+            /// on their thread.
             ///
             /// ```
             /// # let server = redlock_tests::Server::start();
@@ -42,7 +44,8 @@ macro_rules! guard {
             /// Gives up this hold; releases the lock if it was the last of this thread.
             ///
             /// # Errors
-            /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports [`Lost`](Error::Lost) too when the lock is gone.
+            /// As for [`MutexGuard::unlock`](crate::MutexGuard::unlock). A guard that is not the last reports
+            /// [`Lost`](Error::Lost) too when the lock is gone.
             ///
             /// ```
             /// # let server = redlock_tests::Server::start();
@@ -64,10 +67,12 @@ macro_rules! guard {
     };
 }
 
-/// The lock is held to read while this lives; dropping the last guard of the thread releases it. Derefs to [`Lease`](crate::Lease).
+/// The lock is held to read while this lives; dropping the last guard of the thread releases it. Derefs to
+/// [`Lease`](crate::Lease).
 ///
-/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later writer exceeds it. Threads that share
-/// a lease share its number, so a resource has to accept a reader's number if it is not smaller than the largest it has seen.
+/// Its [`fencing_token`](crate::Lease::fencing_token) exceeds those of all earlier writers, and that of every later
+/// writer exceeds it. Threads that share a lease share its number, so a resource has to accept a reader's number if it
+/// is not smaller than the largest it has seen.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -93,7 +98,8 @@ pub struct RwLockReadGuard<M = ThreadBound> {
 
 guard!(RwLockReadGuard, "read");
 
-/// The lock is held to write while this lives; dropping the last guard of the thread releases it. Derefs to [`Lease`](crate::Lease).
+/// The lock is held to write while this lives; dropping the last guard of the thread releases it. Derefs to
+/// [`Lease`](crate::Lease).
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -120,15 +126,19 @@ pub struct RwLockWriteGuard<M = ThreadBound> {
 guard!(RwLockWriteGuard, "write");
 
 impl<M> RwLockWriteGuard<M> {
-    /// Keeps the lock to read, without letting another writer in between: this thread can go on reading what it wrote, beside other readers. Readers that wait are let in, also
-    /// before a writer that waits. One round trip to each node. The lease goes on with the settings of the writer, and has a new
-    /// [fencing token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive until that guard is dropped.
+    /// Keeps the lock to read, without letting another writer in between: this thread can go on reading what it wrote,
+    /// beside other readers. Readers that wait are let in, also before a writer that waits. One round trip to each
+    /// node. The lease goes on with the settings of the writer, and has a new [fencing
+    /// token](crate::Lease::fencing_token). While this thread has another guard that writes, the lock stays exclusive
+    /// until that guard is dropped.
     ///
-    /// A read lock cannot be upgraded: two readers that both wanted to write would wait for each other. Unlock, and take the lock to write.
+    /// A read lock cannot be upgraded: two readers that both wanted to write would wait for each other. Unlock, and
+    /// take the lock to write.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a forked child. No error if the servers
-    /// do not answer: those that did not learn of it take the holder for a writer until the next renewal, and the fencing token may be that of the writer.
+    /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a
+    /// forked child. No error if the servers do not answer: those that did not learn of it take the holder for a writer
+    /// until the next renewal, and the fencing token may be that of the writer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -166,7 +176,8 @@ mod tests {
         send::<RwLockWriteGuard<GuardSend>>();
     }
 
-    /// The threads that read by one client have one lease; a writer that steps down shares its own, also on another thread.
+    /// The threads that read by one client have one lease; a writer that steps down shares its own, also on another
+    /// thread.
     #[test]
     fn in_memory_readers_share_a_lease_also_one_that_was_downgraded() {
         for nodes in [1, 3] {

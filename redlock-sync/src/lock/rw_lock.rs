@@ -16,30 +16,10 @@ use crate::options::{LockOptions, Mode};
 use crate::protocol::ReadWrite;
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 
-/// A distributed read-write lock on one key: any number of readers hold it at a time, or one writer. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
+/// A lock that any number of readers hold at a time, or one writer. Made by
+/// [`Redlock::rw_lock`](crate::Redlock::rw_lock).
 ///
-/// **Order.** A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all readers that wait go in
-/// together, before the next writer, so a stream of writers does not keep them waiting (phase-fair, after Brandenburg and Anderson, "Spin-based
-/// reader-writer synchronization for multiprocessor real-time systems", 2010). On one node writers are served in the order in which they came.
-///
-/// **Nesting.** Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a thread that writes can
-/// read and write again, all without I/O. The guards of a thread share a lease, which the last of them gives up, in whatever order they are dropped. If the
-/// last write guard is dropped while a read guard of the thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside
-/// others. A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
-/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
-///
-/// **Leases.** Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one takes nothing from the others.
-/// The threads of a process that read by the same client with equal settings have one lease together. The first takes it, and those that come while one of
-/// them reads join it without a round trip; the last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096 joins, one of
-/// those that join asks the servers whether another process waits to write. If so, no more threads join, and those that come later wait for that writer. When
-/// the lease is lost, each of its readers is told. A reader has a lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
-/// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
-///
-/// **Stopped processes.** On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
-/// killed, or its connection ends.
-///
-/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType), unless another thread of this client
-/// holds that lock; then a call that waits does so until that thread is done.
+/// Picture a room: any number of threads may read in it together, and a thread that writes is alone there.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -55,6 +35,43 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// writer.unlock()?;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
+///
+/// # Order
+///
+/// A writer that waits keeps new readers out, so a stream of readers does not keep it waiting. After a writer all
+/// readers that wait go in together, before the next writer, so a stream of writers does not keep them waiting
+/// (phase-fair, after Brandenburg and Anderson, "Spin-based reader-writer synchronization for multiprocessor real-time
+/// systems", 2010). On one node writers are served in the order in which they came.
+///
+/// # Nesting
+///
+/// Ownership is by thread, as with [`ReentrantMutex`](crate::ReentrantMutex): a thread that reads can read again, and a
+/// thread that writes can read and write again, all without I/O. The guards of a thread share a lease, which the last
+/// of them gives up, in whatever order they are dropped. If the last write guard is dropped while a read guard of the
+/// thread remains, the lock is [downgraded](RwLockWriteGuard::downgrade): the thread reads from then on, beside others.
+/// A thread that only reads cannot write: with another reader that wants the same it would wait for ever. It gets
+/// [`WouldDeadlock`](Error::WouldDeadlock), or [`Busy`](Error::Busy) from the calls that do not wait for ever.
+///
+/// # Leases
+///
+/// Each writer has a token, a lease and a renewal of its own, and so has each process that reads: the death of one
+/// takes nothing from the others. The threads of a process that read by the same client with equal settings have one
+/// lease together. The first takes it, and those that come while one of them reads join it without a round trip; the
+/// last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096
+/// joins, one of those that join asks the servers whether another process waits to write. If so, no more threads join,
+/// and those that come later wait for that writer. When the lease is lost, each of its readers is told. A reader has a
+/// lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
+/// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
+///
+/// # Stopped processes
+///
+/// On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until
+/// it goes on, is killed, or its connection ends.
+///
+/// # Other kinds
+///
+/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType),
+/// unless another thread of this client holds that lock; then a call that waits does so until that thread is done.
 #[derive(Clone)]
 pub struct RwLock {
     reader: Handle<ReadWrite>,
@@ -77,8 +94,9 @@ impl RwLock {
         self.writer.set(&change);
     }
 
-    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease is how long the others wait after a process
-    /// has died: short for readers if many short-lived processes read, long where readers must outlive a long outage of the servers.
+    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
+    /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
+    /// where readers must outlive a long outage of the servers.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -95,8 +113,8 @@ impl RwLock {
         self
     }
 
-    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See [`read_lease`](RwLock::read_lease) for what
-    /// the two depend on.
+    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
+    /// [`read_lease`](RwLock::read_lease) for what the two depend on.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -115,15 +133,19 @@ impl RwLock {
 
     // --- reading ------------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits. Usually without a round trip if
-    /// another thread of this process reads, by the same client with equal settings.
+    /// Blocks until this thread may read; returns at once if it reads or writes already, also while a writer waits.
+    /// Usually without a round trip if another thread of this process reads, by the same client with equal settings.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be locked again, since the outer code still
-    /// relies on the lock that it lost. [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key.
-    /// [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the nodes could be
-    /// asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
-    /// [`Closed`](Error::Closed) at once. Nothing new is held after an error.
+    /// - [`Lost`](Error::Lost) if this thread has outer guards that lost the lock: until they are gone it cannot be
+    ///   locked again, since the outer code still relies on the lock that it lost
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds a lock of another kind on this key
+    /// - [`Busy`](Error::Busy) only if the [`retry`](RwLock::retry) policy gives up
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    ///   [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed) at once
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -138,12 +160,15 @@ impl RwLock {
         self.enter_to_read(Wait::Forever)
     }
 
-    /// Makes one attempt to read, with one round trip to each node; two if the lock was just passed on to waiters, which may have died since. Returns at once
-    /// and without I/O if this thread reads or writes already.
+    /// Makes one attempt to read, with one round trip to each node; two if the lock was just passed on to waiters,
+    /// which may have died since. Returns at once and without I/O if this thread reads or writes already.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if another thread or process writes or waits to write; [`Unavailable`](Error::Unavailable) without a majority; and as for
-    /// [`read`](RwLock::read). Nothing new is held after an error.
+    /// - [`Busy`](Error::Busy) if another thread or process writes or waits to write
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`read`](RwLock::read)
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -158,8 +183,8 @@ impl RwLock {
         self.enter_to_read(Wait::No)
     }
 
-    /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer, and a quarter of
-    /// one more if something has to be taken back that came too late.
+    /// Blocks until this thread may read, for at most `wait`; makes a last attempt at its end. Takes at most one node
+    /// timeout longer, and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
     /// As for [`try_read`](RwLock::try_read), at the end of the wait.
@@ -177,7 +202,8 @@ impl RwLock {
         self.enter_to_read(self.reader.for_at_most(wait))
     }
 
-    /// As [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted once, on entry.
+    /// As [`try_read_for`](RwLock::try_read_for), but with a deadline in place of a length of time. It is converted
+    /// once, on entry.
     ///
     /// # Errors
     /// As for [`try_read_for`](RwLock::try_read_for).
@@ -197,12 +223,14 @@ impl RwLock {
 
     // --- writing ------------------------------------------------------------------------------------------------------
 
-    /// Blocks until this thread may write, alone; returns at once if it writes already. While it waits no new readers are let in, except those
-    /// whose turn comes first: after another writer, the readers that waited for that one go in before the next writer.
+    /// Blocks until this thread may write, alone; returns at once if it writes already. While it waits no new readers
+    /// are let in, except those whose turn comes first: after another writer, the readers that waited for that one go
+    /// in before the next writer.
     ///
     /// # Errors
-    /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and no [`renew(false)`](RwLock::renew),
-    /// [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals) ends that hold.
+    /// As for [`read`](RwLock::read), and [`WouldDeadlock`](Error::WouldDeadlock) if this thread only reads, and no
+    /// [`renew(false)`](RwLock::renew), [`max_hold`](RwLock::max_hold) or [`max_renewals`](RwLock::max_renewals) ends
+    /// that hold.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -224,8 +252,11 @@ impl RwLock {
     /// One attempt to write, as [`try_read`](RwLock::try_read).
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads; [`Unavailable`](Error::Unavailable) without a
-    /// majority; and as for [`write`](RwLock::write). Nothing new is held after an error.
+    /// - [`Busy`](Error::Busy) if another thread or process reads or writes, or if this thread only reads
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`write`](RwLock::write)
+    ///
+    /// Nothing new is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -243,7 +274,8 @@ impl RwLock {
     /// Blocks until this thread may write, for at most `wait`, as [`try_read_for`](RwLock::try_read_for).
     ///
     /// # Errors
-    /// As for [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads, unless that hold surely ends before the deadline.
+    /// As for [`try_write`](RwLock::try_write), at the end of the wait; at once if this thread only reads, unless that
+    /// hold surely ends before the deadline.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -258,7 +290,8 @@ impl RwLock {
         self.enter_to_write(self.writer.for_at_most(wait))
     }
 
-    /// As [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted once, on entry.
+    /// As [`try_write_for`](RwLock::try_write_for), but with a deadline in place of a length of time. It is converted
+    /// once, on entry.
     ///
     /// # Errors
     /// As for [`try_write_for`](RwLock::try_write_for).
@@ -278,8 +311,9 @@ impl RwLock {
 
     // --- looking ------------------------------------------------------------------------------------------------------
 
-    /// Whether the lock is held at this moment, to read or to write, by this process or another, on a majority of the nodes. It can have changed when this
-    /// returns: use it to watch, not to decide. A holder asks [`check`](crate::Lease::check).
+    /// Whether the lock is held at this moment, to read or to write, by this process or another, on a majority of the
+    /// nodes. It can have changed when this returns: use it to watch, not to decide. A holder asks
+    /// [`check`](crate::Lease::check).
     ///
     /// # Errors
     /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
@@ -320,9 +354,9 @@ impl RwLock {
         Ok(self.inspect()?.writer.is_some())
     }
 
-    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of a process that read by one lease are
-    /// one holder. For a moment after a release, waits for which the lock is kept are shown as holders too: the
-    /// [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
+    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of
+    /// a process that read by one lease are one holder. For a moment after a release, waits for which the lock is kept
+    /// are shown as holders too: the [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
     ///
     /// # Errors
     /// As for [`is_locked`](RwLock::is_locked).

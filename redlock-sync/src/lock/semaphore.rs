@@ -20,8 +20,10 @@ use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 use crate::token::LockId;
 
-/// A distributed semaphore: all processes together hold at most a given number of permits at a time. Made by
-/// [`Redlock::semaphore`](crate::Redlock::semaphore).
+/// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
+///
+/// Picture a car park with so many places: a car that finds all of them taken waits in a queue. It limits how many are
+/// inside, and not how many enter in a second.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -36,33 +38,35 @@ use crate::token::LockId;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 ///
-/// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the process dies, and there are
-/// never more holders than permits under [the same two conditions](crate#what-is-promised). A thread may hold several permits; one that waits for a
-/// permit while it holds others can wait for ever, and no error reports that. [`acquire_many`](Semaphore::acquire_many) takes several at once.
+/// What holds for a mutex holds for each permit: it is renewed while its guard lives, it ends with its lease when the
+/// process dies, and there are never more holders than permits under [the same two conditions](crate#what-is-promised).
+/// All settings of locks apply; where they say "lock", read "permit".
+///
+/// A thread may hold several permits. If it waits for one while it holds others, it can wait for ever, and no error
+/// reports that: [`acquire_many`](Semaphore::acquire_many) takes several at once.
 ///
 /// # Order
 ///
 /// On one server permits are given in the order in which threads, of whatever process, began to wait; a thread loses
-/// its turn if it does not claim the permit that is reserved for it within half a second, or two node timeouts if they are longer. On several servers any attempt may take a free permit: a
-/// release wakes those that have waited longest, so these usually come first.
+/// its turn if it does not claim the permit that is reserved for it within half a second, or two node timeouts if they
+/// are longer. On several servers any attempt may take a free permit: a release wakes those that have waited longest,
+/// so these usually come first.
 ///
-/// On several servers, where permits are held on different majorities, each server can lend an attempt a different slot. A call that does not wait then looks
-/// for slots that are free on a majority, and tries these. [`try_acquire`](Semaphore::try_acquire) can still be `Busy` although a permit is free, but only while
-/// other calls take, give back or wait for permits at that moment: to rule that out, it would have to lock the semaphore itself. The calls that wait try again.
+/// On several servers, where permits are held on different majorities, each server can lend an attempt a different
+/// slot. A call that does not wait then looks for slots that are free on a majority, and tries these.
+/// [`try_acquire`](Semaphore::try_acquire) can still be `Busy` although a permit is free, but only while other calls
+/// take, give back or wait for permits at that moment. The calls that wait try again.
 ///
 /// # Changing the number
 ///
-/// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the larger number of permits is
-/// held. No holder loses a permit to a smaller number: permits beyond it are retired when they are released.
-///
-/// # Settings
-///
-/// All settings of locks apply; where they say "lock", read "permit".
+/// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the
+/// larger number of permits is held. No holder loses a permit to a smaller number: permits beyond it are retired when
+/// they are released.
 ///
 /// # Slots
 ///
-/// A server does not count: it lends numbered slots, and a permit is a slot that a majority of the servers lent to the same holder. Counts would not do, since
-/// several holders can have a majority each of different permits. So each slot is a mutex by itself, and one round trip asks for all of them.
+/// A server lends numbered slots. A permit is a slot that a majority of the servers lent to the same holder. So each
+/// slot is a mutex by itself, and one round trip asks for all of them.
 #[derive(Clone)]
 pub struct Semaphore {
     handle: Handle<protocol::Semaphore>,
@@ -93,9 +97,13 @@ impl Semaphore {
     /// Blocks until this thread has a permit.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up; [`Unavailable`](Error::Unavailable) once no majority of the
-    /// nodes could be asked for the client's [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType) if a lock of
-    /// another kind has the name; [`Config`](Error::Config), also for a number of permits outside 1 to 1024, and [`Closed`](Error::Closed) at once.
+    /// - [`Busy`](Error::Busy) only if the [`retry`](Semaphore::retry) policy gives up
+    /// - [`Unavailable`](Error::Unavailable) once no majority of the nodes could be asked for the client's
+    ///   [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType) if a lock of another kind has the name
+    /// - [`Config`](Error::Config), also for a number of permits outside 1 to 1024, and [`Closed`](Error::Closed) at
+    ///   once
+    ///
     /// Nothing is held after an error.
     ///
     /// ```
@@ -112,14 +120,16 @@ impl Semaphore {
 
     /// Blocks until this thread has this number of permits, all of them at once. Nothing is held while it waits.
     ///
-    /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn, permits are kept for it until there
-    /// are enough: threads that come later wait, although some are free. On several servers attempts that began to wait later give way to it.
+    /// On one server it has its place in the [order](Semaphore#order) like any other thread, and when it is its turn,
+    /// permits are kept for it until there are enough: threads that come later wait, although some are free. On several
+    /// servers attempts that began to wait later give way to it.
     ///
-    /// The permits are one lease: they are renewed, released and lost together. If the process of a thread that waits for several dies when permits are being
-    /// kept for it, these stay taken for about one of its leases.
+    /// The permits are one lease: they are renewed, released and lost together. If the process of a thread that waits
+    /// for several dies when permits are being kept for it, these stay taken for about one of its leases.
     ///
     /// # Errors
-    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for zero permits, or for more than the semaphore has.
+    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for zero permits, or for more than the
+    /// semaphore has.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -135,12 +145,13 @@ impl Semaphore {
         self.take(permits, Wait::Forever)
     }
 
-    /// Makes one attempt, with one round trip to each node; on several nodes that [lent different slots](Semaphore#order) a second one. Takes one
-    /// node timeout at most.
+    /// Makes one attempt, with one round trip to each node; on several nodes that [lent different
+    /// slots](Semaphore#order) a second one. Takes one node timeout at most.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them;
-    /// [`Unavailable`](Error::Unavailable) without a majority; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if no permit is free, or those that are free are for threads that have waited for them
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - as for [`acquire`](Semaphore::acquire)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -159,8 +170,8 @@ impl Semaphore {
     /// [`try_acquire`](Semaphore::try_acquire) is to [`acquire`](Semaphore::acquire).
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them; and as for
-    /// [`acquire_many`](Semaphore::acquire_many).
+    /// [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them; and
+    /// as for [`acquire_many`](Semaphore::acquire_many).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -176,12 +187,12 @@ impl Semaphore {
         self.take(permits, Wait::No)
     }
 
-    /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one node timeout longer,
-    /// and a quarter of one more if something has to be taken back that came too late.
+    /// Blocks until this thread has a permit, for at most `wait`; makes a last attempt at its end. Takes at most one
+    /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it got none in that time, [`Unavailable`](Error::Unavailable) if no majority could be asked in the end; and as for
-    /// [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    /// [`Busy`](Error::Busy) if it got none in that time, [`Unavailable`](Error::Unavailable) if no majority could be
+    /// asked in the end; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -214,7 +225,7 @@ impl Semaphore {
         self.take(permits, self.handle.for_at_most(wait))
     }
 
-    /// As [`try_acquire_for`](Semaphore::try_acquire_for), but with a deadline in place of a length of time. It is converted once, on entry.
+    /// As [`try_acquire_for`](Semaphore::try_acquire_for), but with a deadline in place of a length of time.
     ///
     /// # Errors
     /// As for [`try_acquire_for`](Semaphore::try_acquire_for).
@@ -232,7 +243,7 @@ impl Semaphore {
         self.take(1, self.handle.until(deadline))
     }
 
-    /// As [`try_acquire_many_for`](Semaphore::try_acquire_many_for), but with a deadline in place of a length of time. It is converted once, on entry.
+    /// As [`try_acquire_many_for`](Semaphore::try_acquire_many_for), but with a deadline in place of a length of time.
     ///
     /// # Errors
     /// As for [`try_acquire_many_for`](Semaphore::try_acquire_many_for).
@@ -250,12 +261,12 @@ impl Semaphore {
         self.take(permits, self.handle.until(deadline))
     }
 
-    /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread that waited. It can have
-    /// changed when this returns: use it to watch, not to decide.
+    /// How many permits are free at this moment: neither held on a majority of the nodes nor on their way to a thread
+    /// that waited. It can have changed when this returns: use it to watch, not to decide.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority, [`WrongType`](Error::WrongType), [`Config`](Error::Config),
-    /// [`Closed`](Error::Closed).
+    /// [`Unavailable`](Error::Unavailable) without a majority, [`WrongType`](Error::WrongType),
+    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -272,8 +283,8 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
     }
 
-    /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot); also those beyond the number of
-    /// this handle. One that has several permits occurs once for each.
+    /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot);
+    /// also those beyond the number of this handle. A holder that has several permits occurs once for each.
     ///
     /// # Errors
     /// As for [`available`](Semaphore::available).
@@ -293,7 +304,7 @@ impl Semaphore {
         Ok(holders.filter(|holder| !holder.id.is_reservation()).collect())
     }
 
-    /// What is lent or reserved, in the order of the slots.
+    /// The slots that are lent or reserved, in their order.
     fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
         let slot = |(member, remaining): (String, _)| {
             let (slot, token) = member.split_once(' ')?;
@@ -342,14 +353,15 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// A permit of a [`Semaphore`], or several that were [acquired at once](Semaphore::acquire_many); released when it is dropped.
+/// A permit of a [`Semaphore`], or several that were [acquired at once](Semaphore::acquire_many); released when it is
+/// dropped.
 ///
 /// The drop waits for the servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard).
 ///
-/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of the same
-/// [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this permit was acquired. The tokens of permits that
-/// are held at the same time are in no order, and on several servers two of them can be equal. So a resource that refuses smaller numbers has to keep the
-/// largest for each slot.
+/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
+/// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this
+/// permit was acquired. The tokens of permits that are held at the same time are in no order, and on several servers
+/// two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for each slot.
 ///
 /// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
 ///
@@ -365,9 +377,10 @@ pub struct SemaphorePermit<M = ThreadBound> {
 }
 
 impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the semaphore's number of permits unless
-    /// [that was changed](Semaphore#changing-the-number). No two holders have the same slot at a time, so each slot can stand for one thing that is used by one
-    /// holder at a time: a device, a licence, a port.
+    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the
+    /// semaphore's number of permits unless [that was changed](Semaphore#changing-the-number). No two holders have the
+    /// same slot at a time, so each slot can stand for one thing that is used by one holder at a time: a device, a
+    /// licence, a port.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -399,14 +412,16 @@ impl<M> SemaphorePermit<M> {
         self.lease.core().protocol().lending().map_or(&[], Lending::slots)
     }
 
-    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of nodes that could not be
-    /// reached it remains lent until its lease ends.
+    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of
+    /// nodes that could not be reached it remains lent until its lease ends.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another holder's work, so that there were
-    /// more holders than permits. [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated in the
-    /// background until one has, the lease has ended, or the client is [closed](crate::Redlock::close). [`WrongType`](Error::WrongType) if the key
-    /// holds something that is no semaphore. The permit is not held by this guard after any of these.
+    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
+    ///   holder's work, so that there were more holders than permits
+    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
+    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by
+    ///   this guard after any of these
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

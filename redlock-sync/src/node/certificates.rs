@@ -14,10 +14,12 @@ use rustls::sign::CertifiedKey;
 use super::{Failure, FailureKind};
 use crate::error::Error;
 
-/// Feature `tls`: an authority of one's own, and a certificate for this client, in place of what the system has; see [`Builder::tls`](crate::Builder::tls).
+/// Feature `tls`: an authority of one's own, and a certificate for this client, in place of what the system has; see
+/// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are made from then on use them. If a
-/// certificate and its key are replaced one after the other, they do not match for a moment; connections that are made in that moment fail and are tried again.
+/// Files are PEM, and are read again for each new connection: put new ones in their place, and connections that are
+/// made from then on use them. If a certificate and its key are replaced one after the other, they do not match for a
+/// moment; connections that are made in that moment fail and are tried again.
 ///
 /// ```
 /// # let dir = redlock_tests::Server::start().dir();
@@ -74,8 +76,8 @@ impl Tls {
         self
     }
 
-    /// Shows the certificate in the first file, which may have those of its issuers behind it, and proves it by the key in the second. The environment has
-    /// `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY` for them.
+    /// Shows the certificate in the first file, which may have those of its issuers behind it, and proves it by the key
+    /// in the second. The environment has `REDLOCK_TLS_CERT` and `REDLOCK_TLS_KEY` for them.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().identity_files("/etc/redis/shop.pem", "/etc/redis/shop.key");
@@ -85,7 +87,8 @@ impl Tls {
         self.certificate_file(certificate.as_ref()).key_file(key.as_ref())
     }
 
-    /// Shows the certificate in the first text, which may have those of its issuers behind it, and proves it by the key in the second.
+    /// Shows the certificate in the first text, which may have those of its issuers behind it, and proves it by the key
+    /// in the second.
     ///
     /// ```
     /// let tls = redlock_sync::Tls::new().identity_pem("-----BEGIN CERTIFICATE-----…", "-----BEGIN PRIVATE KEY-----…");
@@ -112,7 +115,8 @@ impl Tls {
         self.read().map(drop).map_err(|why| Error::config(format!("TLS cannot be set up: {why}")))
     }
 
-    /// What dials a server with these certificates. What cannot be read can be otherwise in a moment: a secret that is mounted is replaced.
+    /// What dials a server with these certificates. What cannot be read can be otherwise in a moment: a secret that is
+    /// mounted is replaced.
     pub(super) fn client(&self, server: ConnectionInfo) -> Result<redis::Client, Failure> {
         let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("TLS cannot be set up: {why}"));
         let certificates = self.read().map_err(|why| failed(&why))?;

@@ -10,7 +10,8 @@ use redis::RedisConnectionInfo;
 
 use super::{Failure, FailureKind};
 
-/// A user and a password for a server: see [`Builder::credentials`](crate::Builder::credentials). Its `Debug` shows neither.
+/// A user and a password for a server: see [`Builder::credentials`](crate::Builder::credentials). Its `Debug` shows
+/// neither.
 ///
 /// ```
 /// use redlock_sync::Credentials;
@@ -49,8 +50,9 @@ impl Credentials {
         Credentials { user: Some(user.into()), password: password.into(), valid_for: None }
     }
 
-    /// The longest time for which a connection that logged in with these is used before it is replaced: for passwords that expire, such as the tokens of a cloud. The next
-    /// credentials are asked for when a quarter of the time is left. Default: a connection is kept as long as the server keeps it.
+    /// The longest time for which a connection that logged in with these is used before it is replaced: for passwords
+    /// that expire, such as the tokens of a cloud. The next credentials are asked for when a quarter of the time is
+    /// left. Default: a connection is kept as long as the server keeps it.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is done with a queue.
+//! The calls of a queue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,9 +29,10 @@ impl Queue {
     /// pushed, but for those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the task may be queued all the same.
-    /// Pushing the same [`Task`] again does not double it while it is queued. [`Full`](Error::Full), [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config) and [`Closed`](Error::Closed): nothing was queued.
+    /// [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the
+    /// task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued.
+    /// [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed):
+    /// nothing was queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -48,12 +49,12 @@ impl Queue {
         said.first().copied().ok_or_else(|| self.unavailable("push", "the server said nothing of the task".into()))
     }
 
-    /// Puts many tasks into the queue, and returns for each what became of it. They are sent in calls of up to 100 tasks and 1 MiB of bodies. Tasks that are due
-    /// at once are claimed in this order.
+    /// Puts many tasks into the queue, and returns for each what became of it. They are sent in calls of up to 100
+    /// tasks and 1 MiB of bodies. Tasks that are due at once are claimed in this order.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the tasks of the calls before it are queued. [`Config`](Error::Config)
-    /// for one of the tasks: none is queued.
+    /// As for [`push`](Queue::push). Each call is done as a whole or not at all, so after an error the tasks of the
+    /// calls before it are queued. [`Config`](Error::Config) for one of the tasks: none is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -99,13 +100,15 @@ fn batch(tasks: &[Task]) -> &[Task] {
 
 /// Claiming.
 impl Queue {
-    /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the queue, and the others wait for that
-    /// thread. It is told when a task is due, and looks by itself at least every five seconds.
+    /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the
+    /// queue, and the others wait for that thread. It is told when a task is due, and looks by itself at least every
+    /// five seconds.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
-    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType), [`Config`](Error::Config), also on a client of
-    /// several nodes, and [`Closed`](Error::Closed) at once. Nothing is claimed after an error.
+    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
+    /// [`Config`](Error::Config), also on a client of several nodes, and [`Closed`](Error::Closed) at once. Nothing is
+    /// claimed after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -169,12 +172,13 @@ impl Queue {
 
     /// Starts this number of threads, which claim tasks and call `handler` with each.
     ///
-    /// More threads handle more tasks at the same time; each costs a thread and, while it works, a renewal thread. No task is claimed before a
-    /// thread is free for it.
+    /// More threads handle more tasks at the same time; each costs a thread and, while it works, a renewal thread. No
+    /// task is claimed before a thread is free for it.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and [`Config`](Error::Config) for zero threads;
-    /// [`Unavailable`](Error::Unavailable) if the system starts no more threads.
+    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and
+    /// [`Config`](Error::Config) for zero threads; [`Unavailable`](Error::Unavailable) if the system starts no more
+    /// threads.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -202,11 +206,13 @@ impl Queue {
         Worker::start(self.clone(), threads, Box::new(move |job: &Job| handler(job).into()))
     }
 
-    /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the caller: **at most once**. A task whose
-    /// claim is over is due too. One whose body is missing dies and is not returned. If the reply is lost, the call is repeated, and returns other tasks.
+    /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the
+    /// caller: **at most once**. A task whose claim is over is due too. One whose body is missing dies and is not
+    /// returned. If the reply is lost, the call is repeated, and returns other tasks.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
+    /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After
+    /// [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -222,13 +228,14 @@ impl Queue {
     }
 }
 
-/// Looking, and tidying up. What is seen can have changed by the time the call returns.
+/// Looking, and tidying up. The queue can have changed by the time the call returns.
 impl Queue {
-    /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its claim.
+    /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its
+    /// claim.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable), [`WrongType`](Error::WrongType), [`Config`](Error::Config), also for more than 1000, and
-    /// [`Closed`](Error::Closed).
+    /// [`Unavailable`](Error::Unavailable), [`WrongType`](Error::WrongType), [`Config`](Error::Config), also for more
+    /// than 1000, and [`Closed`](Error::Closed).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -332,8 +339,8 @@ impl Queue {
         Ok(self.len()? == 0)
     }
 
-    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was one. Its claimant, if it has one, finds its claim [`Lost`](Error::Lost) at the next
-    /// renewal.
+    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was one. Its claimant, if it has
+    /// one, finds its claim [`Lost`](Error::Lost) at the next renewal.
     ///
     /// # Errors
     /// As for [`push`](Queue::push).
@@ -351,7 +358,8 @@ impl Queue {
         Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
     }
 
-    /// Removes a task if it is still as it was seen, that is, it was not claimed, ended or pushed anew since. Returns whether it was removed.
+    /// Removes a task if it is still as it was seen, that is, it was not claimed, ended or pushed anew since. Returns
+    /// whether it was removed.
     ///
     /// # Errors
     /// As for [`push`](Queue::push).
@@ -431,7 +439,7 @@ fn shown(most: usize) -> Result<u64, Error> {
     Ok(u64::try_from(most).unwrap_or(u64::MAX))
 }
 
-/// What is asked of the server.
+/// Calls of the server.
 impl Queue {
     fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
         self.tasks.as_ref().map_err(Error::clone)

@@ -18,9 +18,11 @@ const MAX_WHY: usize = 200;
 
 /// A claimed task. No other claimant has it while its lease, to which it derefs, is held and renewed.
 ///
-/// It is ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after), [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it
-/// without one of these counts as a `retry`. If its client gives it up ([`shutdown`](crate::Redlock::shutdown), [`close`](crate::Redlock::close),
-/// [`unlock_all`](crate::Redlock::unlock_all)), the attempt counts, and the task is due again at once, or dead if that was the last attempt.
+/// It is ended by [`ack`](Job::ack), [`retry`](Job::retry), [`retry_after`](Job::retry_after),
+/// [`again_after`](Job::again_after) or [`fail`](Job::fail). Dropping it without one of these counts as a `retry`. If
+/// its client gives it up ([`shutdown`](crate::Redlock::shutdown), [`close`](crate::Redlock::close),
+/// [`unlock_all`](crate::Redlock::unlock_all)), the attempt counts, and the task is due again at once, or dead if that
+/// was the last attempt.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -83,7 +85,8 @@ impl Job {
         &self.id
     }
 
-    /// Which claim of the task this is, from 1. It counts claims, not failures: the claim of a process that was killed is one.
+    /// Which claim of the task this is, from 1. It counts claims, not failures: the claim of a process that was killed
+    /// is one.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -100,8 +103,9 @@ impl Job {
         self.attempt
     }
 
-    /// How long the task had been due when it was claimed, by the server's clock; it grows when there are too few workers. After a claim that ran out, or an
-    /// attempt that failed, it counts from the time at which the task was due again.
+    /// How long the task had been due when it was claimed, by the server's clock; it grows when there are too few
+    /// workers. After a claim that ran out, or an attempt that failed, it counts from the time at which the task was
+    /// due again.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -118,14 +122,16 @@ impl Job {
         self.waited
     }
 
-    /// The work is done: takes the task out of the queue. If it was pushed again meanwhile ([`Pushed::Again`](crate::Pushed::Again)) it is queued again, as a new
-    /// one. The server is asked even if the lease is over: if no other claimant has had the task since, the ack is accepted.
+    /// The work is done: takes the task out of the queue. If it was pushed again meanwhile
+    /// ([`Pushed::Again`](crate::Pushed::Again)) it is queued again, as a new one. The server is asked even if the
+    /// lease is over: if no other claimant has had the task since, the ack is accepted.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done twice;
-    /// [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim up at that moment: the client
-    /// repeats it in the background until the lease has ended; if it is not accepted by then, the task runs again. [`WrongType`](Error::WrongType), and
-    /// [`Closed`](Error::Closed) in a forked child.
+    /// [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done
+    /// twice; [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the
+    /// claim up at that moment: the client repeats it in the background until the lease has ended; if it is not
+    /// accepted by then, the task runs again. [`WrongType`](Error::WrongType), and [`Closed`](Error::Closed) in a
+    /// forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -139,8 +145,8 @@ impl Job {
         self.end(Ending::Done)
     }
 
-    /// The attempt failed: the task is due again after the pause of the queue's [`retry`](crate::Queue::retry) policy, or dead if this was the last attempt.
-    /// The server keeps the first 200 bytes of `why`.
+    /// The attempt failed: the task is due again after the pause of the queue's [`retry`](crate::Queue::retry) policy,
+    /// or dead if this was the last attempt. The server keeps the first 200 bytes of `why`.
     ///
     /// # Errors
     /// As for [`ack`](Job::ack).
@@ -162,7 +168,8 @@ impl Job {
     /// As [`retry`](Job::retry), with a pause of this length instead of the policy's.
     ///
     /// # Errors
-    /// As for [`ack`](Job::ack); [`Config`](Error::Config) for more than 100 years: the job is retried as the policy says.
+    /// As for [`ack`](Job::ack); [`Config`](Error::Config) for more than 100 years: the job is retried as the policy
+    /// says.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -180,7 +187,8 @@ impl Job {
         self.end(ending)
     }
 
-    /// The work is done for now: the task is due again after this time as if it were new, with attempt 1. For periodic work.
+    /// The work is done for now: the task is due again after this time as if it were new, with attempt 1. For periodic
+    /// work.
     ///
     /// # Errors
     /// As for [`retry_after`](Job::retry_after).
@@ -200,7 +208,8 @@ impl Job {
         self.end(Ending::Again(pause))
     }
 
-    /// The work can never be done: the task goes to the [dead ones](crate::Queue::dead), or is queued again if it was pushed meanwhile.
+    /// The work can never be done: the task goes to the [dead ones](crate::Queue::dead), or is queued again if it was
+    /// pushed meanwhile.
     ///
     /// # Errors
     /// As for [`ack`](Job::ack).

@@ -26,7 +26,8 @@ impl Task {
 }
 
 impl Job {
-    /// The body, read as JSON. By feature `json`. A body that cannot be read will not be readable at the next attempt either: [`fail`](Job::fail) it.
+    /// The body, read as JSON. By feature `json`. A body that cannot be read will not be readable at the next attempt
+    /// either: [`fail`](Job::fail) it.
     ///
     /// # Errors
     /// [`Config`](Error::Config) for a body that is no JSON, or not of this type.

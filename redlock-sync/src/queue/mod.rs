@@ -4,7 +4,8 @@
 //! 2. `json.rs`: bodies as JSON.
 //! 3. `calls.rs`: what is asked of the server. [`Queue`], here: its settings.
 //!
-//! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a lock.
+//! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a
+//! lock.
 
 mod calls;
 pub(crate) mod job;
@@ -26,10 +27,16 @@ use crate::key::QueueKeys;
 use crate::options::{LockOptions, Retry};
 use crate::protocol::queue::Tasks;
 
-/// A queue of delayed tasks on one server. Made by [`Redlock::queue`](crate::Redlock::queue).
+/// A queue of tasks, each of which is due at once or later, on one server. Made by
+/// [`Redlock::queue`](crate::Redlock::queue).
 ///
-/// A task is run at least once, by one claimant at a time; when a claimant has lost its task to another one, its ack is refused. What is promised and what is not:
-/// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned and shared.
+/// Picture a board with cards. A worker does not take a card away: it puts its name on it for the length of a lease,
+/// and renews that while it works. The card of a worker that died is free again.
+///
+/// A task is run at least once, by one claimant at a time; when a claimant has lost its task to another one, its ack is
+/// refused. Its promises and their limits:
+/// [queues](https://github.com/redlock-sync/redlock-sync/blob/main/docs/queue.md). A handle is cheap: it can be cloned
+/// and shared.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -84,8 +91,9 @@ impl Queue {
         Arc::make_mut(&mut self.options)
     }
 
-    /// The name under which observers and metrics show the queue; default: its own, without the client's `key_prefix`. Metrics have a series for each name:
-    /// choose one for all queues of a kind, such as `mails` for `mails:{7}`, if there are many.
+    /// The name under which observers and metrics show the queue; default: its own, without the client's `key_prefix`.
+    /// Metrics have a series for each name: choose one for all queues of a kind, such as `mails` for `mails:{7}`, if
+    /// there are many.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").named("mails");
@@ -97,8 +105,9 @@ impl Queue {
         self
     }
 
-    /// How long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A renewal is due at each third of it. Longer: fewer renewals, and a claim
-    /// outlives longer outages of the server. Shorter: the task of a process that died is claimed again sooner.
+    /// How long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A renewal is due at each
+    /// third of it. Longer: fewer renewals, and a claim outlives longer outages of the server. Shorter: the task of a
+    /// process that died is claimed again sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -111,8 +120,9 @@ impl Queue {
         self
     }
 
-    /// Whether claims are renewed; default true: a task stays with its handler for as long as that works, or hangs. With `false` it comes back one lease after
-    /// it was claimed, also while its handler still works, and no claim costs a renewal thread.
+    /// Whether claims are renewed; default true: a task stays with its handler for as long as that works, or hangs.
+    /// With `false` it comes back one lease after it was claimed, also while its handler still works, and no claim
+    /// makes a renewal request. Either way a claim has a thread, which tells a loss.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").renew(false);
@@ -124,9 +134,9 @@ impl Queue {
         self
     }
 
-    /// Longest time for which a claim is held, renewals included; no default. Without it, the task of a handler that hangs stays with that handler until its
-    /// process ends; with it, the task of a handler that is only slow runs twice. Longer: slow handlers can finish. Shorter: the task of a handler that hangs is
-    /// claimed again sooner.
+    /// Longest time for which a claim is held, renewals included; no default. Without it, the task of a handler that
+    /// hangs stays with that handler until its process ends; with it, the task of a handler that is only slow runs
+    /// twice. Longer: slow handlers can finish. Shorter: the task of a handler that hangs is claimed again sooner.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -139,9 +149,10 @@ impl Queue {
         self
     }
 
-    /// The pauses after attempts that failed, and how many attempts a task has; default 5 s growing to an hour, 20 attempts. Longer pauses are kinder to a
-    /// service that is down, shorter ones get work done sooner once it is back. More attempts outlast longer outages; fewer keep a task that can never
-    /// succeed from being tried for long. Without a number of attempts no task dies by itself.
+    /// The pauses after attempts that failed, and how many attempts a task has; default 5 s growing to an hour, 20
+    /// attempts. Longer pauses are kinder to a service that is down, shorter ones get work done sooner once it is back.
+    /// More attempts outlast longer outages; fewer keep a task that can never succeed from being tried for long.
+    /// Without a number of attempts no task dies by itself.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -156,9 +167,10 @@ impl Queue {
         self
     }
 
-    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full); of a `push_all` the tasks of the
-    /// calls before that one are queued. A limit bounds the server's memory if claimants
-    /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for longer; zero admits none.
+    /// Most tasks in the queue, claimed ones included; no default. A push beyond it is [`Full`](Error::Full); of a
+    /// `push_all` the tasks of the calls before that one are queued. A limit bounds the server's memory if claimants
+    /// stay away; without one no push is refused before the server itself is full. A larger one lets them stay away for
+    /// longer; zero admits none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -174,9 +186,9 @@ impl Queue {
         self
     }
 
-    /// Longest body in bytes; default 512 KiB. A larger limit lets more into a task; a smaller one spares the server's memory and the way to it, as a body travels
-    /// with its push and with each claim. Store large data elsewhere, and put its address into the body. A longer body is
-    /// [`Config`](Error::Config) when it is pushed.
+    /// Longest body in bytes; default 512 KiB. A larger limit lets more into a task; a smaller one spares the server's
+    /// memory and the way to it, as a body travels with its push and with each claim. Store large data elsewhere, and
+    /// put its address into the body. A longer body is [`Config`](Error::Config) when it is pushed.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").max_body(1024);
@@ -188,8 +200,9 @@ impl Queue {
         self
     }
 
-    /// How many dead tasks are kept; default 10 000. Each death beyond it drops the one that has been dead for longest. More keep a longer history for
-    /// [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all), fewer need less memory; zero keeps none.
+    /// How many dead tasks are kept; default 10 000. Each death beyond it drops the one that has been dead for longest.
+    /// More keep a longer history for [`dead`](Queue::dead) and [`revive_all`](Queue::revive_all), fewer need less
+    /// memory; zero keeps none.
     ///
     /// ```
     /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").keep_dead(100);

@@ -1,4 +1,4 @@
-//! What is pushed, and what a queue shows of it.
+//! The tasks that are pushed, and the entries that a queue shows.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ pub struct Task {
     pub(super) if_queued: IfQueued,
 }
 
-/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more after that claim in any case:
-/// [`Pushed::Again`] or [`Pushed::AgainKept`] says with which body.
+/// What becomes of a push whose id is queued already. A task that is claimed, or whose claim is over, runs once more
+/// after that claim in any case: [`Pushed::Again`] or [`Pushed::AgainKept`] says with which body.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -49,13 +49,15 @@ pub struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum IfQueued {
-    /// The queued task stays as it is, with its time and its body: the default. One that is claimed runs once more at the time of the first push that came
-    /// meanwhile.
+    /// The queued task stays as it is, with its time and its body: the default. One that is claimed runs once more at
+    /// the time of the first push that came meanwhile.
     #[default]
     Keep,
-    /// Time and body become those of the new one, and its attempts start anew. Of a task that is claimed they do when the claim ends, whichever way.
+    /// Time and body become those of the new one, and its attempts start anew. Of a task that is claimed they do when
+    /// the claim ends, whichever way.
     Replace,
-    /// It is due at the earlier of the two times; its body stays. One that is claimed runs once more at the earliest time that was pushed meanwhile.
+    /// It is due at the earlier of the two times; its body stays. One that is claimed runs once more at the earliest
+    /// time that was pushed meanwhile.
     Earlier,
 }
 
@@ -76,19 +78,20 @@ pub enum Pushed {
     New,
     /// The queued task has another time, or another body too.
     Changed,
-    /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first transmission was lost.
+    /// A task with this id was queued, and stays as it was. Also said of a new task if the reply to a first
+    /// transmission was lost.
     Kept,
-    /// The task is claimed, or its claim is over. It begins anew when that claim has ended, with the time and the body of this push
-    /// ([`IfQueued::Replace`]).
+    /// The task is claimed, or its claim is over. It begins anew when that claim has ended, with the time and the body
+    /// of this push ([`IfQueued::Replace`]).
     Again,
-    /// The task is claimed, or its claim is over. It runs once more when that claim has ended, with the body that it has: **the body of this push is dropped**
-    /// ([`IfQueued::Keep`] and [`IfQueued::Earlier`]).
+    /// The task is claimed, or its claim is over. It runs once more when that claim has ended, with the body that it
+    /// has: **the body of this push is dropped** ([`IfQueued::Keep`] and [`IfQueued::Earlier`]).
     AgainKept,
 }
 
 impl Task {
-    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error, does not double it while it is
-    /// queued.
+    /// A task that is due at once, with a random id of its own. Pushing a clone of it again, such as after an error,
+    /// does not double it while it is queued.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -106,8 +109,8 @@ impl Task {
         Task { id: random_part(), body: body.into(), due: Due::In(Duration::ZERO), if_queued: IfQueued::Keep }
     }
 
-    /// The id, 1 to 512 bytes; default: a random one. The queue has at most one task with this id at a time. Another length is
-    /// [`Config`](Error::Config) when the task is pushed.
+    /// The id, 1 to 512 bytes; default: a random one. The queue has at most one task with this id at a time. Another
+    /// length is [`Config`](Error::Config) when the task is pushed.
     ///
     /// ```
     /// let task = redlock_sync::Task::new("remind").id("invoice:42");
@@ -119,8 +122,8 @@ impl Task {
         self
     }
 
-    /// Makes the task due this long after the push, by the server's clock: to the microsecond, at most 100 years; default zero. A longer time is
-    /// [`Config`](Error::Config) when the task is pushed.
+    /// Makes the task due this long after the push, by the server's clock: to the microsecond, at most 100 years;
+    /// default zero. A longer time is [`Config`](Error::Config) when the task is pushed.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,9 +136,9 @@ impl Task {
         self
     }
 
-    /// Makes the task due this long after 1970-01-01 00:00 UTC, by the server's clock; until the year 2255, and later is [`Config`](Error::Config) when the
-    /// task is pushed. The task with the earliest time goes first, so one with a time in the past goes before those that wait. For a `SystemTime`, use its
-    /// `duration_since(UNIX_EPOCH)`.
+    /// Makes the task due this long after 1970-01-01 00:00 UTC, by the server's clock; until the year 2255, and later
+    /// is [`Config`](Error::Config) when the task is pushed. The task with the earliest time goes first, so one with a
+    /// time in the past goes before those that wait. For a `SystemTime`, use its `duration_since(UNIX_EPOCH)`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -200,7 +203,8 @@ pub(super) fn check_due(due: Due) -> Result<(), Error> {
     }
 }
 
-/// A pause of a policy, or of a handler's verdict, which has no caller to tell of an error: no longer than a server can keep.
+/// A pause of a policy, or of a handler's verdict, which has no caller to tell of an error: no longer than a server can
+/// keep.
 pub(super) fn sendable(pause: Duration) -> Duration {
     pause.min(LONGEST_DELAY)
 }
@@ -306,8 +310,8 @@ impl Entry {
         &self.seen.body
     }
 
-    /// How long after it was looked at the task is due: zero if it is due already. Of a claimed task: when its claim ends unless it is renewed. Zero for a dead
-    /// one, and for one that was popped.
+    /// How long after it was looked at the task is due: zero if it is due already. Of a claimed task: when its claim
+    /// ends unless it is renewed. Zero for a dead one, and for one that was popped.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -340,7 +344,8 @@ impl Entry {
         Duration::from_micros(self.seen.micros)
     }
 
-    /// How often it has been claimed since it was pushed; claims that were taken back before a job was returned are not counted.
+    /// How often it has been claimed since it was pushed; claims that were taken back before a job was returned are not
+    /// counted.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -20,7 +20,8 @@ use crate::sync::{AtomicBool, Condvar, Mutex};
 /// Longest uninterrupted wait for the threads of a worker.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// How a handler ends a job. A handler that returns `()` or `Ok(())` means `Done`; an `Err` is a `Retry` with the error's text.
+/// How a handler ends a job. A handler that returns `()` or `Ok(())` means `Done`; an `Err` is a `Retry` with the
+/// error's text.
 ///
 /// ```
 /// use redlock_sync::Verdict;
@@ -56,9 +57,10 @@ impl<E: fmt::Display> From<Result<(), E>> for Verdict {
 
 /// Threads of this process that handle the tasks of a queue. Made by [`Queue::worker`].
 ///
-/// Each thread claims a task, calls the handler and ends the claim by what that returns. A panic of the handler is a retry with the panic's text. One thread
-/// at a time waits for a task. While the server is away, refuses for a while or is a replica the threads go on trying, a few times a second; other errors, such as
-/// [`Config`](Error::Config), end the worker, and [`join`](Worker::join) returns them. Dropping the worker stops its claiming; jobs in hand go on.
+/// Each thread claims a task, calls the handler and ends the claim by what that returns. A panic of the handler is a
+/// retry with the panic's text. One thread at a time waits for a task. While the server is away, refuses for a while or
+/// is a replica the threads go on trying, a few times a second; other errors, such as [`Config`](Error::Config), end
+/// the worker, and [`join`](Worker::join) returns them. Dropping the worker stops its claiming; jobs in hand go on.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -120,11 +122,12 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Ends the worker: no task is claimed from now on, threads that wait end within 50 ms, and handlers that run may go on for `grace`. Returns how many
-    /// still run then; in a forked child that is none. Their claims are no longer renewed: their tasks come back when their leases have ended, unless the
-    /// handlers end before that.
+    /// Ends the worker: no task is claimed from now on, threads that wait end within 50 ms, and handlers that run may
+    /// go on for `grace`. Returns how many still run then; in a forked child that is none. Their claims are no longer
+    /// renewed: their tasks come back when their leases have ended, unless the handlers end before that.
     ///
-    /// A longer grace lets more jobs finish; a shorter one ends the process sooner, and work that was under way is done once more.
+    /// A longer grace lets more jobs finish; a shorter one ends the process sooner, and work that was under way is done
+    /// once more.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -249,7 +252,8 @@ impl Crew {
         }
     }
 
-    /// Until all threads have ended. A forked child has none of them, and one of them may have held the lock of the state.
+    /// Until all threads have ended. A forked child has none of them, and one of them may have held the lock of the
+    /// state.
     fn wait(&self, until: Tick) -> Result<(), Error> {
         if self.queue.client.tokens.home().is_left() {
             return Err(Error::Closed);

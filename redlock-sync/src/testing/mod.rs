@@ -1,19 +1,21 @@
 //! Locks in memory, for unit tests of programs that use this library; feature `testing`.
 //!
-//! [`Redlock::in_memory`] makes a client that needs no server. Nothing else is different: it is the same code, and its node runs the same scripts as a
-//! Redis server does. [`Memory`] is for tests in which something happens: it lets go of a lock, denies one, takes a node away, or advances the time.
+//! [`Redlock::in_memory`] makes a client that needs no server. Nothing else is different: it is the same code, and its
+//! node runs the same scripts as a Redis server does. [`Memory`] is for tests in which something happens: it lets go of
+//! a lock, denies one, takes a node away, or advances the time.
 //!
 //! ```toml
 //! [dev-dependencies]
-//! redlock-sync = { version = "0.1", features = ["testing"] }
+//! redlock-sync = { git = "https://github.com/redlock-sync/redlock-sync", features = ["testing"] }
 //! ```
 //!
-//! The feature needs a C compiler, which builds the Lua that runs the scripts. As a dev-dependency it is in no program that you ship.
+//! The feature needs a C compiler, which builds the Lua that runs the scripts. As a dev-dependency it is in no program
+//! that you ship.
 //!
-//! That Lua is 5.1, from crate `mlua` 0.11 with its features `lua51` and `vendored`, and a build has one Lua only. Where another crate of the same build
-//! has `mlua` 0.11 with another Lua, such as `lua54`, or with feature `module`, `mlua` does not compile; where one has another version of `mlua`, cargo
-//! refuses, since both link `lua`. Such a package cannot enable `testing`: its tests can use a server, or be a package of their own that is built
-//! alone.
+//! That Lua is 5.1, from crate `mlua` 0.11 with its features `lua51` and `vendored`, and a build has one Lua only.
+//! Where another crate of the same build has `mlua` 0.11 with another Lua, such as `lua54`, or with feature `module`,
+//! `mlua` does not compile; where one has another version of `mlua`, cargo refuses, since both link `lua`. Such a
+//! package cannot enable `testing`: its tests can use a server, or be a package of their own that is built alone.
 //!
 //! # An annotated function, tested without Redis
 //!
@@ -55,8 +57,8 @@
 //!
 //! # Time
 //!
-//! The clients of a [`Memory`] and its nodes have a clock of their own. It runs as the machine's does, and [`advance`](Memory::advance) adds to it:
-//! leases run out and waits end without any thread sleeping for so long.
+//! The clients of a [`Memory`] and its nodes have a clock of their own. It runs as the machine's does, and
+//! [`advance`](Memory::advance) adds to it: leases run out and waits end without any thread sleeping for so long.
 
 mod clock;
 
@@ -74,8 +76,8 @@ use crate::sync::Mutex;
 
 /// Nodes in memory, with clients of them.
 ///
-/// All clients of one value see the same locks, as those of different processes do that use the same servers. Clones are the same nodes. Threads may
-/// use it at the same time.
+/// All clients of one value see the same locks, as those of different processes do that use the same servers. Clones
+/// are the same nodes. Threads may use it at the same time.
 ///
 /// ```
 /// use redlock_sync::testing::Memory;
@@ -159,8 +161,8 @@ impl Memory {
         client
     }
 
-    /// Deletes the key of a lock on all nodes, as an operator may. The name is the whole key, with the client's prefix. Its holder learns of it at the
-    /// next renewal, a third of the lease later.
+    /// Deletes the key of a lock on all nodes, as an operator may. The name is the whole key, with the client's prefix.
+    /// Its holder learns of it at the next renewal, a third of the lease later.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -178,8 +180,9 @@ impl Memory {
         }
     }
 
-    /// Makes the next `times` attempts to take that lock fail, on each node, as if another holder had it for a moment. The name is the whole key, with the
-    /// client's prefix. A call that waits tries again and succeeds once they are used up; each of them costs it some 20 ms.
+    /// Makes the next `times` attempts to take that lock fail, on each node, as if another holder had it for a moment.
+    /// The name is the whole key, with the client's prefix. A call that waits tries again and succeeds once they are
+    /// used up; each of them costs it some 20 ms.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -196,8 +199,8 @@ impl Memory {
         }
     }
 
-    /// Takes a node away, as if the network to it were broken: its connections break, and new ones are refused. It keeps what it has. The nodes have
-    /// numbers from 1 on, as in [`NodeError`](crate::NodeError).
+    /// Takes a node away, as if the network to it were broken: its connections break, and new ones are refused. It
+    /// keeps what it has. The nodes have numbers from 1 on, as in [`NodeError`](crate::NodeError).
     ///
     /// # Panics
     /// If there is no node of that number.
@@ -245,12 +248,13 @@ impl Memory {
         server.map(|server| act(server))
     }
 
-    /// Lets this time pass at once for the nodes and all of their clients. Leases that end in it have ended; waits whose time is up end; renewals
-    /// that are due in it have been made when this returns.
+    /// Lets this time pass at once for the nodes and all of their clients. Leases that end in it have ended; waits
+    /// whose time is up end; renewals that are due in it have been made when this returns.
     ///
-    /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it would have been renewed in time.
-    /// To let more time pass than a lease, with the lock held all the time, advance by half a lease again and again.
-    /// A [handler](crate::Lease::on_lost) of a loss has ended too; one that waits for what the test does next holds this up, for 30 s at most.
+    /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it
+    /// would have been renewed in time. To let more time pass than a lease, with the lock held all the time, advance by
+    /// half a lease again and again. A [handler](crate::Lease::on_lost) of a loss has ended too; one that waits for
+    /// what the test does next holds this up, for 30 s at most.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;
@@ -271,8 +275,8 @@ impl Memory {
 }
 
 impl Redlock {
-    /// A client of a node in memory, which no other client uses: for unit tests, without a server. What can be done to such a node:
-    /// [`testing`](crate::testing). With feature `testing`.
+    /// A client of a node in memory, which no other client uses: for unit tests, without a server. What can be done to
+    /// such a node: [`testing`](crate::testing). With feature `testing`.
     ///
     /// ```
     /// use redlock_sync::Redlock;

@@ -107,6 +107,7 @@ fn transfer(from: u8, to: u8, inside: &dyn Fn()) -> Result<Vec<String>, Error> {
 
 #[test]
 fn several_keys_are_held_together_or_not_at_all() {
+    let _ = locks();
     let key = |id| format!("bank:kinds:account:{id}");
     assert_eq!(transfer(7, 3, &|| ()), Ok(vec![key(3), key(7)]));
     assert_eq!(transfer(4, 4, &|| ()), Ok(vec![key(4)]), "two that are equal are one");
@@ -126,6 +127,14 @@ fn waits_as_the_client_says(locks: &Redlock) -> Result<(), Error> {
     Ok(())
 }
 
+#[distributed_lock("kinds:busy", client = locks, busy = skip, failed = error)]
+fn skips_what_is_busy(locks: &Redlock) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock("kinds:busy", client = locks, failed = skip)]
+fn skips_every_failure(locks: &Redlock) {}
+
 #[test]
 fn a_client_can_have_a_default_wait() {
     let patient =
@@ -136,4 +145,20 @@ fn a_client_can_have_a_default_wait() {
         assert!(waits_as_the_client_says(&patient).unwrap_err().is_busy());
         assert!(since.elapsed() >= Duration::from_millis(50));
     });
+}
+
+#[test]
+fn a_default_wait_that_ends_follows_busy() {
+    let builder = || Redlock::builder().node(server().url());
+    let patient = builder().default_wait(Duration::from_millis(5)).build().unwrap();
+    while_busy("kinds:busy", || {
+        assert_eq!(skips_what_is_busy(&patient), Ok(()));
+        skips_every_failure(&patient); // without `busy` and `wait` it is a failure as any other
+    });
+    let gone = Redlock::builder().node("redis://127.0.0.1:1/").default_wait(Duration::from_millis(5)).build().unwrap();
+    assert!(skips_what_is_busy(&gone).unwrap_err().is_unavailable());
+
+    let without_end = builder().build().unwrap();
+    let Err(Error::Config { message }) = skips_what_is_busy(&without_end) else { panic!("it would wait for ever") };
+    assert!(message.contains("`busy`") && message.contains("default_wait"), "{message}");
 }

@@ -10,8 +10,9 @@
 //! 8. `controls`: the patches that break the library.
 //! 9. `packages`: changelog, versions, licences, and what must not be in any file.
 //! 10. `pages`: how long a page may be, its links, and its code.
-//! 11. `words`: words that no text has.
-//! 12. `workflow`: the steps of CI.
+//! 11. `prose`: sentences, cells and lines of pages and docs.
+//! 12. `words`: words that no text has.
+//! 13. `workflow`: the steps of CI.
 
 mod circles;
 mod code;
@@ -21,6 +22,7 @@ mod guarantees;
 mod layers;
 mod packages;
 mod pages;
+mod prose;
 mod scripts;
 mod source;
 mod words;

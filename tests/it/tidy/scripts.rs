@@ -149,7 +149,7 @@ fn commands(script: &str) -> BTreeSet<&str> {
 fn each_command_of_a_kind_is_checked_and_documented() {
     let mut scripts = scripts();
     let checked = scripts.remove("permissions").unwrap();
-    let docs = read(Path::new("docs/operations.md")).unwrap();
+    let docs = read(Path::new("docs/permissions.md")).unwrap();
     let line = docs.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
     let mut of_all = BTreeSet::new();
     for (kind, title, starts) in KINDS {

@@ -105,7 +105,7 @@ impl Listener {
         }
     }
 
-    /// A wait that is over may still have an entry in a queue: what is pushed to it later goes to the ended wait, on the thread that reads. At most 64
+    /// A wait that is over may still have an entry in a queue: what is pushed to it later goes to the ended wait, on the thread that reads. At most 1024
     /// ended waits; the oldest goes. When no thread waits any more the connection is closed, and the next one has a new channel: the servers
     /// find that no connection receives what they publish on the old one, and skip the entries of the ended waits.
     pub(crate) fn watch_ended(&self, wait_number: u64, ended: OnLatePush) {

@@ -55,10 +55,13 @@ impl<M> Drop for Parts<M> {
 
 /// All keys are held while this lives; dropping it releases them, the last key first.
 ///
-/// **If one key is lost, all are lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys are released.
+/// **If one key is lost, all are lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys
+/// are released.
 ///
-/// All keys are released in one round trip to each node, also by the drop. That waits for the servers three node timeouts at most, leaves the rest to a
-/// background thread, and logs what went wrong. [`unlock`](MultiLockGuard::unlock) releases too, and returns what went wrong. It cannot leave its thread, unless it is made [sendable](MultiLockGuard::into_send):
+/// All keys are released in one round trip to each node, also by the drop. That waits for the servers three node
+/// timeouts at most, leaves the rest to a background thread, and logs what went wrong.
+/// [`unlock`](MultiLockGuard::unlock) releases too, and returns what went wrong. It cannot leave its thread, unless it
+/// is made [sendable](MultiLockGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
@@ -88,7 +91,8 @@ impl MultiLockGuard {
         MultiLockGuard { whole: Together(whole), parts }
     }
 
-    /// Lets the guard change threads, to be unlocked or used on another one. From then on, a thread that locks one of the keys again waits for this guard.
+    /// Lets the guard change threads, to be unlocked or used on another one. From then on, a thread that locks one of
+    /// the keys again waits for this guard.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -107,7 +111,8 @@ impl<M> MultiLockGuard<M> {
     /// `Ok` while all keys are certainly held. No I/O: see [`Lease::check`].
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost), with the key that was lost first, from then on; [`Closed`](Error::Closed) in a forked child.
+    /// [`Lost`](Error::Lost), with the key that was lost first, from then on; [`Closed`](Error::Closed) in a forked
+    /// child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -158,8 +163,8 @@ impl<M> MultiLockGuard<M> {
         self.parts.guards.iter().map(|part| part.key())
     }
 
-    /// The lease of each key, in their order: for [`fencing_token`](Lease::fencing_token) and [`extend`](Lease::extend). Whether all are held is told by
-    /// [`check`](MultiLockGuard::check) alone.
+    /// The lease of each key, in their order: for [`fencing_token`](Lease::fencing_token) and
+    /// [`extend`](Lease::extend). Whether all are held is told by [`check`](MultiLockGuard::check) alone.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -176,8 +181,8 @@ impl<M> MultiLockGuard<M> {
         self.parts.guards.iter().map(|part| &**part)
     }
 
-    /// Calls `handler` once when a key is lost: at once if one is lost already, never for a normal release. As [`Lease::on_lost`]; the other keys are
-    /// being released when it is called.
+    /// Calls `handler` once when a key is lost: at once if one is lost already, never for a normal release. As
+    /// [`Lease::on_lost`]; the other keys are being released when it is called.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -197,11 +202,12 @@ impl<M> MultiLockGuard<M> {
         drop(self.check());
     }
 
-    /// Releases all keys, the last one first, and reports how that went: `Ok` once a majority of the nodes confirmed it for each of them.
+    /// Releases all keys, the last one first, and reports how that went: `Ok` once a majority of the nodes confirmed it
+    /// for each of them.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if one of them was not held any more; else the first error of a key, as for [`MutexGuard::unlock`]. None is held by this guard
-    /// after any of these.
+    /// [`Lost`](Error::Lost) if one of them was not held any more; else the first error of a key, as for
+    /// [`MutexGuard::unlock`]. This guard holds no key after any of these.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

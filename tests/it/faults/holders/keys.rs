@@ -108,12 +108,13 @@ fn fault_23_a_foreign_key_on_a_minority_is_one_vote_less<K: Kind>() {
 
 fn fault_38_a_key_deleted_by_hand_is_lost_at_the_next_renewal<K: Kind>() {
     for_sizes(&[1, 3, 5], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(PATIENT).lock().unwrap();
+        let lease = 3 * PATIENT;
+        let guard = K::new(&patient(rig), KEY).lease(lease).lock().unwrap();
         let deleted = Instant::now();
         rig.majority().iter().for_each(|server| assert!(server.del(KEY)));
         let (reason, at) = lost(&guard);
         assert_eq!(reason, LostReason::Deleted);
-        assert!(at - deleted < PATIENT / 3 + NODE_TIMEOUT + SLACK, "{:?}", at - deleted);
+        assert!(at - deleted < lease / 3 + PATIENT + SLACK, "{:?}", at - deleted);
         assert_eq!(err(K::unlock(guard)).lost_reason(), Some(LostReason::Deleted));
         stays("nothing is re-created", ms(150), || rig.holding(KEY) == 0);
     });

@@ -24,7 +24,7 @@ each_kind!(all:
 const OPTIONAL: [&str; 5] = ["+publish", "+subscribe", "+info", "+select", "&redlock-sync:*"];
 
 fn docs() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap()
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/permissions.md")).unwrap()
 }
 
 /// The words of the line in the documentation, behind `ACL SETUSER`: of the commands only those that are needed by what begins a row of the table so.

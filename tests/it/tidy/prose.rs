@@ -1,0 +1,210 @@
+//! How pages and docs read: short sentences, narrow cells, lines that fit, and no sentence that saves its subject.
+
+use std::path::{Path, PathBuf};
+
+use super::source::{package, read, tracked};
+
+/// The pages that are read first, and settings, which is a list of tables.
+const FIRST: [&str; 4] = ["README.md", "docs/connect.md", "docs/faq.md", "docs/errors.md"];
+const SETTINGS: &str = "docs/settings.md";
+/// A sentence with more words is read twice. Aim at 25.
+const MOST_WORDS: usize = 30;
+/// A wider cell of a table is more than one line of a laptop.
+const WIDEST_CELL: usize = 90;
+const LONGEST_LINE: usize = 120;
+/// How a sentence begins that leaves out what it is about.
+const WITHOUT_SUBJECT: [&str; 6] = ["As that", "Of the", "One that", "So often", "None", "What is"];
+
+/// The pages of a user: those of the repository's root and of `docs/`, and what packages show beside their code.
+fn pages() -> Vec<PathBuf> {
+    let is_page = |path: &PathBuf| {
+        let folder = path.parent().unwrap();
+        let is_for_users = ["", "docs", "examples", "redlock-cli", "redlock-macros/src/docs"];
+        path.extension().is_some_and(|ext| ext == "md")
+            && path != Path::new("CHANGELOG.md")
+            && path != Path::new("ARCHITECTURE.md")
+            && is_for_users.iter().any(|known| folder == Path::new(known))
+    };
+    tracked().into_iter().filter(is_page).collect()
+}
+
+/// What a line is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Prose,
+    Row,
+    Other,
+}
+
+/// The lines of a page with what they are. Code, headings and definitions of links are `Other`.
+fn lines(page: &str) -> Vec<(usize, Kind, &str)> {
+    let mut is_code = false;
+    let mut kind = |line: &str| {
+        let start = line.trim_start();
+        let is_fence = start.starts_with("```");
+        is_code ^= is_fence;
+        let is_definition = line.starts_with('[') && line.contains("]: ");
+        match start.chars().next() {
+            _ if is_code || is_fence || is_definition => Kind::Other,
+            None | Some('#' | '<') => Kind::Other,
+            Some('|') => Kind::Row,
+            Some(_) => Kind::Prose,
+        }
+    };
+    (1..).zip(page.lines()).map(|(number, line)| (number, kind(line), line)).collect()
+}
+
+/// What a reader sees of it: no targets of links, no marks. What stands in backticks is one word, and keeps them.
+fn seen(text: &str) -> String {
+    let code_as_words = text.split('`').enumerate().map(|(i, part)| match i % 2 {
+        0 => part.to_owned(),
+        _ => part.replace(|c: char| !c.is_alphanumeric(), "_"),
+    });
+    let text = code_as_words.collect::<Vec<_>>().join("`");
+    let mut shown = String::new();
+    let mut rest = text.as_str();
+    while let Some(at) = [rest.find("]("), rest.find("][")].into_iter().flatten().min() {
+        let (before, target) = rest.split_at(at);
+        shown.push_str(before);
+        rest = target[2..].split_once([')', ']']).map_or("", |(_, rest)| rest);
+    }
+    (shown + rest).replace(['[', ']', '*'], "")
+}
+
+/// Paragraphs and items of lists, each with its first line.
+fn paragraphs(page: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (number, kind, line) in lines(page) {
+        let line = line.trim();
+        let number_of_item = line.split_once(". ").is_some_and(|(n, _)| n.chars().all(|c| c.is_ascii_digit()));
+        let is_item = line.starts_with("- ") || number_of_item;
+        match found.last_mut() {
+            Some((_, text)) if kind == Kind::Prose && goes_on && !is_item => text.extend([" ", line]),
+            _ if kind == Kind::Prose => {
+                let text =
+                    if number_of_item { line.split_once(". ").unwrap().1 } else { line.trim_start_matches("- ") };
+                found.push((number, text.to_owned()));
+            }
+            _ => {}
+        }
+        goes_on = kind == Kind::Prose;
+    }
+    found
+}
+
+/// What stands between full stops, question marks and colons.
+fn sentences(paragraph: &str) -> Vec<String> {
+    let text = seen(paragraph) + " ";
+    let ends = text.match_indices(' ').filter(|(at, _)| text[..*at].ends_with(['.', '?', '!', ':'])).map(|(at, _)| at);
+    let mut start = 0;
+    let mut all = Vec::new();
+    for end in ends.chain([text.len()]) {
+        all.push(text[start..end].trim().to_owned());
+        start = end;
+    }
+    all.retain(|sentence| !sentence.is_empty());
+    all
+}
+
+/// What a Rust file documents, as a page with the same lines.
+fn documented(text: &str) -> String {
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        doc.map_or_else(String::new, |doc| doc.strip_prefix(' ').unwrap_or(doc).to_owned())
+    };
+    text.lines().map(doc).collect::<Vec<_>>().join("\n")
+}
+
+/// Name, text and documentation of each file with public items: what a module has for itself is `pub(crate)`.
+fn public_docs() -> impl Iterator<Item = (String, String, String)> {
+    let is_public = |code: &str| code.lines().any(|line| line.trim_start().starts_with("pub "));
+    ["redlock-sync", "redlock-macros"].into_iter().flat_map(move |name| {
+        let sources = package(name).into_iter().filter(move |source| is_public(&source.code));
+        sources.map(move |source| {
+            let docs = documented(&source.text);
+            (format!("{name}/src/{}", source.name), source.text, docs)
+        })
+    })
+}
+
+#[test]
+fn sentences_are_short() {
+    let mut long = Vec::new();
+    for page in FIRST {
+        for (line, paragraph) in paragraphs(&read(Path::new(page)).unwrap()) {
+            let of = |sentence: &String| sentence.split_whitespace().filter(|word| *word != "-").count();
+            let too_long = sentences(&paragraph).into_iter().filter(|sentence| of(sentence) > MOST_WORDS);
+            long.extend(too_long.map(|sentence| format!("{page}:{line} {} words: {sentence}", of(&sentence))));
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+#[test]
+fn cells_are_narrow() {
+    let mut wide = Vec::new();
+    for page in FIRST.into_iter().chain([SETTINGS]) {
+        let text = read(Path::new(page)).unwrap();
+        for (line, _, row) in lines(&text).into_iter().filter(|(_, kind, _)| *kind == Kind::Row) {
+            let cells = seen(row).replace('`', "").split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+            let too_wide = cells.into_iter().filter(|cell| cell.chars().count() > WIDEST_CELL);
+            wide.extend(too_wide.map(|cell| format!("{page}:{line} {cell}")));
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+#[test]
+fn lines_fit() {
+    let mut long = Vec::new();
+    // `page` is what is prose of `text`, line by line.
+    let mut check = |name: String, page: &str, text: &str| {
+        for ((number, kind, _), line) in lines(page).into_iter().zip(text.lines()) {
+            if kind == Kind::Prose && line.chars().count() > LONGEST_LINE {
+                long.push(format!("{name}:{number}"));
+            }
+        }
+    };
+    for page in pages() {
+        let text = read(&page).unwrap();
+        check(page.display().to_string(), &text, &text);
+    }
+    public_docs().for_each(|(name, text, docs)| check(name, &docs, &text));
+    assert!(long.is_empty(), "wrap them at {LONGEST_LINE} columns: {long:#?}");
+}
+
+#[test]
+fn sentences_name_what_they_are_about() {
+    let mut found = Vec::new();
+    let of_pages = pages().into_iter().map(|page| (page.display().to_string(), read(&page).unwrap()));
+    for (name, text) in of_pages.chain(public_docs().map(|(name, _, docs)| (name, docs))) {
+        for (line, paragraph) in paragraphs(&text) {
+            let saves = |sentence: &String| WITHOUT_SUBJECT.iter().any(|start| begins(sentence, start));
+            let bad = sentences(&paragraph).into_iter().filter(saves);
+            found.extend(bad.map(|sentence| format!("{name}:{line} {sentence}")));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+fn begins(sentence: &str, words: &str) -> bool {
+    let after = sentence.strip_prefix(words);
+    // A question may begin so.
+    after.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)) && !sentence.ends_with('?')
+}
+
+#[test]
+fn sentences_and_cells_are_found() {
+    let page = "# A. B\n- One `x y. z` [two](a.md#b. c). Three, e.g. four\n  five?\n1. Six: seven.\n\n| a | b |\n\n[l]: m\n```\nn o\n```\n";
+    let all: Vec<(usize, Vec<String>)> = paragraphs(page).into_iter().map(|(n, text)| (n, sentences(&text))).collect();
+    assert_eq!(all[0].0, 2);
+    assert_eq!(all[0].1, ["One `x_y__z` two.", "Three, e.g.", "four five?"]);
+    assert_eq!(all[1].1, ["Six:", "seven."]);
+    assert_eq!(all.len(), 2);
+    assert_eq!(seen("| [a b][c] | **d** `e|f` |"), "| a b | d `e_f` |");
+    assert!(begins("None is there.", "None") && !begins("Nonesuch.", "None") && !begins("What is it?", "What is"));
+    assert!(!begins("`None` is there.", "None"));
+    assert_eq!(documented("/// a\ncode // b\n    //! c\n///d"), "a\n\nc\nd");
+}
