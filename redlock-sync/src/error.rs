@@ -109,8 +109,9 @@ pub enum Error {
         /// The mistake, and the remedy where there is one.
         message: String,
     },
-    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing was queued of a [`push`](crate::Queue::push); of a
-    /// [`push_all`](crate::Queue::push_all) the tasks of the calls before the one that was refused.
+    /// The queue has as many tasks as its [`max_len`](crate::Queue::max_len) allows. Nothing was queued of a
+    /// [`push`](crate::Queue::push); of a [`push_all`](crate::Queue::push_all) the tasks of the calls before the one
+    /// that was refused.
     Full {
         /// The key of the queue, with prefix.
         key: String,

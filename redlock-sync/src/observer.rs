@@ -165,7 +165,8 @@ pub enum Event<'a> {
     /// was dropped.
     #[non_exhaustive]
     Job {
-        /// What the queue is [`named`](crate::Queue::named); else its name, without the client's `key_prefix`. A label of metrics.
+        /// What the queue is [`named`](crate::Queue::named); else its name, without the client's `key_prefix`. A label
+        /// of metrics.
         queue: &'a str,
         /// The task.
         id: &'a str,

@@ -56,7 +56,7 @@ pub enum IfQueued {
     /// Time and body become those of the new one, and its attempts start anew. Of a task that is claimed they do when
     /// the claim ends, whichever way.
     Replace,
-    /// It is due at the earlier of the two times; its body stays. One that is claimed runs once more at the earliest
+    /// It is due at the earlier of the two times; its body stays. A claimed task runs once more at the earliest
     /// time that was pushed meanwhile.
     Earlier,
 }

@@ -6,7 +6,7 @@ use redis::cmd;
 use redlock_sync::{Error, LostReason, Redlock};
 use redlock_tests::{Server, eventually};
 
-use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use super::rig::{KEY, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
 /// So long that a wait for it is noticed.
