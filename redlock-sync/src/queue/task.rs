@@ -49,7 +49,7 @@ pub struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum IfQueued {
-    /// The queued task stays as it is, with its time and its body: the default. One that is claimed runs once more at
+    /// The queued task stays as it is, with its time and its body: the default. A claimed task runs once more at
     /// the time of the first push that came meanwhile.
     #[default]
     Keep,
