@@ -246,13 +246,12 @@ impl<'a> Batch<'a> {
     fn cut(&mut self, way: &Way, broken: Broken, arrived: bool, unanswered: Vec<Due>) -> Cut {
         let why = match broken {
             Broken::TimedOut => "timed out while writing".to_owned(),
-            Broken::Interrupted => "interrupted by a signal".to_owned(),
-            Broken::Cut(why) | Broken::Distrusted(why) => why,
+            Broken::Cut(why) | Broken::Unfit(why) => why,
         };
         if let Some(mut link) = self.line.take(way.server.number) {
             way.host().put_out_of_use(&mut link);
         }
-        Cut { why, arrived, is_signal: false, unanswered }
+        Cut { why, arrived, unanswered }
     }
 
     /// Reads the replies of one server. What broke off is sent once more, on another connection.
@@ -263,10 +262,6 @@ impl<'a> Batch<'a> {
         };
         match self.send_again(way, &cut).and_then(|due| self.read_all(way, due)) {
             Ok(()) => self.put_back(way),
-            // Not the server's doing: once more, as long as there is time.
-            Err(signal) if signal.is_signal && self.members.clock.now() < self.deadline => {
-                self.bring_home(way, Err(signal));
-            }
             Err(second) => self.give_up(way, &cut, second),
         }
     }
@@ -275,9 +270,7 @@ impl<'a> Batch<'a> {
     fn give_up(&self, way: &Way, first: &Cut, second: Cut) {
         let executed = if first.arrived || second.arrived { Executed::Maybe } else { Executed::No };
         let failure = Failure::new(FailureKind::Unreachable, executed, both(&first.why, &second.why));
-        if !second.is_signal {
-            way.host().note(&failure, During::Call);
-        }
+        way.host().note(&failure, During::Call);
         for due in second.unanswered {
             self.answer(way, due.ride, Err(failure.clone()));
         }
@@ -388,11 +381,6 @@ impl<'a> Batch<'a> {
     }
 
     fn not_read(&mut self, way: &Way, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
-        if matches!(broken, Broken::Interrupted) {
-            // As after a break, but the other connections are good.
-            self.line.take(way.server.number);
-            return Err(Cut { why: "interrupted by a signal".into(), arrived: true, is_signal: true, unanswered });
-        }
         if !matches!(broken, Broken::TimedOut) {
             return Err(self.cut(way, broken, true, unanswered));
         }

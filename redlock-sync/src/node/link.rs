@@ -78,12 +78,10 @@ const SOONEST: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) enum Broken {
     TimedOut,
-    /// A signal came while a read waited. The reply will be skipped when it comes, so this connection brings it no more.
-    Interrupted,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
-    /// TLS does not come about as the server and the certificates are set up; with a message.
-    Distrusted(String),
+    /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with a message.
+    Unfit(String),
 }
 
 impl Broken {
@@ -91,11 +89,8 @@ impl Broken {
     pub(super) fn while_doing(self, what: &str) -> Failure {
         match self {
             Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}")),
-            Broken::Interrupted => {
-                Failure::unsent(FailureKind::Unreachable, format!("interrupted by a signal while {what}"))
-            }
             Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
-            Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
+            Broken::Unfit(why) => Failure::unsent(FailureKind::Misuse, why),
         }
     }
 

@@ -15,8 +15,8 @@
 //! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at each connection.
 //!    `certificates.rs`: those of TLS.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS that last. `memory/`: a server
-//!    in memory, feature `testing`. `sentinel/`: a server that Sentinels watch.
+//! 4. `link.rs`: what a connection is, and how it broke. `stream.rs`: one to Redis; `socket.rs` dials it, `tls.rs` tells the errors of TLS that last.
+//!    `memory/`: a server in memory, feature `testing`. `sentinel/`: a server that Sentinels watch.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `identities.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
@@ -60,6 +60,7 @@ mod sentinel;
 mod server;
 mod set;
 mod socket;
+mod stream;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;

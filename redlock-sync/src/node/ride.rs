@@ -46,8 +46,6 @@ pub(super) struct Cut {
     pub(super) why: String,
     /// The server has some of it, or may have.
     pub(super) arrived: bool,
-    /// By a signal, which says nothing of the server.
-    pub(super) is_signal: bool,
     pub(super) unanswered: Vec<Due>,
 }
 
@@ -116,7 +114,7 @@ impl Rider {
 
 impl Cut {
     pub(super) fn unlinked() -> Cut {
-        Cut { why: "connection is gone".into(), arrived: false, is_signal: false, unanswered: Vec::new() }
+        Cut { why: "connection is gone".into(), arrived: false, unanswered: Vec::new() }
     }
 }
 

@@ -145,8 +145,8 @@ impl NodeUrl {
     }
 
     #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> Option<&Tls> {
-        self.tls.as_ref()
+    pub(super) fn tls(&self) -> Tls {
+        self.tls.clone().unwrap_or_default()
     }
 
     pub(super) fn login(&self) -> Result<Login, Failure> {

@@ -11,6 +11,7 @@
 //! 9. `left`: a wait that ends while its calls do not get through.
 //! 10. `signals`: what a signal does to a call.
 //! 11. `tasks`: calls of a queue at their edges.
+//! 12. `trickle`: a server whose replies come a byte at a time.
 
 mod fences;
 mod forks;
@@ -23,3 +24,4 @@ mod own;
 mod releases;
 mod signals;
 mod tasks;
+mod trickle;
