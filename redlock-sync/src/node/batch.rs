@@ -3,6 +3,7 @@
 //! Everything that can be written at once is written, a packet to each node. Then the replies are read, node by node, until a common deadline: so it
 //! costs the slowest round trip, not the sum. A round whose last reply is read is over at once, and its thread goes on.
 
+mod alone;
 mod replicas;
 
 use std::collections::HashSet;
@@ -38,6 +39,8 @@ pub(super) struct Batch<'a> {
     read_by: Tick,
     /// What servers of a cluster sent elsewhere.
     redirected: Vec<Stop>,
+    /// The extra time for what it sends, if it is one call that carries a body: see `bodies.rs`.
+    body: Option<Duration>,
 }
 
 impl<'a> Batch<'a> {
@@ -73,6 +76,7 @@ impl<'a> Batch<'a> {
             line,
             started,
             redirected: Vec::new(),
+            body: None,
         }
     }
 
@@ -236,6 +240,9 @@ impl<'a> Batch<'a> {
             }
         }
         replicas::ask(&mut packet, self.members, self.deadline, &self.riders, &due);
+        if let Some(extra) = self.body {
+            link.grow(self.members.settings.node_timeout.saturating_add(extra));
+        }
         match if due.is_empty() { Ok(()) } else { link.send(&packet) } {
             Ok(()) => Ok(due),
             // The server cannot execute a part of a call; of several calls it may have some.
@@ -244,14 +251,16 @@ impl<'a> Batch<'a> {
     }
 
     fn cut(&mut self, way: &Way, broken: Broken, arrived: bool, unanswered: Vec<Due>) -> Cut {
+        // How long a body takes says nothing of the other connections.
+        let is_slow = self.body.is_some() && matches!(broken, Broken::TimedOut | Broken::Slow);
         let why = match broken {
-            Broken::TimedOut => "timed out while writing".to_owned(),
+            Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
             Broken::Cut(why) | Broken::Unfit(why) => why,
         };
-        if let Some(mut link) = self.line.take(way.server.number) {
+        if let Some(mut link) = self.line.take(way.server.number).filter(|_| !is_slow) {
             way.host().put_out_of_use(&mut link);
         }
-        Cut { why, arrived, unanswered }
+        Cut { why, arrived, is_slow, unanswered }
     }
 
     /// Reads the replies of one server. What broke off is sent once more, on another connection.
@@ -270,7 +279,9 @@ impl<'a> Batch<'a> {
     fn give_up(&self, way: &Way, first: &Cut, second: Cut) {
         let executed = if first.arrived || second.arrived { Executed::Maybe } else { Executed::No };
         let failure = Failure::new(FailureKind::Unreachable, executed, both(&first.why, &second.why));
-        way.host().note(&failure, During::Call);
+        if !second.is_slow {
+            way.host().note(&failure, During::Call);
+        }
         for due in second.unanswered {
             self.answer(way, due.ride, Err(failure.clone()));
         }
@@ -286,6 +297,7 @@ impl<'a> Batch<'a> {
                 }
             }
         }
+        self.extend();
         let stop = Stop { way: way.clone(), rides: cut.unanswered.iter().map(|due| due.ride).collect() };
         if self.has_link(way) {
             return self.write(&stop);
@@ -381,15 +393,17 @@ impl<'a> Batch<'a> {
     }
 
     fn not_read(&mut self, way: &Way, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
-        if !matches!(broken, Broken::TimedOut) {
+        let is_slow = self.body.is_some() || matches!(broken, Broken::Slow);
+        if !matches!(broken, Broken::TimedOut | Broken::Slow) {
             return Err(self.cut(way, broken, true, unanswered));
         }
         // Not from the start of the batch: a connection that came late is not the node's silence.
         let waited = unanswered.first().map_or(Duration::ZERO, |due| self.members.clock.now().since(due.sent_at));
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = Failure::new(FailureKind::TimedOut, Executed::Maybe, message);
-        // A short one, of callers in a hurry, says nothing about the node.
-        if waited >= self.members.settings.node_timeout * 3 / 4 {
+        self.note_time(unanswered.first(), is_slow);
+        // A short one, of callers in a hurry, says nothing about the node, and a body nothing either.
+        if waited >= self.members.settings.node_timeout * 3 / 4 && !is_slow {
             way.host().note(&failure, During::Call);
         }
         self.give_up_on(way, unanswered, owed, &failure);
@@ -416,6 +430,7 @@ impl<'a> Batch<'a> {
 
     /// The first call of each script brings the source, which the others then find.
     fn write_sources(&mut self, way: &Way, unknown: Vec<Due>) -> Result<Vec<Due>, Cut> {
+        self.extend();
         let (mut packet, mut brought, mut due) = (Vec::new(), HashSet::new(), Vec::new());
         for next in unknown {
             let Some(rider) = self.riders.get_mut(next.ride.rider) else { continue };
@@ -439,6 +454,7 @@ impl<'a> Batch<'a> {
 
     /// What a reply says of the call, the link and the node.
     fn judge(&mut self, way: &Way, due: &Due, result: Result<Value, Failure>) {
+        self.note_time(Some(due), self.body.is_some());
         let Some(rider) = self.riders.get(due.ride.rider) else { return };
         let link = self.line.link(way.server.number);
         let result = judged(way.host(), link, &rider.call, due, result);

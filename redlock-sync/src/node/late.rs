@@ -297,7 +297,7 @@ impl Entry {
             match self.wire.receive() {
                 Ok(_) if self.owed == 0 => return None,
                 Ok(_) => {}
-                Err(Broken::TimedOut) => {
+                Err(Broken::TimedOut | Broken::Slow) => {
                     self.pause = self.pause.saturating_mul(2).min(LAST_POLL);
                     self.next_poll = clock.now().after(self.pause);
                     return Some(self);

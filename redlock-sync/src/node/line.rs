@@ -20,6 +20,10 @@ pub(super) struct Line {
 }
 
 impl Line {
+    pub(super) fn new() -> Line {
+        Line { links: Vec::new(), posts: Posts::new() }
+    }
+
     pub(super) fn link(&mut self, server: usize) -> Option<&mut Link> {
         self.links.get_mut(server)?.as_mut()
     }
@@ -56,7 +60,7 @@ impl ManageConnection for LineManager {
     type Error = std::convert::Infallible;
 
     fn connect(&self) -> Result<Line, Self::Error> {
-        Ok(Line { links: Vec::new(), posts: Posts::new() })
+        Ok(Line::new())
     }
 
     fn is_valid(&self, _: &mut Line) -> Result<(), Self::Error> {

@@ -66,6 +66,14 @@ pub(crate) trait Connection: Send {
 
     /// How long `send` waits from now on.
     fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
+
+    /// The time of a step grows from now on by what it moves: by as long as that takes [at the floor](at_the_floor).
+    fn grow(&mut self) {}
+}
+
+/// How long so many bytes take at the lowest rate at which a server counts as well, 1 Mbit in a second.
+pub(super) fn at_the_floor(bytes: usize) -> Duration {
+    Duration::from_micros(8).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// A read waits at least this long, so that a reply which has come already is seen.
@@ -78,6 +86,8 @@ const SOONEST: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) enum Broken {
     TimedOut,
+    /// As that, but what was to be moved was moving: at an eighth of the floor at least. It is more than fits into the time, which says nothing of the server.
+    Slow,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
     /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with a message.
@@ -88,7 +98,9 @@ impl Broken {
     /// The failure of what was begun on the connection and sent no call.
     pub(super) fn while_doing(self, what: &str) -> Failure {
         match self {
-            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}")),
+            Broken::TimedOut | Broken::Slow => {
+                Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}"))
+            }
             Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
             Broken::Unfit(why) => Failure::unsent(FailureKind::Misuse, why),
         }
@@ -208,6 +220,14 @@ impl Link {
             self.read_timeout = wanted;
         }
         Ok(())
+    }
+
+    /// From now on a read may wait so long, and [longer](Connection::grow) while bytes come in.
+    pub(super) fn grow(&mut self, longest: Duration) {
+        self.longest = longest;
+        if let Some(wire) = &mut self.wire {
+            wire.grow();
+        }
     }
 
     fn wire(&mut self) -> Result<&mut dyn Connection, Broken> {

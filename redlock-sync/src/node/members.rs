@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bodies::Bodies;
 use super::cluster::{self, Cluster};
 use super::server::Server;
 use super::{Failure, NodeSettings, Push, push};
@@ -104,6 +105,7 @@ pub(super) struct Members {
     pub(super) nodes: Vec<Node>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: NodeSettings,
+    pub(super) bodies: Bodies,
 }
 
 impl fmt::Debug for Node {

@@ -24,15 +24,16 @@
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
 //! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: one server.
 //! 11. `line.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
-//! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
+//! 12. `bodies.rs`: calls that carry bodies of tasks, and go alone. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line. `ride.rs` is what it carries, `batch/replicas.rs` which replicas have what was
-//!     written.
+//!     written, `batch/alone.rs` a call that goes alone.
 //!     `direct.rs` is the usual round of one thread to one server, without a batch.
 //! 14. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or one server.
 //! 15. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
 mod background;
 mod batch;
+mod bodies;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;

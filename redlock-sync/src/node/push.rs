@@ -63,7 +63,7 @@ impl Push for Subscribed {
         }
         match heard {
             Ok(message) => Heard::Message(message),
-            Err(Broken::TimedOut) => Heard::Nothing,
+            Err(Broken::TimedOut | Broken::Slow) => Heard::Nothing,
             Err(Broken::Cut(why) | Broken::Unfit(why)) => Heard::Broken(why),
         }
     }

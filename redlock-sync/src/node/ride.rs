@@ -46,6 +46,8 @@ pub(super) struct Cut {
     pub(super) why: String,
     /// The server has some of it, or may have.
     pub(super) arrived: bool,
+    /// A body took too long.
+    pub(super) is_slow: bool,
     pub(super) unanswered: Vec<Due>,
 }
 
@@ -114,7 +116,7 @@ impl Rider {
 
 impl Cut {
     pub(super) fn unlinked() -> Cut {
-        Cut { why: "connection is gone".into(), arrived: false, unanswered: Vec::new() }
+        Cut { why: "connection is gone".into(), arrived: false, is_slow: false, unanswered: Vec::new() }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Msg, Parser, RedisError};
 
-use super::link::{Broken, Connection, SHORTEST};
+use super::link::{Broken, Connection, SHORTEST, at_the_floor};
 use crate::clock::{Clock, SystemClock, Tick};
 
 /// The bytes of a connection, perhaps behind TLS.
@@ -41,7 +41,7 @@ impl<C: Channel> Stream<C> {
                 self.is_redis = true;
                 Ok(value)
             }
-            Err(error) if error.is_io_error() => Err(broken(&error)),
+            Err(error) if error.is_io_error() => Err(self.ended(&error)),
             Err(_) if self.is_redis => Err(Broken::Cut("sent what is no reply of Redis".into())),
             Err(_) => Err(Broken::Unfit(
                 "what listens there does not speak the protocol of Redis: give the port of the Redis server, and `rediss://` if that speaks TLS".into(),
@@ -50,10 +50,21 @@ impl<C: Channel> Stream<C> {
     }
 }
 
+impl<C: Channel> Stream<C> {
+    /// How the step ended.
+    fn ended(&mut self, error: &RedisError) -> Broken {
+        match broken(error) {
+            Broken::TimedOut if self.channel.timed().was_moving() => Broken::Slow,
+            other => other,
+        }
+    }
+}
+
 impl<C: Channel> Connection for Stream<C> {
     fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
         self.channel.timed().begin(self.write_timeout);
-        self.channel.write_all(commands).map_err(|error| broken(&error.into()))
+        let written = self.channel.write_all(commands);
+        written.map_err(|error| self.ended(&error.into()))
     }
 
     fn receive(&mut self) -> Result<redis::Value, Broken> {
@@ -86,14 +97,24 @@ impl<C: Channel> Connection for Stream<C> {
         self.write_timeout = timeout;
         Ok(())
     }
+
+    fn grow(&mut self) {
+        self.channel.timed().grows = true;
+    }
 }
 
 /// A socket that knows until when the step under way may wait. A signal that interrupts a wait does not end the step.
 pub(super) struct Timed {
     socket: TcpStream,
-    /// How long the step may take, until its first wait.
-    whole: Option<Duration>,
+    /// How long the step may take.
+    whole: Duration,
+    /// It has not waited yet.
+    is_new: bool,
     by: Tick,
+    /// What the step has moved.
+    moved: usize,
+    /// Its time grows by that.
+    grows: bool,
     /// The time is up. What has come already can still be read, once.
     is_over: bool,
     /// The socket's own time-outs; zero before they are set.
@@ -105,20 +126,32 @@ impl Timed {
     /// A Unix socket can be given as well: what is done here is the same for both.
     pub(super) fn new(socket: TcpStream) -> Timed {
         let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
-        Timed { socket, whole: None, by: Tick::ZERO, is_over: false, read_timeout, write_timeout }
+        let (whole, by) = (Duration::ZERO, Tick::ZERO);
+        Timed { socket, whole, is_new: true, by, moved: 0, grows: false, is_over: false, read_timeout, write_timeout }
     }
 
     /// A step begins that may take so long.
     fn begin(&mut self, within: Duration) {
         self.by = SystemClock.now().after(within);
-        self.whole = Some(within);
-        self.is_over = false;
+        (self.whole, self.is_new, self.is_over, self.moved) = (within, true, false, 0);
+    }
+
+    fn moves(&mut self, bytes: usize) {
+        self.moved += bytes;
+        if self.grows {
+            self.by = self.by.after(at_the_floor(bytes));
+        }
+    }
+
+    /// The step has moved at least an eighth of what it would have at the floor.
+    fn was_moving(&self) -> bool {
+        at_the_floor(self.moved) >= self.whole / 8
     }
 
     /// How long the next wait may take. The first one may take the whole time, which the socket is set to in most cases.
     fn left(&mut self) -> io::Result<Duration> {
-        if let Some(whole) = self.whole.take() {
-            return Ok(whole.max(SHORTEST));
+        if mem::replace(&mut self.is_new, false) {
+            return Ok(self.whole.max(SHORTEST));
         }
         let left = self.by.since(SystemClock.now());
         if left.is_zero() && mem::replace(&mut self.is_over, true) {
@@ -151,7 +184,7 @@ impl Read for Timed {
             }
             match self.socket.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+                result => return result.inspect(|bytes| self.moves(*bytes)),
             }
         }
     }
@@ -167,7 +200,7 @@ impl Write for Timed {
             }
             match self.socket.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+                result => return result.inspect(|bytes| self.moves(*bytes)),
             }
         }
     }

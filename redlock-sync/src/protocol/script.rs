@@ -32,6 +32,11 @@ impl Script {
         Script { operation, source, sha, head, needs, alone }
     }
 
+    /// Its reply has bodies of tasks.
+    pub(crate) fn brings_bodies(&self) -> bool {
+        matches!(self.operation, "claim" | "peek" | "pop")
+    }
+
     /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it is executed a second time: only
     /// for writes of its own connection a server tells which replicas have them.
     pub(crate) fn is_for_replicas(&self) -> bool {
@@ -192,6 +197,11 @@ impl Call {
             }
         }
         Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail })
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.packed.len()
     }
 
     /// The call by its digest, if it is packed so.

@@ -12,7 +12,9 @@
 //! 10. `signals`: what a signal does to a call.
 //! 11. `tasks`: calls of a queue at their edges.
 //! 12. `trickle`: a server whose replies come a byte at a time.
+//! 13. `bodies`: large bodies of tasks over a slow connection.
 
+mod bodies;
 mod fences;
 mod forks;
 mod grants;

@@ -57,7 +57,7 @@ impl Batch<'_> {
         let unanswered = held.into_iter().map(|(due, _)| due).chain(unknown).collect();
         match broken {
             // It has answered the calls, so this says nothing of the node.
-            Broken::TimedOut => self.give_up_on(way, unanswered, 0, &silent(least, waited)),
+            Broken::TimedOut | Broken::Slow => self.give_up_on(way, unanswered, 0, &silent(least, waited)),
             broken => return self.not_read(way, broken, unanswered, 0),
         }
         Ok(Vec::new())
