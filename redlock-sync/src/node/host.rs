@@ -16,6 +16,7 @@ use super::line::Posts;
 use super::link::{Broken, Dial, Link};
 use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
+use crate::names::printable;
 use crate::observer::{Event, Observers};
 use crate::protocol::script::{Call, Purpose};
 
@@ -234,7 +235,7 @@ impl Host {
     /// One line for a change. Failures have no part of a password in their messages.
     fn log(&self, news: Option<News>, cause: &str) {
         let Some(news) = news else { return };
-        let (number, address) = (self.member + 1, self.server.shown());
+        let (number, address) = (self.member + 1, printable(&self.server.shown()));
         match news {
             News::Down => log::warn!("node {number} ({address}) does not answer: {cause}"),
             News::Back => log::info!("node {number} ({address}) answers again"),

@@ -66,7 +66,9 @@ pub(super) fn check_parameters<'a>(
     known: &[&str],
 ) -> Result<(), String> {
     let Some((name, _)) = pairs.find(|(name, _)| !known.contains(&name.as_ref())) else { return Ok(()) };
-    // With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
-    let may_be_secret = !is_word(&name) || query.is_some_and(|query| query.contains('@'));
+    // One without a value may be a misplaced password itself. With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
+    let has_value = |query: &str| query.split('&').any(|pair| pair.split_once('=').is_some_and(|(of, _)| of == name));
+    let may_be_secret =
+        !is_word(&name) || !query.is_some_and(has_value) || query.is_some_and(|query| query.contains('@'));
     Err(if may_be_secret { "unknown parameter".into() } else { format!("unknown parameter `{}`", name.escape_debug()) })
 }

@@ -105,6 +105,9 @@ const CODES: [(&str, FailureKind); 20] = [
 const NEVER_HALF_DONE: [&str; 5] = ["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
 
 fn classify(code: &str, detail: &str) -> Failure {
+    if code == "ERR" && detail.starts_with("unknown command") {
+        return unknown_command(detail);
+    }
     let known = known_code(code).or_else(|| wrapped_code(code, detail));
     let in_script = detail.contains("script");
     let (kind, executed) = match known {
@@ -115,6 +118,12 @@ fn classify(code: &str, detail: &str) -> Failure {
     };
     let remedy = known.map_or("", |(code, _)| remedy(code));
     Failure::new(kind, executed, text(code, detail) + remedy)
+}
+
+/// The server has not even looked at the rest: the command was renamed or is disabled there, or it is no Redis.
+fn unknown_command(detail: &str) -> Failure {
+    let what = text("ERR", detail.split(", with args").next().unwrap_or(detail));
+    Failure::unsent(FailureKind::Misuse, what + " (locks need EVAL and EVALSHA under these names)")
 }
 
 /// What to do where the server's own words do not say it.

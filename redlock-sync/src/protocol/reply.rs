@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::names::printable;
 use crate::options::MAX_LIFETIME;
 
 /// What a server replied to a script, without the types of any crate.
@@ -63,7 +64,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: FailureKind, executed: Executed, message: impl Into<String>) -> Failure {
-        Failure { kind, executed, message: message.into() }
+        Failure { kind, executed, message: printable(&message.into()) }
     }
 
     /// The server itself said no, rather than nothing at all.

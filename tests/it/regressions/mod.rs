@@ -13,6 +13,7 @@
 //! 11. `tasks`: calls of a queue at their edges.
 //! 12. `trickle`: a server whose replies come a byte at a time.
 //! 13. `bodies`: large bodies of tasks over a slow connection.
+//! 14. `texts`: what is said of set-ups that cannot work, and of odd names.
 
 mod bodies;
 mod fences;
@@ -26,4 +27,5 @@ mod own;
 mod releases;
 mod signals;
 mod tasks;
+mod texts;
 mod trickle;

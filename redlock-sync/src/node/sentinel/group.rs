@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::told::{self, Told};
 use crate::clock::Clock;
+use crate::names::printable;
 use crate::node::link::{Broken, Connection, Dial};
 use crate::node::socket::RedisServer;
 use crate::node::url::Watched;
@@ -253,7 +254,8 @@ impl Group {
         let before = state.master.replace(found.clone()).map(|told| told.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
             self.moves.fetch_add(1, Ordering::AcqRel);
-            log::warn!("the master of `{}` was {before}, and is {} now", self.name, found.address());
+            let line = format!("the master of `{}` was {before}, and is {} now", self.name, found.address());
+            log::warn!("{}", printable(&line));
         }
     }
 
