@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::names::told;
+use crate::names::{printable, told};
 
 /// Why an operation on a lock did not succeed. **`Ok` from a call that takes a lock means that its guard held it when
 /// the call returned**; everything else is here.
@@ -186,7 +186,7 @@ pub enum LostReason {
 
 impl Error {
     pub(crate) fn config(message: impl Into<String>) -> Error {
-        Error::Config { message: message.into() }
+        Error::Config { message: printable(&message.into()) }
     }
 
     /// True for [`Busy`](Error::Busy): another holder has the lock, or the votes were split. Waiting helps, unless
@@ -303,7 +303,7 @@ fn write_nodes(f: &mut fmt::Formatter<'_>, nodes: &[NodeError]) -> fmt::Result {
 
 impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} ({}): {}", self.node, self.address, self.message)
+        write!(f, "node {} ({}): {}", self.node, printable(&self.address), printable(&self.message))
     }
 }
 

@@ -1,9 +1,28 @@
-//! How the keys beside a lock's own, and those of a queue, are named; and how messages name a lock or a queue by its key.
+//! How text of unknown origin is shown, and how the keys beside a lock's own, and those of a queue, are named; and how
+//! messages name a lock or a queue by its key.
 
-/// A name for a message, behind the words for what has it: the key of a lock, but of a queue of tasks its name, and not the key at which these are.
+/// A name for a message, behind the words for what has it: the key of a lock, but of a queue of tasks its name, and not
+/// the key at which these are.
 pub(crate) fn told(key: &str, of_lock: &str, of_queue: &str) -> String {
     let (words, name) = queue_of(key).map_or((of_lock, key), |queue| (of_queue, queue));
     format!("{words}`{}`", name.escape_debug())
+}
+
+/// Text of unknown origin for a line of the log or a terminal: control characters, and those that change how others are
+/// shown, are escaped. A server, a key or a variable could else begin a line of its own, or send the terminal commands.
+pub(crate) fn printable(text: &str) -> String {
+    let is_odd = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if is_odd(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
 }
 
 /// What keys beside a lock's own end in.
@@ -14,9 +33,9 @@ pub(crate) const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", 
 
 /// A key beside `name` in its hash slot: `{name}:suffix`, or `name::suffix` where `name` has a hash tag of its own.
 ///
-/// No two locks share one. A `name` of the first form has no `}` (see `Key::new`), so it can be read back from its helper: what stands
-/// between the first `{` and the only `}`. From the second form it is what stands before the last `::`. And no key has both forms:
-/// before `:suffix` stands a `}` in the first and a `:` in the second.
+/// No two locks share one. A `name` of the first form has no `}` (see `Key::new`), so it can be read back from its
+/// helper: what stands between the first `{` and the only `}`. From the second form it is what stands before the last
+/// `::`. And no key has both forms: before `:suffix` stands a `}` in the first and a `:` in the second.
 pub(crate) fn helper(name: &str, suffix: &str) -> String {
     if has_hash_tag(name) { format!("{name}::{suffix}") } else { format!("{{{name}}}:{suffix}") }
 }
@@ -41,4 +60,15 @@ pub(crate) fn queue_of(key: &str) -> Option<&str> {
 /// Redis Cluster hashes what stands between the first `{` and the next `}`, if that is not empty.
 pub(crate) fn has_hash_tag(name: &str) -> bool {
     name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_terminal_would_obey_is_escaped() {
+        assert_eq!(printable("a 'b' \\ \"ü\" 日"), "a 'b' \\ \"ü\" 日");
+        assert_eq!(printable("\u{1b}[2J\r\n\u{9b}\u{202e}"), "\\u{1b}[2J\\r\\n\\u{9b}\\u{202e}");
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Redlock;
 use crate::error::Error;
+use crate::names::printable;
 
 impl Redlock {
     /// Releases every lock that this client and its clones hold in this process, such as before the process exits.
@@ -93,7 +94,8 @@ impl Redlock {
         let mut given_up = self.inner.end(grace)?;
         given_up.keys.sort_unstable();
         if !given_up.keys.is_empty() {
-            log::warn!("locks given up, {grace:?} after the shutdown began: {}", given_up.keys.join(", "));
+            let keys = printable(&given_up.keys.join(", "));
+            log::warn!("locks given up, {grace:?} after the shutdown began: {keys}");
         }
         given_up.unconfirmed.map_or(Ok(given_up.keys), Err)
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Builder;
 use crate::error::Error;
+use crate::names::printable;
 use crate::node::NodeUrl;
 use crate::options::Retry;
 
@@ -231,6 +232,7 @@ fn warning(name: &str) -> Option<String> {
         return None;
     }
     let meant = nearest(name).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    let name = printable(name);
     Some(format!("the environment variable {name} is not a setting of redlock-sync and has no effect{meant}"))
 }
 

@@ -1,8 +1,10 @@
 //! A batch: the rounds of many threads, led over one line by one of them.
 //!
-//! Everything that can be written at once is written, a packet to each node. Then the replies are read, node by node, until a common deadline: so it
-//! costs the slowest round trip, not the sum. A round whose last reply is read is over at once, and its thread goes on.
+//! Everything that can be written at once is written, a packet to each node. Then the replies are read, node by node,
+//! until a common deadline: so it costs the slowest round trip, not the sum. A round whose last reply is read is over
+//! at once, and its thread goes on.
 
+mod alone;
 mod replicas;
 
 use std::collections::HashSet;
@@ -19,8 +21,8 @@ use super::{Executed, Failure, FailureKind, Value, reply};
 use crate::clock::Tick;
 use crate::protocol::script::{Note, Purpose};
 
-/// How long a round waits for a connection to a node that is left out but needed for a majority: waiting longer for one that is silent would cost each
-/// round all of its time.
+/// How long a round waits for a connection to a node that is left out but needed for a majority: waiting longer for one
+/// that is silent would cost each round all of its time.
 const GLANCE: Duration = Duration::from_millis(2);
 
 /// One batch on its way.
@@ -33,11 +35,14 @@ pub(super) struct Batch<'a> {
     /// The moment before the first byte.
     started: Tick,
     deadline: Tick,
-    /// Until when replies are read. Of several nodes one that hangs is given up an eighth of a node timeout earlier: rounds that began just after this one wait
-    /// for the line, and have that much time left when they get it, to ask the others.
+    /// Until when replies are read. Of several nodes one that hangs is given up an eighth of a node timeout earlier:
+    /// rounds that began just after this one wait for the line, and have that much time left when they get it, to ask
+    /// the others.
     read_by: Tick,
     /// What servers of a cluster sent elsewhere.
     redirected: Vec<Stop>,
+    /// The extra time for what it sends, if it is one call that carries a body: see `bodies.rs`.
+    body: Option<Duration>,
 }
 
 impl<'a> Batch<'a> {
@@ -73,6 +78,7 @@ impl<'a> Batch<'a> {
             line,
             started,
             redirected: Vec::new(),
+            body: None,
         }
     }
 
@@ -117,8 +123,9 @@ impl<'a> Batch<'a> {
         stops
     }
 
-    /// Writes where there is a connection, and orders one where there is none. A server of a cluster that is left out has no others that could do without
-    /// it, and is not waited for either: a probe finds it again, or another one that serves its slots.
+    /// Writes where there is a connection, and orders one where there is none. A server of a cluster that is left out
+    /// has no others that could do without it, and is not waited for either: a probe finds it again, or another one
+    /// that serves its slots.
     fn set_out(&mut self, stop: Stop, cold: &mut Vec<Stop>, written: &mut Vec<Sent>) {
         let leaves_out = self.spares || stop.way.host().is_of_cluster();
         match stop.way.server.outage().filter(|_| leaves_out) {
@@ -149,8 +156,8 @@ impl<'a> Batch<'a> {
         self.line.link(number).is_some()
     }
 
-    /// A server that is left out says why. A release is written all the same where that takes no time, and not waited for: it may have to go behind
-    /// something late.
+    /// A server that is left out says why. A release is written all the same where that takes no time, and not waited
+    /// for: it may have to go behind something late.
     fn leave_out(&mut self, stop: &Stop, outage: &Failure) {
         let is_release = |ride: &Ride| self.riders.get(ride.rider).is_some_and(|r| r.call.purpose == Purpose::Release);
         let (releases, others): (Vec<Ride>, Vec<Ride>) = stop.rides.iter().copied().partition(is_release);
@@ -219,7 +226,8 @@ impl<'a> Batch<'a> {
         failure
     }
 
-    /// One packet to one server. A round that its thread has left by now is skipped: nothing is sent for a thread that has gone.
+    /// One packet to one server. A round that its thread has left by now is skipped: nothing is sent for a thread that
+    /// has gone.
     fn write(&mut self, stop: &Stop) -> Result<Vec<Due>, Cut> {
         let (server, now) = (&stop.way.server, self.members.clock.now());
         let Some(link) = self.line.link(server.number) else { return Err(Cut::unlinked()) };
@@ -236,6 +244,9 @@ impl<'a> Batch<'a> {
             }
         }
         replicas::ask(&mut packet, self.members, self.deadline, &self.riders, &due);
+        if let Some(extra) = self.body {
+            link.grow(self.members.settings.node_timeout.saturating_add(extra));
+        }
         match if due.is_empty() { Ok(()) } else { link.send(&packet) } {
             Ok(()) => Ok(due),
             // The server cannot execute a part of a call; of several calls it may have some.
@@ -244,15 +255,16 @@ impl<'a> Batch<'a> {
     }
 
     fn cut(&mut self, way: &Way, broken: Broken, arrived: bool, unanswered: Vec<Due>) -> Cut {
+        // How long a body takes says nothing of the other connections.
+        let is_slow = self.body.is_some() && matches!(broken, Broken::TimedOut | Broken::Slow);
         let why = match broken {
-            Broken::TimedOut => "timed out while writing".to_owned(),
-            Broken::Interrupted => "interrupted by a signal".to_owned(),
-            Broken::Cut(why) | Broken::Distrusted(why) => why,
+            Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
+            Broken::Cut(why) | Broken::Unfit(why) => why,
         };
-        if let Some(mut link) = self.line.take(way.server.number) {
+        if let Some(mut link) = self.line.take(way.server.number).filter(|_| !is_slow) {
             way.host().put_out_of_use(&mut link);
         }
-        Cut { why, arrived, is_signal: false, unanswered }
+        Cut { why, arrived, is_slow, unanswered }
     }
 
     /// Reads the replies of one server. What broke off is sent once more, on another connection.
@@ -263,10 +275,6 @@ impl<'a> Batch<'a> {
         };
         match self.send_again(way, &cut).and_then(|due| self.read_all(way, due)) {
             Ok(()) => self.put_back(way),
-            // Not the server's doing: once more, as long as there is time.
-            Err(signal) if signal.is_signal && self.members.clock.now() < self.deadline => {
-                self.bring_home(way, Err(signal));
-            }
             Err(second) => self.give_up(way, &cut, second),
         }
     }
@@ -275,7 +283,7 @@ impl<'a> Batch<'a> {
     fn give_up(&self, way: &Way, first: &Cut, second: Cut) {
         let executed = if first.arrived || second.arrived { Executed::Maybe } else { Executed::No };
         let failure = Failure::new(FailureKind::Unreachable, executed, both(&first.why, &second.why));
-        if !second.is_signal {
+        if !second.is_slow {
             way.host().note(&failure, During::Call);
         }
         for due in second.unanswered {
@@ -283,8 +291,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Sends what broke off a second time: the scripts may be executed twice for the same token. If a fresh connection breaks as well, it was not
-    /// staleness.
+    /// Sends what broke off a second time: the scripts may be executed twice for the same token. If a fresh connection
+    /// breaks as well, it was not staleness.
     fn send_again(&mut self, way: &Way, cut: &Cut) -> Result<Vec<Due>, Cut> {
         if cut.arrived {
             for due in &cut.unanswered {
@@ -293,6 +301,7 @@ impl<'a> Batch<'a> {
                 }
             }
         }
+        self.extend();
         let stop = Stop { way: way.clone(), rides: cut.unanswered.iter().map(|due| due.ride).collect() };
         if self.has_link(way) {
             return self.write(&stop);
@@ -313,7 +322,8 @@ impl<'a> Batch<'a> {
         Ok(Vec::new())
     }
 
-    /// Exactly one read for each command that was written. Calls whose script the server does not know are sent again with their sources.
+    /// Exactly one read for each command that was written. Calls whose script the server does not know are sent again
+    /// with their sources.
     fn read_all(&mut self, way: &Way, due: Vec<Due>) -> Result<(), Cut> {
         let unknown = self.read(way, due)?;
         if unknown.is_empty() {
@@ -327,7 +337,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Reads as many replies as are due; returns the calls that met NOSCRIPT. Those that are not answered in time are failed here.
+    /// Reads as many replies as are due; returns the calls that met NOSCRIPT. Those that are not answered in time are
+    /// failed here.
     fn read(&mut self, way: &Way, due: Vec<Due>) -> Result<Vec<Due>, Cut> {
         let is_for_replicas = replicas::are_asked(self.members, &self.riders, &due);
         let (mut unknown, mut held) = (Vec::new(), Vec::new());
@@ -388,20 +399,17 @@ impl<'a> Batch<'a> {
     }
 
     fn not_read(&mut self, way: &Way, broken: Broken, unanswered: Vec<Due>, owed: usize) -> Result<Vec<Due>, Cut> {
-        if matches!(broken, Broken::Interrupted) {
-            // As after a break, but the other connections are good.
-            self.line.take(way.server.number);
-            return Err(Cut { why: "interrupted by a signal".into(), arrived: true, is_signal: true, unanswered });
-        }
-        if !matches!(broken, Broken::TimedOut) {
+        let is_slow = self.body.is_some() || matches!(broken, Broken::Slow);
+        if !matches!(broken, Broken::TimedOut | Broken::Slow) {
             return Err(self.cut(way, broken, true, unanswered));
         }
         // Not from the start of the batch: a connection that came late is not the node's silence.
         let waited = unanswered.first().map_or(Duration::ZERO, |due| self.members.clock.now().since(due.sent_at));
         let message = format!("timed out after {} ms", waited.as_millis());
         let failure = Failure::new(FailureKind::TimedOut, Executed::Maybe, message);
-        // A short one, of callers in a hurry, says nothing about the node.
-        if waited >= self.members.settings.node_timeout * 3 / 4 {
+        self.note_time(unanswered.first(), is_slow);
+        // A short one, of callers in a hurry, says nothing about the node, and a body nothing either.
+        if waited >= self.members.settings.node_timeout * 3 / 4 && !is_slow {
             way.host().note(&failure, During::Call);
         }
         self.give_up_on(way, unanswered, owed, &failure);
@@ -428,6 +436,7 @@ impl<'a> Batch<'a> {
 
     /// The first call of each script brings the source, which the others then find.
     fn write_sources(&mut self, way: &Way, unknown: Vec<Due>) -> Result<Vec<Due>, Cut> {
+        self.extend();
         let (mut packet, mut brought, mut due) = (Vec::new(), HashSet::new(), Vec::new());
         for next in unknown {
             let Some(rider) = self.riders.get_mut(next.ride.rider) else { continue };
@@ -451,6 +460,7 @@ impl<'a> Batch<'a> {
 
     /// What a reply says of the call, the link and the node.
     fn judge(&mut self, way: &Way, due: &Due, result: Result<Value, Failure>) {
+        self.note_time(Some(due), self.body.is_some());
         let Some(rider) = self.riders.get(due.ride.rider) else { return };
         let link = self.line.link(way.server.number);
         let result = judged(way.host(), link, &rider.call, due, result);

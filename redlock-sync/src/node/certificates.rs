@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redis::{ClientTlsConfig, ConnectionInfo, TlsCertificates};
-use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use super::tls::prepared;
 use super::{Failure, FailureKind};
 use crate::error::Error;
 
@@ -115,47 +115,79 @@ impl Tls {
         self.read().map(drop).map_err(|why| Error::config(format!("TLS cannot be set up: {why}")))
     }
 
-    /// What dials a server with these certificates. What cannot be read can be otherwise in a moment: a secret that is
-    /// mounted is replaced.
-    pub(super) fn client(&self, server: ConnectionInfo) -> Result<redis::Client, Failure> {
-        let failed = |why: &str| Failure::unsent(FailureKind::Unreachable, format!("TLS cannot be set up: {why}"));
-        let certificates = self.read().map_err(|why| failed(&why))?;
-        redis::Client::build_with_tls(server, certificates).map_err(|error| failed(&error.to_string()))
+    /// What TLS with that host begins with. Nothing is sent yet.
+    pub(super) fn session(&self, host: &str) -> Result<ClientConnection, Failure> {
+        let name = ServerName::try_from(host.to_owned()).map_err(|why| refused(&why))?;
+        ClientConnection::new(Arc::new(self.config()?), name).map_err(|why| refused(&why))
     }
 
-    fn read(&self) -> Result<TlsCertificates, String> {
-        let root_cert = self.authorities.as_ref().map(read_authorities).transpose()?;
-        let client_tls = match (&self.certificate, &self.key) {
+    /// Files that cannot be read can be otherwise in a moment, since a secret that is mounted is replaced. The system's
+    /// certificates stay as they are.
+    fn config(&self) -> Result<ClientConfig, Failure> {
+        let failed = |why| Failure::unsent(FailureKind::Unreachable, format!("TLS cannot be set up: {why}"));
+        let (authorities, identity) = self.read().map_err(failed)?;
+        let trusted = authorities.map_or_else(system_authorities, Ok)?;
+        let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let config = config.map_err(|why| failed(why.to_string()))?.with_root_certificates(trusted);
+        match identity {
+            None => Ok(config.with_no_client_auth()),
+            Some((chain, key)) => config.with_client_auth_cert(chain, key).map_err(|why| failed(why.to_string())),
+        }
+    }
+
+    fn read(&self) -> Result<(Option<RootCertStore>, Option<Identity>), String> {
+        let authorities = self.authorities.as_ref().map(read_authorities).transpose()?;
+        let identity = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some(read_identity(certificate, key)?),
             (None, None) => None,
             (Some(certificate), None) => return Err(format!("a certificate ({certificate}) and no key for it")),
             (None, Some(key)) => return Err(format!("a key ({key}) and no certificate for it")),
         };
-        Ok(TlsCertificates { client_tls, root_cert })
+        Ok((authorities, identity))
     }
 }
 
-/// The `redis` crate takes a text without any certificate for a good one, and trusts no server then.
-fn read_authorities(pem: &Pem) -> Result<Vec<u8>, String> {
-    let text = pem.read()?;
+/// A certificate with those of its issuers, and its key.
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
+}
+
+/// What trying again does not help against.
+fn refused(why: &dyn std::error::Error) -> Failure {
+    Failure::unsent(FailureKind::Misuse, prepared(why))
+}
+
+fn system_authorities() -> Result<RootCertStore, Failure> {
+    let mut found = rustls_native_certs::load_native_certs();
+    if let Some(error) = found.errors.pop() {
+        return Err(refused(&error));
+    }
     let mut trusted = RootCertStore::empty();
-    for certificate in pem.certificates(&text)? {
+    for certificate in found.certs {
+        trusted.add(certificate).map_err(|why| refused(&why))?;
+    }
+    Ok(trusted)
+}
+
+fn read_authorities(pem: &Pem) -> Result<RootCertStore, String> {
+    let mut trusted = RootCertStore::empty();
+    for certificate in pem.certificates(&pem.read()?)? {
         trusted.add(certificate).map_err(|why| format!("{pem} cannot be trusted as an authority: {why}"))?;
     }
-    Ok(text)
+    Ok(trusted)
 }
 
 /// A key that is not that of the certificate would be found when the server is dialled.
-fn read_identity(certificate: &Pem, key: &Pem) -> Result<ClientTlsConfig, String> {
-    let (client_cert, client_key) = (certificate.read()?, key.read()?);
-    let chain = certificate.certificates(&client_cert)?;
+fn read_identity(certificate: &Pem, key: &Pem) -> Result<Identity, String> {
+    let chain = certificate.certificates(&certificate.read()?)?;
     let secret =
-        PrivateKeyDer::from_pem_slice(&client_key).map_err(|why| format!("{key} has no private key: {why}"))?;
-    let provider = CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()));
-    CertifiedKey::from_der(chain, secret, &provider).map_err(|why| {
+        PrivateKeyDer::from_pem_slice(&key.read()?).map_err(|why| format!("{key} has no private key: {why}"))?;
+    CertifiedKey::from_der(chain.clone(), secret.clone_key(), &provider()).map_err(|why| {
         format!("the certificate in {certificate} and the key in {key} cannot be used together: {why}")
     })?;
-    Ok(ClientTlsConfig { client_cert, client_key })
+    Ok((chain, secret))
 }
 
 impl Pem {
@@ -192,5 +224,17 @@ impl fmt::Debug for Tls {
             .field("certificate", &shown(&self.certificate))
             .field("key", &shown(&self.key))
             .finish()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_in_no_certificate_is_refused() {
+        let failure = Tls::new().session("a b").unwrap_err();
+        assert!(failure.kind == FailureKind::Misuse && failure.message.contains("cannot be set up"), "{failure:?}");
     }
 }

@@ -1,8 +1,10 @@
-//! Calls whose reply did not come in time, and the sockets on which they were written. The server may still execute such a call; a release that is
-//! written behind it on the same connection is executed after it, whatever happens on other connections.
+//! Calls whose reply did not come in time, and the sockets on which they were written. The server may still execute
+//! such a call; a release that is written behind it on the same connection is executed after it, whatever happens on
+//! other connections.
 //!
-//! A socket whose replies did not come is kept here, and is never used for anything else. A call that its thread has left while a leader still reads
-//! the replies of that connection is *out*: what shall go behind it is written by the leader when all replies have come, or here if they have not.
+//! A socket whose replies did not come is kept here, and is never used for anything else. A call that its thread has
+//! left while a leader still reads the replies of that connection is *out*: what shall go behind it is written by the
+//! leader when all replies have come, or here if they have not.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,8 +22,9 @@ use crate::token::LockId;
 /// Lets the next call in for a slot that is on its way to that server.
 pub(super) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// At most this many sockets per node. Beyond that the oldest is closed, perhaps before the server has executed the release behind it: an acquire that is
-/// executed after that leaves a token that no lease has, until its time-to-live ends. As an orphan it does not lock this process out.
+/// At most this many sockets per node. Beyond that the oldest is closed, perhaps before the server has executed the
+/// release behind it: an acquire that is executed after that leaves a token that no lease has, until its time-to-live
+/// ends. As an orphan it does not lock this process out.
 const MOST: usize = 16;
 /// The first question whether all replies have come; later ones follow after twice the pause each.
 const FIRST_POLL: Duration = Duration::from_millis(20);
@@ -92,8 +95,8 @@ impl LateReplies {
         Arc::new_cyclic(|this| LateReplies { entries, out, clock, background, this: this.clone() })
     }
 
-    /// Keeps the socket of a link for calls that were not answered, unless none of them matters. `owed` replies have not been read for.
-    /// With each call comes whether `ASKING` stands before it.
+    /// Keeps the socket of a link for calls that were not answered, unless none of them matters. `owed` replies have
+    /// not been read for. With each call comes whether `ASKING` stands before it.
     pub(super) fn keep<'a>(&self, link: &mut Link, calls: impl Iterator<Item = (&'a Call, bool)>, owed: usize) {
         let now = self.clock.now();
         let Some(mut wire) = link.take() else { return };
@@ -128,7 +131,8 @@ impl LateReplies {
         drop(oldest);
     }
 
-    /// Files a call as out on a link whose replies a leader still reads. The caller keeps the leader from reading this call's own reply meanwhile.
+    /// Files a call as out on a link whose replies a leader still reads. The caller keeps the leader from reading this
+    /// call's own reply meanwhile.
     pub(super) fn file_out(&self, link: u64, call: &Call, asks: bool) {
         let now = self.clock.now();
         let Some(filed) = Filed::new(call, asks, now) else { return };
@@ -141,7 +145,8 @@ impl LateReplies {
         self.out.store(entries.out.len(), Ordering::SeqCst);
     }
 
-    /// A leader has read all replies of this link: what shall go behind calls that are out is written now. Their replies are owed.
+    /// A leader has read all replies of this link: what shall go behind calls that are out is written now. Their
+    /// replies are owed.
     pub(super) fn settle(&self, link: &mut Link) {
         if self.out.load(Ordering::SeqCst) == 0 {
             return;
@@ -164,8 +169,8 @@ impl LateReplies {
         mine
     }
 
-    /// Writes a release behind every late call for its token, or has that done. True if it stands behind at least one. It carries its source, since
-    /// no thread will be there to answer a NOSCRIPT.
+    /// Writes a release behind every late call for its token, or has that done. True if it stands behind at least one.
+    /// It carries its source, since no thread will be there to answer a NOSCRIPT.
     pub(super) fn send_behind(&self, release: &Call) -> bool {
         let mut entries = self.entries.lock();
         if entries.list.is_empty() && entries.out.is_empty() {
@@ -265,13 +270,15 @@ impl Entry {
         self.calls.iter().any(|filed| filed.token == token)
     }
 
-    /// A socket that waits for a release is looked at when its time has passed, the others when their replies may have come.
+    /// A socket that waits for a release is looked at when its time has passed, the others when their replies may have
+    /// come.
     fn due(&self) -> Tick {
         let is_settled = self.calls.iter().all(|filed| filed.is_settled);
         if is_settled { self.next_poll.min(self.keep_until()) } else { self.keep_until() }
     }
 
-    /// The entry with the release behind it, or nothing if the connection is gone. A release that was written once is not repeated.
+    /// The entry with the release behind it, or nothing if the connection is gone. A release that was written once is
+    /// not repeated.
     fn with_behind(mut self, token: &str, release: &Behind, now: Tick) -> Option<Entry> {
         if !self.behind.iter().any(|written| written == release) {
             self.wire.send(&release.bytes).ok()?;
@@ -284,8 +291,9 @@ impl Entry {
         Some(self)
     }
 
-    /// Asks whether all replies have come; nothing if the entry is done. Exactly one read for each command sent: a read that times
-    /// out makes the connection skip its reply later, so the reply to this PING can only come after all others.
+    /// Asks whether all replies have come; nothing if the entry is done. Exactly one read for each command sent: a read
+    /// that times out makes the connection skip its reply later, so the reply to this PING can only come after all
+    /// others.
     fn polled(mut self, now: Tick, clock: &dyn Clock) -> Option<Entry> {
         if self.keep_until() <= now {
             return None;
@@ -297,7 +305,7 @@ impl Entry {
             match self.wire.receive() {
                 Ok(_) if self.owed == 0 => return None,
                 Ok(_) => {}
-                Err(Broken::TimedOut | Broken::Interrupted) => {
+                Err(Broken::TimedOut | Broken::Slow) => {
                     self.pause = self.pause.saturating_mul(2).min(LAST_POLL);
                     self.next_poll = clock.now().after(self.pause);
                     return Some(self);
@@ -310,8 +318,8 @@ impl Entry {
 }
 
 impl Behind {
-    /// Behind a call that went with `ASKING` it has one too, and names its first keys alone: else the server would send it away, since the slot is not
-    /// its own, or the other keys have not arrived.
+    /// Behind a call that went with `ASKING` it has one too, and names its first keys alone: else the server would send
+    /// it away, since the slot is not its own, or the other keys have not arrived.
     fn of(release: &Call, asks: bool) -> Behind {
         let mut bytes = if asks { ASKING.to_vec() } else { Vec::new() };
         let alone = release.alone().filter(|_| asks);

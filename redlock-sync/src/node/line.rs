@@ -20,6 +20,10 @@ pub(super) struct Line {
 }
 
 impl Line {
+    pub(super) fn new() -> Line {
+        Line { links: Vec::new(), posts: Posts::new() }
+    }
+
     pub(super) fn link(&mut self, server: usize) -> Option<&mut Link> {
         self.links.get_mut(server)?.as_mut()
     }
@@ -42,8 +46,8 @@ impl Line {
     }
 }
 
-/// The lines that r2d2 keeps. Making one needs no I/O, and links break but lines do not: so the pool is full from the start, none is ever replaced, and
-/// no thread waits in r2d2 for a connection.
+/// The lines that r2d2 keeps. Making one needs no I/O, and links break but lines do not: so the pool is full from the
+/// start, none is ever replaced, and no thread waits in r2d2 for a connection.
 pub(super) type LinePool = Pool<LineManager>;
 pub(super) type PooledLine = r2d2::PooledConnection<LineManager>;
 
@@ -56,7 +60,7 @@ impl ManageConnection for LineManager {
     type Error = std::convert::Infallible;
 
     fn connect(&self) -> Result<Line, Self::Error> {
-        Ok(Line { links: Vec::new(), posts: Posts::new() })
+        Ok(Line::new())
     }
 
     fn is_valid(&self, _: &mut Line) -> Result<(), Self::Error> {
@@ -68,7 +72,8 @@ impl ManageConnection for LineManager {
     }
 }
 
-/// So many lines, all of which are there when this returns. That takes no time; the bound is for a machine that stands still.
+/// So many lines, all of which are there when this returns. That takes no time; the bound is for a machine that stands
+/// still.
 pub(super) fn pool(lines: u32, background: &Background) -> Result<LinePool, Failure> {
     let built = Pool::builder()
         .max_size(lines)

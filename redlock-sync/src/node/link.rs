@@ -1,5 +1,6 @@
-//! The one seam between rounds and servers: a node dials a server ([`Dial`]); what it gets writes commands and reads replies ([`Connection`]). A socket
-//! to Redis (`socket.rs`), memory (`memory/`) and the simulation are implementations; everything above is the same code.
+//! The one seam between rounds and servers: a node dials a server ([`Dial`]); what it gets writes commands and reads
+//! replies ([`Connection`]). A socket to Redis (`socket.rs`), memory (`memory/`) and the simulation are
+//! implementations; everything above is the same code.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,16 +21,18 @@ pub(crate) trait Dial: Send + Sync + fmt::Display {
         Cow::Borrowed(self.address())
     }
 
-    /// How often the server was found at another address than before, or may be; nothing for one that always has the same. Connections from before are stale.
-    /// Asked before each use of a connection.
+    /// How often the server was found at another address than before, or may be; nothing for one that always has the
+    /// same. Connections from before are stale. Asked before each use of a connection.
     fn moves(&self) -> Option<u64> {
         None
     }
 
-    /// It does not answer. If another one can take its place, it is not to be believed on connections from before when it goes on.
+    /// It does not answer. If another one can take its place, it is not to be believed on connections from before when
+    /// it goes on.
     fn suspect(&self) {}
 
-    /// Whether the server that was shown so is still the one to use: one that took long to answer may have hung, be deposed, and not know it.
+    /// Whether the server that was shown so is still the one to use: one that took long to answer may have hung, be
+    /// deposed, and not know it.
     fn is_still(&self, _shown: &str, _within: Duration) -> Result<(), Failure> {
         Ok(())
     }
@@ -55,7 +58,8 @@ pub(crate) trait Connection: Send {
     /// Writes all of it. After an error the server has at most a part, which it can never execute.
     fn send(&mut self, commands: &[u8]) -> Result<(), Broken>;
 
-    /// Reads one reply. To be called exactly once for each command sent: after a time-out its reply is skipped when it comes.
+    /// Reads one reply. To be called exactly once for each command sent: after a time-out its reply is skipped when it
+    /// comes.
     fn receive(&mut self) -> Result<redis::Value, Broken>;
 
     /// Reads what is published next on the channel to which this connection is subscribed.
@@ -66,6 +70,14 @@ pub(crate) trait Connection: Send {
 
     /// How long `send` waits from now on.
     fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
+
+    /// The time of a step grows from now on by what it moves: by as long as that takes [at the floor](at_the_floor).
+    fn grow(&mut self) {}
+}
+
+/// How long so many bytes take at the lowest rate at which a server counts as well, 1 Mbit in a second.
+pub(super) fn at_the_floor(bytes: usize) -> Duration {
+    Duration::from_micros(8).saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
 
 /// A read waits at least this long, so that a reply which has come already is seen.
@@ -78,24 +90,25 @@ const SOONEST: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) enum Broken {
     TimedOut,
-    /// A signal came while a read waited. The reply will be skipped when it comes, so this connection brings it no more.
-    Interrupted,
+    /// As that, but what was to be moved was moving: at an eighth of the floor at least. It is more than fits into the
+    /// time, which says nothing of the server.
+    Slow,
     /// Reset, closed, or no longer understood; with a message.
     Cut(String),
-    /// TLS does not come about as the server and the certificates are set up; with a message.
-    Distrusted(String),
+    /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with
+    /// a message.
+    Unfit(String),
 }
 
 impl Broken {
     /// The failure of what was begun on the connection and sent no call.
     pub(super) fn while_doing(self, what: &str) -> Failure {
         match self {
-            Broken::TimedOut => Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}")),
-            Broken::Interrupted => {
-                Failure::unsent(FailureKind::Unreachable, format!("interrupted by a signal while {what}"))
+            Broken::TimedOut | Broken::Slow => {
+                Failure::unsent(FailureKind::TimedOut, format!("timed out while {what}"))
             }
             Broken::Cut(why) => Failure::unsent(FailureKind::Unreachable, format!("lost while {what}: {why}")),
-            Broken::Distrusted(why) => Failure::unsent(FailureKind::Misuse, why),
+            Broken::Unfit(why) => Failure::unsent(FailureKind::Misuse, why),
         }
     }
 
@@ -122,9 +135,11 @@ pub(super) struct Link {
     read_timeout: Duration,
     /// Of no more use.
     pub(super) is_broken: bool,
-    /// For which kinds the user's permissions were found to be enough, and when, as the host counts (`Host::permissions`).
+    /// For which kinds the user's permissions were found to be enough, and when, as the host counts
+    /// (`Host::permissions`).
     pub(super) permitted: Vec<(Needs, u64)>,
-    /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out then.
+    /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out
+    /// then.
     pub(super) validity: Option<(Tick, Tick)>,
     /// Replies to so many commands come first, and are skipped.
     pub(super) owed: usize,
@@ -169,7 +184,8 @@ impl Link {
         self.permitted.extend(needs.map(|needs| (needs, permissions)));
     }
 
-    /// What it logged in with lasts for so long from then on. The next connection is ordered when a quarter of that is left.
+    /// What it logged in with lasts for so long from then on. The next connection is ordered when a quarter of that is
+    /// left.
     pub(super) fn limit(&mut self, began: Tick, valid_for: Duration) {
         self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
     }
@@ -213,6 +229,14 @@ impl Link {
             self.read_timeout = wanted;
         }
         Ok(())
+    }
+
+    /// From now on a read may wait so long, and [longer](Connection::grow) while bytes come in.
+    pub(super) fn grow(&mut self, longest: Duration) {
+        self.longest = longest;
+        if let Some(wire) = &mut self.wire {
+            wire.grow();
+        }
     }
 
     fn wire(&mut self) -> Result<&mut dyn Connection, Broken> {

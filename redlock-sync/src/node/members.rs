@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bodies::Bodies;
 use super::cluster::{self, Cluster};
 use super::server::Server;
 use super::{Failure, NodeSettings, Push, push};
@@ -18,7 +19,8 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// Host and port, or the path of the socket; of a cluster the hosts in its URL, and a group's name with the address of its master. Never a password.
+    /// Host and port, or the path of the socket; of a cluster the hosts in its URL, and a group's name with the address
+    /// of its master. Never a password.
     pub(crate) fn address(&self) -> Cow<'_, str> {
         match self {
             Node::Server(server) => server.host.server.shown(),
@@ -50,8 +52,8 @@ impl Node {
         }
     }
 
-    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A server that does not let us
-    /// subscribe is [`FailureKind::Refused`](super::FailureKind::Refused).
+    /// Opens a connection on which the channel is subscribed; returns once the server has confirmed the subscription. A
+    /// server that does not let us subscribe is [`FailureKind::Refused`](super::FailureKind::Refused).
     pub(crate) fn subscribe(&self, channel: &str, by: Tick) -> Result<Box<dyn Push>, Failure> {
         match self {
             Node::Server(server) => push::subscribe(&server.host, channel, by),
@@ -104,6 +106,7 @@ pub(super) struct Members {
     pub(super) nodes: Vec<Node>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: NodeSettings,
+    pub(super) bodies: Bodies,
 }
 
 impl fmt::Debug for Node {

@@ -16,8 +16,9 @@
 //! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at
 //!    each connection. `certificates.rs`: those of TLS.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
-//! 4. `link.rs`: what a connection is, and how it broke. `socket.rs`: one to Redis; `tls.rs` tells the errors of TLS
-//!    that last. `memory/`: a server in memory, feature `testing`. `sentinel/`: a server that Sentinels watch.
+//! 4. `link.rs`: what a connection is, and how it broke. `stream.rs`: one to Redis; `socket.rs` dials it, `tls.rs`
+//!    tells the errors of TLS that last. `memory/`: a server in memory, feature `testing`. `sentinel/`: a server that
+//!    Sentinels watch.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `identities.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
@@ -26,16 +27,18 @@
 //! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
 //! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: one server.
 //! 11. `line.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
-//! 12. `depot.rs`: which thread uses a line, and which rounds travel along. `round.rs` is what is noted of a round.
+//! 12. `bodies.rs`: calls that carry bodies of tasks, and go alone. `depot.rs`: which thread uses a line, and which
+//!     rounds travel along. `round.rs` is what is noted of a round.
 //! 13. `batch.rs`: rounds on their way, led by one thread over one line. `ride.rs` is what it carries,
-//!     `batch/replicas.rs` which replicas have what was written. `direct.rs` is the usual round of one thread to one
-//!     server, without a batch.
+//!     `batch/replicas.rs` which replicas have what was written, `batch/alone.rs` a call that goes alone. `direct.rs`
+//!     is the usual round of one thread to one server, without a batch.
 //! 14. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or
 //!     one server.
 //! 15. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
 
 mod background;
 mod batch;
+mod bodies;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
@@ -63,6 +66,7 @@ mod sentinel;
 mod server;
 mod set;
 mod socket;
+mod stream;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;

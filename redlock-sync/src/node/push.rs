@@ -63,8 +63,8 @@ impl Push for Subscribed {
         }
         match heard {
             Ok(message) => Heard::Message(message),
-            Err(Broken::TimedOut | Broken::Interrupted) => Heard::Nothing,
-            Err(Broken::Cut(why) | Broken::Distrusted(why)) => Heard::Broken(why),
+            Err(Broken::TimedOut | Broken::Slow) => Heard::Nothing,
+            Err(Broken::Cut(why) | Broken::Unfit(why)) => Heard::Broken(why),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// The text with stars for its passwords; works on any text, since what cannot be parsed has to be shown too. All of them are looked for in the
-/// text as it is: stars for one must not hide where another begins.
+/// The text with stars for its passwords; works on any text, since what cannot be parsed has to be shown too. All of
+/// them are looked for in the text as it is: stars for one must not hide where another begins.
 pub(super) fn redact(text: &str) -> String {
     let mut secrets: Vec<Range<usize>> = behind_user(text).into_iter().chain(in_parameters(text)).collect();
     secrets.sort_by_key(|secret| secret.start);
@@ -66,7 +66,9 @@ pub(super) fn check_parameters<'a>(
     known: &[&str],
 ) -> Result<(), String> {
     let Some((name, _)) = pairs.find(|(name, _)| !known.contains(&name.as_ref())) else { return Ok(()) };
-    // With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
-    let may_be_secret = !is_word(&name) || query.is_some_and(|query| query.contains('@'));
+    // One without a value may be a misplaced password itself. With an `@` behind it, it may be the end of a password that has a `?` in it; and one that is no word may have its value in it.
+    let has_value = |query: &str| query.split('&').any(|pair| pair.split_once('=').is_some_and(|(of, _)| of == name));
+    let may_be_secret =
+        !is_word(&name) || !query.is_some_and(has_value) || query.is_some_and(|query| query.contains('@'));
     Err(if may_be_secret { "unknown parameter".into() } else { format!("unknown parameter `{}`", name.escape_debug()) })
 }

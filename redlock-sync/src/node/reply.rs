@@ -62,7 +62,8 @@ pub(super) fn lacks_permission(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && words.into_iter().any(|words| failure.message.contains(words))
 }
 
-/// True if the first acquire on a connection found that this user may not run all commands (`lua/permissions.lua`), whatever the key.
+/// True if the first acquire on a connection found that this user may not run all commands (`lua/permissions.lua`),
+/// whatever the key.
 pub(super) fn lacks_commands(failure: &Failure) -> bool {
     failure.kind == FailureKind::Misuse && failure.message.starts_with("NOPERM this user may not run ")
 }
@@ -101,10 +102,14 @@ const CODES: [(&str, FailureKind); 20] = [
     ("EXECABORT", FailureKind::Refused),
 ];
 
-/// Refused at a script's first write, if not before its start: nothing of the script was done even if the text tells of a script.
+/// Refused at a script's first write, if not before its start: nothing of the script was done even if the text tells of
+/// a script.
 const NEVER_HALF_DONE: [&str; 5] = ["WRONGTYPE", "READONLY", "OOM", "MISCONF", "NOREPLICAS"];
 
 fn classify(code: &str, detail: &str) -> Failure {
+    if code == "ERR" && detail.starts_with("unknown command") {
+        return unknown_command(detail);
+    }
     let known = known_code(code).or_else(|| wrapped_code(code, detail));
     let in_script = detail.contains("script");
     let (kind, executed) = match known {
@@ -115,6 +120,12 @@ fn classify(code: &str, detail: &str) -> Failure {
     };
     let remedy = known.map_or("", |(code, _)| remedy(code));
     Failure::new(kind, executed, text(code, detail) + remedy)
+}
+
+/// The server has not even looked at the rest: the command was renamed or is disabled there, or it is no Redis.
+fn unknown_command(detail: &str) -> Failure {
+    let what = text("ERR", detail.split(", with args").next().unwrap_or(detail));
+    Failure::unsent(FailureKind::Misuse, what + " (locks need EVAL and EVALSHA under these names)")
 }
 
 /// What to do where the server's own words do not say it.
@@ -135,8 +146,8 @@ fn known_code(code: &str) -> Option<(&'static str, FailureKind)> {
 /// What Redis and Valkey say, without a code, when a script runs a command that its user may not run.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
-/// Redis 6 puts the error of a command inside a script into the text of an `ERR`; and no server has a code for a command inside a script
-/// that its user may not run.
+/// Redis 6 puts the error of a command inside a script into the text of an `ERR`; and no server has a code for a
+/// command inside a script that its user may not run.
 fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, FailureKind)> {
     if code != "ERR" || !detail.contains("script") {
         return None;

@@ -46,8 +46,8 @@ pub(super) struct Cut {
     pub(super) why: String,
     /// The server has some of it, or may have.
     pub(super) arrived: bool,
-    /// By a signal, which says nothing of the server.
-    pub(super) is_signal: bool,
+    /// A body took too long.
+    pub(super) is_slow: bool,
     pub(super) unanswered: Vec<Due>,
 }
 
@@ -116,7 +116,7 @@ impl Rider {
 
 impl Cut {
     pub(super) fn unlinked() -> Cut {
-        Cut { why: "connection is gone".into(), arrived: false, is_signal: false, unanswered: Vec::new() }
+        Cut { why: "connection is gone".into(), arrived: false, is_slow: false, unanswered: Vec::new() }
     }
 }
 
@@ -133,8 +133,8 @@ pub(super) fn replies(due: &[Due]) -> usize {
     due.iter().map(|due| due.ride.replies()).sum()
 }
 
-/// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until the check of one of their kind was
-/// passed, so that nothing is set before.
+/// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until
+/// the check of one of their kind was passed, so that nothing is set before.
 pub(super) fn note(call: &Call, link: &Link, permissions: u64) -> Note {
     let is_unknown = call.script.needs.is_some_and(|needs| !link.is_permitted(needs, permissions));
     if is_unknown { Note::Check } else { Note::Nothing }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bodies::Bodies;
 use super::cluster::Cluster;
 use super::host::{Hearers, Host, Shared};
 use super::identities::ServerIdentities;
@@ -79,15 +80,17 @@ impl Nodes {
             Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), numbers.clone())),
         };
         let nodes = places.into_iter().enumerate().map(node).collect();
+        let bodies = Bodies::new(settings.node_timeout);
         Nodes {
-            wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings }, connecting),
+            wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings, bodies }, connecting),
             identities,
             background,
             hearers,
         }
     }
 
-    /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this has an effect.
+    /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this
+    /// has an effect.
     pub(crate) fn on_return(&self, tell: Box<dyn Fn() + Send + Sync>) {
         drop(self.hearers.returns.set(tell));
     }

@@ -34,8 +34,8 @@ pub(crate) struct NodeUrl {
 }
 
 impl NodeUrl {
-    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`, `unix://` likewise,
-    /// `redis+sentinel://…` as in `sentinel/url.rs`, and for a cluster
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://` likewise, `redis+unix:///path?db=..&user=..&pass=..`,
+    /// `unix://` likewise, `redis+sentinel://…` as in `sentinel/url.rs`, and for a cluster
     /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, `rediss+cluster://` likewise.
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
         NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
@@ -145,8 +145,8 @@ impl NodeUrl {
     }
 
     #[cfg(feature = "tls")]
-    pub(super) fn tls(&self) -> Option<&Tls> {
-        self.tls.as_ref()
+    pub(super) fn tls(&self) -> Tls {
+        self.tls.clone().unwrap_or_default()
     }
 
     pub(super) fn login(&self) -> Result<Login, Failure> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::batch::Batch;
+use super::bodies::Extra;
 use super::depot::Op;
 use super::direct::Direct;
 use super::line::{self, LinePool};
@@ -35,6 +36,9 @@ impl Wire {
     /// One round: to every node that `ask` names, and back. `need` nodes are a majority.
     pub(crate) fn round(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
         let now = self.members.clock.now();
+        if let Some(extra) = self.members.bodies.extra(call, now) {
+            return self.round_alone(call, by, ask, need, extra);
+        }
         let lines = match self.lines() {
             Ok(lines) => lines,
             Err(failure) => {
@@ -65,6 +69,20 @@ impl Wire {
             }
         }
         answered(&op, &behind)
+    }
+
+    /// The round of a call that carries a body.
+    fn round_alone(&self, call: &Arc<Call>, by: Tick, ask: Ask<'_>, need: usize, extra: Extra) -> Answers {
+        let now = self.members.clock.now();
+        let by = by.after(extra.sent.saturating_add(extra.waits));
+        let mut round = Round::new(Arc::clone(call), self.members.nodes.len(), ask, now);
+        let Some(mut line) = self.members.bodies.line.try_lock_for(by.since(now)) else {
+            round.leave(false);
+            return round.take_answers();
+        };
+        let op = Op::new(round, false, by);
+        Batch::alone(&self.members, &mut line, Arc::clone(&op), need, extra.sent).run();
+        op.read(Round::take_answers)
     }
 
     /// One round for each call, to every node that `ask` names, all in one packet to each. `None` if no line is idle.
@@ -114,7 +132,8 @@ impl Wire {
     }
 }
 
-/// Files what its thread leaves behind, before the thread knows: under the round's lock, so that no leader has read the reply yet.
+/// Files what its thread leaves behind, before the thread knows: under the round's lock, so that no leader has read the
+/// reply yet.
 fn leave(round: &mut Round, in_batch: bool) {
     let call = round.call();
     for left in round.leave(in_batch) {

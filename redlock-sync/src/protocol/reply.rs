@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::names::printable;
 use crate::options::MAX_LIFETIME;
 
 /// What a server replied to a script, without the types of any crate.
@@ -29,7 +30,8 @@ pub(crate) enum FailureKind {
     Unreachable,
     /// No answer, or no connection, in time.
     TimedOut,
-    /// Not sent in time: the client had more calls than its connections could carry, or no credentials for one more connection. Says nothing about the node.
+    /// Not sent in time: the client had more calls than its connections could carry, or no credentials for one more
+    /// connection. Says nothing about the node.
     Overloaded,
     /// Left out for a short while because it failed just now.
     LeftOut,
@@ -41,7 +43,8 @@ pub(crate) enum FailureKind {
     WrongType,
     /// Will not work until the set-up is changed: NOAUTH, WRONGPASS, NOPERM, MOVED, ASK.
     Misuse,
-    /// A misuse that may pass: the server is a replica, or says READONLY, and its address may lead to the master some time after a failover.
+    /// A misuse that may pass: the server is a replica, or says READONLY, and its address may lead to the master some
+    /// time after a failover.
     Replica,
     /// Any other error of the server: OOM, MISCONF, NOREPLICAS, …
     Refused,
@@ -63,7 +66,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(kind: FailureKind, executed: Executed, message: impl Into<String>) -> Failure {
-        Failure { kind, executed, message: message.into() }
+        Failure { kind, executed, message: printable(&message.into()) }
     }
 
     /// The server itself said no, rather than nothing at all.
@@ -88,8 +91,8 @@ impl Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Vote<R> {
     Yes(R),
-    /// A definite no: the key is another's, for that long (`None`: without end). With an empty token the lock is free, but only after that
-    /// time for the attempt that asks.
+    /// A definite no: the key is another's, for that long (`None`: without end). With an empty token the lock is free,
+    /// but only after that time for the attempt that asks.
     Taken {
         token: String,
         ttl: Option<Duration>,

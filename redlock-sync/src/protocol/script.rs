@@ -1,7 +1,7 @@
 //! The scripts that run on the server, and one call of one of them.
 //!
-//! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its digest; a node
-//! that does not know it yet answers NOSCRIPT and is sent the source in the same round.
+//! Each is a `.lua` file that states its keys, arguments and replies in its first lines. A script is called by its
+//! digest; a node that does not know it yet answers NOSCRIPT and is sent the source in the same round.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub(crate) struct Script {
     head: Vec<u8>,
     /// The kind whose commands it checks before it sets anything, if it is asked to (`lua/permissions.lua`).
     pub(crate) needs: Option<Needs>,
-    /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server takes a call that names a key that is not
-    /// there beside one that is. Zero: it does not.
+    /// It does what matters with so many of its first keys alone, for a cluster that moves the slot, where no server
+    /// takes a call that names a key that is not there beside one that is. Zero: it does not.
     pub(crate) alone: usize,
 }
 
@@ -32,8 +32,13 @@ impl Script {
         Script { operation, source, sha, head, needs, alone }
     }
 
-    /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it is executed a second time: only
-    /// for writes of its own connection a server tells which replicas have them.
+    /// Its reply has bodies of tasks.
+    pub(crate) fn brings_bodies(&self) -> bool {
+        matches!(self.operation, "claim" | "peek" | "pop")
+    }
+
+    /// Gives a lease or lengthens it, or stores what a failover must not lose. Its yes comes with a write, also when it
+    /// is executed a second time: only for writes of its own connection a server tells which replicas have them.
     pub(crate) fn is_for_replicas(&self) -> bool {
         matches!(self.operation, "acquire" | "adopt" | "extend" | "fence" | "count down" | "push" | "claim")
     }
@@ -192,6 +197,11 @@ impl Call {
             }
         }
         Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail })
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.packed.len()
     }
 
     /// The call by its digest, if it is packed so.

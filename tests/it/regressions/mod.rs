@@ -11,7 +11,11 @@
 //! 9. `left`: a wait that ends while its calls do not get through.
 //! 10. `signals`: what a signal does to a call.
 //! 11. `tasks`: calls of a queue at their edges.
+//! 12. `trickle`: a server whose replies come a byte at a time.
+//! 13. `bodies`: large bodies of tasks over a slow connection.
+//! 14. `texts`: what is said of set-ups that cannot work, and of odd names.
 
+mod bodies;
 mod fences;
 mod forks;
 mod grants;
@@ -23,3 +27,5 @@ mod own;
 mod releases;
 mod signals;
 mod tasks;
+mod texts;
+mod trickle;

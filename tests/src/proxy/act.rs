@@ -18,6 +18,8 @@ pub enum Act {
     HoldReply,
     /// From this request on, itself included, nothing of the connection passes either way; it stays open.
     BlackHole,
+    /// From the reply to this request on, replies of the connection are handed on one byte at a time, with this pause before each.
+    Trickle(Duration),
     /// The connection is reset; the server never gets the request.
     ResetBefore,
     /// The server executes the command; when its reply is here, it is thrown away and the connection is reset.

@@ -159,6 +159,11 @@ impl Proxy {
         self.shared.lock().latency = latency;
     }
 
+    /// Lets no more than so many bytes pass in a second, on each connection and in each direction.
+    pub fn bandwidth(&self, bytes_per_second: u32) {
+        self.shared.lock().bandwidth = Some(bytes_per_second);
+    }
+
     /// As [`Proxy::latency`], but no fault: [`Proxy::heal`] comes back to it.
     pub fn distance(&self, latency: Duration) {
         let mut state = self.shared.lock();

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) latency: Duration,
     /// What the latency is without a fault.
     pub(super) distance: Duration,
+    /// How many bytes pass in a second, on each connection and in each direction.
+    pub(super) bandwidth: Option<u32>,
     /// Nothing passes.
     pub(super) hole: bool,
     refusing: bool,
@@ -71,6 +73,8 @@ pub(super) struct Link {
     pub(super) awaited: VecDeque<Awaited>,
     /// The fault that made a black hole of this link.
     pub(super) hole: Option<usize>,
+    /// The fault that lets replies trickle, and the pause before each byte.
+    pub(super) trickle: Option<(usize, Duration)>,
     /// Messages may come without a request.
     pub(super) subscriber: bool,
 }
@@ -106,6 +110,7 @@ impl Shared {
             target,
             latency: Duration::ZERO,
             distance: Duration::ZERO,
+            bandwidth: None,
             hole: false,
             refusing: false,
             rules: Vec::new(),
@@ -210,7 +215,8 @@ impl State {
         if held || self.blocked(link) || link.busy[lane as usize] {
             return Some(Next::WaitUntil(None));
         }
-        if first.due > Instant::now() {
+        let is_hurried = link.trickle.is_some_and(|(fault, _)| self.faults[fault].released);
+        if first.due > Instant::now() && !is_hurried {
             return Some(Next::WaitUntil(Some(first.due)));
         }
         let link = self.links.get_mut(&id)?;
@@ -252,6 +258,7 @@ impl State {
         self.hole = false;
         self.refusing = false;
         self.latency = self.distance;
+        self.bandwidth = None;
     }
 
     pub(super) fn refuse(&mut self) {
@@ -278,6 +285,7 @@ impl State {
             busy: [true, false],
             awaited: VecDeque::new(),
             hole: None,
+            trickle: None,
             subscriber: false,
         };
         self.links.insert(id, link);

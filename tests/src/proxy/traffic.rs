@@ -54,6 +54,10 @@ impl State {
                 self.forward(id, request, awaited, None);
                 self.link(id, |link| link.hole = Some(fault));
             }
+            Act::Trickle(pause) => {
+                self.forward(id, request, awaited, None);
+                self.link(id, |link| link.trickle = Some((fault, pause)));
+            }
             Act::ResetBefore => self.close(id, true),
             Act::Error(line) => {
                 awaited.own = Some(format!("-{line}\r\n").into_bytes());
@@ -116,10 +120,27 @@ impl State {
 
     /// Puts a parcel at the end of a lane. The caller writes it, or wakes the thread that does.
     pub(super) fn post(&mut self, id: u64, lane: Lane, held_by: Option<usize>, load: Load) {
-        let due = Instant::now() + self.latency;
+        let mut due = Instant::now() + self.latency;
+        let (Some((size, pause)), Load::Bytes(bytes)) = (self.pace(id, lane), &load) else {
+            return self.link(id, |link| link.lanes[lane as usize].push_back(Parcel { due, held_by, load }));
+        };
         self.link(id, |link| {
-            link.lanes[lane as usize].push_back(Parcel { due, held_by, load });
+            let lane = &mut link.lanes[lane as usize];
+            due = lane.back().map_or(due, |last| due.max(last.due));
+            for piece in bytes.chunks(size) {
+                due += pause;
+                lane.push_back(Parcel { due, held_by, load: Load::Bytes(piece.to_vec()) });
+            }
         });
+    }
+
+    /// The size of the pieces in which bytes pass, and the pause before each; nothing if they pass at once.
+    fn pace(&self, id: u64, lane: Lane) -> Option<(usize, Duration)> {
+        let trickle = self.links.get(&id)?.trickle.filter(|(fault, _)| !self.faults[*fault].released);
+        match (trickle, lane) {
+            (Some((_, pause)), Lane::ToClient) => Some((1, pause)),
+            _ => self.bandwidth.map(|rate| ((rate / 100).max(1) as usize, Duration::from_millis(10))),
+        }
     }
 
     /// No more comes into a lane.

@@ -186,3 +186,9 @@ fn lengths_of_time() {
         assert_eq!(duration(bad), None, "{bad}");
     }
 }
+
+#[test]
+fn a_name_that_a_terminal_would_obey_is_escaped() {
+    let said = warning("REDLOCK_\u{1b}[31m\nX").unwrap();
+    assert!(said.contains("REDLOCK_\\u{1b}[31m\\nX"), "{said:?}");
+}

@@ -1,8 +1,10 @@
-//! Acknowledgements of replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)): a `WAIT` behind the calls of a packet.
+//! Acknowledgements of replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)): a `WAIT` behind the
+//! calls of a packet.
 //!
-//! The server answers it when so many replicas have the last write of this connection. They get all writes in one order, so they have the earlier ones of the
-//! packet too: one `WAIT` is right for all of its calls. A yes counts only if its script wrote something in this packet, since the write of an earlier
-//! copy may have come by another connection, for which this `WAIT` does not speak: those scripts write even where nothing changes.
+//! The server answers it when so many replicas have the last write of this connection. They get all writes in one
+//! order, so they have the earlier ones of the packet too: one `WAIT` is right for all of its calls. A yes counts only
+//! if its script wrote something in this packet, since the write of an earlier copy may have come by another
+//! connection, for which this `WAIT` does not speak: those scripts write even where nothing changes.
 
 use std::time::Duration;
 
@@ -57,15 +59,15 @@ impl Batch<'_> {
         let unanswered = held.into_iter().map(|(due, _)| due).chain(unknown).collect();
         match broken {
             // It has answered the calls, so this says nothing of the node.
-            Broken::TimedOut => self.give_up_on(way, unanswered, 0, &silent(least, waited)),
+            Broken::TimedOut | Broken::Slow => self.give_up_on(way, unanswered, 0, &silent(least, waited)),
             broken => return self.not_read(way, broken, unanswered, 0),
         }
         Ok(Vec::new())
     }
 }
 
-/// Appends it. The server may take half of the time that is left: it looks at its timers every 100 ms if it has nothing else to do, and what it says
-/// shall come in time.
+/// Appends it. The server may take half of the time that is left: it looks at its timers every 100 ms if it has nothing
+/// else to do, and what it says shall come in time.
 fn write_to(packet: &mut Vec<u8>, least: u32, left: Duration) {
     // None would be without a limit.
     let ms = (left / 2).as_millis().max(1);

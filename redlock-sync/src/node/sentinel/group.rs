@@ -1,8 +1,9 @@
-//! Asks all sentinels of a group at the same time, each on a connection that is kept, by threads of the group: one that hangs keeps one of them
-//! busy for a node timeout, and nothing waits for it.
+//! Asks all sentinels of a group at the same time, each on a connection that is kept, by threads of the group: one that
+//! hangs keeps one of them busy for a node timeout, and nothing waits for it.
 //!
-//! An *inquiry* is one question to all of them. Threads that need the master while one is under way wait for that. It is over as soon as a majority
-//! agrees, or all have answered that answered the last time, or were never asked; an answer that comes later counts all the same.
+//! An *inquiry* is one question to all of them. Threads that need the master while one is under way wait for that. It
+//! is over as soon as a majority agrees, or all have answered that answered the last time, or were never asked; an
+//! answer that comes later counts all the same.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -16,6 +17,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::told::{self, Told};
 use crate::clock::Clock;
+use crate::names::printable;
 use crate::node::link::{Broken, Connection, Dial};
 use crate::node::socket::RedisServer;
 use crate::node::url::Watched;
@@ -95,7 +97,8 @@ impl Group {
         self.state.lock().master.as_ref().map_or(Duration::ZERO, |told| told.age(now))
     }
 
-    /// How often the master may have changed. The question comes from a client at work, so the group is watched from now on.
+    /// How often the master may have changed. The question comes from a client at work, so the group is watched from
+    /// now on.
     pub(super) fn moves(&self) -> u64 {
         if self.idle.load(Ordering::Relaxed) != 0 && self.idle.swap(0, Ordering::AcqRel) >= IDLE {
             self.moves.fetch_add(1, Ordering::AcqRel);
@@ -253,7 +256,8 @@ impl Group {
         let before = state.master.replace(found.clone()).map(|told| told.address());
         if let Some(before) = before.filter(|before| *before != found.address()) {
             self.moves.fetch_add(1, Ordering::AcqRel);
-            log::warn!("the master of `{}` was {before}, and is {} now", self.name, found.address());
+            let line = format!("the master of `{}` was {before}, and is {} now", self.name, found.address());
+            log::warn!("{}", printable(&line));
         }
     }
 

@@ -1,0 +1,248 @@
+//! A socket on which one step, such as to read a reply, has a bound in all. A socket's own time-outs bound each single
+//! read and write of it.
+
+use std::io::{self, Read, Write};
+use std::mem;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use redis::{Msg, Parser, RedisError};
+
+use super::link::{Broken, Connection, SHORTEST, at_the_floor};
+use crate::clock::{Clock, SystemClock, Tick};
+
+/// The bytes of a connection, perhaps behind TLS.
+pub(super) trait Channel: Read + Write + Send {
+    fn timed(&mut self) -> &mut Timed;
+}
+
+/// A connection to Redis over such a channel.
+pub(super) struct Stream<C> {
+    channel: C,
+    /// Keeps the part of a reply that has come when a step ends early.
+    parser: Parser,
+    /// Replies that are still due: the one that is waited for, and before it those for which a step was too short.
+    due: usize,
+    /// A reply has come that Redis can have written.
+    is_redis: bool,
+    read_timeout: Duration,
+    write_timeout: Duration,
+}
+
+impl<C: Channel> Stream<C> {
+    pub(super) fn new(channel: C) -> Stream<C> {
+        // What opens a connection sets the time-outs.
+        let (read_timeout, write_timeout) = (SHORTEST, SHORTEST);
+        Stream { channel, parser: Parser::new(), due: 0, is_redis: false, read_timeout, write_timeout }
+    }
+
+    fn read(&mut self) -> Result<redis::Value, Broken> {
+        match self.parser.parse_value(&mut self.channel) {
+            Ok(value) => {
+                self.is_redis = true;
+                Ok(value)
+            }
+            Err(error) if error.is_io_error() => Err(self.ended(&error)),
+            Err(_) if self.is_redis => Err(Broken::Cut("sent what is no reply of Redis".into())),
+            Err(_) => Err(Broken::Unfit(
+                "what listens there does not speak the protocol of Redis: give the port of the Redis server, and `rediss://` if that speaks TLS".into(),
+            )),
+        }
+    }
+}
+
+impl<C: Channel> Stream<C> {
+    /// How the step ended.
+    fn ended(&mut self, error: &RedisError) -> Broken {
+        match broken(error) {
+            Broken::TimedOut if self.channel.timed().was_moving() => Broken::Slow,
+            other => other,
+        }
+    }
+}
+
+impl<C: Channel> Connection for Stream<C> {
+    fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
+        self.channel.timed().begin(self.write_timeout);
+        let written = self.channel.write_all(commands);
+        written.map_err(|error| self.ended(&error.into()))
+    }
+
+    fn receive(&mut self) -> Result<redis::Value, Broken> {
+        self.due += 1;
+        self.channel.timed().begin(self.read_timeout);
+        loop {
+            let reply = self.read()?;
+            self.due -= 1;
+            if self.due == 0 {
+                return Ok(reply);
+            }
+        }
+    }
+
+    fn hear(&mut self) -> Result<Vec<u8>, Broken> {
+        self.channel.timed().begin(self.read_timeout);
+        loop {
+            if let Some(message) = Msg::from_owned_value(self.read()?) {
+                return Ok(message.get_payload_bytes().to_vec());
+            }
+        }
+    }
+
+    fn set_read_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+        self.read_timeout = timeout;
+        Ok(())
+    }
+
+    fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken> {
+        self.write_timeout = timeout;
+        Ok(())
+    }
+
+    fn grow(&mut self) {
+        self.channel.timed().grows = true;
+    }
+}
+
+/// A socket that knows until when the step under way may wait. A signal that interrupts a wait does not end the step.
+pub(super) struct Timed {
+    socket: TcpStream,
+    /// How long the step may take.
+    whole: Duration,
+    /// It has not waited yet.
+    is_new: bool,
+    by: Tick,
+    /// What the step has moved.
+    moved: usize,
+    /// Its time grows by that.
+    grows: bool,
+    /// The time is up. What has come already can still be read, once.
+    is_over: bool,
+    /// The socket's own time-outs; zero before they are set.
+    read_timeout: Duration,
+    write_timeout: Duration,
+}
+
+impl Timed {
+    /// A Unix socket can be given as well: what is done here is the same for both.
+    pub(super) fn new(socket: TcpStream) -> Timed {
+        let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
+        let (whole, by) = (Duration::ZERO, Tick::ZERO);
+        Timed { socket, whole, is_new: true, by, moved: 0, grows: false, is_over: false, read_timeout, write_timeout }
+    }
+
+    /// A step begins that may take so long.
+    fn begin(&mut self, within: Duration) {
+        self.by = SystemClock.now().after(within);
+        (self.whole, self.is_new, self.is_over, self.moved) = (within, true, false, 0);
+    }
+
+    fn moves(&mut self, bytes: usize) {
+        self.moved += bytes;
+        if self.grows {
+            self.by = self.by.after(at_the_floor(bytes));
+        }
+    }
+
+    /// The step has moved at least an eighth of what it would have at the floor.
+    fn was_moving(&self) -> bool {
+        at_the_floor(self.moved) >= self.whole / 8
+    }
+
+    /// How long the next wait may take. The first one may take the whole time, which the socket is set to in most
+    /// cases.
+    fn left(&mut self) -> io::Result<Duration> {
+        if mem::replace(&mut self.is_new, false) {
+            return Ok(self.whole.max(SHORTEST));
+        }
+        let left = self.by.since(SystemClock.now());
+        if left.is_zero() && mem::replace(&mut self.is_over, true) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(left.max(SHORTEST))
+    }
+}
+
+impl Channel for Timed {
+    fn timed(&mut self) -> &mut Timed {
+        self
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Channel for rustls::StreamOwned<rustls::ClientConnection, Timed> {
+    fn timed(&mut self) -> &mut Timed {
+        &mut self.sock
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let left = self.left()?;
+            if left != self.read_timeout {
+                self.socket.set_read_timeout(Some(left))?;
+                self.read_timeout = left;
+            }
+            match self.socket.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.inspect(|bytes| self.moves(*bytes)),
+            }
+        }
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            let left = self.left()?;
+            if left != self.write_timeout {
+                self.socket.set_write_timeout(Some(left))?;
+                self.write_timeout = left;
+            }
+            match self.socket.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.inspect(|bytes| self.moves(*bytes)),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What an error of the channel means.
+pub(super) fn broken(error: &RedisError) -> Broken {
+    match tls_refusal(error) {
+        _ if error.is_timeout() => Broken::TimedOut,
+        Some(why) => Broken::Unfit(why),
+        None => Broken::Cut(io_text(&error.to_string())),
+    }
+}
+
+#[cfg(feature = "tls")]
+use super::tls::refusal as tls_refusal;
+
+#[cfg(not(feature = "tls"))]
+fn tls_refusal(_: &RedisError) -> Option<String> {
+    None
+}
+
+/// An I/O error's text in the style of our messages: "connection refused".
+fn io_text(text: &str) -> String {
+    let text = text.split(" (os error").next().unwrap_or(text);
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_in_our_style() {
+        assert_eq!(io_text("Connection refused (os error 111)"), "connection refused");
+        assert_eq!(io_text(""), "");
+    }
+}

@@ -1,0 +1,99 @@
+//! Bodies of tasks that need longer than a node timeout to get through. They are no outage, and other calls of the client go on beside them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Queue, Redlock};
+use redlock_tests::{Proxy, Server, eventually};
+
+use crate::handover::rig::{SOON, ms};
+
+/// The largest that a queue takes by default.
+const LARGEST: usize = 512 * 1024;
+const NODE_TIMEOUT: Duration = ms(1000);
+/// Such a body takes more than two node timeouts.
+const RATE: u32 = 200_000;
+
+/// Runs `work` while other threads of the client use locks and hold one; none of their calls may fail.
+fn beside_locks(locks: &Redlock, work: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            let held = locks.mutex("held").lease(ms(5000)).lock().unwrap();
+            while !is_over.load(Ordering::SeqCst) {
+                locks.mutex("used").try_lock().unwrap().unlock().unwrap();
+                held.check().unwrap();
+                thread::sleep(ms(5));
+            }
+            held.unlock().unwrap();
+        });
+        eventually("the lock is held", SOON, || beside.is_finished() || locks.mutex("held").is_locked().unwrap());
+        work();
+        is_over.store(true, Ordering::SeqCst);
+        beside.join().unwrap();
+    });
+}
+
+fn rig() -> (Server, Proxy, Redlock) {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(NODE_TIMEOUT).build().unwrap();
+    // The servers know the scripts, which are long too.
+    locks.mutex("used").lock().unwrap().unlock().unwrap();
+    (server, proxy, locks)
+}
+
+fn claimed(queue: &Queue) -> Vec<u8> {
+    let job = queue.claim_for(SOON).unwrap().expect("a task is due");
+    let body = job.body().to_vec();
+    job.ack().unwrap();
+    body
+}
+
+#[test]
+fn the_largest_body_gets_through_a_slow_connection() {
+    let (_server, proxy, locks) = rig();
+    let queue = locks.queue("q");
+    queue.push("warm").unwrap();
+    assert_eq!(claimed(&queue), b"warm");
+    proxy.bandwidth(RATE);
+    let body = vec![7; LARGEST];
+    beside_locks(&locks, || {
+        queue.push(body.clone()).unwrap();
+        eventually("it is shown", SOON, || queue.peek(1).is_ok_and(|shown| shown.len() == 1));
+        assert!(claimed(&queue) == body);
+    });
+}
+
+#[test]
+fn several_threads_push_and_claim_large_bodies_at_a_time() {
+    let (_server, proxy, locks) = rig();
+    let queue = locks.queue("q");
+    proxy.bandwidth(RATE);
+    let bodies = [1, 2, 3].map(|byte| vec![byte; LARGEST / 2]);
+    beside_locks(&locks, || {
+        thread::scope(|scope| bodies.iter().for_each(|body| _ = scope.spawn(|| queue.push(body.clone()).unwrap())));
+        let mut all = thread::scope(|scope| {
+            let threads = bodies.each_ref().map(|_| scope.spawn(|| claimed(&queue)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        all.sort_unstable();
+        assert!(all == bodies);
+    });
+}
+
+/// Less than the rate at which a call's time grows.
+#[test]
+fn a_body_that_is_too_slow_is_no_outage() {
+    let (_server, proxy, locks) = rig();
+    let queue = locks.queue("q");
+    queue.push(vec![7; LARGEST / 4]).unwrap();
+    proxy.bandwidth(40_000);
+    beside_locks(&locks, || {
+        let error = queue.push(vec![8; LARGEST / 4]).unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+        let error = queue.claim_for(3 * NODE_TIMEOUT).map(drop).unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    });
+}

@@ -1,0 +1,71 @@
+//! What is said of a set-up that cannot work, and of names and texts with characters that a terminal would obey.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+
+use redlock_sync::{Error, Redlock};
+use redlock_tests::{Act, Proxy, Server};
+
+use crate::handover::rig::ms;
+use crate::logged::logged;
+
+/// Asserts that the error is `Config`, one line, and names all of this.
+#[track_caller]
+fn is_config(error: &Error, words: &[&str]) {
+    let Error::Config { message } = error else { panic!("Config expected, but: {error}") };
+    assert!(words.iter().all(|word| message.contains(word)), "{words:?} in: {message}");
+    assert!(!message.contains(char::is_control), "{message:?}");
+}
+
+#[test]
+fn a_web_server_in_place_of_redis_is_named_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            _ = socket.read(&mut [0; 512]);
+            _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let locks = Redlock::builder().node(&url).node_timeout(ms(2000)).build().unwrap();
+    is_config(&locks.mutex("a").lock().unwrap_err(), &["does not speak the protocol of Redis", "127.0.0.1"]);
+}
+
+#[test]
+fn a_server_without_scripts_is_named_as_such() {
+    for disabled in ["EVALSHA", "EVAL"] {
+        let server = Server::builder().arg("--rename-command").arg(disabled).arg("").start();
+        let error = Redlock::open(server.url()).unwrap().mutex("a").lock().unwrap_err();
+        is_config(&error, &["unknown command", disabled, "need EVAL and EVALSHA"]);
+    }
+}
+
+#[test]
+fn a_password_in_place_of_parameters_is_not_told() {
+    for url in ["redis://host/?s3cr3tpw", "redis://host?s3cr3tpw", "redis://host/?protocol=resp2&s3cr3tpw"] {
+        let error = Redlock::open(url).unwrap_err();
+        is_config(&error, &["unknown parameter", "***"]);
+        assert!(!error.to_string().contains("s3cr3tpw"), "{error}");
+    }
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_escaped() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).unavailable_after(ms(0)).build().unwrap();
+    let odd = "a\u{1b}[31m\nERROR b\u{202e}";
+    let guard = locks.mutex(odd).lock().unwrap();
+    proxy.on_each("acquire", Act::Error("LOADING \u{1b}[2Jgone".into()));
+    let error = locks.mutex("b").lock().unwrap_err().to_string();
+    assert!(error.contains("LOADING \\u{1b}[2Jgone"), "{error:?}");
+    let (given_up, lines) = logged(|| locks.shutdown(ms(0)).unwrap());
+    assert_eq!(given_up, [odd]);
+    assert!(
+        lines.iter().any(|line| line.contains("locks given up") && line.contains("\\u{1b}[31m\\nERROR b\\u{202e}"))
+    );
+    assert!(!lines.iter().any(|line| line.contains(char::is_control)), "{lines:?}");
+    drop(guard);
+}

@@ -1,0 +1,112 @@
+//! A server that hands on its replies one byte at a time, each byte within the node timeout. It hangs, and is left out as a silent one is.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::Redlock;
+use redlock_tests::{Act, Fault, eventually};
+
+use crate::handover::rig::{Rig, SLACK, SOON, heavy, ms};
+
+const NODE_TIMEOUT: Duration = ms(1200);
+/// Less than the time for which a reply is awaited, so that no byte comes too late.
+const PAUSE: Duration = ms(1000);
+/// The longest that a call may take: one node timeout for its round and one to take back what it may have set.
+const BOUND: Duration = ms(2400);
+
+/// Runs `call` and returns what it returned; fails if that takes longer than [`BOUND`], without waiting for the end of a call that hangs.
+fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(call()));
+    told.recv_timeout(BOUND + SLACK).unwrap_or_else(|_| panic!("{what} took more than {BOUND:?}"))
+}
+
+/// N servers and a client that has connections to all of them. Then the first one trickles.
+fn trickling(n: usize) -> (Rig, Redlock, Fault) {
+    let rig = Rig::start(n);
+    let locks = client(&rig);
+    locks.mutex("warm").fenced(true).lock().unwrap().unlock().unwrap();
+    let fault = rig.proxies[0].on_each("*", Act::Trickle(PAUSE));
+    (rig, locks, fault)
+}
+
+fn client(rig: &Rig) -> Redlock {
+    Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).node_timeout(NODE_TIMEOUT).build().unwrap()
+}
+
+#[test]
+fn the_only_server_trickles() {
+    let (rig, locks, fault) = trickling(1);
+    for _ in 0..3 {
+        let lock = locks.mutex("a").fenced(true);
+        let error = within("try_lock", move || lock.try_lock().map(drop).unwrap_err());
+        assert!(error.is_unavailable(), "{error}");
+    }
+    let newcomer = client(&rig);
+    assert!(!within("is_ready of a new client", move || newcomer.is_ready()));
+    let again = locks.clone();
+    assert!(!within("is_ready", move || again.is_ready()));
+    let tasks = locks.queue("tasks");
+    let error = within("peek", move || tasks.peek(10).map(drop).unwrap_err());
+    assert!(error.is_unavailable(), "{error}");
+    fault.release();
+    eventually("the server is used again", SOON, || locks.is_ready() && locks.mutex("a").try_lock().is_ok());
+}
+
+#[test]
+fn the_only_server_begins_to_trickle_while_a_lock_is_held() {
+    let rig = Rig::start(1);
+    let locks = client(&rig);
+    let guard = locks.mutex("a").lock().unwrap().into_send();
+    let fault = rig.proxies[0].on_each("*", Act::Trickle(PAUSE));
+    let error = within("unlock", move || guard.unlock().unwrap_err());
+    assert!(matches!(error, redlock_sync::Error::Unconfirmed { .. }), "{error}");
+    fault.release();
+    eventually("the release is made good", SOON, || rig.servers[0].get("a").is_none());
+}
+
+#[test]
+fn one_server_of_three_trickles() {
+    let (rig, locks, _fault) = trickling(3);
+    for _ in 0..3 {
+        let lock = locks.mutex("a").fenced(true);
+        within("try_lock and unlock", move || lock.try_lock().unwrap().unlock().unwrap());
+    }
+    let newcomer = client(&rig);
+    assert!(within("is_ready of a new client", move || newcomer.is_ready()));
+    let again = locks.clone();
+    assert!(within("is_ready", move || again.is_ready()));
+    // It is left out: a call does not even wait for it.
+    let began = Instant::now();
+    eventually("it is left out", SOON, || {
+        let began = Instant::now();
+        locks.mutex("a").lock().unwrap().unlock().unwrap();
+        began.elapsed() < PAUSE
+    });
+    assert!(began.elapsed() < BOUND + SLACK, "it was waited for again and again");
+}
+
+/// The same lock by way of servers that are well says whether this machine can renew such a lease at all.
+#[test]
+fn a_short_lease_outlasts_one_server_of_three_that_trickles() {
+    let _alone = heavy();
+    let rig = Rig::start(3);
+    let open = |urls| Redlock::builder().nodes(urls).restart_guard(false).node_timeout(ms(250)).build().unwrap();
+    let (locks, control) = (open(rig.proxy_urls()), open(rig.urls()));
+    for attempt in 0.. {
+        let guard = locks.mutex("a").lease(ms(1000)).lock().unwrap();
+        let beside = control.mutex("b").lease(ms(1000)).lock().unwrap();
+        let fault = rig.proxies[0].on_each("*", Act::Trickle(ms(200)));
+        let began = Instant::now();
+        while began.elapsed() < ms(4000) && guard.check().is_ok() {
+            thread::sleep(ms(5));
+        }
+        let (lost, is_able) = (guard.check().err(), beside.check().is_ok());
+        fault.release();
+        match lost {
+            None => return guard.unlock().unwrap(),
+            Some(error) => assert!(!is_able && attempt < 5, "{error}"),
+        }
+    }
+}
