@@ -39,7 +39,7 @@ const NAP: Duration = Duration::from_secs(30 * 60);
 const NAP_SEVERAL: Duration = Duration::from_secs(1);
 /// Of so many looks of a wait one asks for the arrivals, although all nodes have as many.
 const LOOKS: u32 = 10;
-/// For how long a node remembers a wait that does not look again.
+/// For how long a node remembers a wait that does not look again: to its deadline, or for so long.
 const STAYS: Duration = Duration::from_secs(60 * 60);
 const STAYS_SEVERAL: Duration = Duration::from_secs(30);
 
@@ -172,25 +172,37 @@ impl Latch {
         self.client.quorum.len() > 1
     }
 
-    fn stays(&self) -> Duration {
-        if self.is_on_several() { STAYS_SEVERAL } else { STAYS }
+    /// For how long the nodes remember a wait that looks now. Its thread sleeps no longer, so it is told of whatever opens the latch before it looks again.
+    fn stays(&self, until: Tick, now: Tick) -> Duration {
+        let longest = if self.is_on_several() { STAYS_SEVERAL } else { STAYS };
+        longest.min(until.since(now))
     }
 
     /// Blocks until it is open.
     pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
-        let (listener, quorum) = (&self.client.listener, &self.client.quorum);
+        let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
         if limit != Wait::No && listener.listens() {
             waiting.wait = Some(listener.begin());
         }
+        let outcome = self.looks(&mut waiting);
+        if outcome.is_err() {
+            waiting.leave();
+        }
+        outcome
+    }
+
+    fn looks(&self, waiting: &mut LatchWait<'_>) -> Result<(), Error> {
+        let quorum = &self.client.quorum;
         loop {
             let tried_at = quorum.now();
             let is_last = tried_at >= waiting.until;
             let id = waiting.id();
-            let stays = if is_last { Duration::ZERO } else { self.stays() };
+            let stays = self.stays(waiting.until, tried_at);
             let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
+            waiting.entered = id.clone().or(waiting.entered.take());
             match self.look(entry, waiting.depth(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
                     self.client.outages.end();
@@ -199,6 +211,8 @@ impl Latch {
                 Ok(_) => {
                     self.client.outages.end();
                     waiting.since = None;
+                    // The last look has left.
+                    waiting.entered = waiting.entered.take().filter(|_| !is_last);
                     // A look that outlasted the deadline was the last one: another would take as long.
                     if is_last || quorum.now() >= waiting.until {
                         let key = self.calls.key.as_str().to_owned();
@@ -291,6 +305,8 @@ struct LatchWait<'a> {
     /// Brief looks until the next full one.
     brief_looks: u32,
     wait: Option<listener::Wait>,
+    /// The name under which nodes may remember it.
+    entered: Option<String>,
 }
 
 impl<'a> LatchWait<'a> {
@@ -300,7 +316,7 @@ impl<'a> LatchWait<'a> {
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
-        LatchWait { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None }
+        LatchWait { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None, entered: None }
     }
 
     /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was confirmed, so either it finds the
@@ -337,6 +353,16 @@ impl<'a> LatchWait<'a> {
             (false, _) => self.poll(),
         };
         self.rest(nap)
+    }
+
+    /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as any.
+    fn leave(&self) {
+        let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
+        let quorum = &client.quorum;
+        // One node timeout behind the deadline, for what was under way and for this.
+        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
+        let call = calls.look(Some(Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
+        drop(quorum.round(&call, Lane::Ordinary, by, &|_| true));
     }
 
     /// Rests after a failure; returns the error if no further attempt can help, or the time is up.

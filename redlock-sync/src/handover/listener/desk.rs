@@ -292,8 +292,14 @@ impl Desk {
     }
 
     fn deliver(&mut self, text: &[u8]) {
-        let Some(channel) = self.channel.as_deref() else { return };
-        let Some((number, pushed)) = Pushed::read(text, channel) else { return };
+        let Some(channel) = self.channel.clone() else { return };
+        let Some((numbers, pushed)) = Pushed::read(text, &channel) else { return };
+        for number in numbers {
+            self.deliver_to(number, pushed.clone(), &channel);
+        }
+    }
+
+    fn deliver_to(&mut self, number: u64, pushed: Pushed, channel: &str) {
         if let Some(ended) = self.ended.of(number) {
             return self.after.late.push((ended, pushed));
         }
