@@ -9,7 +9,7 @@ use crate::client::{Builder, NODES, Redlock, URL};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
-static FIRST: OnceLock<Box<OfProcess>> = OnceLock::new();
+static FIRST: OnceLock<OfProcess> = OnceLock::new();
 
 /// The default client of one process. A forked child has one of its own, with a lock of its own: another thread of the parent may have had that of the
 /// parent at the fork, and nothing in the child would give it up.
@@ -23,9 +23,9 @@ struct OfProcess {
 }
 
 impl OfProcess {
-    fn new() -> Box<OfProcess> {
+    fn new() -> OfProcess {
         let (client, was_set, child) = (RwLock::new(None), AtomicBool::new(false), OnceLock::new());
-        Box::new(OfProcess { home: ForkGuard::new(), client, was_set, child })
+        OfProcess { home: ForkGuard::new(), client, was_set, child }
     }
 
     /// That of this process, and whether the program had set one in a process from which it was forked.
@@ -35,7 +35,7 @@ impl OfProcess {
             was_set |= default.was_set.load(Ordering::SeqCst);
             // The parent's client is of no use here. Where its lock is taken it stays.
             drop(default.client.try_write().and_then(|mut client| client.take()));
-            default = default.child.get_or_init(OfProcess::new);
+            default = default.child.get_or_init(|| Box::new(OfProcess::new()));
         }
         (default, was_set)
     }

@@ -11,12 +11,14 @@
 //! 9. `left`: a wait that ends while its calls do not get through.
 //! 10. `signals`: what a signal does to a call.
 //! 11. `tasks`: calls of a queue at their edges.
+//! 12. `listing`: what it costs a server that its locks are listed.
 
 mod fences;
 mod forks;
 mod grants;
 mod handlers;
 mod left;
+mod listing;
 mod logs;
 mod names;
 mod own;
