@@ -147,9 +147,12 @@ impl Outside {
             return run;
         }
         let krate = &self.krate;
+        // The message is about the type of the function.
+        let has_run = quote_spanned!(at().located_at(self.output.span())=> #krate::__private::Value(&value).has_run(););
         quote_spanned! {at()=>
             let value = #run;
             use #krate::__private::AnyValue as _;
+            #has_run
             match hold.release(#krate::__private::Value(&value).is_err()) {
                 ::core::result::Result::Ok(()) => value,
                 ::core::result::Result::Err(error) => failed(error),
