@@ -12,6 +12,8 @@ use crate::sync::{Condvar, Mutex};
 
 /// How long `advance` waits at most for the threads whose time has come: for ever, but for a handler that waits for what its test does next.
 const SETTLING: Duration = Duration::from_secs(30);
+/// As far as the time is advanced, in nanoseconds: 292 years.
+const MOST_AHEAD: u64 = u64::MAX / 2;
 /// So often `advance` notifies threads whose time has come and that are asleep. One that was about to wait has not heard the first time.
 const REPEAT: Duration = Duration::from_millis(1);
 /// A thread looks at the clock this often even if nothing notifies it: where a handler of a loss advances the time, that does not wait for others.
@@ -64,7 +66,8 @@ impl TestClock {
     /// wakes at once.
     pub(super) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let ahead = |ahead: u64| Some(ahead.saturating_add(nanos));
+        // There is time left behind it: at the end of all time each sleep would be over as it begins.
+        let ahead = |ahead: u64| Some(ahead.saturating_add(nanos).min(MOST_AHEAD));
         _ = self.0.ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ahead);
         let by = SystemClock.now().after(SETTLING);
         let mut threads = self.0.threads.lock();
