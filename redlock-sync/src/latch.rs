@@ -225,23 +225,28 @@ impl Latch {
         }
     }
 
-    /// One round, and what follows from it on several nodes.
+    /// One round, and what follows from it on several nodes: up to two more, all within two node timeouts.
     fn look(&self, entry: Option<Entry<'_>>, depth: Depth) -> Result<Progress, Error> {
+        let quorum = &self.client.quorum;
+        self.look_within(entry, depth, quorum.now().after(quorum.limits.node_timeout * 2))
+    }
+
+    fn look_within(&self, entry: Option<Entry<'_>>, depth: Depth, by: Tick) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
         let is_full = quorum.len() > 1 && depth == Depth::Full;
         let call = self.calls.look(entry, is_full);
-        let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
         let union = Union::of(&ballot.votes);
         let is_open = union.open > 0 || union.arrived() >= self.count;
         let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.count } else { 0 }) };
         if is_open {
-            return self.mark_open(&ballot.votes, &union).map(|()| progress);
+            return self.mark_open(&ballot.votes, &union, by).map(|()| progress);
         }
         if is_full {
-            self.repair(&ballot.votes, &union);
+            self.repair(&ballot.votes, &union, by);
         } else if union.is_uneven(&ballot.votes) {
-            return self.look(entry, Depth::Full);
+            return self.look_within(entry, Depth::Full, by);
         }
         // If all have answered, no arrival is left that is not in the union.
         if !ballot.votes.iter().all(Vote::is_yes) {
@@ -252,7 +257,7 @@ impl Latch {
     }
 
     /// Sees to it that a majority is open. Nodes that lack arrivals get the mark, also those that are not needed: they may be the next time.
-    fn mark_open(&self, votes: &[Vote<Looked>], union: &Union<'_>) -> Result<(), Error> {
+    fn mark_open(&self, votes: &[Vote<Looked>], union: &Union<'_>, by: Tick) -> Result<(), Error> {
         let quorum = &self.client.quorum;
         let is_open = |i: usize| votes.get(i).and_then(said).is_some_and(|looked| looked.is_open);
         let is_closed = |looked: &Looked| !looked.is_open;
@@ -260,7 +265,7 @@ impl Latch {
             return Ok(());
         }
         let call = self.calls.open(union.kept);
-        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|i| !is_open(i));
+        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|i| !is_open(i));
         if union.open + ballot.tally().yes >= quorum.need() {
             return Ok(());
         }
@@ -268,7 +273,7 @@ impl Latch {
     }
 
     /// Gives nodes the arrivals that they lack. Those that it does not reach get them by a later look.
-    fn repair(&self, votes: &[Vote<Looked>], union: &Union<'_>) {
+    fn repair(&self, votes: &[Vote<Looked>], union: &Union<'_>, by: Tick) {
         let (lacking, nodes) = union.lacking(votes);
         if lacking.is_empty() {
             return;
@@ -276,7 +281,7 @@ impl Latch {
         let quorum = &self.client.quorum;
         let arrivals: Vec<&str> = lacking.into_iter().collect();
         let call = self.calls.arrive(&arrivals, union.kept);
-        quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|i| nodes.get(i) == Some(&true));
+        quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
     }
 
     fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
@@ -355,12 +360,12 @@ impl<'a> LatchWait<'a> {
         self.rest(nap)
     }
 
-    /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as any.
+    /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as any wait.
     fn leave(&self) {
         let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
         let quorum = &client.quorum;
-        // One node timeout behind the deadline, for what was under way and for this.
-        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout));
+        // Two node timeouts behind the deadline in all, for what was under way and for this.
+        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout * 2));
         let call = calls.look(Some(Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
         drop(quorum.round(&call, Lane::Ordinary, by, &|_| true));
     }

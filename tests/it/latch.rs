@@ -1,5 +1,7 @@
 //! Count-down latches: in several clients, on one server and on three, and what becomes of them when servers fail.
 
+mod waits;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -126,95 +128,6 @@ fn a_wait_in_vain_is_busy_and_leaves_nothing() {
         assert!(latch.wait_until(Instant::now()).unwrap_err().is_busy());
         assert!(servers.iter().all(|server| server.keys().is_empty()));
     }
-}
-
-/// How many waits a server remembers.
-fn remembered(server: &Server) -> usize {
-    server.ask(cmd("ZCARD").arg(WAITS))
-}
-
-/// The client listens already, so the first look of a wait enters.
-#[test]
-fn a_wait_that_is_shorter_than_the_round_trip_leaves_nothing() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let locks = Redlock::builder().node(proxy.url()).node_timeout(Duration::from_secs(5)).build().unwrap();
-    thread::scope(|scope| {
-        let other = scope.spawn(|| locks.count_down_latch("other", 1).wait_for(SOON));
-        eventually("it listens", SOON, || server.keys().contains(&"{other}:latch_waits".to_owned()));
-        let slow = proxy.on_each("wait for", Act::Delay(Duration::from_millis(60)));
-        for _ in 0..5 {
-            assert!(locks.count_down_latch(KEY, 1).wait_for(Duration::from_millis(20)).unwrap_err().is_busy());
-            assert_eq!(remembered(&server), 0);
-        }
-        assert!(slow.hits() >= 5);
-        slow.release();
-        let _: i64 = server.ask(cmd("HSET").arg("hash").arg("a").arg("b"));
-        assert!(matches!(locks.count_down_latch("hash", 1).wait(), Err(Error::WrongType { .. })));
-        assert!(!server.keys().contains(&"{hash}:latch_waits".to_owned()));
-        locks.count_down_latch("other", 1).count_down().unwrap();
-        other.join().unwrap().unwrap();
-    });
-}
-
-/// A process that was killed cannot leave.
-#[test]
-fn a_bounded_wait_is_remembered_to_its_deadline_at_most() {
-    let server = Server::start();
-    let locks = open(std::slice::from_ref(&server));
-    thread::scope(|scope| {
-        let long = scope.spawn(|| locks.count_down_latch(KEY, 1).wait());
-        eventually("the long one is known", SOON, || remembered(&server) == 1);
-        let bounded = scope.spawn(|| locks.count_down_latch(KEY, 1).wait_for(Duration::from_secs(20)));
-        eventually("the bounded one is known", SOON, || remembered(&server) == 2);
-        let ends: Vec<(String, f64)> = server.ask(cmd("ZRANGE").arg(WAITS).arg(0).arg(-1).arg("WITHSCORES"));
-        let kept = server.pttl(WAITS).unwrap();
-        locks.count_down_latch(KEY, 1).count_down().unwrap();
-        bounded.join().unwrap().unwrap();
-        long.join().unwrap().unwrap();
-        let apart = ends[1].1 - ends[0].1;
-        assert!(apart > 3_000_000.0, "one ends within 20 s, the other in an hour: {apart} ms");
-        assert!(kept > Duration::from_secs(3000), "the other one is remembered as long as before: {kept:?}");
-    });
-}
-
-#[test]
-fn a_latch_that_opens_tells_each_client_once_and_no_wait_that_has_ended() {
-    let server = Server::start();
-    let clients = [0, 1].map(|_| open(std::slice::from_ref(&server)));
-    for ended in 0..50 {
-        let wait = format!("redlock-sync:gone{ended}/1");
-        let _: i64 = server.ask(cmd("ZADD").arg("{import}:latch_waits").arg(1000 + ended).arg(wait));
-    }
-    let mut ear = server.client();
-    ear.set_read_timeout(Some(SOON)).unwrap();
-    let mut ear = ear.as_pubsub();
-    ear.psubscribe("redlock-sync:*").unwrap();
-    thread::scope(|scope| {
-        let waiters: Vec<_> = (0..10)
-            .map(|i| {
-                scope.spawn({
-                    let locks = &clients[i % 2];
-                    move || locks.count_down_latch(KEY, 1).wait()
-                })
-            })
-            .collect();
-        let entered = || -> i64 { server.ask(cmd("ZCOUNT").arg(WAITS).arg(1_000_000).arg("inf")) };
-        eventually("all are known", SOON, || entered() == 10);
-        clients[0].count_down_latch(KEY, 1).count_down().unwrap();
-        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
-    });
-    let _: i64 = server.ask(cmd("PUBLISH").arg("redlock-sync:end").arg("end"));
-    let mut told = Vec::new();
-    loop {
-        let message = ear.get_message().unwrap().get_payload::<String>().unwrap();
-        if message == "end" {
-            break;
-        }
-        // Others are the beats of the connections.
-        told.extend(message.contains('/').then_some(message));
-    }
-    assert_eq!(told.len(), 2, "{told:?}");
 }
 
 /// Sooner than a wait looks by itself.
