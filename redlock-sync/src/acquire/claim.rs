@@ -145,7 +145,7 @@ impl Waiting<'_> {
                 self.queued = Some(Queued::begin(&self.wanted.client.listener));
             }
             let id = match &mut self.queued {
-                Some(queued) => queued.next_id()?,
+                Some(queued) => queued.next_id(Duration::ZERO)?,
                 None => None,
             };
             // One that begins so is told nothing.

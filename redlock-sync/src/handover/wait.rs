@@ -20,6 +20,8 @@ use crate::token::{is_ours, random_part};
 const NAP_SLACK: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts of a wait that is told nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
+/// The longest time for which a wait that polls counts as alive without an attempt.
+const LONGEST_MARK: Duration = Duration::from_secs(60);
 /// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of them, and that node goes on naming the
 /// former holder; the others know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
@@ -78,7 +80,7 @@ impl<'a, T> ServerWait<'a, T> {
             self.begin();
         }
         let Some(queued) = &mut self.queued else { return Ok(None) };
-        let id = queued.next_id()?;
+        let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
             // The client listens on another channel now: no message to the old entry is heard.
             self.leave();
@@ -246,6 +248,13 @@ pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str
         with_fence: request.options.fenced,
         several: quorum.len() > 1,
     }
+}
+
+/// How far apart two attempts of a wait that polls can be on a server, unless its process does not run: each can be under way for a node timeout, and the
+/// thread of a busy machine wakes late. Not above a minute, whatever the retry policy says: a wait that is thought to be gone only loses its place.
+fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
+    let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
+    (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
 // --- programs of other libraries ------------------------------------------------------------------------------------------
