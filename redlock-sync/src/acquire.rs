@@ -6,11 +6,13 @@
 //! 4. [`together`]: several locks in one round trip.
 //! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
 //! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
-//! 7. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 7. [`join`]: a part of a lease that threads of this process have together.
+//! 8. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod adopt;
 mod aim;
 pub(crate) mod claim;
+mod joining;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::aim::aim;
+pub(crate) use self::joining::join;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::endless::EndlessKeys;
@@ -32,7 +35,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::observer::Event;
-use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
+use crate::options::{Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request, TypedCall};
 use crate::quorum::{Ballot, Quorum, Refusal};
@@ -98,8 +101,16 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     // Where attempts are counted, the wait in the queue takes no longer than they would.
     let attempts_take = request.options.retry.total_time();
     let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
+    // Behind a lock of another kind there is nothing to wait for, if the servers have it.
+    if queues.is_of_another_kind(key, kind) {
+        match only_attempt(client, request) {
+            Err(error) if error.is_busy() => {}
+            outcome => return outcome,
+        }
+    }
+    let look = || client.look_after(key);
     loop {
-        match queues.enter(key, in_queue, kind, &request.options) {
+        match queues.enter_and_look(key, in_queue, kind, &request.options, &look) {
             Entered::Head(head) => {
                 let pause = head.rest();
                 if pause.until > Tick::ZERO {
@@ -120,24 +131,6 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
             Entered::Closed => return Err(Error::Closed),
         }
     }
-}
-
-/// A part of the lease that threads of this process have together, if there is one for these settings. Without I/O, but for a look from time to time whether
-/// another process is kept out: then, and if the lease may end soon, no more threads join it.
-pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
-    if kind.mode != Mode::Joint || !options.is_plain() || client.ready().is_err() {
-        return None;
-    }
-    let (mut lease, is_look_due) = client.queues.join(key, kind, options)?;
-    // It was held at that moment, which is within this call.
-    let now = lease.taken;
-    if !lease.core().is_fresh(now) || is_look_due && !lease.core().keeps_none_out() {
-        lease.core().gate.close();
-        return None;
-    }
-    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, kind) });
-    lease.acquired(now);
-    Some(lease)
 }
 
 /// What was handed to this thread can be used. If it is shared and cannot, no other thread joins it.

@@ -1,5 +1,6 @@
 //! What all locks of a client share, from its first lock to its end.
 
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,6 +35,9 @@ pub(crate) struct ClientInner {
     /// It has given up everything.
     is_over: AtomicBool,
 }
+
+/// No code of users runs under a lock in here, so a panic of theirs leaves nothing half done.
+impl RefUnwindSafe for ClientInner {}
 
 /// A thread is in an acquire for as long as this lives.
 pub(crate) struct Competing<'a>(&'a ClientInner);
@@ -109,6 +113,13 @@ impl ClientInner {
             of: self.quorum.len(),
             nodes: vec![self.quorum.node_error(0, format!("no renewal thread could be started: {spawn}"))],
         })
+    }
+
+    /// Asks the servers whether this client still holds the lock, for a thread that waits for it: nothing else tells of a key that was deleted by hand before the
+    /// next renewal, and without renewals nothing does. It lengthens nothing. If the lock is lost, the next thread goes on.
+    pub(crate) fn look_after(&self, key: &Arc<str>) {
+        let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
+        holders.for_each(|core| core.look_after());
     }
 
     // --- what is left of an acquire -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@
 //! From the bottom up:
 //!
 //! 1. [`rules`]: chains, the pauses between them, and how long a grant stands: all the spans of time. Pure.
-//! 2. [`queue`]: between the threads of one process.
+//! 2. [`queue`]: between the threads of one process; `remembered.rs`: what it knows of a key beside its threads.
 //! 3. [`sharing`]: a lease that several threads hold: which join it, and which gives it up.
 //! 4. [`listener`]: how a client is told: the push connection, which the waiting threads read in turn.
 //! 5. [`grant`]: what a client knows of a wait in the queues on the servers, and when a grant to it is the lock.
@@ -36,6 +36,7 @@ pub(crate) mod endless;
 pub(crate) mod grant;
 pub(crate) mod listener;
 pub(crate) mod queue;
+mod remembered;
 pub(crate) mod rules;
 pub(crate) mod sharing;
 pub(crate) mod wait;

@@ -38,8 +38,7 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// **Stopped processes.** On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until it goes on, is
 /// killed, or its connection ends.
 ///
-/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType), unless another thread of this client
-/// holds that lock; then a call that waits does so until that thread is done.
+/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType) at once, also if it is held by this client.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

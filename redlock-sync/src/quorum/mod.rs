@@ -11,6 +11,7 @@ mod refusal;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
 mod tests;
 
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub(crate) struct Quorum {
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
 }
+
+/// No code of users runs under a lock below here, so a panic of theirs leaves nothing half done.
+impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {

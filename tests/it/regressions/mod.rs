@@ -12,7 +12,11 @@
 //! 10. `signals`: what a signal does to a call.
 //! 11. `tasks`: calls of a queue at their edges.
 //! 12. `listing`: what it costs a server that its locks are listed.
+//! 13. `counted`: attempts that are counted.
+//! 14. `dead_waits`: processes that are gone, and had no push connection.
 
+mod counted;
+mod dead_waits;
 mod fences;
 mod forks;
 mod grants;

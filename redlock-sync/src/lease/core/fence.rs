@@ -38,12 +38,7 @@ impl Core {
             self.quorum.round(&fencing.fence(&self.id, fence), Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
-        io.expiry.clear(&ballot.votes);
-        let until = io.expiry.deadline().min(self.hold_end);
-        self.state.lock().end_earlier(until);
-        if self.quorum.now() >= until {
-            self.lose(self.reason_of(&ballot, until));
-        }
+        self.note_losses(io, &ballot);
         self.verdict("fence", &ballot)?;
         Ok(ballot.largest_fence().unwrap_or_default())
     }
