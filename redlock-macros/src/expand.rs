@@ -1,8 +1,8 @@
 //! What the attribute makes of a function.
 //!
-//! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure takes the
-//! arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside, once the key is made.
-//! With `#[track_caller]` a function takes the place of the closure: [`caller`](crate::caller).
+//! The body becomes a closure, so that its value is seen on every path, early `return` and `?` included. The closure
+//! takes the arguments with it: they drop before the lock is released. The lock is taken inside, into a place outside,
+//! once the key is made. With `#[track_caller]` a function takes the place of the closure: [`caller`](crate::caller).
 //!
 //! Names in here have mixed-site hygiene: no code of the user can see or hide them.
 
@@ -147,9 +147,12 @@ impl Outside {
             return run;
         }
         let krate = &self.krate;
+        // The message is about the type of the function.
+        let has_run = quote_spanned!(at().located_at(self.output.span())=> #krate::__private::Value(&value).has_run(););
         quote_spanned! {at()=>
             let value = #run;
             use #krate::__private::AnyValue as _;
+            #has_run
             match hold.release(#krate::__private::Value(&value).is_err()) {
                 ::core::result::Result::Ok(()) => value,
                 ::core::result::Result::Err(error) => failed(error),
@@ -158,8 +161,8 @@ impl Outside {
     }
 }
 
-/// Puts braces around it that stand where the user's stand. If they were the macro's, rustc would take the whole function for the macro's, and would
-/// not tell that it is never called.
+/// Puts braces around it that stand where the user's stand. If they were the macro's, rustc would take the whole
+/// function for the macro's, and would not tell that it is never called.
 fn of_the_user(inside: TokenStream, braces: Span) -> Group {
     let mut block = Group::new(Delimiter::Brace, inside);
     block.set_span(braces);
@@ -309,8 +312,8 @@ fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Toke
     }
 }
 
-/// The arm for a lock that another holder has, unless that is treated as any other failure. Without `wait` and `busy` it is: a function that returns no
-/// error could not say otherwise.
+/// The arm for a lock that another holder has, unless that is treated as any other failure. Without `wait` and `busy`
+/// it is: a function that returns no error could not say otherwise.
 fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
     let answer = match &args.busy {
         None if args.wait.is_none() => return None,

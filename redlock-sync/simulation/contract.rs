@@ -17,9 +17,11 @@ use crate::key::Key;
 use crate::node::memory::Store;
 use crate::node::{Executed, Failure, FailureKind, Heard, Lane, NodeSettings, NodeUrl, Nodes, Push, Value};
 use crate::protocol::Exclusive;
+use crate::protocol::list::{Page, more, page};
+use crate::protocol::reply::Reply;
 use crate::protocol::script::{Arg, Call, PUBLISH, Purpose, Script};
 use crate::protocol::{
-    AcquireArgs, Adopt, Entry, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs,
+    AcquireArgs, Adopt, Entry, Fencing, Grant, Granting, HandOver, Next, Order, Protocol, ReleaseArgs, TypedCall,
 };
 use crate::token::LockId;
 
@@ -305,7 +307,7 @@ fn scenarios_on_a_server() {
 fn random_call(several: bool) -> Arc<Call> {
     let tokens = ["a", "b", "c", RANDOM, "0123456789abcdef0123456789abcdef:granted:redlock-sync:1/2"];
     let any = || tokens[fastrand::usize(0..tokens.len())];
-    let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
+    let waits = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
     let wait = waits[fastrand::usize(0..waits.len())];
     let an_entry = [None, Some(entry(wait)), Some(entry(wait)), Some(leaves(wait))][fastrand::usize(0..4)];
     let own = fastrand::bool().then_some(wait);
@@ -381,4 +383,30 @@ fn an_in_memory_node_says_how_it_fails() {
     memory.call(&spoil(0)).unwrap();
     let failure = memory.call(&take("a")).unwrap_err();
     assert_eq!((failure.kind, failure.executed), (FailureKind::WrongType, Executed::No));
+}
+
+/// Each command takes 300 µs. What a page leaves is asked for by its name, until all was looked at.
+#[test]
+fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
+    let mut store = in_memory();
+    let token = |i: u32| format!("{i:032x}:owner");
+    for i in 0..20 {
+        let held = store.lasting(&token(i), 30_000);
+        store.replace(format!("order:{i:02}").as_bytes(), Some(held));
+    }
+    store.creep = 300;
+    let mut read = |call: TypedCall<Page>| {
+        let before = store.clock;
+        let page = Page::read(&store.call(&call.call).unwrap()).unwrap();
+        assert!(store.clock - before < 4000, "{page:?}");
+        page
+    };
+    let mut page = read(page("0", "*"));
+    let (mut calls, mut all) = (1, page.listed.len());
+    while let Some((told, keys)) = page.more.pop_first() {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        page = read(more(&keys, false, told));
+        (calls, all) = (calls + 1, all + page.listed.len());
+    }
+    assert!(all == 20 && calls > 4, "{all} in {calls} calls");
 }

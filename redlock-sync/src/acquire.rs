@@ -6,11 +6,13 @@
 //! 4. [`together`]: several locks in one round trip.
 //! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
 //! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
-//! 7. [`claim`]: tasks of a queue, which are claimed in another way.
+//! 7. [`join`]: a part of a lease that threads of this process have together.
+//! 8. [`claim`]: tasks of a queue, which are claimed in another way.
 
 pub(crate) mod adopt;
 mod aim;
 pub(crate) mod claim;
+mod joining;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::aim::aim;
+pub(crate) use self::joining::join;
 use crate::clock::Tick;
 use crate::error::{Error, NodeError};
 use crate::handover::endless::EndlessKeys;
@@ -32,7 +35,7 @@ use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
 use crate::node::Lane;
 use crate::observer::Event;
-use crate::options::{Kind, LockOptions, Mode, RENEW_DIVISOR, drift};
+use crate::options::{Mode, RENEW_DIVISOR, drift};
 use crate::protocol::reply::{Acquired, Released, Vote};
 use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request, TypedCall};
 use crate::quorum::{Ballot, Quorum, Refusal};
@@ -98,8 +101,16 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     // Where attempts are counted, the wait in the queue takes no longer than they would.
     let attempts_take = request.options.retry.total_time();
     let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
+    // Behind a lock of another kind there is nothing to wait for, if the servers have it.
+    if queues.is_of_another_kind(key, kind) {
+        match only_attempt(client, request) {
+            Err(error) if error.is_busy() => {}
+            outcome => return outcome,
+        }
+    }
+    let look = || client.look_after(key);
     loop {
-        match queues.enter(key, in_queue, kind, &request.options) {
+        match queues.enter_and_look(key, in_queue, kind, &request.options, &look) {
             Entered::Head(head) => {
                 let pause = head.rest();
                 if pause.until > Tick::ZERO {
@@ -122,24 +133,6 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     }
 }
 
-/// A part of the lease that threads of this process have together, if there is one for these settings. Without I/O, but for a look from time to time whether
-/// another process is kept out: then, and if the lease may end soon, no more threads join it.
-pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
-    if kind.mode != Mode::Joint || !options.is_plain() || client.ready().is_err() {
-        return None;
-    }
-    let (mut lease, is_look_due) = client.queues.join(key, kind, options)?;
-    // It was held at that moment, which is within this call.
-    let now = lease.taken;
-    if !lease.core().is_fresh(now) || is_look_due && !lease.core().keeps_none_out() {
-        lease.core().gate.close();
-        return None;
-    }
-    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, kind) });
-    lease.acquired(now);
-    Some(lease)
-}
-
 /// What was handed to this thread can be used. If it is shared and cannot, no other thread joins it.
 fn is_good(lease: &Lease) -> bool {
     let core = lease.core();
@@ -153,7 +146,8 @@ fn is_good(lease: &Lease) -> bool {
     is_fresh
 }
 
-/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets the next thread in at once.
+/// The holder stays the head while it holds the lock, so that it can hand it on; one that holds it beside others lets
+/// the next thread in at once.
 fn keep(lease: &Lease, head: QueueHead<Lease>) {
     if lease.core().protocol().kind().mode == Mode::Exclusive {
         lease.core().keep_head(head);
@@ -171,7 +165,8 @@ struct AcquireLoop<'a> {
     began: Tick,
     made: u32,
     wait: ServerWait<'a, Lease>,
-    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with it may not get through.
+    /// The random part of a grant on several nodes. Kept once there is one: it does no harm, and the first attempt with
+    /// it may not get through.
     pending_grant: Option<LockId>,
     unavailable_since: Option<Tick>,
     endless: EndlessKeys,
@@ -249,8 +244,8 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// One attempt; whether it was bare. Most locks are free, and a bare one costs the servers least. Where it finds others, the next one
-    /// enters the queue.
+    /// One attempt; whether it was bare. Most locks are free, and a bare one costs the servers least. Where it finds
+    /// others, the next one enters the queue.
     fn attempt(&mut self, is_last: bool, now: Tick) -> Result<(Result<Lease, Box<Refusal>>, bool), Error> {
         let by = now.after(self.client.quorum.limits.node_timeout);
         let id = self.wait.entry(self.made == 0, is_last)?;
@@ -308,9 +303,10 @@ impl<'a> AcquireLoop<'a> {
         }
     }
 
-    /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for and nothing can take it
-    /// away. Otherwise an ordinary attempt decides, which gets the lock with the settings of this wait; on several nodes always, so that
-    /// exclusion is that of Redlock, and where replicas have to have the lock, since the holder did not ask them; and in a cluster.
+    /// The lock was granted to this wait. On one node it holds the lock as it stands, if that is just what it asked for
+    /// and nothing can take it away. Otherwise an ordinary attempt decides, which gets the lock with the settings of
+    /// this wait; on several nodes always, so that exclusion is that of Redlock, and where replicas have to have the
+    /// lock, since the holder did not ask them; and in a cluster.
     fn open(&mut self, pushed: &Pushed) -> Option<Lease> {
         let (client, quorum) = (self.client, &self.client.quorum);
         let random = pushed.random.as_deref()?;
@@ -338,8 +334,8 @@ impl<'a> AcquireLoop<'a> {
         client.lease(&core).ok()
     }
 
-    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a readable part; and what is
-    /// counted from the acquisition, such as the longest hold, would begin before the wait.
+    /// A grant has the lease that the last holder chose, a fence if that one asked for fences, and a token without a
+    /// readable part; and what is counted from the acquisition, such as the longest hold, would begin before the wait.
     fn is_as_asked_for(&self, pushed: &Pushed) -> bool {
         let options = &self.request.options;
         let has_fence = pushed.fence > 0 || !options.fenced;
@@ -376,8 +372,8 @@ struct Try<'a> {
     chain: Chain,
 }
 
-/// The attempt of a call that does not wait. If a queue is found, a full attempt follows the bare one, since all waits in the queue may be dead.
-/// Both together take one node timeout at most.
+/// The attempt of a call that does not wait. If a queue is found, a full attempt follows the bare one, since all waits
+/// in the queue may be dead. Both together take one node timeout at most.
 fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
     let quorum = &client.quorum;
     let by = quorum.round_deadline();

@@ -1,19 +1,44 @@
 //! The process-wide default client: set by the program, or made from the environment when it is first needed.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::RwLock;
 
 use crate::client::{Builder, NODES, Redlock, URL};
 use crate::error::Error;
 use crate::fork::ForkGuard;
 
-static DEFAULT: RwLock<Option<DefaultClient>> = RwLock::new(None);
+static FIRST: OnceLock<OfProcess> = OnceLock::new();
 
-struct DefaultClient {
-    /// The process it belongs to: a forked child cannot use its parent's client.
+/// The default client of one process. A forked child has one of its own, with a lock of its own: another thread of the
+/// parent may have had that of the parent at the fork, and nothing in the child would give it up.
+struct OfProcess {
     home: ForkGuard,
-    client: Redlock,
+    client: RwLock<Option<Redlock>>,
     /// By the program, which may have given it other servers or another prefix than the environment names.
-    was_set: bool,
+    was_set: AtomicBool,
+    /// That of a forked child, in the memory of the child.
+    child: OnceLock<Box<OfProcess>>,
+}
+
+impl OfProcess {
+    fn new() -> OfProcess {
+        let (client, was_set, child) = (RwLock::new(None), AtomicBool::new(false), OnceLock::new());
+        OfProcess { home: ForkGuard::new(), client, was_set, child }
+    }
+
+    /// That of this process, and whether the program had set one in a process from which it was forked.
+    fn here() -> (&'static OfProcess, bool) {
+        let (mut default, mut was_set) = (FIRST.get_or_init(OfProcess::new), false);
+        while default.home.is_left() {
+            was_set |= default.was_set.load(Ordering::SeqCst);
+            // The parent's client is of no use here. Where its lock is taken it stays.
+            drop(default.client.try_write().and_then(|mut client| client.take()));
+            default = default.child.get_or_init(|| Box::new(OfProcess::new()));
+        }
+        (default, was_set)
+    }
 }
 
 /// The process-wide default client, which the macros use unless they are given another one.
@@ -50,14 +75,17 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn set_default(client: Redlock) -> Result<(), Error> {
-        let mut default = DEFAULT.write();
-        if ours(default.as_ref()).is_some_and(|client| !client.is_closed()) {
+        let (default, _) = OfProcess::here();
+        let mut current = default.client.write();
+        if current.as_ref().is_some_and(|client| !client.is_closed()) {
             return Err(Error::config(
                 "the default client is set already, or in use; set it once, before the first use, or close it first",
             ));
         }
-        let old = default.replace(DefaultClient { home: ForkGuard::new(), client, was_set: true });
-        drop(default);
+        // First: a child that is forked in between must not take one from the environment.
+        default.was_set.store(true, Ordering::SeqCst);
+        let old = current.replace(client);
+        drop(current);
         // Outside of the lock: the end of a client can take a moment.
         drop(old);
         Ok(())
@@ -86,25 +114,22 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn default_client() -> Result<Redlock, Error> {
-        if let Some(client) = ours(DEFAULT.read().as_ref()) {
+        let (default, parent_set_one) = OfProcess::here();
+        if let Some(client) = &*default.client.read() {
             return Ok(client.clone());
         }
-        let mut default = DEFAULT.write();
-        if let Some(client) = ours(default.as_ref()) {
+        let mut current = default.client.write();
+        if let Some(client) = &*current {
             return Ok(client.clone());
         }
         // The environment could name other servers than the parent's client has: parent and child would not exclude each other.
-        if default.as_ref().is_some_and(|of_parent| of_parent.was_set) {
+        if parent_set_one {
             return Err(Error::Closed);
         }
         let client = from_environment()?;
-        *default = Some(DefaultClient { home: ForkGuard::new(), client: client.clone(), was_set: false });
+        *current = Some(client.clone());
         Ok(client)
     }
-}
-
-fn ours(default: Option<&DefaultClient>) -> Option<&Redlock> {
-    default.filter(|one| !one.home.is_left()).map(|one| &one.client)
 }
 
 fn from_environment() -> Result<Redlock, Error> {

@@ -1,5 +1,6 @@
 //! What all locks of a client share, from its first lock to its end.
 
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -34,6 +35,9 @@ pub(crate) struct ClientInner {
     /// It has given up everything.
     is_over: AtomicBool,
 }
+
+/// No code of users runs under a lock in here, so a panic of theirs leaves nothing half done.
+impl RefUnwindSafe for ClientInner {}
 
 /// A thread is in an acquire for as long as this lives.
 pub(crate) struct Competing<'a>(&'a ClientInner);
@@ -71,7 +75,8 @@ impl ClientInner {
         client
     }
 
-    /// `Closed` once the client takes no more locks, and in a forked child, which shares the sockets of its parent and has none of its threads.
+    /// `Closed` once the client takes no more locks, and in a forked child, which shares the sockets of its parent and
+    /// has none of its threads.
     pub(crate) fn ready(&self) -> Result<(), Error> {
         if self.tokens.home().is_left() || self.queues.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
@@ -81,7 +86,8 @@ impl ClientInner {
         if self.tokens.home().is_left() || self.is_over.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Counted before the thread looks whether the client is closed: `close` looks the other way round, so that one of the two sees the other.
+    /// Counted before the thread looks whether the client is closed: `close` looks the other way round, so that one of
+    /// the two sees the other.
     pub(crate) fn competes(&self) -> Competing<'_> {
         self.competing.fetch_add(1, Ordering::SeqCst);
         Competing(self)
@@ -111,25 +117,36 @@ impl ClientInner {
         })
     }
 
+    /// Asks the servers whether this client still holds the lock, for a thread that waits for it: nothing else tells of
+    /// a key that was deleted by hand before the next renewal, and without renewals nothing does. It lengthens nothing.
+    /// If the lock is lost, the next thread goes on.
+    pub(crate) fn look_after(&self, key: &Arc<str>) {
+        let holders = self.leases.registry.live().into_iter().filter(|core| core.key.name() == key);
+        holders.for_each(|core| core.look_after());
+    }
+
     // --- what is left of an acquire -----------------------------------------------------------------------------------
 
-    /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock from it, and its release is repeated.
+    /// An attempt that was taken back may have left its token on one of these nodes: the next attempt may take the lock
+    /// from it, and its release is repeated.
     pub(crate) fn left_token(&self, request: &Request, id: &LockId, ends: Tick, at: Vec<bool>) {
         self.queues.add_orphan(request.key.name(), id.clone(), ends);
         let protocol = Arc::clone(&request.protocol);
         self.backlog.add(Leftover::of_token(protocol, request.key.name(), id.clone(), ends, at));
     }
 
-    /// An adoption that failed may have left its token on one of these nodes: it is given back there, as soon as the servers answer.
+    /// An adoption that failed may have left its token on one of these nodes: it is given back there, as soon as the
+    /// servers answer.
     pub(crate) fn left_adoption(&self, request: &Request, id: &LockId, former: &LockId, ends: Tick, at: Vec<bool>) {
         let of_token = Leftover::of_token(Arc::clone(&request.protocol), request.key.name(), id.clone(), ends, at);
         self.backlog.add_adoption(of_token, id.clone(), former.clone());
     }
 
-    /// Gives back what may be granted to a wait although it is over: what was granted by now, as soon as the servers answer; what a late attempt
-    /// brings, when it is pushed.
+    /// Gives back what may be granted to a wait although it is over: what was granted by now, as soon as the servers
+    /// answer; what a late attempt brings, when it is pushed.
     ///
-    /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered (`Standing`), and does not linger.
+    /// Never called for a wait that holds the lock by its grant: such a wait had all its attempts answered
+    /// (`Standing`), and does not linger.
     pub(crate) fn left_wait(self: &Arc<Self>, request: &Request, queued: &grant::Queued, wait: &Arc<str>) {
         self.backlog.add(Leftover::of_wait(&request.protocol, request.key.name(), wait, &self.quorum));
         if queued.polls() {
@@ -222,7 +239,8 @@ impl ClientInner {
         }
     }
 
-    /// The lock that has this token was taken away: its guard reports it lost at once if it is one of this client, and the next thread in the queue goes on.
+    /// The lock that has this token was taken away: its guard reports it lost at once if it is one of this client, and
+    /// the next thread in the queue goes on.
     pub(crate) fn taken_away(&self, id: &LockId) {
         for core in self.leases.registry.live().into_iter().filter(|core| core.id == *id) {
             core.revoke();

@@ -1,15 +1,18 @@
 //! The count-down latch: what its arrivals and its waits do on one node or several.
 //!
-//! A latch only grows, so no votes are weighed against each other: an arrival counts if **any** node has it. What has to be kept is that a latch that
-//! was open for one thread is open for all.
+//! A latch only grows, so no votes are weighed against each other: an arrival counts if **any** node has it. What has
+//! to be kept is that a latch that was open for one thread is open for all.
 //!
-//! 1. An arrival is stored on a majority. Each look takes the union of all replies, so it sees every arrival that was confirmed, unless nodes lost it.
-//! 2. If the union opens the latch, a mark is stored on a majority before a thread goes through. Otherwise the node that had the last arrival could be
-//!    missing from the next look, and the latch would be closed again. A majority of nodes that have enough arrivals each needs no mark.
-//! 3. A look gives the nodes the arrivals that they lack, or the mark, for as long as the others keep them: a node that lost its data gets
-//!    it back. While another node does not answer, which may have more, it does not count among those that call the latch closed
-//!    (`disqualify_restarted_within`).
-//! 4. Many threads that wait would fetch many arrivals each second: most of their looks are brief, and ask for the numbers alone.
+//! 1. An arrival is stored on a majority. Each look takes the union of all replies, so it sees every arrival that was
+//!    confirmed, unless nodes lost it.
+//! 2. If the union opens the latch, a mark is stored on a majority before a thread goes through. Otherwise the node
+//!    that had the last arrival could be missing from the next look, and the latch would be closed again. A majority of
+//!    nodes that have enough arrivals each needs no mark.
+//! 3. A look gives the nodes the arrivals that they lack, or the mark, for as long as the others keep them: a node that
+//!    lost its data gets it back. While another node does not answer, which may have more, it does not count among
+//!    those that call the latch closed (`disqualify_restarted_within`).
+//! 4. Many threads that wait would fetch many arrivals each second: most of their looks are brief, and ask for the
+//!    numbers alone.
 //!
 //! Lost data can close a latch, never open it.
 
@@ -33,13 +36,13 @@ use crate::protocol::latch::LatchCalls;
 use crate::protocol::reply::{Looked, Vote};
 use crate::quorum::Ballot;
 
-/// How often a wait that will be told looks all the same: with one node, where its client sees each second whether it is remembered still, and with
-/// several, where the node that tells it can lack arrivals.
+/// How often a wait that will be told looks all the same: with one node, where its client sees each second whether it
+/// is remembered still, and with several, where the node that tells it can lack arrivals.
 const NAP: Duration = Duration::from_secs(30 * 60);
 const NAP_SEVERAL: Duration = Duration::from_secs(1);
 /// Of so many looks of a wait one asks for the arrivals, although all nodes have as many.
 const LOOKS: u32 = 10;
-/// For how long a node remembers a wait that does not look again.
+/// For how long a node remembers a wait that does not look again: to its deadline, or for so long.
 const STAYS: Duration = Duration::from_secs(60 * 60);
 const STAYS_SEVERAL: Duration = Duration::from_secs(30);
 
@@ -172,25 +175,38 @@ impl Latch {
         self.client.quorum.len() > 1
     }
 
-    fn stays(&self) -> Duration {
-        if self.is_on_several() { STAYS_SEVERAL } else { STAYS }
+    /// For how long the nodes remember a wait that looks now. Its thread sleeps no longer, so it is told of whatever
+    /// opens the latch before it looks again.
+    fn stays(&self, until: Tick, now: Tick) -> Duration {
+        let longest = if self.is_on_several() { STAYS_SEVERAL } else { STAYS };
+        longest.min(until.since(now))
     }
 
     /// Blocks until it is open.
     pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
-        let (listener, quorum) = (&self.client.listener, &self.client.quorum);
+        let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
         if limit != Wait::No && listener.listens() {
             waiting.wait = Some(listener.begin());
         }
+        let outcome = self.looks(&mut waiting);
+        if outcome.is_err() {
+            waiting.leave();
+        }
+        outcome
+    }
+
+    fn looks(&self, waiting: &mut LatchWait<'_>) -> Result<(), Error> {
+        let quorum = &self.client.quorum;
         loop {
             let tried_at = quorum.now();
             let is_last = tried_at >= waiting.until;
             let id = waiting.id();
-            let stays = if is_last { Duration::ZERO } else { self.stays() };
+            let stays = self.stays(waiting.until, tried_at);
             let entry = id.as_deref().map(|id| Entry { id, stays, waited: Duration::ZERO });
+            waiting.entered = id.clone().or(waiting.entered.take());
             match self.look(entry, waiting.depth(is_last)) {
                 Ok(Progress { is_open: true, .. }) => {
                     self.client.outages.end();
@@ -199,6 +215,8 @@ impl Latch {
                 Ok(_) => {
                     self.client.outages.end();
                     waiting.since = None;
+                    // The last look has left.
+                    waiting.entered = waiting.entered.take().filter(|_| !is_last);
                     // A look that outlasted the deadline was the last one: another would take as long.
                     if is_last || quorum.now() >= waiting.until {
                         let key = self.calls.key.as_str().to_owned();
@@ -211,23 +229,28 @@ impl Latch {
         }
     }
 
-    /// One round, and what follows from it on several nodes.
+    /// One round, and what follows from it on several nodes: up to two more, all within two node timeouts.
     fn look(&self, entry: Option<Entry<'_>>, depth: Depth) -> Result<Progress, Error> {
+        let quorum = &self.client.quorum;
+        self.look_within(entry, depth, quorum.now().after(quorum.limits.node_timeout * 2))
+    }
+
+    fn look_within(&self, entry: Option<Entry<'_>>, depth: Depth, by: Tick) -> Result<Progress, Error> {
         let quorum = &self.client.quorum;
         let is_full = quorum.len() > 1 && depth == Depth::Full;
         let call = self.calls.look(entry, is_full);
-        let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
+        let mut ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|_| true);
         self.no_conflict()?;
         let union = Union::of(&ballot.votes);
         let is_open = union.open > 0 || union.arrived() >= self.count;
         let progress = Progress { is_open, arrived: union.arrived().max(if is_open { self.count } else { 0 }) };
         if is_open {
-            return self.mark_open(&ballot.votes, &union).map(|()| progress);
+            return self.mark_open(&ballot.votes, &union, by).map(|()| progress);
         }
         if is_full {
-            self.repair(&ballot.votes, &union);
+            self.repair(&ballot.votes, &union, by);
         } else if union.is_uneven(&ballot.votes) {
-            return self.look(entry, Depth::Full);
+            return self.look_within(entry, Depth::Full, by);
         }
         // If all have answered, no arrival is left that is not in the union.
         if !ballot.votes.iter().all(Vote::is_yes) {
@@ -237,8 +260,9 @@ impl Latch {
         Ok(progress)
     }
 
-    /// Sees to it that a majority is open. Nodes that lack arrivals get the mark, also those that are not needed: they may be the next time.
-    fn mark_open(&self, votes: &[Vote<Looked>], union: &Union<'_>) -> Result<(), Error> {
+    /// Sees to it that a majority is open. Nodes that lack arrivals get the mark, also those that are not needed: they
+    /// may be the next time.
+    fn mark_open(&self, votes: &[Vote<Looked>], union: &Union<'_>, by: Tick) -> Result<(), Error> {
         let quorum = &self.client.quorum;
         let is_open = |i: usize| votes.get(i).and_then(said).is_some_and(|looked| looked.is_open);
         let is_closed = |looked: &Looked| !looked.is_open;
@@ -246,7 +270,7 @@ impl Latch {
             return Ok(());
         }
         let call = self.calls.open(union.kept);
-        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|i| !is_open(i));
+        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|i| !is_open(i));
         if union.open + ballot.tally().yes >= quorum.need() {
             return Ok(());
         }
@@ -254,7 +278,7 @@ impl Latch {
     }
 
     /// Gives nodes the arrivals that they lack. Those that it does not reach get them by a later look.
-    fn repair(&self, votes: &[Vote<Looked>], union: &Union<'_>) {
+    fn repair(&self, votes: &[Vote<Looked>], union: &Union<'_>, by: Tick) {
         let (lacking, nodes) = union.lacking(votes);
         if lacking.is_empty() {
             return;
@@ -262,7 +286,7 @@ impl Latch {
         let quorum = &self.client.quorum;
         let arrivals: Vec<&str> = lacking.into_iter().collect();
         let call = self.calls.arrive(&arrivals, union.kept);
-        quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|i| nodes.get(i) == Some(&true));
+        quorum.round(&call, Lane::Ordinary, quorum.round_deadline().min(by), &|i| nodes.get(i) == Some(&true));
     }
 
     fn won<R>(&self, op: &'static str, ballot: &Ballot<R>) -> Result<(), Error> {
@@ -291,6 +315,8 @@ struct LatchWait<'a> {
     /// Brief looks until the next full one.
     brief_looks: u32,
     wait: Option<listener::Wait>,
+    /// The name under which nodes may remember it.
+    entered: Option<String>,
 }
 
 impl<'a> LatchWait<'a> {
@@ -300,11 +326,11 @@ impl<'a> LatchWait<'a> {
             Wait::Until(until) => until,
             Wait::Forever => Tick::NEVER,
         };
-        LatchWait { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None }
+        LatchWait { latch, limit, until, since: None, polls: 0, brief_looks: 0, wait: None, entered: None }
     }
 
-    /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was confirmed, so either it finds the
-    /// latch open, or what opens it finds the wait.
+    /// The wait's name to the nodes, while its client listens. A look that names it comes after the subscription was
+    /// confirmed, so either it finds the latch open, or what opens it finds the wait.
     fn id(&self) -> Option<String> {
         let wait = self.wait.as_ref()?;
         wait.subscription().map(|at| format!("{}/{}", at.channel, wait.number()))
@@ -337,6 +363,17 @@ impl<'a> LatchWait<'a> {
             (false, _) => self.poll(),
         };
         self.rest(nap)
+    }
+
+    /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as
+    /// any wait.
+    fn leave(&self) {
+        let (Some(id), Latch { client, calls, .. }) = (self.entered.as_deref(), self.latch) else { return };
+        let quorum = &client.quorum;
+        // Two node timeouts behind the deadline in all, for what was under way and for this.
+        let by = quorum.round_deadline().min(self.until.after(quorum.limits.node_timeout * 2));
+        let call = calls.look(Some(Entry { id, stays: Duration::ZERO, waited: Duration::ZERO }), false);
+        drop(quorum.round(&call, Lane::Ordinary, by, &|_| true));
     }
 
     /// Rests after a failure; returns the error if no further attempt can help, or the time is up.

@@ -317,6 +317,10 @@ impl Retry {
         Some(grown.saturating_add(self.pause(61, 1.0).saturating_mul(pauses - growing)))
     }
 
+    pub(crate) fn longest_pause(&self) -> Duration {
+        self.last.max(MIN_PAUSE)
+    }
+
     /// The pause after attempt number `made` (from 1); `random` is drawn from 0.0 to 1.0.
     pub(crate) fn pause(&self, made: u32, random: f64) -> Duration {
         let growth = 1.5_f64.powi(i32::try_from(made.saturating_sub(1).min(60)).unwrap_or(60));

@@ -21,6 +21,8 @@ use crate::fork::ForkGuard;
 const RESERVED: &str = "00000000000000000000000000000000";
 /// So much of a random part is shown: it tells tokens apart, and is no token.
 const SHOWN: usize = 8;
+/// What the text of a right to take a lock over begins with: so the id of a guard that is still there is none.
+const LEFT: &str = "left:";
 /// Longest owner text that is stored with a token.
 const MAX_OWNER: usize = 200;
 
@@ -111,7 +113,7 @@ impl fmt::Debug for LockId {
 /// The right to take over a lock that is held: made by [`MutexGuard::into_token`](crate::MutexGuard::into_token), used
 /// by [`Mutex::adopt`](crate::Mutex::adopt), in this process or another one. It does not contain the name of the lock:
 /// send that along. Its text is for that process only: `Debug` shows the readable part alone, so that a log does not
-/// give the right away.
+/// give the right away. The [id](LockId) of a guard is no such text.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -126,7 +128,7 @@ impl fmt::Debug for LockId {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct LockToken(LockId);
+pub struct LockToken(Arc<str>);
 
 impl LockToken {
     /// The text to give to the process that takes the lock over; [`parse`](str::parse) reads it.
@@ -141,15 +143,16 @@ impl LockToken {
     /// ```
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
-    }
-
-    pub(crate) fn new(id: LockId) -> LockToken {
-        LockToken(id)
-    }
-
-    pub(crate) fn id(&self) -> &LockId {
         &self.0
+    }
+
+    pub(crate) fn new(id: &LockId) -> LockToken {
+        LockToken(format!("{LEFT}{}", id.as_str()).into())
+    }
+
+    /// What stands in Redis.
+    pub(crate) fn id(&self) -> LockId {
+        LockId(self.0.strip_prefix(LEFT).unwrap_or_default().into())
     }
 }
 
@@ -157,10 +160,11 @@ impl std::str::FromStr for LockToken {
     type Err = Error;
 
     /// # Errors
-    /// [`Config`](Error::Config) for a text that is no token of this library.
+    /// [`Config`](Error::Config) for a text that no [`into_token`](crate::MutexGuard::into_token) made, such as the
+    /// [id](LockId) of a guard.
     fn from_str(text: &str) -> Result<LockToken, Error> {
-        if is_ours(text) {
-            Ok(LockToken(LockId(text.into())))
+        if text.strip_prefix(LEFT).is_some_and(is_ours) {
+            Ok(LockToken(text.into()))
         } else {
             Err(Error::config(
                 "the text is no token of a lock: it has to be what `LockToken::as_str` returned".to_owned(),
@@ -171,7 +175,7 @@ impl std::str::FromStr for LockToken {
 
 impl fmt::Debug for LockToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockToken").field(&self.0.owner()).finish()
+        f.debug_tuple("LockToken").field(&self.id().owner()).finish()
     }
 }
 

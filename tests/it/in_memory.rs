@@ -256,3 +256,18 @@ fn debug_names_the_nodes() {
     assert!(client.contains("memory:1") && client.contains("memory:2"), "{client}");
     assert_eq!(format!("{memory:?}"), "Memory([memory:1, memory:2])");
 }
+
+#[test]
+fn the_time_can_be_advanced_by_any_length() {
+    let memory = Memory::new(1);
+    let locks = memory.client();
+    let guard = locks.mutex("order:42").lock().unwrap();
+    let began = Instant::now();
+    for _ in 0..2 {
+        memory.advance(Duration::MAX);
+    }
+    // It waits for half a minute at most for threads that have something to do.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(guard.check().unwrap_err().is_lost());
+    locks.mutex("order:42").lock().unwrap().unlock().unwrap();
+}

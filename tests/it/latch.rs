@@ -1,5 +1,7 @@
 //! Count-down latches: in several clients, on one server and on three, and what becomes of them when servers fail.
 
+mod waits;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use super::*;
 use crate::protocol::semaphore::Semaphore;
 
 const TOKENS: [&str; 5] = ["a", "b", "c", "d", "e"];
-const WAITS: [&str; 4] = [ALIVE, SECOND_ALIVE, DEAD, "-1"];
+const WAITS: [&str; 5] = [ALIVE, SECOND_ALIVE, DEAD, "-1", "-60000:1"];
 
 fn semaphore(permits: u32, several: bool, slots: &[u32]) -> Semaphore {
     let many = u32::try_from(slots.len()).unwrap().max(1);
@@ -22,16 +22,19 @@ fn polls(wait: &str) -> bool {
 }
 
 /// What a queue names of a wait for so many permits.
-fn queued(wait: &str, many: usize) -> String {
-    if many > 1 { format!("{wait} {many}") } else { wait.to_owned() }
+fn queued(wait: &str, permits: u32, many: usize) -> String {
+    if many > 1 { format!("{wait} {permits} {many}") } else { wait.to_owned() }
 }
 
 fn client(wait: &str) -> &str {
     wait.split(' ').next().unwrap()
 }
 
-fn wants(wait: &str) -> usize {
-    wait.split_once(' ').map_or(1, |(_, many)| many.parse().unwrap())
+/// Of how many permits, if it wants several, and how many.
+fn wants(wait: &str) -> (Option<u32>, usize) {
+    let Some((_, wants)) = wait.split_once(' ') else { return (None, 1) };
+    let (permits, many) = wants.split_once(' ').unwrap();
+    (Some(permits.parse().unwrap()), many.parse().unwrap())
 }
 
 fn listens(wait: &str) -> bool {
@@ -40,7 +43,9 @@ fn listens(wait: &str) -> bool {
 
 /// Hours, so that no two waits are as old as each other.
 fn age(wait: &str) -> usize {
-    WAITS.iter().position(|other| *other == client(wait)).unwrap() * 5 + wants(wait)
+    let (permits, many) = wants(wait);
+    let which = WAITS.iter().position(|other| *other == client(wait)).unwrap();
+    which * 25 + permits.map_or(0, |permits| usize::try_from(permits).unwrap()) * 5 + many
 }
 
 /// What one node is to have, and what it is to have published.
@@ -82,7 +87,10 @@ impl Model {
         while self.free(permits, first, 1).is_some()
             && let Some(wait) = self.queue.first().filter(|wait| *wait != own).cloned()
         {
-            let slots = self.free(permits, first, wants(&wait));
+            let slots = match wants(&wait) {
+                (None, many) => self.free(permits, first, many),
+                (Some(of), many) => self.free(of, 0, many),
+            };
             if listens(&wait) {
                 self.told.push(client(&wait).to_owned());
             }
@@ -252,7 +260,7 @@ fn random_step(model: &mut Model) -> (Arc<Call>, String) {
     slots.sort_unstable();
     let known: &[u32] = if fastrand::bool() { &slots } else { &[] };
     let lock = |slots: &[u32]| Semaphore { many, ..semaphore(permits, model.several, slots) };
-    let named = |wait| queued(wait, slots.len());
+    let named = |wait| queued(wait, permits, slots.len());
     let wait = any(&WAITS);
     match fastrand::u32(0..20) {
         0..10 => {

@@ -163,15 +163,34 @@ impl<T, E> Value<'_, Result<T, E>> {
     }
 }
 
-/// A value that is no `Result` is no error.
+/// As `is_err`: a future is known by its type, whatever that is called.
+impl<F: Future> Value<'_, F> {
+    pub fn has_run(&self)
+    where
+        F: Run,
+    {
+    }
+}
+
+/// No future has it.
+#[diagnostic::on_unimplemented(
+    message = "the lock would be released when the future is returned, before it runs; this lock is for functions that block",
+    label = "the function returns a future"
+)]
+pub trait Run {}
+
+/// What is no `Result` is no error, and what is not known to be a future has run.
 pub trait AnyValue {
     fn is_err(&self) -> bool;
+    fn has_run(&self);
 }
 
 impl<R> AnyValue for Value<'_, R> {
     fn is_err(&self) -> bool {
         false
     }
+
+    fn has_run(&self) {}
 }
 
 /// The client of `client = expr`: whatever coerces to a reference to one. A `Result`, as the default client is.

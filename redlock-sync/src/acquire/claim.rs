@@ -1,9 +1,11 @@
 //! Claiming a task of a queue, and waiting for one.
 //!
-//! One thread of a process waits for all that want a task of a queue; the others stand in line behind it. It is told by a hint over the client's push
-//! connection, which a script publishes to one waiting client when a task comes to be due, or the next to be. A hint can be lost with its receiver, so the
-//! thread also looks when the next task is due, and every [`LONGEST`] at the latest. Each look enters the wait in the step that finds no task: a push before
-//! it is seen by the look, a push after it finds the wait. Without a subscription the thread looks by itself, at pauses that grow to [`LAST_POLL`].
+//! One thread of a process waits for all that want a task of a queue; the others stand in line behind it. It is told by
+//! a hint over the client's push connection, which a script publishes to one waiting client when a task comes to be
+//! due, or the next to be. A hint can be lost with its receiver, so the thread also looks when the next task is due,
+//! and every [`LONGEST`] at the latest. Each look enters the wait in the step that finds no task: a push before it is
+//! seen by the look, a push after it finds the wait. Without a subscription the thread looks by itself, at pauses that
+//! grow to [`LAST_POLL`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +32,8 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// Pauses between the looks of a client that is told nothing, or whose server is away.
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const LAST_POLL: Duration = Duration::from_millis(500);
-/// For how long a wait outlives its last look: longer than [`LONGEST`], and short, as the next push tries each wait of a client that is gone.
+/// For how long a wait outlives its last look: longer than [`LONGEST`], and short, as the next push tries each wait of
+/// a client that is gone.
 const WAITS_LIVE: Duration = Duration::from_secs(60);
 /// How soon a thread that waits for its worker sees that the worker is stopped.
 const STOP_SEEN: Duration = Duration::from_millis(50);
@@ -145,7 +148,7 @@ impl Waiting<'_> {
                 self.queued = Some(Queued::begin(&self.wanted.client.listener));
             }
             let id = match &mut self.queued {
-                Some(queued) => queued.next_id()?,
+                Some(queued) => queued.next_id(Duration::ZERO)?,
                 None => None,
             };
             // One that begins so is told nothing.
@@ -229,7 +232,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Tells the next client to look, as a task may have been announced to this one alone. If that does not get through, it looks by itself.
+    /// Tells the next client to look, as a task may have been announced to this one alone. If that does not get
+    /// through, it looks by itself.
     fn leave(&self) {
         let Some(wait) = &self.entered else { return };
         let quorum = &self.wanted.client.quorum;

@@ -1,5 +1,5 @@
-//! Between processes: a wait as the servers know it, what its attempts have learned of its place in their queues, and when a grant to it is the lock as
-//! it stands.
+//! Between processes: a wait as the servers know it, what its attempts have learned of its place in their queues, and
+//! when a grant to it is the lock as it stands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::node::Lane;
 use crate::protocol::reply::{Acquired, Place, Released, Vote};
-use crate::protocol::{Entry, HandOver, Protocol};
+use crate::protocol::{Entry, HandOver, Protocol, millis};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::random_part;
 
@@ -34,8 +34,9 @@ impl Queued {
         self.id.as_ref().is_some_and(|id| id.starts_with('-'))
     }
 
-    /// The id for the next attempt, if the wait can enter a queue now. Another than before where the client listens elsewhere.
-    pub(crate) fn next_id(&mut self) -> Result<Option<Arc<str>>, Error> {
+    /// The id for the next attempt, if the wait can enter a queue now. Another than before where the client listens
+    /// elsewhere. The attempts of one that polls are no further apart than `pause` (`lua/push.lua`).
+    pub(crate) fn next_id(&mut self, pause: Duration) -> Result<Option<Arc<str>>, Error> {
         if let Some(subscription) = self.listener.subscription() {
             self.known = subscription.generation;
             if let Some(id) = self.id.as_ref().filter(|id| id.split('/').next() == Some(&*subscription.channel)) {
@@ -44,7 +45,7 @@ impl Queued {
             return Ok(Some(format!("{}/{}", subscription.channel, self.listener.number()).into()));
         }
         if self.listener.polls() && !self.polls() {
-            return Ok(Some(format!("-{}", random_part()?).into()));
+            return Ok(Some(format!("-{}:{}", millis(pause), random_part()?).into()));
         }
         Ok(self.id.clone())
     }
@@ -67,8 +68,8 @@ impl Queued {
 
 /// What is known of a wait's entry on one node. Pure.
 ///
-/// A grant that is pushed to the wait is the lock as it stands only if the entry was there without a gap from the first marking attempt until the
-/// grant took it, and if no attempt can still take the key from the grant.
+/// A grant that is pushed to the wait is the lock as it stands only if the entry was there without a gap from the first
+/// marking attempt until the grant took it, and if no attempt can still take the key from the grant.
 #[derive(Debug)]
 pub(crate) struct Standing {
     /// A grant to this wait was made after this moment: the start of the last attempt that found the entry.

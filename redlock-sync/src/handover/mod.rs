@@ -2,11 +2,12 @@
 //!
 //! A holder that is done gives the lock to the first of these that there is:
 //!
-//! 1. **The next thread** of this process, if it wants the lock with the same settings: it gets the lease as it is, without a call ([`queue`]). While other
-//!    processes wait, this goes on for 20 ms at a time.
-//! 2. **The first wait** in the queue on the server: the release sets the key for that wait and tells its client, in one step ([`grant`]).
-//! 3. **Any attempt**: the key is deleted. So it is without a wait, and in the pause that ends a chain of grants after a second, in which programs of other
-//!    libraries find the lock free ([`rules`]).
+//! 1. **The next thread** of this process, if it wants the lock with the same settings: it gets the lease as it is,
+//!    without a call ([`queue`]). While other processes wait, this goes on for 20 ms at a time.
+//! 2. **The first wait** in the queue on the server: the release sets the key for that wait and tells its client, in
+//!    one step ([`grant`]).
+//! 3. **Any attempt**: the key is deleted. So it is without a wait, and in the pause that ends a chain of grants after
+//!    a second, in which programs of other libraries find the lock free ([`rules`]).
 //!
 //! | word | what it is |
 //! |---|---|
@@ -23,19 +24,21 @@
 //! From the bottom up:
 //!
 //! 1. [`rules`]: chains, the pauses between them, and how long a grant stands: all the spans of time. Pure.
-//! 2. [`queue`]: between the threads of one process.
+//! 2. [`queue`]: between the threads of one process; `remembered.rs`: what it knows of a key beside its threads.
 //! 3. [`sharing`]: a lease that several threads hold: which join it, and which gives it up.
 //! 4. [`listener`]: how a client is told: the push connection, which the waiting threads read in turn.
 //! 5. [`grant`]: what a client knows of a wait in the queues on the servers, and when a grant to it is the lock.
 //! 6. [`wait`]: how a head waits: when it enters the queues, how long it sleeps, how its wait ends.
 //! 7. [`endless`]: keys without a time-to-live, which a waiter may take over if its settings say so. Pure.
 //!
-//! `acquire.rs` is above this: it makes the attempts, and waits here in between. `lease/core/passing.rs` and `lease/core/release.rs` are the holder's side.
+//! `acquire.rs` is above this: it makes the attempts, and waits here in between. `lease/core/passing.rs` and
+//! `lease/core/release.rs` are the holder's side.
 
 pub(crate) mod endless;
 pub(crate) mod grant;
 pub(crate) mod listener;
 pub(crate) mod queue;
+mod remembered;
 pub(crate) mod rules;
 pub(crate) mod sharing;
 pub(crate) mod wait;

@@ -1,16 +1,18 @@
 //! Between the threads of one process: a queue for each key that threads want, first come first served.
 //!
-//! Only the thread at the head of a queue talks to the servers, and it stays the head while it holds the lock. So a hundred waiting threads are one waiter
-//! to Redis, and a holder can hand the lock itself to the next in the queue without a call. Threads that share the lock ([`Mode::Shared`]) leave the head
-//! as soon as they hold it, and those that stand together at the front are heads at the same time. Of threads that can have one lease together
+//! Only the thread at the head of a queue talks to the servers, and it stays the head while it holds the lock. So a
+//! hundred waiting threads are one waiter to Redis, and a holder can hand the lock itself to the next in the queue
+//! without a call. Threads that share the lock ([`Mode::Shared`]) leave the head as soon as they hold it, and those
+//! that stand together at the front are heads at the same time. Of threads that can have one lease together
 //! ([`Mode::Joint`], with plain settings) one is the head, and lets the others join what it got ([`Shared`]).
 //!
-//! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is handed to no thread. So a thread is
-//! taken out of its queue and told what it got, or is promised, in one step under the lock of `by_key` ([`QueuedThread`] has the steps), and a thread
-//! whose time is up takes itself out under the same lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
+//! What must not happen: that a thread whose time is up is handed a lock which it does not notice, or that a lock is
+//! handed to no thread. So a thread is taken out of its queue and told what it got, or is promised, in one step under
+//! the lock of `by_key` ([`QueuedThread`] has the steps), and a thread whose time is up takes itself out under the same
+//! lock ([`WaitQueues::leave`]): one of the two comes first, and the other sees it.
 //!
-//! A key's queue also remembers what is known of the key in this process: orphans, a pause that is left to other programs, and whether such a program
-//! was seen.
+//! A key's queue also remembers what is known of the key in this process: orphans, a pause that is left to other
+//! programs, and whether such a program was seen.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
@@ -19,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::clock::{Clock, Tick};
-use crate::handover::rules::{Pauses, STRANGERS_REMEMBERED};
+use crate::handover::rules::Pauses;
 use crate::handover::sharing::Shared;
 use crate::options::{Kind, LockOptions, Mode, Retry};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
@@ -29,35 +31,37 @@ use crate::token::LockId;
 const SLICE: Duration = Duration::from_secs(1);
 /// As that, for a sleep that nothing can interrupt.
 const SHORT_SLICE: Duration = Duration::from_millis(50);
-/// Orphans that are remembered for one key.
-const MAX_ORPHANS: usize = 8;
 
-/// The queues of one client, one for each key that a thread wants or of which something is remembered. `T` is what is handed over: a held lease.
+/// The queues of one client, one for each key that a thread wants or of which something is remembered. `T` is what is
+/// handed over: a held lease.
 #[derive(Debug)]
 pub(crate) struct WaitQueues<T> {
-    clock: Arc<dyn Clock>,
-    by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) by_key: Mutex<HashMap<Arc<str>, WaitQueue<T>>>,
     is_closed: AtomicBool,
-    /// How many threads stand in a queue and how many orphans there are, of all keys: usually none, and then the table is not locked to look.
+    /// How many threads stand in a queue and how many orphans there are, of all keys: usually none, and then the table
+    /// is not locked to look.
     standing: AtomicUsize,
-    orphans: AtomicUsize,
+    pub(super) orphans: AtomicUsize,
     /// A program of another library has been seen on some key.
-    strangers: AtomicBool,
+    pub(super) strangers: AtomicBool,
 }
 
 #[derive(Debug)]
-struct WaitQueue<T> {
+pub(super) struct WaitQueue<T> {
     /// Threads at the head: trying, or holding. More than one only if all of them share the lock.
     heads: usize,
     /// Of the heads.
     mode: Mode,
+    /// The kind that was at the head last.
+    kind: &'static str,
     waiting: VecDeque<Arc<QueuedThread<T>>>,
     /// What threads of this process share.
     shared: Option<Shared<T>>,
     rest: Rest,
     /// Until then it is remembered that a program of another library had the lock.
-    strangers_until: Tick,
-    orphans: Vec<(LockId, Tick)>,
+    pub(super) strangers_until: Tick,
+    pub(super) orphans: Vec<(LockId, Tick)>,
 }
 
 impl<T> Default for WaitQueue<T> {
@@ -65,6 +69,7 @@ impl<T> Default for WaitQueue<T> {
         WaitQueue {
             heads: 0,
             mode: Mode::Exclusive,
+            kind: "",
             waiting: VecDeque::new(),
             shared: None,
             rest: Rest::default(),
@@ -76,14 +81,15 @@ impl<T> Default for WaitQueue<T> {
 
 impl<T> WaitQueue<T> {
     /// Nothing has to be remembered of it.
-    fn is_idle(&self, clock: &dyn Clock) -> bool {
+    pub(super) fn is_idle(&self, clock: &dyn Clock) -> bool {
         let is_shared = self.shared.as_ref().is_some_and(Shared::is_open);
         let is_empty = self.heads == 0 && self.waiting.is_empty() && self.orphans.is_empty() && !is_shared;
         let until = self.rest.until.max(self.strangers_until);
         is_empty && (until == Tick::ZERO || until <= clock.now())
     }
 
-    /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads that are there.
+    /// What the first in the queue gets: a part of what is shared, or the head, if it can have that beside the heads
+    /// that are there.
     fn admit(&mut self, kind: Kind, options: &LockOptions, clock: &dyn Clock) -> Option<Place<T>> {
         let is_alone = self.heads > 0 && self.mode == Mode::Exclusive;
         let shared = self.shared.as_mut().filter(|_| !is_alone);
@@ -95,11 +101,12 @@ impl<T> WaitQueue<T> {
             return None;
         }
         self.heads += 1;
-        self.mode = mode;
+        (self.mode, self.kind) = (mode, kind.name);
         Some(Place::Head(self.rest))
     }
 
-    /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how many did.
+    /// Lets the first in the queue move up; if that one shares the lock, those behind it that do so too. Returns how
+    /// many did.
     fn advance(&mut self, clock: &dyn Clock) -> usize {
         let before = self.waiting.len();
         while let Some(first) = self.waiting.front().map(Arc::clone)
@@ -138,8 +145,8 @@ pub(crate) struct Rest {
 /// | Handed | that holder; for a part of what is shared, as Head | the thread goes on |
 /// | Closed | the end of the client | the thread goes on |
 ///
-/// It leaves Waiting under the lock of `by_key` only, together with its removal from the queue: so a thread whose time is up either takes
-/// itself out of the queue or finds that it got something.
+/// It leaves Waiting under the lock of `by_key` only, together with its removal from the queue: so a thread whose time
+/// is up either takes itself out of the queue or finds that it got something.
 #[derive(Debug)]
 pub(crate) struct QueuedThread<T> {
     kind: Kind,
@@ -227,7 +234,15 @@ impl<T> WaitQueues<T> {
         }
     }
 
-    /// A part of what threads of this process share, unless others wait for their turn. Also whether its holder has to ask whether another process is kept out.
+    /// A thread of this process has, or tries to get, a lock of another kind with that key, and keeps those of this
+    /// kind out.
+    pub(crate) fn is_of_another_kind(&self, key: &Arc<str>, kind: Kind) -> bool {
+        let by_key = self.by_key.lock();
+        by_key.get(key).is_some_and(|queue| queue.heads > 0 && queue.kind != kind.name)
+    }
+
+    /// A part of what threads of this process share, unless others wait for their turn. Also whether its holder has to
+    /// ask whether another process is kept out.
     pub(crate) fn join(&self, key: &str, kind: Kind, options: &LockOptions) -> Option<(T, bool)> {
         let now = self.clock.now();
         let mut by_key = self.by_key.lock();
@@ -252,13 +267,26 @@ impl<T> WaitQueues<T> {
         drop(closed);
     }
 
-    /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock itself.
+    /// Waits in the queue until `until` at most, to get the head or, if a holder had the same settings, the lock
+    /// itself.
     pub(crate) fn enter(
         self: &Arc<Self>,
         key: &Arc<str>,
         until: Tick,
         kind: Kind,
         options: &LockOptions,
+    ) -> Entered<T> {
+        self.enter_and_look(key, until, kind, options, &|| {})
+    }
+
+    /// As that; the first in the queue calls `look` after each [`SLICE`] in which it was told nothing.
+    pub(crate) fn enter_and_look(
+        self: &Arc<Self>,
+        key: &Arc<str>,
+        until: Tick,
+        kind: Kind,
+        options: &LockOptions,
+        look: &dyn Fn(),
     ) -> Entered<T> {
         let thread = {
             let mut by_key = self.by_key.lock();
@@ -280,10 +308,17 @@ impl<T> WaitQueues<T> {
             self.standing.fetch_add(1, Ordering::SeqCst);
             thread
         };
-        self.stand(key, &thread, until)
+        self.stand(key, &thread, until, look)
     }
 
-    fn stand(self: &Arc<Self>, key: &Arc<str>, thread: &Arc<QueuedThread<T>>, until: Tick) -> Entered<T> {
+    fn stand(
+        self: &Arc<Self>,
+        key: &Arc<str>,
+        thread: &Arc<QueuedThread<T>>,
+        until: Tick,
+        look: &dyn Fn(),
+    ) -> Entered<T> {
+        let mut next_look = self.clock.now().after(SLICE);
         let mut place = thread.place.lock();
         loop {
             if !matches!(*place, Place::Waiting | Place::Promised)
@@ -302,9 +337,23 @@ impl<T> WaitQueues<T> {
                 place = thread.place.lock();
                 continue;
             }
+            if now >= next_look && matches!(*place, Place::Waiting) {
+                drop(place);
+                if self.is_first(key, thread) {
+                    look();
+                }
+                next_look = self.clock.now().after(SLICE);
+                place = thread.place.lock();
+                continue;
+            }
             let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
             self.clock.wait_until(&thread.moved, &mut place, now.after(nap));
         }
+    }
+
+    fn is_first(&self, key: &Arc<str>, thread: &Arc<QueuedThread<T>>) -> bool {
+        let by_key = self.by_key.lock();
+        by_key.get(key).and_then(|queue| queue.waiting.front()).is_some_and(|first| Arc::ptr_eq(first, thread))
     }
 
     /// Takes a thread whose time is up out of the queue; false if it is not there any more.
@@ -353,69 +402,8 @@ impl<T> WaitQueues<T> {
         }
     }
 
-    /// Remembers a token that no lease has, but that a node may have until then: an orphan. The next attempt may take the lock from it, so that this
-    /// process is not locked out by a late copy of its own call.
-    pub(crate) fn add_orphan(&self, key: &Arc<str>, id: LockId, until: Tick) {
-        let now = self.clock.now();
-        let mut by_key = self.by_key.lock();
-        // Keys whose orphans have run out go with the next one that comes; a healthy system has none.
-        by_key.retain(|_, queue| {
-            queue.orphans.retain(|(_, until)| *until > now);
-            !queue.is_idle(&*self.clock)
-        });
-        let orphans = &mut by_key.entry(Arc::clone(key)).or_default().orphans;
-        if orphans.len() >= MAX_ORPHANS {
-            orphans.remove(0);
-        }
-        orphans.push((id, until));
-        self.count_orphans(&by_key);
-    }
-
-    /// The orphans for an attempt on this key.
-    pub(crate) fn orphans(&self, key: &Arc<str>) -> Vec<LockId> {
-        if self.orphans.load(Ordering::SeqCst) == 0 {
-            return Vec::new();
-        }
-        let by_key = self.by_key.lock();
-        let Some(queue) = by_key.get(key) else { return Vec::new() };
-        if queue.orphans.is_empty() {
-            return Vec::new();
-        }
-        let now = self.clock.now();
-        queue.orphans.iter().filter(|(_, until)| *until > now).map(|(id, _)| id.clone()).collect()
-    }
-
-    /// Forgets orphans once every node has executed an attempt that named them.
-    pub(crate) fn drop_orphans(&self, key: &Arc<str>) {
-        let mut by_key = self.by_key.lock();
-        if let Some(queue) = by_key.get_mut(key) {
-            queue.orphans.clear();
-            if queue.is_idle(&*self.clock) {
-                by_key.remove(key);
-            }
-        }
-        self.count_orphans(&by_key);
-    }
-
-    fn count_orphans(&self, by_key: &HashMap<Arc<str>, WaitQueue<T>>) {
-        self.orphans.store(by_key.values().map(|queue| queue.orphans.len()).sum(), Ordering::SeqCst);
-    }
-
-    /// Remembers that a program of another library has the lock.
-    pub(crate) fn note_stranger(&self, key: &Arc<str>) {
-        self.strangers.store(true, Ordering::Relaxed);
-        let until = self.clock.now().after(STRANGERS_REMEMBERED);
-        let mut by_key = self.by_key.lock();
-        if let Some(queue) = by_key.get_mut(key) {
-            queue.strangers_until = until;
-            return;
-        }
-        // Keys that are remembered for nothing else go with the next one that comes.
-        by_key.retain(|_, queue| !queue.is_idle(&*self.clock));
-        by_key.insert(Arc::clone(key), WaitQueue { strangers_until: until, ..WaitQueue::default() });
-    }
-
-    /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease can last.
+    /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease
+    /// can last.
     pub(crate) fn pause(&self, retry: &Retry, made: u32, expires_in: Option<Duration>, until: Tick) {
         let planned = retry.pause(made, fastrand::f64());
         let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
@@ -445,7 +433,8 @@ impl<T> QueueHead<T> {
         }
     }
 
-    /// Leaves the head, and lets the threads of this process share what this thread holds, unless they share something already.
+    /// Leaves the head, and lets the threads of this process share what this thread holds, unless they share something
+    /// already.
     pub(crate) fn share(mut self, shared: Shared<T>) {
         self.shared = Some(shared);
     }
@@ -477,7 +466,8 @@ impl<T> QueueHead<T> {
         by_key.get(&self.key).and_then(|queue| queue.waiting.front()).is_some_and(|next| next.wants(kind, options))
     }
 
-    /// Takes the next thread out of the queue, if it wants the lock with the same settings. The lock must be handed to it then.
+    /// Takes the next thread out of the queue, if it wants the lock with the same settings. The lock must be handed to
+    /// it then.
     pub(crate) fn successor(&self, kind: Kind, options: &LockOptions) -> Option<Arc<QueuedThread<T>>> {
         let mut by_key = self.queues.by_key.lock();
         let queue = by_key.get_mut(&self.key)?;

@@ -1,4 +1,5 @@
-//! How the head of a queue waits for other processes: what it tells the servers of its wait, how long it sleeps, and how the wait ends.
+//! How the head of a queue waits for other processes: what it tells the servers of its wait, how long it sleeps, and
+//! how the wait ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +21,18 @@ use crate::token::{is_ours, random_part};
 const NAP_SLACK: Duration = Duration::from_millis(2);
 /// The longest pause between two attempts of a wait that is told nothing.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
-/// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of them, and that node goes on naming the
-/// former holder; the others know that the lock is free.
+/// The longest time for which a wait that polls counts as alive without an attempt.
+const LONGEST_MARK: Duration = Duration::from_secs(60);
+/// The longest sleep on several nodes. A release that does not reach the node where the waits listen tells none of
+/// them, and that node goes on naming the former holder; the others know that the lock is free.
 const LONGEST_ON_SEVERAL: Duration = Duration::from_secs(1);
-/// In a cluster: a failover can lose the entry of a wait, while the push connection to another server lives on, and a lock that goes from hand to hand is
-/// never seen free.
+/// In a cluster: a failover can lose the entry of a wait, while the push connection to another server lives on, and a
+/// lock that goes from hand to hand is never seen free.
 const LONGEST_IN_CLUSTER: Duration = Duration::from_secs(2);
 /// As that for one that listens on another node than the others.
 const ASIDE: Duration = Duration::from_millis(250);
-/// The longest sleep for a permit is a lease of its own, within these bounds: a wait for several, for which permits are kept, may have died with its process,
-/// and no message tells.
+/// The longest sleep for a permit is a lease of its own, within these bounds: a wait for several, for which permits are
+/// kept, may have died with its process, and no message tells.
 const LONGEST_FOR_PERMIT: (Duration, Duration) = (SHORT_NAP, Duration::from_secs(2 * 60));
 
 /// The wait of one acquire for other processes. Most acquires need none.
@@ -42,8 +45,8 @@ pub(crate) struct ServerWait<'a, T> {
     pub(crate) queued: Option<Queued>,
     pub(crate) standing: Standing,
     pub(crate) chain: Chain,
-    /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later looks are left to the client
-    /// ([`Awaits::Lock`]).
+    /// It has slept, or sleeps, until the holder's lease should have ended. If the holder has renewed the lease, later
+    /// looks are left to the client ([`Awaits::Lock`]).
     has_looked: bool,
 }
 
@@ -68,8 +71,9 @@ impl<'a, T> ServerWait<'a, T> {
 
     /// The id under which the next attempt enters the queue, if it does.
     ///
-    /// There is none before the subscription is confirmed (`listener::Wait::subscription`), so no wake-up is lost: a release that is executed before the attempt
-    /// leaves the key free or held anew, which the attempt sees; one that is executed after it finds the entry, and a listening client.
+    /// There is none before the subscription is confirmed (`listener::Wait::subscription`), so no wake-up is lost: a
+    /// release that is executed before the attempt leaves the key free or held anew, which the attempt sees; one that
+    /// is executed after it finds the entry, and a listening client.
     pub(crate) fn entry(&mut self, is_first: bool, is_last: bool) -> Result<Option<Arc<str>>, Error> {
         if is_last && !self.standing.may_be_queued() {
             return Ok(None);
@@ -78,7 +82,7 @@ impl<'a, T> ServerWait<'a, T> {
             self.begin();
         }
         let Some(queued) = &mut self.queued else { return Ok(None) };
-        let id = queued.next_id()?;
+        let id = queued.next_id(longest_pause(self.quorum, self.request))?;
         if queued.id != id && queued.id.is_some() {
             // The client listens on another channel now: no message to the old entry is heard.
             self.leave();
@@ -97,7 +101,8 @@ impl<'a, T> ServerWait<'a, T> {
 
     // --- the end of a wait --------------------------------------------------------------------------------------------
 
-    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait that is over.
+    /// Takes the wait out of the queues, and passes on what it was granted: else the lock would stay granted to a wait
+    /// that is over.
     pub(crate) fn leave(&mut self) {
         let id = self.queued.as_ref().and_then(|queued| queued.id.clone());
         // Without random numbers the grant ends by itself.
@@ -121,8 +126,8 @@ impl<'a, T> ServerWait<'a, T> {
 
     // --- waiting ------------------------------------------------------------------------------------------------------
 
-    /// Waits until the holder pushes, or until it is time to look again, after so many attempts. The push by which the last holder granted the lock to this
-    /// wait, if that has come.
+    /// Waits until the holder pushes, or until it is time to look again, after so many attempts. The push by which the
+    /// last holder granted the lock to this wait, if that has come.
     pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Option<Pushed> {
         if !self.may_queue() {
             let retry = &self.request.options.retry;
@@ -175,8 +180,8 @@ impl<'a, T> ServerWait<'a, T> {
         }
     }
 
-    /// There is one server, and whenever the lock is free, or a holder has come to its end, the client learns it (`Awaits`). A reader can also be kept out by a
-    /// wait that is gone.
+    /// There is one server, and whenever the lock is free, or a holder has come to its end, the client learns it
+    /// (`Awaits`). A reader can also be kept out by a wait that is gone.
     fn is_watched(&self) -> bool {
         let is_one_server = self.quorum.len() == 1 && !self.quorum.nodes.are_in_slots();
         is_one_server && self.request.protocol.kind().mode != Mode::Joint
@@ -246,6 +251,14 @@ pub(crate) fn next_grant<'a>(quorum: &Quorum, request: &Request, random: &'a str
         with_fence: request.options.fenced,
         several: quorum.len() > 1,
     }
+}
+
+/// How far apart two attempts of a wait that polls can be on a server, unless its process does not run: each can be
+/// under way for a node timeout, and the thread of a busy machine wakes late. Not above a minute, whatever the retry
+/// policy says: a wait that is thought to be gone only loses its place.
+fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
+    let pause = LONGEST_POLL.max(request.options.retry.longest_pause());
+    (quorum.limits.node_timeout * 2).saturating_add(pause.saturating_mul(3)).min(LONGEST_MARK)
 }
 
 // --- programs of other libraries ------------------------------------------------------------------------------------------

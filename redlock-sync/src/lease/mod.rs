@@ -20,6 +20,7 @@ mod state;
 mod together;
 mod watched;
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -76,6 +77,10 @@ pub struct Lease {
     wanted: Option<Tick>,
     is_finished: AtomicBool,
 }
+
+/// As for its core: no code of users runs under a lock.
+impl RefUnwindSafe for Lease {}
+impl UnwindSafe for Lease {}
 
 impl Lease {
     fn of(core: Arc<Core>, worker: Arc<Worker>, leases: Arc<Leases>, taken: Tick) -> Lease {

@@ -76,8 +76,12 @@ impl<P: Protocol + 'static> Handle<P> {
 
     /// Refuses a thread that holds the lock itself, as [`refuse_own`](Handle::refuse_own) does.
     pub(crate) fn refuse_mine(&self, mine: &Mine, wait: Wait) -> Result<(), Error> {
+        let kind = self.lock.as_ref().map_err(Error::clone)?.1.kind().name;
         match mine {
             Mine::Nothing => Ok(()),
+            // The servers are asked, and say of what type the key is.
+            Mine::Once(own) if own.protocol().kind().name != kind => Ok(()),
+            Mine::Nested(own) if own.core().protocol().kind().name != kind => Ok(()),
             Mine::Once(own) => self.refuse_own(own, wait),
             // The outer code believes to hold it, as with a nested lock.
             Mine::Nested(own) => own.check().and_then(|()| self.refuse_own(own.core(), wait)),

@@ -213,7 +213,7 @@ impl Mutex {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn adopt(&self, token: &LockToken) -> Result<MutexGuard, Error> {
-        self.take_by(Wait::No, || self.handle.adopt(token.id()))
+        self.take_by(Wait::No, || self.handle.adopt(&token.id()))
     }
 
     pub(super) fn key(&self) -> Result<&Key, Error> {
@@ -365,7 +365,7 @@ impl<M> MutexGuard<M> {
     pub fn into_token(self) -> Result<LockToken, Error> {
         drop(self.entry);
         self.lease.leave_held()?;
-        Ok(LockToken::new(self.lease.id().clone()))
+        Ok(LockToken::new(self.lease.id()))
     }
 }
 

@@ -1,8 +1,9 @@
 //! The semaphore: a sorted set with a member for each permit that is lent (`lua/slots.lua`).
 //!
-//! A majority of counts is unsound: of 2 permits on 3 nodes, three holders could have A and B, B and C, A and C. So a permit is a slot, which each
-//! node lends to one token at a time, and it is held by the token to which a majority lent the same slot: a slot is a mutex, and all slots are asked
-//! in one round. What a node lent beside that is given up by the first renewal, or by the release.
+//! A majority of counts is unsound: of 2 permits on 3 nodes, three holders could have A and B, B and C, A and C. So a
+//! permit is a slot, which each node lends to one token at a time, and it is held by the token to which a majority lent
+//! the same slot: a slot is a mutex, and all slots are asked in one round. What a node lent beside that is given up by
+//! the first renewal, or by the release.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use crate::token::LockId;
 /// Most permits of a semaphore: a script looks at all that are lent.
 pub(crate) const MAX_PERMITS: u32 = 1024;
 
-/// On several nodes, for how long a wait for several permits keeps later attempts off after each attempt of its own. It makes one a second.
+/// On several nodes, for how long a wait for several permits keeps later attempts off after each attempt of its own. It
+/// makes one a second.
 const KEEPS_OFF: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
@@ -41,7 +43,8 @@ pub(crate) struct Semaphore {
 }
 
 impl Semaphore {
-    /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot everywhere; a lease has its slots.
+    /// Where the search begins. On several nodes attempts that meet shall differ, and each begins at the same slot
+    /// everywhere; a lease has its slots.
     fn first_slots(&self, id: &LockId) -> String {
         let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
         match (self.slots.is_empty(), self.first) {
@@ -68,7 +71,7 @@ impl Semaphore {
     /// The wait in the queue, with what it wants.
     fn entry(&self, wait: Option<&str>) -> String {
         match wait {
-            Some(wait) if self.many > 1 => format!("{wait} {}", self.many),
+            Some(wait) if self.many > 1 => format!("{wait} {} {}", self.permits, self.many),
             other => other.unwrap_or_default().to_owned(),
         }
     }

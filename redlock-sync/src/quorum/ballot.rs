@@ -56,16 +56,21 @@ impl<R> Ballot<R> {
         self.votes.iter().filter(|vote| vote.is_definite()).count()
     }
 
-    /// The smallest time-to-live that another holder's key has.
+    /// The earliest moment at which a majority can be free, if other holders do not renew: nodes whose holder is not
+    /// known may be free at any time. `None` if that is now, or never.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
-        let ttl = |vote: &Vote<R>| match vote {
-            Vote::Taken { ttl, token, .. } if !token.is_empty() => *ttl,
-            _ => None,
+        let free_in = |vote: &Vote<R>| match vote {
+            Vote::Taken { ttl, token, .. } if !token.is_empty() => ttl.unwrap_or(Duration::MAX),
+            _ => Duration::ZERO,
         };
-        self.votes.iter().filter_map(ttl).min()
+        let mut free_in: Vec<Duration> = self.votes.iter().map(free_in).collect();
+        free_in.sort_unstable();
+        let first = free_in.get(Tally::need(self.votes.len()).checked_sub(1)?).copied()?;
+        (first > Duration::ZERO && first < Duration::MAX).then_some(first)
     }
 
-    /// No majority can have our token, whatever becomes of tokens that have no majority: too many nodes have no key, or one other token has a majority.
+    /// No majority can have our token, whatever becomes of tokens that have no majority: too many nodes have no key, or
+    /// one other token has a majority.
     pub(crate) fn is_lost_for_good(&self) -> bool {
         let (of, need) = (self.votes.len(), Tally::need(self.votes.len()));
         let absent = self.votes.iter().filter(|vote| matches!(vote, Vote::Absent)).count();
@@ -118,7 +123,8 @@ impl Ballot<Fenced> {
 }
 
 impl Ballot<Holders> {
-    /// Each token that a majority has, and for how long a majority will at least (`None`: without end), in the order in which the nodes name them.
+    /// Each token that a majority has, and for how long a majority will at least (`None`: without end), in the order in
+    /// which the nodes name them.
     pub(crate) fn of_majority(&self) -> Vec<(String, Option<Duration>)> {
         let need = Tally::need(self.votes.len());
         let held = |vote: &Vote<Holders>| if let Vote::Yes(Holders(all)) = vote { all.clone() } else { Vec::new() };
@@ -228,10 +234,22 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_can_be_free_once_a_majority_of_the_nodes_is() {
+        let endless = || Vote::<Acquired>::taken("t".into(), None);
+        let until = |votes| ballot(votes).expires_in().map(|left| left.as_millis());
+        assert_eq!(until(vec![taken(50)]), Some(50));
+        assert_eq!(until(vec![taken(5), taken(70), taken(50)]), Some(50));
+        assert_eq!(until(vec![yes(None), taken(70), taken(50)]), Some(50));
+        assert_eq!(until(vec![failed(), taken(70), failed()]), None, "perhaps now");
+        assert_eq!(until(vec![taken(5), endless(), endless()]), None, "never");
+        assert_eq!(until(vec![taken(5), taken(9), endless(), endless()]), None, "two of four are no majority");
+        assert_eq!(until(vec![]), None);
+    }
+
+    #[test]
     fn numbers_of_a_round_are_those_of_the_votes_that_have_them() {
         let round = ballot(vec![yes(Some(3)), taken(70), yes(Some(9)), taken(50), failed()]);
         assert_eq!(round.largest_fence(), Some(9));
-        assert_eq!(round.expires_in(), Some(Duration::from_millis(50)));
         assert_eq!(round.tally(), Tally { of: 5, yes: 2, no: 2, failed: 1 });
         let none = ballot(vec![Vote::taken(String::new(), None), Vote::Absent, yes(None)]);
         assert_eq!((none.largest_fence(), none.expires_in()), (None, None));

@@ -1,8 +1,8 @@
 //! One round over all nodes: scatter, gather, count.
 //!
-//! The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis") with the changes that its critique asks for:
-//! deadlines anchored before the first byte, a release for every vote that is not a definite no, and no vote of a node that
-//! restarted just now. One node is the case N = 1 of the same code.
+//! The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis") with the changes that its critique
+//! asks for: deadlines anchored before the first byte, a release for every vote that is not a definite no, and no vote
+//! of a node that restarted just now. One node is the case N = 1 of the same code.
 
 mod ballot;
 mod outage;
@@ -11,6 +11,7 @@ mod refusal;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
 mod tests;
 
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub(crate) struct Quorum {
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
 }
+
+/// No code of users runs under a lock below here, so a panic of theirs leaves nothing half done.
+impl RefUnwindSafe for Quorum {}
 
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
@@ -77,8 +81,9 @@ impl Quorum {
         Duration::from_nanos(self.longest_lease.load(Ordering::Relaxed))
     }
 
-    /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest run id, so that all
-    /// clients wait at the same one, in whatever order they name the nodes. Those that never told one come last, in their order.
+    /// The node on which this client waits for pushes, with its place: of those that are well the one with the smallest
+    /// run id, so that all clients wait at the same one, in whatever order they name the nodes. Those that never told
+    /// one come last, in their order.
     pub(crate) fn wake_node(&self) -> Option<(usize, &Node)> {
         let well = self.members().enumerate().filter(|(_, node)| node.outage().is_none());
         if self.len() == 1 {
@@ -114,8 +119,9 @@ impl Quorum {
         Some(self.nodes.wire.rounds(&calls, lane, by, &|_| true, self.need())?.into_iter().map(ballot).collect())
     }
 
-    /// Releases of several locks: in one packet to each node, or one after the other where that is not possible now. `many` is one call about so many locks, and
-    /// comes first: a ballot for each of them, then one for each other call.
+    /// Releases of several locks: in one packet to each node, or one after the other where that is not possible now.
+    /// `many` is one call about so many locks, and comes first: a ballot for each of them, then one for each other
+    /// call.
     pub(crate) fn releases(
         &self,
         many: Option<(Arc<Call>, usize)>,
@@ -140,11 +146,12 @@ impl Quorum {
         self.nodes.wire.round(call, lane, by, ask, self.need())
     }
 
-    /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock that is still
-    /// held; but only while some other member is older, since a cold start of all is no restart.
+    /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock
+    /// that is still held; but only while some other member is older, since a cold start of all is no restart.
     ///
-    /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the round whose vote that connection
-    /// carries. The vote then counts as "may be set", so that a release reaches that node too.
+    /// After the round, and not before: a node tells its uptime when a connection is made, which can happen within the
+    /// round whose vote that connection carries. The vote then counts as "may be set", so that a release reaches that
+    /// node too.
     ///
     /// A single node loses its yes by the failover guard only, and whatever its age means.
     pub(crate) fn disqualify_restarted<R>(&self, votes: &mut [Vote<R>]) {
@@ -155,7 +162,8 @@ impl Quorum {
         self.disqualify_restarted_within(longest, "the longest lease", votes);
     }
 
-    /// There is one node, and it may not have heard of all locks that are held: see `failover_guard`. No lock is taken, nor one that is granted.
+    /// There is one node, and it may not have heard of all locks that are held: see `failover_guard`. No lock is taken,
+    /// nor one that is granted.
     pub(crate) fn is_too_young(&self) -> bool {
         let is_young = |node: &Node| node.uptime().is_some_and(|up| up < self.longest_lease());
         self.limits.failover_guard == Some(true) && self.len() == 1 && self.members().any(is_young)
@@ -189,8 +197,9 @@ impl Quorum {
         }
     }
 
-    /// Takes back what an acquire may have set on any node, whatever the cause. Not waited for longer than `by`; repeated until then where
-    /// it could not even be sent. True if some node may have our token all the same, now or later.
+    /// Takes back what an acquire may have set on any node, whatever the cause. Not waited for longer than `by`;
+    /// repeated until then where it could not even be sent. True if some node may have our token all the same, now or
+    /// later.
     pub(crate) fn roll_back<R>(&self, ballot: &Ballot<R>, release: &TypedCall<Released>, by: Tick) -> bool {
         let may_be_set = |&i: &usize| ballot.votes.get(i).is_some_and(Vote::may_be_set);
         let mut unsent: Vec<usize> = (0..self.len()).filter(may_be_set).collect();
@@ -235,8 +244,8 @@ impl Quorum {
         Some(Error::WrongType { op, key: key.to_owned(), node })
     }
 
-    /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting does not help them; but
-    /// only where the other nodes alone are no majority.
+    /// Why a round over all nodes brought no majority of answers. Misuse and a foreign type come first, since waiting
+    /// does not help them; but only where the other nodes alone are no majority.
     pub(crate) fn failed<R>(&self, op: &'static str, key: &str, ballot: &Ballot<R>) -> Error {
         let lasting = |kind: FailureKind| kind == FailureKind::WrongType || kind.is_misuse();
         let is_lasting = |vote: &&Vote<R>| matches!(vote, Vote::Failed(failure) if lasting(failure.kind));

@@ -10,11 +10,16 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock, Tick, Waiting};
 use crate::sync::{Condvar, Mutex};
 
-/// How long `advance` waits at most for the threads whose time has come: for ever, but for a handler that waits for what its test does next.
+/// How long `advance` waits at most for the threads whose time has come: for ever, but for a handler that waits for
+/// what its test does next.
 const SETTLING: Duration = Duration::from_secs(30);
-/// So often `advance` notifies threads whose time has come and that are asleep. One that was about to wait has not heard the first time.
+/// As far as the time is advanced, in nanoseconds: 292 years.
+const MOST_AHEAD: u64 = u64::MAX / 2;
+/// So often `advance` notifies threads whose time has come and that are asleep. One that was about to wait has not
+/// heard the first time.
 const REPEAT: Duration = Duration::from_millis(1);
-/// A thread looks at the clock this often even if nothing notifies it: where a handler of a loss advances the time, that does not wait for others.
+/// A thread looks at the clock this often even if nothing notifies it: where a handler of a loss advances the time,
+/// that does not wait for others.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// The machine's clock, ahead by what was added.
@@ -35,8 +40,8 @@ struct Threads {
     asleep: HashMap<u64, Sleep>,
     /// Names for these.
     next: u64,
-    /// How many of the threads that this clock has started have something to do. One that waits for another thread is among them: what ended its wait
-    /// may have been sent already.
+    /// How many of the threads that this clock has started have something to do. One that waits for another thread is
+    /// among them: what ended its wait may have been sent already.
     busy: usize,
     /// How often the time was advanced.
     advances: u64,
@@ -57,14 +62,15 @@ thread_local! {
 }
 
 impl TestClock {
-    /// Lets this time pass at once. Returns when the threads that slept until a moment in it have woken, and those that this clock has started
-    /// have all looked at the clock and done what was due.
+    /// Lets this time pass at once. Returns when the threads that slept until a moment in it have woken, and those that
+    /// this clock has started have all looked at the clock and done what was due.
     ///
-    /// A thread that read the clock before and has not gone to sleep yet is among them: it sleeps until a moment and not for a time, so that it
-    /// wakes at once.
+    /// A thread that read the clock before and has not gone to sleep yet is among them: it sleeps until a moment and
+    /// not for a time, so that it wakes at once.
     pub(super) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let ahead = |ahead: u64| Some(ahead.saturating_add(nanos));
+        // There is time left behind it: at the end of all time each sleep would be over as it begins.
+        let ahead = |ahead: u64| Some(ahead.saturating_add(nanos).min(MOST_AHEAD));
         _ = self.0.ahead.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ahead);
         let by = SystemClock.now().after(SETTLING);
         let mut threads = self.0.threads.lock();
@@ -264,7 +270,8 @@ mod tests {
         });
     }
 
-    /// The thread has looked at the clock, and falls asleep after the time was advanced: it has to see what is due by now.
+    /// The thread has looked at the clock, and falls asleep after the time was advanced: it has to see what is due by
+    /// now.
     #[test]
     fn a_thread_that_was_about_to_sleep_wakes_too() {
         let clock = TestClock::default();

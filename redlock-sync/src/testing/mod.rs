@@ -253,8 +253,9 @@ impl Memory {
     ///
     /// No thread runs while the time passes, as on a machine that sleeps: a lease that ends in it is lost, although it
     /// would have been renewed in time. To let more time pass than a lease, with the lock held all the time, advance by
-    /// half a lease again and again. A [handler](crate::Lease::on_lost) of a loss has ended too; one that waits for
-    /// what the test does next holds this up, for 30 s at most.
+    /// half a lease again and again. All advances together reach 292 years; what is longer is cut. A
+    /// [handler](crate::Lease::on_lost) of a loss has ended too; one that waits for what the test does next holds this
+    /// up, for 30 s at most.
     ///
     /// ```
     /// use redlock_sync::testing::Memory;

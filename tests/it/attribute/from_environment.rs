@@ -49,6 +49,12 @@ fn a_forked_child_of_a_parent_that_set_one_sets_its_own() {
     says("forked-default", &[("REDIS_URL", &server.url())], "app:shop");
 }
 
+/// A lock that another thread of the parent had at the fork stays taken in the child for ever.
+#[test]
+fn a_child_that_is_forked_beside_users_of_the_default_client_sets_its_own() {
+    says("forked-beside-users", &[], "all ended");
+}
+
 /// The agent asserts the rest.
 #[test]
 fn a_closed_default_client_is_replaced() {

@@ -1,6 +1,7 @@
 //! Two kinds of lock of one name: the second is refused, and the first is as it was.
 
-use std::time::Duration;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, Lease, MutexGuard, Redlock, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit};
 
@@ -46,6 +47,16 @@ impl Held {
             "reader" => locks.rw_lock(KEY).try_read().map(drop),
             "writer" => locks.rw_lock(KEY).try_write().map(drop),
             _ => locks.count_down_latch(KEY, 2).reset(),
+        }
+    }
+
+    fn take_for(locks: &Redlock, kind: &str, wait: Duration) -> Result<(), Error> {
+        match kind {
+            "mutex" => locks.mutex(KEY).try_lock_for(wait).map(drop),
+            "permit" => locks.semaphore(KEY, 2).try_acquire_for(wait).map(drop),
+            "reader" => locks.rw_lock(KEY).try_read_for(wait).map(drop),
+            "writer" => locks.rw_lock(KEY).try_write_for(wait).map(drop),
+            _ => locks.count_down_latch(KEY, 2).wait_for(wait),
         }
     }
 
@@ -109,4 +120,28 @@ fn kinds_of_one_name_refuse_each_other<P: Place>() {
     }
 }
 
-each_place!(kinds_of_one_name_refuse_each_other);
+/// In one client, where threads wait for each other without a call: also in the thread that holds the first.
+fn kinds_of_one_name_refuse_each_other_in_one_client<P: Place>() {
+    let node = P::one();
+    let locks = open(std::slice::from_ref(&node));
+    for (first, key) in KINDS {
+        for (second, _) in KINDS.into_iter().filter(|(_, other)| *other != key) {
+            let held = Held::take(&locks, first).unwrap_or_else(|error| panic!("{first}: {error}"));
+            let is_refused = |whose: &str| {
+                let began = Instant::now();
+                for outcome in [Held::try_take(&locks, second), Held::take_for(&locks, second, LONGER)] {
+                    let is_wrong = matches!(outcome, Err(Error::WrongType { .. }));
+                    assert!(is_wrong, "a {second} beside a {first} in {whose}: {outcome:?}");
+                }
+                assert!(began.elapsed() < LONGER / 2, "a {second} beside a {first} in {whose}");
+            };
+            is_refused("the same thread");
+            std::thread::scope(|scope| scope.spawn(|| is_refused("another thread")).join().unwrap());
+            held.lasts().unwrap_or_else(|error| panic!("a {second} broke a {first}: {error}"));
+            drop(held);
+            node.del(KEY);
+        }
+    }
+}
+
+each_place!(kinds_of_one_name_refuse_each_other, kinds_of_one_name_refuse_each_other_in_one_client);

@@ -14,13 +14,19 @@
 //! 12. `trickle`: a server whose replies come a byte at a time.
 //! 13. `bodies`: large bodies of tasks over a slow connection.
 //! 14. `texts`: what is said of set-ups that cannot work, and of odd names.
+//! 15. `listing`: what it costs a server that its locks are listed.
+//! 16. `counted`: attempts that are counted.
+//! 17. `dead_waits`: processes that are gone, and had no push connection.
 
 mod bodies;
+mod counted;
+mod dead_waits;
 mod fences;
 mod forks;
 mod grants;
 mod handlers;
 mod left;
+mod listing;
 mod logs;
 mod names;
 mod own;

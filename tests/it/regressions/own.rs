@@ -1,8 +1,10 @@
+use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Mutex, Redlock, SemaphorePermit};
-use redlock_tests::{Stopwatch, eventually};
+use redlock_sync::{Error, LockToken, Mutex, Redlock, SemaphorePermit};
+use redlock_tests::{Server, Stopwatch, eventually};
 
 use crate::handover::rig::{Rig, SLACK, SOON, brisk, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
@@ -103,4 +105,63 @@ fn a_permit_with_the_name_of_a_lock_of_this_thread_is_refused() {
             later.unwrap();
         }
     });
+}
+
+/// Other processes have the lock at once then.
+#[test]
+fn a_key_that_is_deleted_by_hand_ends_the_wait_of_threads_of_the_same_client() {
+    let server = Server::start();
+    let locks = Redlock::builder().node(server.url()).lease(Duration::from_secs(60)).build().unwrap();
+    for renews in [false, true] {
+        let lock = locks.mutex("order:42").renew(renews);
+        let held = lock.lock().unwrap();
+        let took = thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let guard = lock.try_lock_for(Duration::from_secs(30)).unwrap();
+                let at = Instant::now();
+                guard.unlock().unwrap();
+                at
+            });
+            thread::sleep(Duration::from_millis(100));
+            let deleted = Instant::now();
+            assert!(server.del("order:42"));
+            waiter.join().unwrap() - deleted
+        });
+        assert!(took < Duration::from_secs(15), "renews: {renews}, {took:?}");
+        assert!(held.check().unwrap_err().is_lost());
+    }
+}
+
+/// Clients, handles and guards can be used within `catch_unwind`.
+#[test]
+fn clients_and_guards_are_unwind_safe() {
+    fn is_safe<T: UnwindSafe + RefUnwindSafe>() {}
+    is_safe::<(Redlock, Mutex, redlock_sync::ReentrantMutex, redlock_sync::RwLock, redlock_sync::Semaphore)>();
+    is_safe::<(redlock_sync::MultiLock, redlock_sync::CountDownLatch, redlock_sync::Queue)>();
+    is_safe::<(redlock_sync::MutexGuard, redlock_sync::ReentrantMutexGuard, redlock_sync::MultiLockGuard)>();
+    is_safe::<(redlock_sync::RwLockReadGuard, redlock_sync::RwLockWriteGuard, redlock_sync::SemaphorePermit)>();
+    let server = Server::start();
+    let locks = Redlock::open(server.url()).unwrap();
+    let guard = locks.mutex("order:42").lock().unwrap();
+    let panicked = catch_unwind(|| {
+        guard.check().unwrap();
+        locks.mutex("order:43").lock().map(|_held| panic!("while it is held")).unwrap()
+    });
+    assert!(panicked.is_err() && server.get("order:43").is_none());
+    guard.unlock().unwrap();
+}
+
+/// The guard would be lost, although its holder never left it.
+#[test]
+fn the_id_of_a_guard_is_no_token() {
+    let server = Server::start();
+    let locks = Redlock::open(server.url()).unwrap();
+    let guard = locks.mutex("order:42").lock().unwrap();
+    let id = guard.id().as_str().to_owned();
+    assert!(matches!(id.parse::<LockToken>(), Err(Error::Config { .. })));
+    let token = guard.into_token().unwrap();
+    assert_ne!(token.as_str(), id);
+    assert_eq!(server.get("order:42"), Some(id));
+    let adopted = locks.mutex("order:42").adopt(&token.as_str().parse().unwrap()).unwrap();
+    adopted.unlock().unwrap();
 }

@@ -216,3 +216,32 @@ fn input_12_how_many_at_once_is_checked() {
     }
     semaphore.acquire_many(3).unwrap().release().unwrap();
 }
+
+/// The number of permits is in the handle and not on the servers. One that releases may know fewer than the wait.
+#[test]
+fn a_release_by_a_handle_with_a_smaller_number_wakes_a_wait_for_several() {
+    let servers = servers(1);
+    let once = || {
+        let [small, large, waits] = [1, 3, 3].map(|permits| open(&servers).semaphore(KEY, permits));
+        let first = small.acquire().unwrap();
+        let others = [(); 2].map(|()| large.acquire().unwrap());
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let permit = waits.acquire_many(2).unwrap();
+                let at = Instant::now();
+                permit.release().unwrap();
+                at
+            });
+            until_queued(&servers[0], 1);
+            let [second, third] = others;
+            second.release().unwrap();
+            let released = Instant::now();
+            first.release().unwrap();
+            let woken = waiter.join().unwrap().saturating_duration_since(released);
+            third.release().unwrap();
+            woken
+        })
+    };
+    let best = (0..4).map(|_| once()).min().unwrap();
+    assert!(best < ms(500), "{best:?}");
+}

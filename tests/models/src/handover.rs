@@ -2,6 +2,8 @@
 
 #[path = "../../../redlock-sync/src/handover/queue.rs"]
 pub(crate) mod queue;
+#[path = "../../../redlock-sync/src/handover/remembered.rs"]
+mod remembered;
 #[path = "../../../redlock-sync/src/handover/rules.rs"]
 pub(crate) mod rules;
 #[path = "../../../redlock-sync/src/handover/sharing.rs"]

@@ -49,6 +49,7 @@ fn main() {
         Some("environment") => environment::main(),
         Some("replaced") => environment::replaced(),
         Some("forked-default") => environment::forked(),
+        Some("forked-beside-users") => environment::forked_beside_users(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "fork-often" | "hear") => holders::main(&args),
         Some("contend") => contend::main(&args[1..]),

@@ -1,4 +1,5 @@
-//! The threads that wait, the one that reads, and the push connection: all that is under the one lock of [`Turns`](super::turns::Turns).
+//! The threads that wait, the one that reads, and the push connection: all that is under the one lock of
+//! [`Turns`](super::turns::Turns).
 //!
 //! | step | under the lock | after it |
 //! |---|---|---|
@@ -8,10 +9,11 @@
 //! | woken with the mark | takes the connection, if it is there | reads |
 //! | ends its sleep (push, timer) while it has the mark | marks another | wakes it |
 //!
-//! [`Desk::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a thread reads it, or a thread
-//! that was woken to read has the mark and is on its way. So no push stays unread: a thread that leaves the connection, or a mark, passes it on in the
-//! same step ([`Desk::hand_on`]); one that panics does so by dropping its [`Wait`](super::Wait).
-//! The mark may come too late: a thread that just begins to sleep takes the connection first. Then the marked one finds none and sleeps on.
+//! [`Desk::is_sound`] is what holds whenever the lock is free: while a wait sleeps, either there is no connection, or a
+//! thread reads it, or a thread that was woken to read has the mark and is on its way. So no push stays unread: a
+//! thread that leaves the connection, or a mark, passes it on in the same step ([`Desk::hand_on`]); one that panics
+//! does so by dropping its [`Wait`](super::Wait). The mark may come too late: a thread that just begins to sleep takes
+//! the connection first. Then the marked one finds none and sleeps on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,8 +27,8 @@ use crate::clock::Tick;
 use crate::node::{Heard, Push};
 use crate::sync::Condvar;
 
-/// A follower's sleep can be long: it is woken when something is there for it. After the machine was suspended the reader wakes all
-/// ([`LEAP`]), and without a reader this is how late a timer can be.
+/// A follower's sleep can be long: it is woken when something is there for it. After the machine was suspended the
+/// reader wakes all ([`LEAP`]), and without a reader this is how late a timer can be.
 const LONGEST_NAP: Duration = Duration::from_secs(60);
 /// A read that took so much longer than it should: the machine was suspended, which condition variables do not count.
 const LEAP: Duration = Duration::from_secs(5);
@@ -213,7 +215,8 @@ impl Desk {
         }
     }
 
-    /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably wait longest.
+    /// If the connection is there and no thread is on the way to it, the youngest that sleeps is sent: it will probably
+    /// wait longest.
     pub(super) fn hand_on(&mut self) {
         let is_left = matches!(&self.connection, Connection::Up(up) if up.conn.is_some());
         if is_left && self.marked.is_none() {
@@ -280,7 +283,8 @@ impl Desk {
         }
     }
 
-    /// The connection is of no more use. The reader brings it, or it is here, or it is lost with a thread that panicked.
+    /// The connection is of no more use. The reader brings it, or it is here, or it is lost with a thread that
+    /// panicked.
     pub(super) fn broke(&mut self, conn: Option<Box<dyn Push>>, now: Tick) {
         self.after.closed.extend(conn);
         let Connection::Up(up) = std::mem::replace(&mut self.connection, Connection::Down) else { return };
@@ -292,8 +296,14 @@ impl Desk {
     }
 
     fn deliver(&mut self, text: &[u8]) {
-        let Some(channel) = self.channel.as_deref() else { return };
-        let Some((number, pushed)) = Pushed::read(text, channel) else { return };
+        let Some(channel) = self.channel.clone() else { return };
+        let Some((numbers, pushed)) = Pushed::read(text, &channel) else { return };
+        for number in numbers {
+            self.deliver_to(number, pushed.clone(), &channel);
+        }
+    }
+
+    fn deliver_to(&mut self, number: u64, pushed: Pushed, channel: &str) {
         if let Some(ended) = self.ended.of(number) {
             return self.after.late.push((ended, pushed));
         }
@@ -404,7 +414,8 @@ impl Desk {
 
     // --- the end ---
 
-    /// Grants to ended waits could not be given back any more. So the channel ends: releases then skip the entries of the ended waits.
+    /// Grants to ended waits could not be given back any more. So the channel ends: releases then skip the entries of
+    /// the ended waits.
     fn last_has_gone(&mut self, now: Tick) {
         self.idle_since = now;
         if !self.ended.is_empty() {

@@ -3,8 +3,9 @@
 use crate::handover::rules::Pauses;
 use std::time::Duration;
 
-/// A push to one wait: `wait fence span age pauses random key`, where the wait is `channel/number`, times are in ms, and a hint has nothing behind the
-/// pauses but a space.
+/// A push to a wait: `wait fence span age pauses random key`, where the wait is `channel/number`, times are in ms, and
+/// a hint has nothing behind the pauses but a space. A hint to several waits of a channel has commas between their
+/// numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pushed {
     /// Of the granted lock; 0 where there is none.
@@ -40,16 +41,18 @@ impl Stray {
 }
 
 impl Pushed {
-    /// Reads a message that came on `channel`: for which wait it is, and what it says. `None` for anything else than a push to a wait there.
-    pub(crate) fn read(message: &[u8], channel: &str) -> Option<(u64, Pushed)> {
+    /// Reads a message that came on `channel`: for which waits it is, and what it says. `None` for anything else than a
+    /// push to waits there.
+    pub(crate) fn read(message: &[u8], channel: &str) -> Option<(Vec<u64>, Pushed)> {
         let mut words = std::str::from_utf8(message).ok()?.splitn(7, ' ');
-        let number = words.next()?.strip_prefix(channel)?.strip_prefix('/')?.parse().ok()?;
+        let numbers = words.next()?.strip_prefix(channel)?.strip_prefix('/')?.split(',');
+        let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
         let mut next = || words.next()?.parse::<u64>().ok();
         let (fence, span, age, pauses) = (next()?, next()?, next()?, next()?);
         let random = words.next().map(|random| (!random.is_empty()).then(|| random.to_owned()))?;
         let key = words.next().map(str::to_owned);
-        // A grant names its lock, and a hint none.
-        let is_whole = random.is_some() == key.is_some();
+        // A grant names its lock and is for one wait, and a hint names none.
+        let is_whole = random.is_some() == key.is_some() && (random.is_none() || numbers.len() == 1);
         let pushed = Pushed {
             fence,
             span: Duration::from_millis(span),
@@ -58,7 +61,7 @@ impl Pushed {
             random,
             key,
         };
-        is_whole.then_some((number, pushed))
+        is_whole.then_some((numbers, pushed))
     }
 }
 
@@ -66,20 +69,20 @@ impl Pushed {
 mod tests {
     use super::*;
 
-    fn read(message: &str) -> Option<(u64, Pushed)> {
+    fn read(message: &str) -> Option<(Vec<u64>, Pushed)> {
         Pushed::read(message.as_bytes(), "redlock-sync:1f")
     }
 
     #[test]
     fn grants_and_hints() {
         let ms = Duration::from_millis;
-        let (number, grant) = read("redlock-sync:1f/12 7 300 20 3 abc a key").unwrap();
+        let (numbers, grant) = read("redlock-sync:1f/12 7 300 20 3 abc a key").unwrap();
         let (random, key) = (Some("abc".to_owned()), Some("a key".to_owned()));
         let told = Pushed { fence: 7, span: ms(300), age: ms(20), pauses: Pauses(3), random, key };
-        assert_eq!((number, grant), (12, told));
-        let (number, hint) = read("redlock-sync:1f/0 0 10 0 0 ").unwrap();
+        assert_eq!((numbers, grant), (vec![12], told));
+        let (numbers, hint) = read("redlock-sync:1f/0,7,12 0 10 0 0 ").unwrap();
         let told = Pushed { fence: 0, span: ms(10), age: ms(0), pauses: Pauses(0), random: None, key: None };
-        assert_eq!((number, hint), (0, told));
+        assert_eq!((numbers, hint), (vec![0, 7, 12], told));
     }
 
     #[test]
@@ -104,6 +107,8 @@ mod tests {
             "redlock-sync:1f/1 0 10 0 0 a",
             "redlock-sync:1f/1 0 10 0 0  a",
             "redlock-sync:1f/x 0 10 0 0 a b",
+            "redlock-sync:1f/1,2 0 10 0 0 a b",
+            "redlock-sync:1f/1, 0 10 0 0 ",
             "redlock-sync:1f/1 0 -1 0 0 a b",
             "redlock-sync:1f/1 0  10 0 0 a b",
             "redlock-sync:1f1/1 0 10 0 0 a b",

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::handover::remembered::MAX_ORPHANS;
 use crate::handover::sharing::{Gate, JOINS_PER_LOOK};
 use std::sync::mpsc;
 use std::thread;

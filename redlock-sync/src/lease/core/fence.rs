@@ -5,9 +5,10 @@ use crate::error::Error;
 use crate::node::Lane;
 
 impl Core {
-    /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that still holds our
-    /// token has stored it. The largest alone would not rise from one majority to the next. With `fenced(true)` the acquire itself has raised
-    /// the counter; otherwise, and for a lock that was passed on inside the process, it takes a round here.
+    /// The fencing token: on one node the counter's value; on several the largest among our votes, once a majority that
+    /// still holds our token has stored it. The largest alone would not rise from one majority to the next. With
+    /// `fenced(true)` the acquire itself has raised the counter; otherwise, and for a lock that was passed on inside
+    /// the process, it takes a round here.
     pub(crate) fn fencing_token(&self) -> Result<u64, Error> {
         self.and_tell_loss(self.settled_fence())
     }
@@ -38,12 +39,7 @@ impl Core {
             self.quorum.round(&fencing.fence(&self.id, fence), Lane::Reserved, self.quorum.round_deadline(), &|_| true);
         // A node that restarted just now may have forgotten an earlier holder's fence, as it may have forgotten a lock.
         self.quorum.disqualify_restarted(&mut ballot.votes);
-        io.expiry.clear(&ballot.votes);
-        let until = io.expiry.deadline().min(self.hold_end);
-        self.state.lock().end_earlier(until);
-        if self.quorum.now() >= until {
-            self.lose(self.reason_of(&ballot, until));
-        }
+        self.note_losses(io, &ballot);
         self.verdict("fence", &ballot)?;
         Ok(ballot.largest_fence().unwrap_or_default())
     }

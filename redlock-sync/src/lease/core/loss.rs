@@ -1,10 +1,18 @@
-//! What follows from the loss of a lease: the log, and the handlers of its user.
+//! How a loss is noticed, and what follows from it: the log, and the handlers of its user.
 
-use super::{Core, OnLost, Part};
+use std::panic::RefUnwindSafe;
+
+use super::{Core, Io, OnLost, Part};
 use crate::clock::Tick;
 use crate::error::LostReason;
 use crate::lease::state::LeaseState;
 use crate::names::told;
+use crate::node::Lane;
+use crate::options::MIN_LEASE;
+use crate::quorum::Ballot;
+
+/// Handlers run without its locks, and their panics are caught.
+impl RefUnwindSafe for Core {}
 
 impl Core {
     /// Has `f` called once when the lease is lost; at once when it is already.
@@ -58,8 +66,31 @@ impl Core {
         }
     }
 
-    /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes.
-    /// In a forked child nothing is locked: another thread of the parent may have held the lock at the fork, and has no copy there that could give it up.
+    /// Notices whether the lock was taken away.
+    pub(crate) fn look_after(&self) {
+        // A round that is under way notices it, too.
+        if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
+            // The shortest lease lengthens nothing: a server never shortens one.
+            let call = self.protocol().extend(&self.id, MIN_LEASE);
+            let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
+            self.note_losses(&mut io, &ballot);
+        }
+        self.tell_loss();
+    }
+
+    /// Takes from a round that lengthens nothing which nodes do not have the lock any more.
+    pub(super) fn note_losses<R: PartialEq>(&self, io: &mut Io, ballot: &Ballot<R>) {
+        io.expiry.clear(&ballot.votes);
+        let until = io.expiry.deadline().min(self.hold_end);
+        self.state.lock().end_earlier(until);
+        if self.quorum.now() >= until {
+            self.lose(self.reason_of(ballot, until));
+        }
+    }
+
+    /// Calls the handlers, once, if the lease is lost. Never with `io` held: a handler takes as long as it takes. In a
+    /// forked child nothing is locked: another thread of the parent may have held the lock at the fork, and has no copy
+    /// there that could give it up.
     pub(crate) fn tell_loss(&self) {
         if self.is_forked_copy() {
             return;

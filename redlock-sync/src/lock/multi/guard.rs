@@ -1,7 +1,7 @@
 //! The guard of several mutexes: what makes one thing of them.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -249,6 +249,9 @@ struct Whole {
     cores: Vec<Weak<Core>>,
     state: parking_lot::Mutex<State>,
 }
+
+/// As for a lease: handlers run without its lock.
+impl RefUnwindSafe for Whole {}
 
 #[derive(Default)]
 struct State {

@@ -1,4 +1,5 @@
-//! What an in-memory node stores, and the commands that the scripts use. Keys expire by the node's own clock, when they are looked at.
+//! What an in-memory node stores, and the commands that the scripts use. Keys expire by the node's own clock, when they
+//! are looked at.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -152,6 +153,16 @@ impl Store {
             }
             [b"INFO"] => Reply::Bulk(b"role:master\r\n".to_vec()),
             [b"GET", key] => self.get(key),
+            [b"GETRANGE", key, b"0", last] => {
+                let Some(last) = number(last).and_then(|last| usize::try_from(last).ok()) else {
+                    return not_a_number();
+                };
+                match self.get(key) {
+                    Reply::Bulk(text) => Reply::Bulk(text.into_iter().take(last.saturating_add(1)).collect()),
+                    Reply::Nil => Reply::Bulk(Vec::new()),
+                    other => other,
+                }
+            }
             [b"MGET", keys @ ..] => {
                 let text = |reply| if matches!(reply, Reply::Bulk(_)) { reply } else { Reply::Nil };
                 Reply::List(keys.iter().map(|key| text(self.get(key))).collect())

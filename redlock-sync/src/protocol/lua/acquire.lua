@@ -40,7 +40,7 @@ local function is_its_turn()
       if left > 0 and left <= 1000 then return false, left end
     end
     redis.call('ZREM', queue, first)
-    local heard = pause and 0 or give(key, KEYS[3], first, ARGV[8], ARGV[9], '0 0', least < 0 and '0' or ARGV[7])
+    local heard = pause and 0 or give(key, queue, KEYS[3], first, ARGV[8], ARGV[9], '0 0', least < 0 and '0' or ARGV[7])
     if heard ~= 0 then return heard < 0 end
   end
   return true
@@ -67,18 +67,23 @@ else
     held = held or redis.call('GET', key)
     if wait ~= '' and ARGV[5] == '0' then
       redis.pcall('ZREM', queue, wait)
+      mark(queue, wait, true)
       -- In a pause it is the one that was told to try; then the next is. The number is that of one pause (push.lua).
       if left then hint(queue, left, '0 2') end
     elseif wait ~= '' then
       local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
       place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
       redis.call('PEXPIRE', queue, ARGV[5])
+      mark(queue, wait)
     end
     return {0, left or held and redis.call('PTTL', key) or 0, string.sub(held or '', 1, 80), place}
   end
   redis.call('SET', key, token, 'PX', ARGV[2])
 end
-if wait ~= '' and queue then redis.pcall('ZREM', queue, wait) end
+if wait ~= '' and queue then
+  redis.pcall('ZREM', queue, wait)
+  mark(queue, wait, true)
+end
 if least < 0 then return queue and 1 or 2 end
 -- The time floor keeps fences rising on a node that lost its data. Microseconds stay exact in a double until 2255.
 local now = redis.call('TIME')

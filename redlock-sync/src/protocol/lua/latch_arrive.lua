@@ -26,7 +26,25 @@ for i = 3, #ARGV do
 end
 keep()
 if is_marked or count >= tonumber(ARGV[1]) then
-  for _, wait in ipairs(redis.pcall('ZRANGE', waits, 0, -1)) do push(wait, '0 0 0 0 ') end
+  -- One push for each channel, to the waits that have not ended: they stand last. A push to many is `channel/number,number`. A client that cannot read that
+  -- looks within a second, as the set of its waits is gone then.
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local channels, waits_of, from = {}, {}, 0
+  repeat
+    local page = redis.pcall('ZREVRANGE', waits, from, from + 999, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      if tonumber(page[i + 1]) < now then page = {} break end
+      local channel, number = string.match(page[i], '^([^/]*)/(.*)$')
+      if channel and not waits_of[channel] then
+        channels[#channels + 1] = channel
+        waits_of[channel] = {}
+      end
+      if channel then table.insert(waits_of[channel], number) end
+    end
+    from = from + 1000
+  until #page < 2000
+  for _, channel in ipairs(channels) do push(channel .. '/' .. table.concat(waits_of[channel], ','), '0 0 0 0 ') end
   redis.call('DEL', waits)
 end
 return 1

@@ -19,7 +19,10 @@ end
 local wait, keep, pause = ARGV[3] or '', ARGV[4] or '0', ARGV[5] or '0'
 local chain, several, span, life, random = string.match(ARGV[2], '^(%d+ %d+) (%d) (%d+) (%d+) (%x*)$')
 several = several == '1'
-if wait ~= '' and queue then redis.pcall('ZREM', queue, wait) end
+if wait ~= '' and queue then
+  redis.pcall('ZREM', queue, wait)
+  mark(queue, wait, true)
+end
 if type(held) == 'table' then return held end
 if held == false then
   -- The wait that leaves may be the one that was told to try, and the holder may have named the lock alone.
@@ -44,7 +47,7 @@ if several then
   local first = redis.pcall('ZRANGE', queue, 0, 7)
   redis.call('PEXPIRE', key, span)
   for i, next in ipairs(first) do
-    local heard = give(key, KEYS[3], next, random, span, chain, life)
+    local heard = give(key, queue, KEYS[3], next, random, span, chain, life)
     if heard > 0 then
       redis.call('ZREMRANGEBYRANK', queue, 0, i - 1)
       return 2
@@ -61,7 +64,7 @@ else
   for _ = 1, 64 do
     local next = redis.pcall('ZPOPMIN', queue)[1]
     if not next then break end
-    local heard = string.sub(next, 1, 1) == '*' and 0 or give(key, KEYS[3], next, random, span, chain, life)
+    local heard = string.sub(next, 1, 1) == '*' and 0 or give(key, queue, KEYS[3], next, random, span, chain, life)
     if heard > 0 then return 2 end
     if heard < 0 then
       redis.call('DEL', key)

@@ -3,8 +3,8 @@
 -- The lock is a sorted set of holders: `r` or `w` and the token, by the ms of this server's time through which each of them holds. A holder whose
 -- time has passed does not exist. There is one writer or any number of readers, so the one that ends last tells which. A seat is a holder whose
 -- token is that of a wait: it keeps the lock for that wait, which was told to try, and whose next attempt takes the seat's place.
--- A queue is a sorted set of waits, `channel/number`, or `-` and a random part for one that polls. On one node by order of arrival: a wait is alive
--- while its client listens. On several nodes by the end of its mark, which each of its attempts renews. A member `*` of the readers' queue says
+-- A queue is a sorted set of waits, `channel/number`, or that of one that polls. On one node by order of arrival: a wait is alive
+-- while its client listens, or as push.lua says of one that polls. On several nodes by the end of its mark, which each of its attempts renews. A member `*` of the readers' queue says
 -- that a writer has held the lock while they waited: they are next.
 local key, readers, writers = KEYS[1], KEYS[2], KEYS[4]
 local time = redis.call('TIME')
@@ -61,12 +61,17 @@ end
 local deaf = 0
 local function first_writer(several)
   if several then
-    local mark = redis.pcall('ZREVRANGE', writers, 0, 0, 'WITHSCORES')
-    return mark[1] and has_mark(tonumber(mark[2])) and mark[1] or nil
+    local marks = redis.pcall('ZREVRANGE', writers, 0, 63, 'WITHSCORES')
+    for i = 1, #marks, 2 do
+      if not has_mark(tonumber(marks[i + 1])) then return end
+      -- Others may listen at another node.
+      if string.sub(marks[i], 1, 1) ~= '-' or push(marks[i], '', writers) ~= 0 then return marks[i] end
+    end
+    return
   end
   deaf = 0
   for _, wait in ipairs(redis.pcall('ZRANGE', writers, 0, 63)) do
-    if string.sub(wait, 1, 1) == '-' or push(wait, '') ~= 0 then return wait end
+    if push(wait, '', writers) ~= 0 then return wait end
     deaf = deaf + 1
   end
 end
@@ -78,9 +83,9 @@ end
 
 -- Keeps the lock for a wait and tells it; false if its client is gone. On several nodes it may listen at another one.
 local function seat(letter, wait, several)
-  local member = seat_of(letter, wait)
+  local member, polls = seat_of(letter, wait), string.sub(wait, 1, 1) == '-'
   redis.call('ZADD', key, now + SEAT, member)
-  if string.sub(wait, 1, 1) == '-' or push(wait, '0 0 0 0 ') ~= 0 or several then return true end
+  if push(wait, '0 0 0 0 ', letter == 'r' and readers or writers) ~= 0 or several and not polls then return true end
   redis.call('ZREM', key, member)
   return false
 end

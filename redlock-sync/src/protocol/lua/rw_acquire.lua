@@ -50,6 +50,7 @@ if may_enter() then
   if wait ~= '' then
     redis.call('ZREM', key, seat_of(letter, wait))
     redis.pcall('ZREM', queue, wait)
+    mark(queue, wait, true)
   end
   drop_deaf()
   if opens then
@@ -67,6 +68,7 @@ local by, ends = last()
 local place = 0
 if wait ~= '' and ARGV[6] == '0' then
   redis.pcall('ZREM', queue, wait)
+  mark(queue, wait, true)
   -- It may have been the one that kept readers out.
   if letter == 'w' and by and not is_writer(by) and not first_writer(several) then seat_readers(several) end
   drop_deaf()
@@ -79,6 +81,9 @@ elseif wait ~= '' then
     place = 2 - redis.call('ZADD', queue, 'NX', (latest or 0) + 1, wait)
   end
   redis.call('PEXPIRE', queue, several and MARK or ARGV[6])
+  mark(queue, wait)
 end
--- A free lock is for a writer that will come soon; if it does not, its mark ends.
-return {0, by and ends - now or MARK, by and string.sub(by, 2, 81) or '', place}
+-- A free lock is for a writer that will come soon; if it does not, its mark ends. One that polls and keeps a reader out may be gone.
+local first = letter == 'r' and by and not is_writer(by) and redis.pcall(several and 'ZREVRANGE' or 'ZRANGE', writers, 0, 0)[1]
+local ms = math.min(by and ends - now or MARK, first and counts_for(first) or math.huge)
+return {0, ms, by and string.sub(by, 2, 81) or '', place}

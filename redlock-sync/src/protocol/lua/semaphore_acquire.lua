@@ -8,8 +8,8 @@
 -- ARGV[6] 1 for the slots of a lease, and no others will do, ARGV[7] wait (empty: none), ARGV[8] ms for which the queue lives after a no (0: the wait leaves
 -- it), ARGV[9] fence to reach (0: the next, -1: none is wanted), ARGV[10] ms for which the fence counter outlasts the clock's reaching it, ARGV[11] how
 -- many slots, ARGV[12] ms that the wait has waited, ARGV[13..] orphans: beginnings of tokens that no lease has; the last one may be that of permissions.lua
--- replies {1, fence (0: none), slots} when they are lent to the token now; else {0, remaining ms of the permit or reservation that ends first, first 80 bytes of
---         its token, place of the wait (0 none, 1 it came, 2 it was there)}
+-- replies {1, fence (0: none), slots} when they are lent to the token now; else {0, remaining ms of the permit or reservation that ends first, or after which a wait
+--         that keeps the rest may be known to be gone, first 80 bytes of its token, place of the wait (0 none, 1 it came, 2 it was there)}
 local key, queue, token, wait, marks = KEYS[1], KEYS[2], ARGV[1], ARGV[7] or '', KEYS[4]
 local lease, permits, many = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11] or 1)
 local is_lease, several = ARGV[6] == '1', marks ~= nil
@@ -60,8 +60,8 @@ if not is_lease and #own ~= many then
   -- Of no attempt that is known; they are not lent anew by this one.
   for _, slot in ipairs(own) do left[#left + 1] = slot .. ' ' .. token end
 end
-local gone, slots, is_late, mark = {}, nil, false, nil
-if several then is_late, mark = look_at_marks() end
+local gone, slots, is_late, mine, kept = {}, nil, false, nil, nil
+if several then is_late, mine = look_at_marks() end
 if #own == many then
   -- Also the write that a full server does not refuse, before the one that it would.
   lengthen(key, lease)
@@ -75,9 +75,8 @@ elseif #reserved == many then
   slots = reserved
 elseif not is_late then
   local free = search(lent, permits, list[1])
-  local is_kept = false
-  if not several then gone, is_kept = serve(key, queue, wait, lent, free, now, span, several) end
-  slots = not is_kept and free(many)
+  if not several then gone, kept = serve(key, queue, wait, lent, free, now, span, several) end
+  slots = not kept and free(many)
 end
 if not slots then
   local place = 0
@@ -85,20 +84,22 @@ if not slots then
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2]
     place = 2 - redis.call('ZADD', queue, 'NX', (last or 0) + 1, wait)
     redis.call('PEXPIRE', queue, ARGV[8])
-    if mark then redis.call('ZREM', marks, mark) end
+    mark(queue, wait)
+    if mine then redis.call('ZREM', marks, mine) end
     if several and many > 1 then
       redis.call('ZADD', marks, now + span, string.format('%.0f', now - tonumber(ARGV[12])) .. ' ' .. wait)
       lengthen(marks, span)
     end
   elseif wait ~= '' then
     gone[#gone + 1] = wait
-    if mark then redis.call('ZREM', marks, mark) end
+    mark(queue, wait, true)
+    if mine then redis.call('ZREM', marks, mine) end
   end
   remove(queue, gone)
   remove(key, left)
   if lent.is_stale then purge(key, now) end
   -- All may be reserved by now, and nothing lent.
-  return {0, lent.first and lent.first - now or span, string.sub(lent.holder or RESERVED, 1, 80), place}
+  return {0, math.min(lent.first and lent.first - now or span, kept or math.huge), string.sub(lent.holder or RESERVED, 1, 80), place}
 end
 
 local named = {}
@@ -110,9 +111,10 @@ for i, slot in ipairs(slots) do
 end
 if wait ~= '' then
   gone[#gone + 1] = wait
+  mark(queue, wait, true)
   for _, slot in ipairs(reserved) do left[#left + 1] = slot .. ' ' .. place_of_wait end
 end
-if mark then redis.call('ZREM', marks, mark) end
+if mine then redis.call('ZREM', marks, mine) end
 remove(queue, gone)
 remove(key, left)
 if lent.is_stale then purge(key, now) end

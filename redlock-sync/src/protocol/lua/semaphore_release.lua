@@ -10,8 +10,9 @@ local key, queue, token, keep, wait = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[6
 local now = in_ms(redis.call('TIME'))
 if wait ~= '' and queue then
   redis.pcall('ZREM', queue, wait)
-  for _, mark in ipairs(KEYS[3] and redis.pcall('ZRANGE', KEYS[3], 0, -1) or {}) do
-    if string.match(mark, '^%S+ (.*)$') == wait then redis.call('ZREM', KEYS[3], mark) end
+  mark(queue, wait, true)
+  for _, entry in ipairs(KEYS[3] and redis.pcall('ZRANGE', KEYS[3], 0, -1) or {}) do
+    if string.match(entry, '^%S+ (.*)$') == wait then redis.call('ZREM', KEYS[3], entry) end
   end
 end
 local lent, failure = look(key, now)

@@ -4,7 +4,9 @@
 -- On one node the waits get their turn in order of arrival: a free slot is reserved for the next attempt of the first wait whose client listens, by a
 -- member with the token below. It is a place and no permit: only an attempt of that wait, with a token of its own, makes a permit of it. So it does no
 -- harm that a script executed twice reserves twice. On several nodes nothing is reserved: as many waits are told to try as there are free slots.
--- A wait for more than one permit is `channel/number permits`. It gets all of its slots at once, and the waits behind it get none before it has them.
+-- A wait for more than one permit is `channel/number of many`: it wants so many of a semaphore of that number, which may be another than the handle of the
+-- call has. It gets all of its slots at once, and the waits behind it get none before it has them. That of an older
+-- client is `channel/number many`; its scripts read the last word.
 
 local RESERVED = string.rep('0', 32) .. ':granted:'
 
@@ -66,22 +68,23 @@ local function lengthen(key, ms)
 end
 
 -- Gives the slots that `free` finds to the first waits in the queue, up to the wait `own`. Returns the waits that are to be taken out of the
--- queue, later, since the first write of an attempt has to be one that a full server (maxmemory) refuses; and whether the rest is kept for a wait
--- that needs more than there is.
+-- queue, later, since the first write of an attempt has to be one that a full server (maxmemory) refuses; and, if the rest is kept for a wait that needs
+-- more than there is, for how many ms at most unless that wait shows that it is there.
 local function serve(key, queue, own, lent, free, now, span, several)
   local gone, at, is_reserved = {}, 0, false
   while free(1) do
     local wait = redis.pcall('ZRANGE', queue, at, at)[1]
-    if not wait or wait == own then return gone, false end
+    if not wait or wait == own then return gone end
     at = at + 1
-    local slots = free(tonumber(string.match(wait, ' (%d+)$') or 1))
-    local polls = string.sub(wait, 1, 1) == '-'
+    local many, permits = tonumber(string.match(wait, ' (%d+)$') or 1), string.match(wait, ' (%d+) %d+$')
+    local slots = (permits and search(lent, tonumber(permits), 0) or free)(many)
     -- One that needs more is told to look when the next permit ends: so it is known whether its client is there.
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
-    local heard = polls and (several and 0 or 1) or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ')
+    local polls = several and string.sub(wait, 1, 1) == '-'
+    local heard = polls and 0 or push(wait, '0 ' .. string.format('%.0f', rest) .. ' 0 0 ', queue)
     -- This user may not publish: any attempt may take what is free.
-    if heard < 0 then return gone, false end
-    if heard > 0 and not slots then return gone, true end
+    if heard < 0 then return gone end
+    if heard > 0 and not slots then return gone, counts_for(wait) or math.huge end
     if heard > 0 then
       for _, slot in ipairs(slots) do
         lent.tokens[slot] = RESERVED .. wait
@@ -97,10 +100,9 @@ local function serve(key, queue, own, lent, free, now, span, several)
   end
   -- A process for which a slot was reserved may have stopped: the next wait looks when it is free again.
   for _, wait in ipairs(is_reserved and redis.pcall('ZRANGE', queue, at, at + 7) or {}) do
-    local stays = wait == own or string.sub(wait, 1, 1) == '-'
-    if stays or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' 0 0 ') ~= 0 then break end
+    if wait == own or push(wait, '0 ' .. string.format('%.0f', span + 1) .. ' 0 0 ', queue) ~= 0 then break end
   end
-  return gone, false
+  return gone
 end
 
 -- Takes out of a sorted set what has been found to be over.

@@ -1,7 +1,11 @@
 //! The default client as the environment of this process makes it.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use redlock_sync::{Error, Redlock, distributed_lock};
-use redlock_tests::{fork, wait_for};
+use redlock_tests::{ended, fork, wait_for};
+use rustix::process::{Signal, kill_process};
 
 #[distributed_lock("shop", guard = lock)]
 fn shop() -> Result<String, Error> {
@@ -44,4 +48,36 @@ pub(crate) fn forked() {
     });
     assert!(wait_for(child).success());
     shop().unwrap();
+}
+
+/// Children are forked while other threads use the default client all the time. Each sets its own one.
+pub(crate) fn forked_beside_users() {
+    let client = || Redlock::open("redis://127.0.0.1:1/").unwrap();
+    Redlock::set_default(client()).unwrap();
+    for _ in 0..4 {
+        thread::spawn(|| {
+            loop {
+                drop(Redlock::default_client().unwrap());
+            }
+        });
+    }
+    for number in 0..200 {
+        let child = fork(|| {
+            assert!(matches!(Redlock::default_client(), Err(Error::Closed)));
+            Redlock::set_default(client()).unwrap();
+            Redlock::default_client().unwrap();
+        });
+        let began = Instant::now();
+        loop {
+            match ended(child) {
+                Some(status) => break assert!(status.success(), "child {number}: {status}"),
+                None if began.elapsed() < Duration::from_secs(20) => thread::yield_now(),
+                None => {
+                    kill_process(child, Signal::KILL).unwrap();
+                    panic!("child {number} hangs");
+                }
+            }
+        }
+    }
+    println!("all ended");
 }

@@ -1,0 +1,113 @@
+//! Waits of processes without a push connection, that are gone: nothing tells the server, so each of their attempts renews a mark there.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, Redlock};
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
+
+const KEY: &str = "order:42";
+const SOON: Duration = Duration::from_secs(30);
+/// Longer than such a mark lasts, and shorter than before there were any: 40 waits were granted the lock for 300 ms each, or kept others out for an hour.
+const MARKS_END: Duration = Duration::from_secs(8);
+
+fn open(urls: Vec<String>) -> Redlock {
+    let settings = Redlock::builder().nodes(urls).restart_guard(false).node_timeout(Duration::from_millis(500));
+    settings.lease(Duration::from_secs(60)).build().unwrap()
+}
+
+type Take = fn(&Redlock, Duration) -> Result<(), Error>;
+
+fn mutex(locks: &Redlock, wait: Duration) -> Result<(), Error> {
+    locks.mutex(KEY).try_lock_for(wait)?.unlock()
+}
+
+fn read(locks: &Redlock, wait: Duration) -> Result<(), Error> {
+    locks.rw_lock(KEY).try_read_for(wait)?.unlock().map(drop)
+}
+
+fn write(locks: &Redlock, wait: Duration) -> Result<(), Error> {
+    locks.rw_lock(KEY).try_write_for(wait)?.unlock().map(drop)
+}
+
+fn permit(locks: &Redlock, wait: Duration) -> Result<(), Error> {
+    locks.semaphore(KEY, 3).try_acquire_for(wait)?.release()
+}
+
+fn all_permits(locks: &Redlock, wait: Duration) -> Result<(), Error> {
+    locks.semaphore(KEY, 3).try_acquire_many_for(3, wait)?.release()
+}
+
+/// How many waits a server has in its queues.
+fn queued(server: &Server) -> usize {
+    let keys: Vec<String> = server.ask(redis::cmd("KEYS").arg("*queue"));
+    let writers: Vec<String> = server.ask(redis::cmd("KEYS").arg("*:writers"));
+    keys.iter().chain(&writers).map(|key| server.ask::<usize>(redis::cmd("ZCARD").arg(key))).sum()
+}
+
+/// Has so many processes wait while the lock is held, and cuts them off. Then the lock is released, and another process wants it.
+fn behind_dead_waits(
+    nodes: usize,
+    many: usize,
+    hold: impl FnOnce(&Redlock) -> Box<dyn FnOnce()>,
+    wait: Take,
+    take: Take,
+) {
+    let servers = servers(nodes);
+    let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
+    for proxy in &proxies {
+        proxy.on_each("SUBSCRIBE", Act::Error("NOPERM no channels".into()));
+    }
+    let urls = || servers.iter().map(Server::url).collect();
+    let release = hold(&open(urls()));
+    thread::scope(|scope| {
+        for _ in 0..many {
+            let locks = open(proxies.iter().map(Proxy::url).collect());
+            scope.spawn(move || assert!(wait(&locks, Duration::from_secs(5)).is_err()));
+        }
+        eventually("all wait", SOON, || queued(&servers[0]) == many);
+        for proxy in &proxies {
+            for call in ["acquire", "release", "inspect"] {
+                proxy.on_each(call, Act::BlackHole);
+            }
+        }
+        release();
+        let began = Instant::now();
+        let outcome = take(&open(urls()), SOON);
+        let took = began.elapsed();
+        outcome.unwrap();
+        assert!(took < MARKS_END, "{took:?} behind {many} dead waits on {nodes} nodes");
+    });
+}
+
+#[test]
+fn a_mutex_is_not_granted_to_dead_waits_that_poll() {
+    for nodes in [1, 3] {
+        let hold = |locks: &Redlock| -> Box<dyn FnOnce()> {
+            let guard = locks.mutex(KEY).lock().unwrap().into_send();
+            Box::new(move || guard.unlock().unwrap())
+        };
+        behind_dead_waits(nodes, 40, hold, mutex, mutex);
+    }
+}
+
+#[test]
+fn a_reader_is_not_kept_out_by_dead_writers_that_poll() {
+    // The reader that is there stays, so that no writer has its turn.
+    let stays = |locks: &Redlock| -> Box<dyn FnOnce()> {
+        let guard = locks.rw_lock(KEY).read().unwrap();
+        Box::new(move || std::mem::forget(guard))
+    };
+    behind_dead_waits(1, 2, stays, write, read);
+}
+
+#[test]
+fn a_permit_is_not_kept_for_dead_waits_that_poll() {
+    // One permit stays lent, so that the waits for all three are never served.
+    let stays = |locks: &Redlock| -> Box<dyn FnOnce()> {
+        std::mem::forget(locks.semaphore(KEY, 3).acquire().unwrap());
+        std::mem::forget(locks.clone());
+        Box::new(|| {})
+    };
+    behind_dead_waits(1, 2, stays, all_permits, permit);
+}

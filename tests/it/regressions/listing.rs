@@ -1,0 +1,43 @@
+//! What it costs a server that its locks are listed.
+
+use redis::cmd;
+use redlock_sync::Redlock;
+use redlock_tests::Server;
+
+fn fill(server: &Server, script: &str) {
+    server.ask::<()>(cmd("EVAL").arg(script).arg(0));
+}
+
+/// A script that copies values leaves them in the memory of Lua for a while.
+#[test]
+fn large_values_and_sets_are_not_copied() {
+    let server = Server::start();
+    fill(&server, "for i = 1, 40 do redis.call('SET', 'page:' .. i, string.rep('x', 1024 * 1024)) end");
+    fill(&server, "for i = 1, 4000 do redis.call('ZADD', 'scores:' .. i % 4, i, string.rep('x', 8192) .. i) end");
+    let locks = Redlock::open(server.url()).unwrap();
+    let _guard = locks.mutex("order:42").lock().unwrap();
+    let of_lua = || server.info("used_memory_lua").unwrap().parse::<u64>().unwrap();
+    let before = of_lua();
+    for _ in 0..10 {
+        assert_eq!(locks.held_locks("*").unwrap().len(), 1);
+        let copied = of_lua().saturating_sub(before);
+        assert!(copied < 4 * 1024 * 1024, "{copied} bytes");
+    }
+}
+
+#[test]
+fn all_holders_of_a_lock_are_shown() {
+    let server = Server::start();
+    let readers =
+        "for i = 1, 1500 do redis.call('ZADD', 'prices', '9e15', 'r' .. string.format('%032x', i) .. ':shop') end";
+    fill(&server, readers);
+    // Some that have ended, and a set that is no lock.
+    fill(
+        &server,
+        "for i = 1, 300 do redis.call('ZADD', 'prices', i, 'r' .. string.format('%032x', i + 9999) .. ':shop') end",
+    );
+    fill(&server, "for i = 1, 300 do redis.call('ZADD', 'scores', i, i) end");
+    let locks = Redlock::open(server.url()).unwrap();
+    assert_eq!(locks.holders("prices").unwrap().len(), 1500);
+    assert_eq!(locks.held_locks("*").unwrap().len(), 1500);
+}
