@@ -70,8 +70,8 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 ///
 /// # Other kinds
 ///
-/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType),
-/// unless another thread of this client holds that lock; then a call that waits does so until that thread is done.
+/// A lock of another kind with the same name has a key of another type: the call is [`WrongType`](Error::WrongType) at
+/// once, also if this client holds that lock.
 #[derive(Clone)]
 pub struct RwLock {
     reader: Handle<ReadWrite>,

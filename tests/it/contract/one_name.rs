@@ -1,9 +1,10 @@
 //! Two kinds of lock of one name: the second is refused, and the first is as it was.
 
-use std::ops::Deref;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{Error, Lease, MutexGuard, Redlock, RwLockReadGuard, RwLockWriteGuard, SemaphorePermit};
+
+use redlock_tests::Stopwatch;
 
 use super::rig::open;
 use crate::place::{Place, each_place};
@@ -128,7 +129,7 @@ fn kinds_of_one_name_refuse_each_other_in_one_client<P: Place>() {
         for (second, _) in KINDS.into_iter().filter(|(_, other)| *other != key) {
             let held = Held::take(&locks, first).unwrap_or_else(|error| panic!("{first}: {error}"));
             let is_refused = |whose: &str| {
-                let began = Instant::now();
+                let began = Stopwatch::start();
                 for outcome in [Held::try_take(&locks, second), Held::take_for(&locks, second, LONGER)] {
                     let is_wrong = matches!(outcome, Err(Error::WrongType { .. }));
                     assert!(is_wrong, "a {second} beside a {first} in {whose}: {outcome:?}");

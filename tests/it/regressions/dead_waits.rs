@@ -1,10 +1,10 @@
 //! Waits of processes without a push connection, that are gone: nothing tells the server, so each of their attempts renews a mark there.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redlock_sync::{Error, Redlock};
-use redlock_tests::{Act, Proxy, Server, eventually, servers};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually, servers};
 
 const KEY: &str = "order:42";
 const SOON: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ fn behind_dead_waits(
             }
         }
         release();
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let outcome = take(&open(urls()), SOON);
         let took = began.elapsed();
         outcome.unwrap();
