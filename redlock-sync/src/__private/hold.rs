@@ -163,7 +163,7 @@ impl<T, E> Value<'_, Result<T, E>> {
     }
 }
 
-/// As `is_err`: a future is known by its type, whatever that is called.
+/// A future is known by its type, also under an alias.
 impl<F: Future> Value<'_, F> {
     pub fn has_run(&self)
     where
@@ -172,14 +172,14 @@ impl<F: Future> Value<'_, F> {
     }
 }
 
-/// No future has it.
+/// No future implements it, so a function that returns one does not compile.
 #[diagnostic::on_unimplemented(
     message = "the lock would be released when the future is returned, before it runs; this lock is for functions that block",
     label = "the function returns a future"
 )]
 pub trait Run {}
 
-/// What is no `Result` is no error, and what is not known to be a future has run.
+/// A value that is not a `Result` is no error, and one that is not known to be a future has run.
 pub trait AnyValue {
     fn is_err(&self) -> bool;
     fn has_run(&self);

@@ -70,11 +70,9 @@ pub(super) struct Host {
     pub(super) breaker: Breaker,
     hearers: Arc<Hearers>,
     condition: Condition,
-    /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is
-    /// dead and would fail one call.
+    /// Raised when a connection broke: all that were made before are suspect, since after a restart each of them is dead and would fail one call.
     generation: AtomicU64,
-    /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are
-    /// void.
+    /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
     permissions: AtomicU64,
     links_made: AtomicU64,
     /// The last attempt to connect succeeded.
@@ -94,8 +92,7 @@ struct Orders {
     dialling: usize,
 }
 
-/// How long a probe waits for the answer of a server that accepts connections: one that hangs is found again at the
-/// moment at which it goes on.
+/// How long a probe waits for the answer of a server that accepts connections: one that hangs is found again at the moment at which it goes on.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Host {
@@ -132,8 +129,7 @@ impl Host {
         by.since(self.clock.now())
     }
 
-    /// True if the link was made before the last time a connection to this server broke, or is of no use for another
-    /// reason.
+    /// True if the link was made before the last time a connection to this server broke, or is of no use for another reason.
     pub(super) fn is_stale(&self, link: &Link) -> bool {
         let has_run_out = link.validity.is_some_and(|(_, end)| self.clock.now() >= end);
         link.is_broken || link.generation < self.generation() || has_run_out
@@ -257,8 +253,7 @@ impl Host {
         }
     }
 
-    /// Orders a connection for a line, unless one is ordered. It comes to the line's post, or the reason why there is
-    /// none.
+    /// Orders a connection for a line, unless one is ordered. It comes to the line's post, or the reason why there is none.
     pub(super) fn order(&self, posts: &Arc<Posts>) {
         if !posts.order(self.number) {
             return;
@@ -273,8 +268,8 @@ impl Host {
         }
     }
 
-    /// Starts as many attempts as lines wait. A server that has not answered yet, or no more, gets one at a time: the
-    /// threads must stay free for the others.
+    /// Starts as many attempts as lines wait. A server that has not answered yet, or no more, gets one at a time: the threads must stay free for
+    /// the others.
     fn dial_for_orders(&self) {
         while self.may_dial() {
             let this = self.this.clone();
@@ -356,8 +351,7 @@ impl Host {
         }
     }
 
-    /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto
-    /// provider.
+    /// A panic must not pass: the attempt would count as under way for ever. rustls panics if it has no crypto provider.
     fn open_or_fail(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         catch_unwind(AssertUnwindSafe(|| self.open(answer_timeout))).unwrap_or_else(|_| {
             Err(Failure::unsent(FailureKind::Misuse, "connecting panicked; see the panic's own message"))
@@ -400,8 +394,7 @@ impl Host {
         self.accept(identity)
     }
 
-    /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just
-    /// now.
+    /// Notes which server it is. A replica is of no use; that of a group is about to be a master, or was one until just now.
     fn accept(&self, identity: Identity) -> Result<(), Failure> {
         let mut identity = self.identities.counted_on(self.member, identity, self.clock.now());
         let master = identity.master.clone();
@@ -432,8 +425,7 @@ impl Host {
         greeted
     }
 
-    /// Credentials that cannot be had say nothing about the server: while connections are good it is not left out for
-    /// that.
+    /// Credentials that cannot be had say nothing about the server: while connections are good it is not left out for that.
     fn login(&self) -> Result<Login, Failure> {
         let is_good = |(generation, end): (u64, Tick)| generation == self.generation() && self.clock.now() < end;
         self.server.login().map_err(|failure| {
@@ -471,8 +463,8 @@ impl Host {
         is_idle
     }
 
-    /// Finds out now whether a server in memory is back. An attempt under way is waited for: it may have been refused
-    /// already, and would leave the node out again.
+    /// Finds out now whether a server in memory is back. An attempt under way is waited for: it may have been refused already, and would leave the node
+    /// out again.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
         while !self.may_probe() {
