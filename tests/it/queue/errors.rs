@@ -6,7 +6,7 @@ use redlock_tests::{Act, Proxy, Server, eventually};
 use super::rig::{SOON, ms};
 
 fn open(url: &str) -> Redlock {
-    Redlock::builder().node(url).node_timeout(ms(400)).key_prefix("shop:").build().unwrap()
+    Redlock::builder().node(url).node_timeout(ms(3000)).key_prefix("shop:").build().unwrap()
 }
 
 /// Says what it has to, with the name of the queue behind these words.

@@ -9,7 +9,7 @@ use redlock_tests::{Server, eventually};
 const SOON: Duration = Duration::from_secs(20);
 
 fn queue(server: &Server, name: &str) -> Queue {
-    Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap().queue(name)
+    Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap().queue(name)
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_push_behind_many_is_due_behind_them() {
 fn a_push_during_the_last_attempt_is_run() {
     let server = Server::start();
     let policy = Retry::every(Duration::from_millis(1)).max_attempts(1);
-    let mails = queue(&server, "q").lease(Duration::from_millis(700)).renew(false).retry(policy);
+    let mails = queue(&server, "q").lease(Duration::from_millis(2000)).renew(false).retry(policy);
     let again = |delay| Task::new("again").id("a").if_queued(IfQueued::Replace).after(delay);
     let die = |delay| {
         mails.push(Task::new("first").id("a")).unwrap();
@@ -202,9 +202,9 @@ fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
     ];
     for (end, ended) in ends {
         let server = Server::start();
-        let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap();
+        let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
         let policy = Retry::every(Duration::from_millis(1)).jitter(0.0).max_attempts(5);
-        let mails = locks.queue("q").lease(Duration::from_millis(700)).renew(false).retry(policy);
+        let mails = locks.queue("q").lease(Duration::from_millis(2000)).renew(false).retry(policy);
         mails.push(Task::new("first").id("a")).unwrap();
         let job = mails.claim_for(SOON).unwrap().unwrap();
         let second = Task::new("second").id("a").if_queued(IfQueued::Replace).after(LATER);
@@ -260,7 +260,7 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
         let policy = Retry::every(Duration::from_millis(1)).max_attempts(3);
         queue(&server, "q").push("hangs").unwrap();
         for attempt in 1..=3 {
-            let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(400)).build().unwrap();
+            let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
             let job = locks.queue("q").retry(policy.clone()).claim_for(SOON).unwrap().expect("it is due at once");
             assert_eq!(job.attempt(), attempt);
             stop(&locks);
