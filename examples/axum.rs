@@ -13,15 +13,19 @@ use tokio::task::spawn_blocking;
 /// Blocks its thread while another request, here or on another machine, has the order.
 fn ship(locks: &Redlock, id: u64) -> Result<String, Error> {
     let guard = locks.mutex(format!("order:{id}")).try_lock_for(Duration::from_secs(5))?;
-    guard.unlock()?;
-    Ok(format!("order {id} is shipped\n"))
+    let done = format!("order {id} is shipped\n");
+    match guard.unlock() {
+        Err(error @ Error::Lost { .. }) => Err(error), // another request may have had the order meanwhile
+        _ => Ok(done),                                 // if the release is not confirmed, the work is done all the same
+    }
 }
 
 async fn order(State(locks): State<Redlock>, Path(id): Path<u64>) -> (StatusCode, String) {
     match spawn_blocking(move || ship(&locks, id)).await {
         Ok(Ok(done)) => (StatusCode::OK, done),
         Ok(Err(error)) if error.is_busy() => (StatusCode::CONFLICT, format!("{error}\n")),
-        Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        Ok(Err(error)) if error.is_unavailable() => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         Err(panic) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{panic}\n")),
     }
 }

@@ -25,16 +25,21 @@ fn scheme_end(text: &str) -> usize {
     text.find("://").filter(|at| text.find(':') == Some(*at)).map_or(0, |at| at + 3)
 }
 
-/// What stands between the first colon and the last `@`.
+/// What stands between the first colon and the last `@`; without a colon all that stands before the `@`, since that may
+/// be a password without a user.
 fn behind_user(text: &str) -> Option<Range<usize>> {
     let start = scheme_end(text);
-    let colon = start + text.get(start..)?.find(':')?;
-    text.rfind('@').filter(|at| colon < *at).map(|at| colon + 1..at)
+    let at = text.rfind('@').filter(|at| start < *at)?;
+    let colon = text.get(start..at)?.find(':');
+    Some(colon.map_or(start, |colon| start + colon + 1)..at)
 }
 
 /// What may be a part of a password among the parameters: everything but what is certainly something else.
 fn in_parameters(text: &str) -> Vec<Range<usize>> {
-    let mut end = text.find('?').unwrap_or(text.len());
+    // In a mistyped URL of a socket another sign stands in its place.
+    let mistyped = || text.find(['&', ';']).filter(|_| text.contains("unix:"));
+    let Some(mut end) = text.find('?').or_else(mistyped) else { return Vec::new() };
+    let query = text.get(end + 1..).unwrap_or_default();
     let secret = |pair: &str| {
         end += 1 + pair.len();
         match pair.split_once('=') {
@@ -43,7 +48,7 @@ fn in_parameters(text: &str) -> Vec<Range<usize>> {
             _ => Some(end - pair.len()..end),
         }
     };
-    text.split_once('?').map_or_else(Vec::new, |(_, query)| query.split('&').filter_map(secret).collect())
+    query.split('&').filter_map(secret).collect()
 }
 
 /// Cannot be, or contain, a misspelt password.

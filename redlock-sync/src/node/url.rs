@@ -77,6 +77,10 @@ impl NodeUrl {
         if !tcp && url.path().trim_matches('/').is_empty() {
             return Err("the path of the socket is missing".into());
         }
+        if !tcp && ["&", ";"].iter().any(|sign| url.path().contains(sign)) && url.path().contains('=') {
+            // It would be a part of the path, and shown as one.
+            return Err("the parameters of a socket begin with `?`; write `%26` or `%3B` for a sign in its path".into());
+        }
         if url.fragment().is_some() {
             return Err("a part after `#` has no meaning here; write `%23` for a `#` in a user name or password".into());
         }
@@ -359,6 +363,10 @@ mod tests {
             "redis+unix://run:redis?user=me@work&pass=secret",
             "redis://ann:a?b@host?pass=secret",
             "redis+unix:///a.sock?db=1&amp;pass=secret",
+            "redis+unix:///a.sock&pass=secret",
+            "redis+unix:///a.sock;pass=secret",
+            "redis://secret@host:port",
+            "redis://host:port/secret@host",
             "redis+unix:///a.sock?db=x;pass=secret",
             "redis+unix:///a.sock?p%61ss=secret&what=1",
             "redis+unix:///a.sock?pa\tss=secret&what=1",

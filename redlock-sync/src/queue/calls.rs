@@ -207,8 +207,9 @@ impl Queue {
     }
 
     /// Takes up to `most` due tasks, at most 1000, out of the queue at once. They are gone, whatever becomes of the
-    /// caller: **at most once**. A task whose claim is over is due too. One whose body is missing dies and is not
-    /// returned. If the reply is lost, the call is repeated, and returns other tasks.
+    /// caller: **at most once**. One call returns up to 64 KiB of bodies, or one body that is larger: call it until
+    /// it returns none. A task whose claim is over is due too. One whose body is missing dies and is not returned. If
+    /// the reply is lost, its tasks are lost, and the call is repeated with other tasks.
     ///
     /// # Errors
     /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After

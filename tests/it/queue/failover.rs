@@ -17,7 +17,7 @@ fn queue_fault_09_a_failover_loses_what_was_not_replicated() {
     let (server, replica) = (Server::start(), Server::start());
     let proxy = Proxy::start(&server);
     replica.replica_of(&server);
-    let mails = queue(&proxy.url()).lease(ms(3000));
+    let mails = queue(&proxy.url()).lease(ms(6000));
     mails.push(task("kept")).unwrap();
     let kept = claim(&mails);
     mails.push_all(["acked", "claimed", "waiting"].map(task)).unwrap();
@@ -32,7 +32,7 @@ fn queue_fault_09_a_failover_loses_what_was_not_replicated() {
     proxy.drop_connections();
     eventually("the claim that was not replicated is lost", SOON, || lost.check().is_err());
     assert!(lost.ack().unwrap_err().is_lost());
-    kept.extend(ms(3000)).unwrap();
+    kept.extend(ms(6000)).unwrap();
     kept.ack().unwrap();
     // One that was acked runs again; a push is missing.
     for id in ["acked", "claimed", "waiting"] {
@@ -57,7 +57,7 @@ fn jump(server: &Server, hours: i64) {
 #[test]
 fn queue_fault_17_a_clock_that_jumps_makes_tasks_early_or_late() {
     let server = Server::start();
-    let mails = queue(&server.url()).lease(ms(3000));
+    let mails = queue(&server.url()).lease(ms(6000));
     let due = || mails.peek_due(9).unwrap().iter().map(|entry: &Entry| entry.id().to_owned()).collect::<Vec<_>>();
     // Forward: what is delayed is due early, and so are claims; one that no other claimant has taken goes on.
     mails.push_all(["goes on", "is taken"].map(task)).unwrap();
@@ -65,11 +65,11 @@ fn queue_fault_17_a_clock_that_jumps_makes_tasks_early_or_late() {
     mails.push(task("delayed").after(Duration::from_secs(1800))).unwrap();
     jump(&server, 1);
     assert!(due().contains(&"delayed".to_owned()));
-    goes_on.extend(ms(3000)).unwrap();
+    goes_on.extend(ms(6000)).unwrap();
     assert_eq!(due().len(), 2);
     let second = claim(&mails);
     assert_eq!((second.id(), second.attempt()), ("is taken", 2));
-    assert!(taken.extend(ms(3000)).unwrap_err().is_lost() && taken.ack().unwrap_err().is_lost());
+    assert!(taken.extend(ms(6000)).unwrap_err().is_lost() && taken.ack().unwrap_err().is_lost());
     goes_on.check().unwrap();
     goes_on.ack().unwrap();
     let last = second.fencing_token().unwrap();
@@ -82,7 +82,7 @@ fn queue_fault_17_a_clock_that_jumps_makes_tasks_early_or_late() {
     mails.push(task("late")).unwrap();
     jump(&server, -1);
     assert!(due().is_empty() && mails.try_claim().unwrap().is_none());
-    held.extend(ms(3000)).unwrap();
+    held.extend(ms(6000)).unwrap();
     held.ack().unwrap();
     mails.push(task("new")).unwrap();
     let new = claim(&mails);

@@ -10,7 +10,7 @@ use super::rig::{LEASE, SOON, ask, ms, open, queue, server_time, state, task};
 
 /// A claim that is not renewed, as that of a process that was stopped.
 fn stopped(server: &Server) -> Queue {
-    queue(&server.url()).lease(ms(2000)).renew(false)
+    queue(&server.url()).lease(ms(4000)).renew(false)
 }
 
 fn claim(mails: &Queue) -> redlock_sync::Job {
@@ -131,7 +131,7 @@ fn queue_fault_10_a_full_server_can_be_drained() {
     server.fill();
     let error = mails.push(task("e")).unwrap_err();
     assert!(error.is_unavailable() && error.to_string().contains("OOM"), "{error}");
-    held.extend(ms(2000)).unwrap();
+    held.extend(ms(4000)).unwrap();
     held.ack().unwrap();
     claim(&mails).ack().unwrap();
     claim(&mails).retry_after(ms(60_000), "later").unwrap();
@@ -187,7 +187,7 @@ fn queue_fault_13_a_task_that_ends_its_process_dies_after_its_attempts() {
 #[test]
 fn queue_fault_14_a_handler_that_hangs_keeps_its_task_for_the_longest_hold() {
     let server = Server::start();
-    let mails = queue(&server.url()).max_hold(ms(3500));
+    let mails = queue(&server.url()).max_hold(ms(6000));
     mails.push(task("a")).unwrap();
     let hanging = claim(&mails);
     let second = claim(&mails);

@@ -8,7 +8,7 @@ use redlock_tests::Server;
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
 /// Long enough for a machine that stutters, short enough to wait for its end.
-pub(super) const LEASE: Duration = Duration::from_millis(3000);
+pub(super) const LEASE: Duration = Duration::from_millis(5000);
 
 pub(super) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -16,7 +16,7 @@ pub(super) const fn ms(n: u64) -> Duration {
 
 /// A client with room for a busy machine.
 pub(super) fn open(url: &str) -> Redlock {
-    Redlock::builder().node(url).node_timeout(ms(1500)).build().unwrap()
+    Redlock::builder().node(url).node_timeout(ms(3000)).build().unwrap()
 }
 
 /// The queue `q` there, with a short lease, and retries at once.

@@ -70,7 +70,7 @@ fn claim_all(case: &Case) {
 }
 
 fn claim_shortly(case: &Case) {
-    let job = case.mails.clone().lease(ms(2000)).claim().unwrap();
+    let job = case.mails.clone().lease(ms(4000)).claim().unwrap();
     eventually("its claim is over", SOON, || job.check().is_err());
     eventually("it is due again", SOON, || case.mails.peek_due(3).unwrap().iter().any(|entry| entry.id() == job.id()));
     // It is the first one that is due, and another one is behind it.

@@ -15,20 +15,28 @@ const NODE_TIMEOUT: Duration = ms(1000);
 /// Such a body takes more than two node timeouts.
 const RATE: u32 = 200_000;
 
-/// Runs `work` while other threads of the client use locks and hold one; none of their calls may fail.
+/// Runs `work` while other threads of the client use locks and hold one. A busy machine makes a few of their calls fail; a body that is taken for an outage
+/// makes all of them fail.
 fn beside_locks(locks: &Redlock, work: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let beside = scope.spawn(|| {
-            let held = locks.mutex("held").lease(ms(5000)).lock().unwrap();
+            let held = locks.mutex("held").lease(ms(10_000)).lock().unwrap();
+            let (mut good, mut failed) = (0, 0);
             while !is_over.load(Ordering::SeqCst) {
-                locks.mutex("used").try_lock().unwrap().unlock().unwrap();
+                match locks.mutex("used").try_lock().and_then(redlock_sync::MutexGuard::unlock) {
+                    Ok(()) => good += 1,
+                    Err(_) => failed += 1,
+                }
                 held.check().unwrap();
                 thread::sleep(ms(5));
             }
+            assert!(failed <= good / 4, "{failed} failed beside {good}");
             held.unlock().unwrap();
         });
-        eventually("the lock is held", SOON, || beside.is_finished() || locks.mutex("held").is_locked().unwrap());
+        eventually("the lock is held", SOON, || {
+            beside.is_finished() || locks.mutex("held").is_locked().unwrap_or(false)
+        });
         work();
         is_over.store(true, Ordering::SeqCst);
         beside.join().unwrap();

@@ -1,7 +1,6 @@
 //! What it costs a server that its locks are listed.
 
 use redis::cmd;
-use redlock_sync::Redlock;
 use redlock_tests::Server;
 
 fn fill(server: &Server, script: &str) {
@@ -14,7 +13,7 @@ fn large_values_and_sets_are_not_copied() {
     let server = Server::start();
     fill(&server, "for i = 1, 40 do redis.call('SET', 'page:' .. i, string.rep('x', 1024 * 1024)) end");
     fill(&server, "for i = 1, 4000 do redis.call('ZADD', 'scores:' .. i % 4, i, string.rep('x', 8192) .. i) end");
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     let _guard = locks.mutex("order:42").lock().unwrap();
     let of_lua = || server.info("used_memory_lua").unwrap().parse::<u64>().unwrap();
     let before = of_lua();
@@ -37,7 +36,7 @@ fn all_holders_of_a_lock_are_shown() {
         "for i = 1, 300 do redis.call('ZADD', 'prices', i, 'r' .. string.format('%032x', i + 9999) .. ':shop') end",
     );
     fill(&server, "for i = 1, 300 do redis.call('ZADD', 'scores', i, i) end");
-    let locks = Redlock::open(server.url()).unwrap();
+    let locks = redlock_tests::open(server.url());
     assert_eq!(locks.holders("prices").unwrap().len(), 1500);
     assert_eq!(locks.held_locks("*").unwrap().len(), 1500);
 }

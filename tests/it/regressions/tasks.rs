@@ -260,7 +260,8 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
         let policy = Retry::every(Duration::from_millis(1)).max_attempts(3);
         queue(&server, "q").push("hangs").unwrap();
         for attempt in 1..=3 {
-            let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
+            let locks =
+                Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
             let job = locks.queue("q").retry(policy.clone()).claim_for(SOON).unwrap().expect("it is due at once");
             assert_eq!(job.attempt(), attempt);
             stop(&locks);
@@ -282,4 +283,17 @@ fn a_push_of_many_tasks_can_be_full_half_way() {
         assert!(matches!(mails.push_all(tasks()), Err(Error::Full { len: 100, .. })));
         assert_eq!(mails.len(), Ok(100));
     }
+}
+
+/// A reply that is lost takes its tasks with it, so a pop takes few large ones.
+#[test]
+fn a_pop_returns_no_more_bodies_than_arrive_in_time() {
+    let server = Server::start();
+    let mails = queue(&server, "q");
+    for n in 0..5 {
+        mails.push(Task::new(vec![n; 20_000])).unwrap();
+    }
+    mails.push(Task::new(vec![5; 200_000])).unwrap();
+    let pop = || mails.pop_due(100).unwrap().len();
+    assert_eq!([(); 4].map(|()| pop()), [3, 2, 1, 0]);
 }

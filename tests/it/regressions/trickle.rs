@@ -93,25 +93,21 @@ fn one_server_of_three_trickles() {
     assert!(began.elapsed() < BOUND + SLACK, "it was waited for again and again");
 }
 
-/// The same lock by way of servers that are well says whether this machine can renew such a lease at all.
+/// A busy machine can lose a lease of a second now and then; with a server that is waited for at each renewal it is lost each time.
 #[test]
 fn a_short_lease_outlasts_one_server_of_three_that_trickles() {
     let rig = Rig::start(3);
-    let open = |urls| Redlock::builder().nodes(urls).restart_guard(false).node_timeout(ms(250)).build().unwrap();
-    let (locks, control) = (open(rig.proxy_urls()), open(rig.urls()));
-    for attempt in 0.. {
+    let settings = Redlock::builder().nodes(rig.proxy_urls()).restart_guard(false).node_timeout(ms(250));
+    let locks = settings.build().unwrap();
+    let outlasts = |_| {
         let guard = locks.mutex("a").lease(ms(1000)).lock().unwrap();
-        let beside = control.mutex("b").lease(ms(1000)).lock().unwrap();
         let fault = rig.proxies[0].on_each("*", Act::Trickle(ms(200)));
         let began = Instant::now();
         while began.elapsed() < ms(4000) && guard.check().is_ok() {
             thread::sleep(ms(5));
         }
-        let (lost, is_able) = (guard.check().err(), beside.check().is_ok());
         fault.release();
-        match lost {
-            None => return guard.unlock().unwrap(),
-            Some(error) => assert!(!is_able && attempt < 5, "{error}"),
-        }
-    }
+        guard.unlock().is_ok()
+    };
+    assert!((0..5).any(outlasts), "it was lost each time");
 }

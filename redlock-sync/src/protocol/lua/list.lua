@@ -27,12 +27,14 @@ end
 
 local function look(key, is_named, from)
   local token = from == 0 and value(key, is_named)
-  if type(token) == 'string' then
+  -- Such a key is shown with the queue that it is in the way of, whatever it holds.
+  local is_of_queue = not is_named and string.find(key, ':q:d%l+$') and token ~= ''
+  if type(token) == 'string' and not is_of_queue then
     if is_named or #token <= LONGEST and string.find(token, '^' .. OURS) then tell(key, 'mutex', token, redis.call('PTTL', key)) end
     return
   end
   if from == 0 and not token then return end
-  if not is_named and string.find(key, ':q:d%l+$') then return tell(key, 'queue', '', 0) end
+  if is_of_queue then return tell(key, 'queue', '', 0) end
   -- The first member tells whether the set is one of ours.
   local first = redis.pcall('ZREVRANGE', key, 0, 0)
   first = not first.err and first[1] or ''

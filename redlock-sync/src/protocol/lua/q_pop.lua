@@ -2,10 +2,11 @@
 -- server (maxmemory) accepts.
 -- KEYS[1] due, KEYS[2] body, KEYS[3] meta, KEYS[4] dead, KEYS[5] claims
 -- ARGV[1] how many at most, ARGV[2] most dead tasks; the last one may be that of permissions.lua
+-- A reply that is lost takes its tasks with it, so it carries no more than 64 KiB of bodies, or one body that is larger.
 -- replies a list with {id, us since 1970 when it was due, state, body} for each
 local due, body, meta, dead, claims = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local time = redis.call('TIME')
-local now, most, taken, died = time[1] * 1000000 + time[2], tonumber(ARGV[1]), {}, 0
+local now, most, taken, died, size = time[1] * 1000000 + time[2], tonumber(ARGV[1]), {}, 0, 0
 -- A key of another type is found before anything is written.
 redis.call('HGET', body, '')
 redis.call('HGET', meta, '')
@@ -19,10 +20,12 @@ repeat
     local attempts, version, again, _, holder = read(state)
     local replaced = body_behind(claims, holder, again)
     local text = replaced or redis.call('HGET', body, id)
+    if text and #taken > 0 and size + #text > 65536 and not (replaced and again > now) then return taken end
     forget(claims, holder)
     if replaced and again > now then
       begin_anew(due, body, meta, id, version, again, replaced)
     elseif text then
+      size = size + #text
       taken[#taken + 1] = {id, tasks[i + 1], replaced and '' or state, text}
       redis.call('ZREM', due, id)
       redis.call('HDEL', body, id)
