@@ -1,5 +1,7 @@
 //! Keys of another type: each call says so of each key that it uses, and changes nothing.
 
+use std::thread;
+
 use redis::cmd;
 use redlock_sync::{Error, IfQueued, Job, Queue, Retry, Task};
 use redlock_tests::{Server, eventually};
@@ -124,22 +126,30 @@ fn contents(server: &Server, name: &str) -> Vec<(String, Vec<String>)> {
 fn queue_fault_11_a_key_of_another_type_is_untouched() {
     let server = Server::start();
     for (nth, (call, uses, prepare, run)) in CALLS.into_iter().enumerate() {
-        for part in PARTS {
-            let name = format!("{nth}{part}");
-            let mut case = case(&server, &name);
-            prepare(&case);
-            let key = format!("{{{name}}}:q:{part}");
-            server.del(&key);
-            server.ask::<()>(cmd("RPUSH").arg(&key).arg("x"));
-            let before = contents(&server, &name);
-            let outcome = run(&mut case);
-            forget(case.job);
-            let is_told = matches!(outcome, Err(Error::WrongType { .. }));
-            let what = format!("{call}, {part}: {outcome:?}");
-            assert!(is_told == uses.contains(&part) && is_told == outcome.is_err(), "{what}");
-            let after = contents(&server, &name);
-            assert!(after.contains(&(key, vec!["x".into()])), "{what}: {after:?}");
-            assert!(!is_told || before == after, "{what}: {before:?} {after:?}");
-        }
+        // At the same time, since some wait for the end of a lease.
+        thread::scope(|scope| {
+            for part in PARTS {
+                let server = &server;
+                scope.spawn(move || one(server, (call, uses, prepare, run), part, &format!("{nth}{part}")));
+            }
+        });
     }
+}
+
+/// A call that meets a key of another type in that part of the queue.
+fn one(server: &Server, (call, uses, prepare, run): (&str, &[&str], Prepare, Run), part: &str, name: &str) {
+    let mut case = case(server, name);
+    prepare(&case);
+    let key = format!("{{{name}}}:q:{part}");
+    server.del(&key);
+    server.ask::<()>(cmd("RPUSH").arg(&key).arg("x"));
+    let before = contents(server, name);
+    let outcome = run(&mut case);
+    forget(case.job);
+    let is_told = matches!(outcome, Err(Error::WrongType { .. }));
+    let what = format!("{call}, {part}: {outcome:?}");
+    assert!(is_told == uses.contains(&part) && is_told == outcome.is_err(), "{what}");
+    let after = contents(server, name);
+    assert!(after.contains(&(key, vec!["x".into()])), "{what}: {after:?}");
+    assert!(!is_told || before == after, "{what}: {before:?} {after:?}");
 }

@@ -60,7 +60,7 @@ fn a_push_behind_many_is_due_behind_them() {
 fn a_push_during_the_last_attempt_is_run() {
     let server = Server::start();
     let policy = Retry::every(Duration::from_millis(1)).max_attempts(1);
-    let mails = queue(&server, "q").lease(Duration::from_millis(2000)).renew(false).retry(policy);
+    let mails = queue(&server, "q").lease(Duration::from_secs(2)).renew(false).retry(policy);
     let again = |delay| Task::new("again").id("a").if_queued(IfQueued::Replace).after(delay);
     let die = |delay| {
         mails.push(Task::new("first").id("a")).unwrap();
@@ -204,7 +204,7 @@ fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
         let server = Server::start();
         let locks = Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
         let policy = Retry::every(Duration::from_millis(1)).jitter(0.0).max_attempts(5);
-        let mails = locks.queue("q").lease(Duration::from_millis(2000)).renew(false).retry(policy);
+        let mails = locks.queue("q").lease(Duration::from_secs(2)).renew(false).retry(policy);
         mails.push(Task::new("first").id("a")).unwrap();
         let job = mails.claim_for(SOON).unwrap().unwrap();
         let second = Task::new("second").id("a").if_queued(IfQueued::Replace).after(LATER);
