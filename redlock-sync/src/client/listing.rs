@@ -52,7 +52,8 @@ type Said = Vote<Page>;
 /// Looking from outside.
 impl Redlock {
     /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a
-    /// handle it also shows holders that have no majority. One round.
+    /// handle it also shows holders that have no majority. One round for each 100 holders; of a lock with more, one
+    /// that is renewed between two rounds can be left out.
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority

@@ -129,10 +129,10 @@ fn fault_07_reset_on_the_reply_to_an_extend<K: Kind>() {
         guard.check().unwrap();
         assert_eq!(rig.releases_of(guard.id().as_str()), 0, "a failed extend never deletes");
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
-        // One reset alone is not even noticed.
+        // One reset alone is not even noticed. A busy machine can have that server left out for a moment.
         let fault = rig.proxies[0].on("extend", Act::ResetAfter);
-        guard.extend(lease).unwrap();
-        assert_eq!((fault.hits(), guard.state()), (1, LeaseState::Held));
+        eventually("an extension was struck", SOON, || guard.extend(lease).map(|()| fault.hits() == 1).unwrap());
+        eventually("it is held", SOON, || guard.state() == LeaseState::Held);
         K::unlock(guard).unwrap();
     });
 }
