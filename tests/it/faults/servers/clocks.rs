@@ -8,7 +8,7 @@ use redis::cmd;
 use redlock_sync::{LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
-use crate::faults::support::{LEASE, LONG, PATIENT, Rig, SOON, for_each_n, lost_by_renewal};
+use crate::faults::support::{LEASE, LONG, PATIENT, ROOMY, Rig, SOON, for_each_n, lost_by_renewal};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -80,22 +80,22 @@ fn fault_15_a_clock_jumps_forward_without_a_spare_vote<K: Kind>() {
 
 fn fault_15_the_only_clock_jumps_forward<K: Kind>() {
     let rig = Rig::start(1);
-    let guard = hold::<K>(&rig, PATIENT);
+    let guard = hold::<K>(&rig, ROOMY);
     let fence = guard.fencing_token().unwrap();
     jump_forward(&rig.servers[0]);
     let jumped = Instant::now();
     // Unknown before the next renewal; a fence tells the two holders apart.
     let other = K::new(&rig.open_direct(), KEY).lease(LONG).lock().unwrap();
     assert!(other.fencing_token().unwrap() > fence);
-    assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, jumped), LostReason::Taken);
+    assert_eq!(lost_by_renewal::<K>(&guard, ROOMY, jumped), LostReason::Taken);
     assert!(K::unlock(guard).unwrap_err().is_lost());
     other.check().unwrap();
     assert_eq!(rig.holding(KEY, other.id().as_str()), 1);
     K::unlock(other).unwrap();
     // The same without another holder.
-    let guard = hold::<K>(&rig, PATIENT);
+    let guard = hold::<K>(&rig, ROOMY);
     jump_forward(&rig.servers[0]);
-    lost_by_renewal::<K>(&guard, PATIENT, Instant::now());
+    lost_by_renewal::<K>(&guard, ROOMY, Instant::now());
     assert_eq!(K::unlock(guard).unwrap_err().lost_reason(), Some(LostReason::Deleted));
     assert!(rig.is_free(KEY), "nothing is created again");
 }
