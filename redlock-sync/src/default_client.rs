@@ -18,7 +18,7 @@ struct OfProcess {
     client: RwLock<Option<Redlock>>,
     /// By the program, which may have given it other servers or another prefix than the environment names.
     was_set: AtomicBool,
-    /// That of a forked child, in the memory of the child.
+    /// The default client of a forked child. It is in the memory of the child alone.
     child: OnceLock<Box<OfProcess>>,
 }
 
@@ -28,7 +28,7 @@ impl OfProcess {
         OfProcess { home: ForkGuard::new(), client, was_set, child }
     }
 
-    /// That of this process, and whether the program had set one in a process from which it was forked.
+    /// The default client of this process, and true if a process from which it was forked had set one.
     fn here() -> (&'static OfProcess, bool) {
         let (mut default, mut was_set) = (FIRST.get_or_init(OfProcess::new), false);
         while default.home.is_left() {

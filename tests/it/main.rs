@@ -1,4 +1,4 @@
-//! The one integration binary.
+//! The integration tests, but for those that need the machine to themselves (`alone`).
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `logged`: what the library logs.

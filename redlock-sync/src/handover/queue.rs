@@ -279,7 +279,7 @@ impl<T> WaitQueues<T> {
         self.enter_and_look(key, until, kind, options, &|| {})
     }
 
-    /// As that; the first in the queue calls `look` after each [`SLICE`] in which it was told nothing.
+    /// Like `enter`, but the first thread in the queue calls `look` after each [`SLICE`] without a message.
     pub(crate) fn enter_and_look(
         self: &Arc<Self>,
         key: &Arc<str>,

@@ -16,7 +16,7 @@ use crate::protocol::script::Call;
 
 /// For so long a client takes bodies for slow after one that was.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// So many calls that take as long as the slowest can wait for the line.
+/// A call waits for the line for as long as this many calls, each of them as slow as the slowest so far.
 const MAY_WAIT: u32 = 8;
 
 /// What a client has for them.
