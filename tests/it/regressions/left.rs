@@ -17,7 +17,7 @@ fn what_a_wait_was_granted_when_it_ended_is_given_back() {
     let held = redlock_tests::open(server.url()).mutex(KEY).lock().unwrap();
     let locks = redlock_tests::open(proxy.url());
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_millis(600)).map(drop));
+        let waiter = scope.spawn(|| locks.mutex(KEY).try_lock_for(Duration::from_secs(3)).map(drop));
         let queued = || server.ask::<i64>(cmd("ZCARD").arg("{order:42}:queue")) == 1;
         eventually("it waits", SOON, queued);
         let last = proxy.on_each("acquire", Act::BlackHole);
