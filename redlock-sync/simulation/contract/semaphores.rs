@@ -23,18 +23,17 @@ fn polls(wait: &str) -> bool {
 
 /// What a queue names of a wait for so many permits.
 fn queued(wait: &str, permits: u32, many: usize) -> String {
-    if many > 1 { format!("{wait} {permits} {many}") } else { wait.to_owned() }
+    format!("{wait} {permits} {many}")
 }
 
 fn client(wait: &str) -> &str {
     wait.split(' ').next().unwrap()
 }
 
-/// Of how many permits, if it wants several, and how many.
-fn wants(wait: &str) -> (Option<u32>, usize) {
-    let Some((_, wants)) = wait.split_once(' ') else { return (None, 1) };
-    let (permits, many) = wants.split_once(' ').unwrap();
-    (Some(permits.parse().unwrap()), many.parse().unwrap())
+/// Of how many permits, and how many of them.
+fn wants(wait: &str) -> (u32, usize) {
+    let mut words = wait.split(' ').skip(1);
+    (words.next().unwrap().parse().unwrap(), words.next().unwrap().parse().unwrap())
 }
 
 fn listens(wait: &str) -> bool {
@@ -45,7 +44,7 @@ fn listens(wait: &str) -> bool {
 fn age(wait: &str) -> usize {
     let (permits, many) = wants(wait);
     let which = WAITS.iter().position(|other| *other == client(wait)).unwrap();
-    which * 25 + permits.map_or(0, |permits| usize::try_from(permits).unwrap()) * 5 + many
+    which * 25 + usize::try_from(permits).unwrap() * 5 + many
 }
 
 /// What one node is to have, and what it is to have published.
@@ -87,10 +86,8 @@ impl Model {
         while self.free(permits, first, 1).is_some()
             && let Some(wait) = self.queue.first().filter(|wait| *wait != own).cloned()
         {
-            let slots = match wants(&wait) {
-                (None, many) => self.free(permits, first, many),
-                (Some(of), many) => self.free(of, 0, many),
-            };
+            let (of, many) = wants(&wait);
+            let slots = self.free(of, 0, many);
             if listens(&wait) {
                 self.told.push(client(&wait).to_owned());
             }

@@ -71,8 +71,8 @@ impl Semaphore {
     /// The wait in the queue, with what it wants.
     fn entry(&self, wait: Option<&str>) -> String {
         match wait {
-            Some(wait) if self.many > 1 => format!("{wait} {} {}", self.permits, self.many),
-            other => other.unwrap_or_default().to_owned(),
+            Some(wait) => format!("{wait} {} {}", self.permits, self.many),
+            None => String::new(),
         }
     }
 

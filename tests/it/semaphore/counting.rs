@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
+use redis::cmd;
 use redlock_sync::{Error, Semaphore};
 use redlock_tests::{Server, servers};
 
-use super::{KEY, ms, open};
+use super::{KEY, ms, open, until_queued};
 
 /// What the threads see of each other.
 #[derive(Default)]
@@ -129,6 +130,30 @@ fn kind_03_a_smaller_number_takes_no_permit_away_and_gives_none_beyond_it() {
     let third = old.try_acquire().unwrap();
     assert_eq!(third.slot(), 2, "with the larger number there is one more");
     held[0].check().unwrap();
+}
+
+/// The number of permits is in the handle and not on the servers. A handle that releases may know more than the wait.
+#[test]
+fn a_wait_for_a_smaller_number_is_given_no_slot_beyond_it() {
+    let servers = servers(1);
+    let (old, new) = (open(&servers).semaphore(KEY, 3), open(&servers).semaphore(KEY, 2));
+    let mut held: Vec<_> = (0..3).map(|_| old.acquire().unwrap()).collect();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let permit = new.acquire().unwrap();
+            let slot = permit.slot();
+            permit.release().unwrap();
+            slot
+        });
+        until_queued(&servers[0], 1);
+        held.pop().unwrap().release().unwrap();
+        // The release has served the queue before it is answered.
+        let members: Vec<String> = servers[0].ask(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
+        assert!(!members.iter().any(|member| member.starts_with("2 ")), "{members:?}");
+        assert!(!waiter.is_finished(), "two are held");
+        held.remove(0).release().unwrap();
+        assert_eq!(waiter.join().unwrap(), 0);
+    });
 }
 
 #[test]

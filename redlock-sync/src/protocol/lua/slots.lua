@@ -4,9 +4,8 @@
 -- On one node the waits get their turn in order of arrival: a free slot is reserved for the next attempt of the first wait whose client listens, by a
 -- member with the token below. It is a place and no permit: only an attempt of that wait, with a token of its own, makes a permit of it. So it does no
 -- harm that a script executed twice reserves twice. On several nodes nothing is reserved: as many waits are told to try as there are free slots.
--- A wait for more than one permit is `channel/number of many`: it wants so many of a semaphore of that number, which may be another than the handle of the
--- call has. It gets all of its slots at once, and the waits behind it get none before it has them. That of an older
--- client is `channel/number many`; its scripts read the last word.
+-- A wait is `channel/number permits many`: it wants so many of a semaphore of that number, which may be another than the handle of the call has. A wait
+-- for more than one permit gets all of its slots at once, and the waits behind it get none before it has them.
 
 local RESERVED = string.rep('0', 32) .. ':granted:'
 
@@ -76,8 +75,8 @@ local function serve(key, queue, own, lent, free, now, span, several)
     local wait = redis.pcall('ZRANGE', queue, at, at)[1]
     if not wait or wait == own then return gone end
     at = at + 1
-    local many, permits = tonumber(string.match(wait, ' (%d+)$') or 1), string.match(wait, ' (%d+) %d+$')
-    local slots = (permits and search(lent, tonumber(permits), 0) or free)(many)
+    local permits, many = string.match(wait, ' (%d+) (%d+)$')
+    local slots = (permits and search(lent, tonumber(permits), 0) or free)(tonumber(many or 1))
     -- One that needs more is told to look when the next permit ends: so it is known whether its client is there.
     local rest = slots and 0 or math.max((lent.first or now) - now, 1)
     local polls = several and string.sub(wait, 1, 1) == '-'
