@@ -42,7 +42,7 @@ fn a_downgrade_lets_the_readers_in_that_wait_and_no_writer() {
 fn a_downgraded_lease_goes_on() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let (locks, others) = (brisk(&servers, ms(900)), open(&servers));
+        let (locks, others) = (brisk(&servers, ms(3000)), open(&servers));
         let writer = locks.rw_lock(KEY).write().unwrap();
         writer.extend(ms(5000)).unwrap();
         let reader = writer.downgrade().unwrap();
@@ -64,7 +64,7 @@ fn kind_14_a_downgrade_whose_reply_is_lost_is_a_readers_guard() {
     for act in [Act::ResetAfter, Act::ResetBefore] {
         let servers = servers(1);
         let proxy = Proxy::start(&servers[0]);
-        let locks = Redlock::builder().node(proxy.url()).node_timeout(ms(400)).lease(ms(1500)).build().unwrap();
+        let locks = Redlock::builder().node(proxy.url()).node_timeout(ms(1500)).lease(ms(4500)).build().unwrap();
         let others = open(&servers);
         let writer = locks.rw_lock(KEY).write().unwrap();
         let fault = proxy.on_each("extend", act);

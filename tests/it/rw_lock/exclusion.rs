@@ -132,7 +132,7 @@ fn a_write_lock_alone_is_a_mutex() {
 fn each_holder_has_its_own_end() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let (brisk, locks) = (brisk(&servers, ms(900)), open(&servers));
+        let (brisk, locks) = (brisk(&servers, ms(3000)), open(&servers));
         let short = brisk.rw_lock(KEY).renew(false).read().unwrap();
         let long = locks.rw_lock(KEY).read().unwrap();
         assert_eq!(held(&locks), (0, 2));
@@ -143,7 +143,7 @@ fn each_holder_has_its_own_end() {
         assert_eq!(held(&locks), (0, 1));
         long.unlock().unwrap();
 
-        let writer = brisk.rw_lock(KEY).write_lease(ms(900)).renew(false).write().unwrap();
+        let writer = brisk.rw_lock(KEY).write_lease(ms(3000)).renew(false).write().unwrap();
         let reader = thread::scope(|scope| {
             let reads = scope.spawn(|| {
                 let guard = locks.rw_lock(KEY).read().unwrap();

@@ -12,7 +12,7 @@ use super::{Agent, KEY, SOON, brisk, held, is_clean, ms, open, until_waiting};
 fn kind_11_the_death_of_a_reader_takes_nothing_from_the_others() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let locks = brisk(&servers, ms(900));
+        let locks = brisk(&servers, ms(3000));
         let reader = locks.rw_lock(KEY).read().unwrap();
         let mut dies = Agent::start("read", ms(1200), &servers);
         dies.holds();
@@ -97,7 +97,7 @@ fn a_writer_that_gives_up_keeps_readers_out_no_longer() {
         let behind = [open(&servers), open(&servers)];
         let reader = locks.rw_lock(KEY).read().unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| assert!(others.rw_lock(KEY).try_write_for(ms(700)).unwrap_err().is_busy()));
+            scope.spawn(|| assert!(others.rw_lock(KEY).try_write_for(ms(3000)).unwrap_err().is_busy()));
             until_waiting(&servers, "writers", 1);
             let readers =
                 behind.each_ref().map(|locks| scope.spawn(|| drop(locks.rw_lock(KEY).try_read_for(SOON).unwrap())));
@@ -114,7 +114,7 @@ fn a_writer_that_gives_up_keeps_readers_out_no_longer() {
 fn a_deleted_key_is_a_loss() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let locks = brisk(&servers, ms(900));
+        let locks = brisk(&servers, ms(3000));
         for writes in [false, true] {
             let lock = locks.rw_lock(KEY);
             let guards = if writes { (None, Some(lock.write().unwrap())) } else { (Some(lock.read().unwrap()), None) };
@@ -157,7 +157,7 @@ fn a_mutex_of_the_same_name_is_of_another_type() {
 #[test]
 fn a_node_that_lost_its_data_is_filled_again() {
     let servers = servers(3);
-    let locks = brisk(&servers, ms(900));
+    let locks = brisk(&servers, ms(3000));
     let reader = locks.rw_lock(KEY).read().unwrap();
     thread::scope(|scope| {
         let others = open(&servers);
@@ -174,7 +174,7 @@ fn a_node_that_lost_its_data_is_filled_again() {
 #[test]
 fn a_full_server_takes_no_new_holder_and_renews_the_others() {
     let servers = servers(1);
-    let (locks, others) = (brisk(&servers, ms(900)), open(&servers));
+    let (locks, others) = (brisk(&servers, ms(3000)), open(&servers));
     let reader = locks.rw_lock(KEY).read().unwrap();
     servers[0].fill();
     assert!(others.rw_lock(KEY).try_read().unwrap_err().is_unavailable());

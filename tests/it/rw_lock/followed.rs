@@ -28,10 +28,10 @@ fn first_system_reading_needs_no_writer_and_writing_needs_neither() {
 #[test]
 fn second_system_reading_and_writing_expire_apart() {
     let servers = servers(1);
-    let locks = brisk(&servers, ms(900));
-    let lock = locks.rw_lock(KEY).renew(false).read_lease(ms(900)).write_lease(ms(20_000));
+    let locks = brisk(&servers, ms(3000));
+    let lock = locks.rw_lock(KEY).renew(false).read_lease(ms(3000)).write_lease(ms(20_000));
     let reader = lock.read().unwrap();
-    assert!(servers[0].pttl(KEY).unwrap() <= ms(900));
+    assert!(servers[0].pttl(KEY).unwrap() <= ms(3000));
     eventually("the key ends with its last holder", SOON, || servers[0].pttl(KEY).is_none());
     assert!(reader.unlock().unwrap_err().is_lost());
     let writer = lock.write().unwrap();
@@ -44,7 +44,7 @@ fn second_system_reading_and_writing_expire_apart() {
 fn second_system_an_expired_holder_is_ignored_and_only_the_owner_deletes() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let (brisk, locks, others) = (brisk(&servers, ms(900)), open(&servers), open(&servers));
+        let (brisk, locks, others) = (brisk(&servers, ms(3000)), open(&servers), open(&servers));
         let expires = brisk.rw_lock(KEY).renew(false).read().unwrap();
         let stays = locks.rw_lock(KEY).read().unwrap();
         assert!(others.rw_lock(KEY).try_write().unwrap_err().is_busy());

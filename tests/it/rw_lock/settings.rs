@@ -26,14 +26,14 @@ fn readers_and_writers_have_leases_of_their_own() {
 fn leases_are_renewed_on_either_side() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let locks = brisk(&servers, ms(600));
+        let locks = brisk(&servers, ms(2100));
         let reader = locks.rw_lock(KEY).read().unwrap();
-        thread::sleep(ms(1500));
+        thread::sleep(ms(2600));
         reader.check().unwrap();
         assert_eq!(held(&locks), (0, 1));
         reader.unlock().unwrap();
         let writer = locks.rw_lock(KEY).write().unwrap();
-        thread::sleep(ms(1500));
+        thread::sleep(ms(2600));
         writer.check().unwrap();
         assert_eq!(held(&locks), (1, 0));
     }
@@ -55,8 +55,8 @@ fn a_minimum_hold_outlasts_the_guard() {
 #[test]
 fn a_longest_hold_ends() {
     let servers = servers(1);
-    let locks = brisk(&servers, ms(600));
-    let reader = locks.rw_lock(KEY).max_hold(ms(900)).read().unwrap();
+    let locks = brisk(&servers, ms(3000));
+    let reader = locks.rw_lock(KEY).max_hold(ms(3500)).read().unwrap();
     eventually("the longest hold ends", SOON, || reader.check().is_err());
     let lost = reader.check().unwrap_err();
     assert!(matches!(lost, redlock_sync::Error::Lost { reason: LostReason::MaxHold, .. }), "{lost:?}");

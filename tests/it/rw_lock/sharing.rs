@@ -110,7 +110,7 @@ fn own_terms_have_a_lease_of_their_own() {
 fn kind_16_a_lost_lease_tells_every_reader() {
     for nodes in [1, 3] {
         let servers = servers(nodes);
-        let locks = brisk(&servers, ms(900));
+        let locks = brisk(&servers, ms(3000));
         let (tell, told) = mpsc::channel();
         let lock = locks.rw_lock(KEY);
         // One that has left is not told.

@@ -7,20 +7,18 @@ use redis::cmd;
 use redlock_sync::{Builder, Redlock};
 use redlock_tests::{Server, eventually};
 
-use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms};
+use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SLACK, SOON, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
 
-/// A grant lasts as long.
-const LEASE: Duration = Duration::from_secs(2);
-/// The grant that no waiter took, and some looks of the waiting clients, which come about once a second.
-const BOUND: Duration = Duration::from_secs(2 + 5);
+/// The grant that no waiter took, which lasts for a lease, and some looks of the waiting clients, which come about once a second.
+const BOUND: Duration = ms(4500 + 5000);
 const QUEUE: &str = "{order:42}:queue";
 /// A client that listens, and does no more.
 const IDLE: &str = "redlock-sync:1";
 
 /// For a client whose waits end with such a lease.
 fn brisk(builder: Builder) -> Redlock {
-    builder.lease(LEASE).node_timeout(ms(500)).build().unwrap()
+    builder.lease(LEASE).node_timeout(NODE_TIMEOUT).build().unwrap()
 }
 
 /// So many clients wait for a push, whichever node each of them found healthy.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redlock_sync::{Error, Redlock, Unlocked};
 use redlock_tests::{Proxy, eventually};
 
-use super::rig::{KEY, NODE_TIMEOUT, Rig, SLACK, SOON, err, for_sizes, lost, ms, stays, timed};
+use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SLACK, SOON, err, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
 /// Panics in a thread of its own while the guard lives there; `before` is called between the lock and the panic.
@@ -37,7 +37,7 @@ fn fault_29_a_panic_releases<K: Kind>() {
 fn fault_29_drop_while_panicking_never_panics<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         // A second panic would abort the whole test process. Everything that can go wrong in the drop does.
-        let lock = K::new(&rig.client(), KEY).lease(ms(1500));
+        let lock = K::new(&rig.client(), KEY).lease(LEASE);
         panic_with_guard(lock.clone(), |guard| {
             guard.on_lost(|_| panic!("this panic is part of the test, too"));
             rig.servers.iter().for_each(|server| _ = server.del(KEY));
@@ -55,7 +55,7 @@ fn fault_29_drop_while_panicking_never_panics<K: Kind>() {
 
 fn fault_29_a_lost_lock_with_a_panicking_handler_unwinds<K: Kind>() {
     let rig = Rig::start(1);
-    let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
+    let lock = K::new(&rig.client(), KEY).lease(LEASE).renew(false);
     let (tell, told) = mpsc::channel();
     // The lease runs out unseen; the drop notices it first, while its thread is panicking.
     panic_with_guard(lock, move |guard| {
@@ -73,7 +73,7 @@ fn fault_29_a_lost_lock_with_a_panicking_handler_unwinds<K: Kind>() {
 fn fault_31_a_sendable_guard_changes_threads() {
     for_sizes(&[1, 3], |rig| {
         let locks = rig.client();
-        let lock = locks.mutex(KEY).lease(ms(1200));
+        let lock = locks.mutex(KEY).lease(LEASE);
         let guard = lock.lock().unwrap();
         let token = guard.id().clone();
         assert!(matches!(lock.lock(), Err(Error::WouldDeadlock { .. })));
@@ -208,7 +208,7 @@ fn fault_32_other_threads_and_clients_do_wait<K: Kind>() {
 
 fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
     let rig = Rig::start(1);
-    let lock = K::new(&rig.client(), KEY).lease(ms(900));
+    let lock = K::new(&rig.client(), KEY).lease(LEASE);
     let guard = lock.lock().unwrap();
     rig.servers[0].del(KEY);
     lost(&guard);
@@ -231,21 +231,21 @@ fn fault_32_a_lost_lock_nests_no_more<K: Kind>() {
 
 fn fault_33_a_forgotten_guard_ends_by_max_hold<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lock = K::new(&rig.client(), KEY).lease(ms(900)).max_hold(ms(1600));
+        let lock = K::new(&rig.client(), KEY).lease(LEASE).max_hold(LEASE + ms(1500));
         std::mem::forget(lock.lock().unwrap());
         let other: Redlock = rig.other_client();
         let (next, took) = timed(|| K::new(&other, KEY).lock().unwrap());
-        assert!(took > ms(1000) && took < ms(1600) + SLACK, "{took:?}");
+        assert!(took > LEASE + ms(500) && took < LEASE + ms(1500) + SLACK, "{took:?}");
         K::unlock(next).unwrap();
     });
 }
 
 fn fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lock = K::new(&rig.client(), KEY).lease(ms(800)).renew(false);
+        let lock = K::new(&rig.client(), KEY).lease(LEASE).renew(false);
         std::mem::forget(lock.lock().unwrap());
         let (next, took) = timed(|| K::new(&rig.other_client(), KEY).lock().unwrap());
-        assert!(took < ms(800) + SLACK, "{took:?}");
+        assert!(took < LEASE + SLACK, "{took:?}");
         K::unlock(next).unwrap();
     });
 }
@@ -253,12 +253,12 @@ fn fault_33_a_forgotten_guard_without_renewal_ends_by_its_ttl<K: Kind>() {
 fn fault_33_a_forgotten_guard_is_renewed_until_all_is_given_up<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
         let locks = rig.client();
-        std::mem::forget(K::new(&locks, KEY).lease(ms(1200)).lock().unwrap());
-        stays("the lock is held", ms(1500), || rig.holding(KEY) == rig.servers.len());
+        std::mem::forget(K::new(&locks, KEY).lease(LEASE).lock().unwrap());
+        stays("the lock is held", LEASE + ms(500), || rig.holding(KEY) == rig.servers.len());
         assert_eq!(locks.unlock_all().unwrap(), 1);
         assert_eq!(rig.holding(KEY), 0);
         let renewed = rig.proxies[0].count("extend");
-        stays("it is not renewed any more", ms(400), || rig.proxies[0].count("extend") == renewed);
+        stays("it is not renewed any more", LEASE / 2, || rig.proxies[0].count("extend") == renewed);
         eventually("others can have it", SOON, || rig.other_client().mutex(KEY).try_lock().is_ok());
     });
 }

@@ -6,7 +6,7 @@ use redis::cmd;
 use redlock_sync::{Error, LostReason, Redlock};
 use redlock_tests::{Server, eventually};
 
-use super::rig::{KEY, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
+use super::rig::{KEY, LEASE, Rig, SLACK, SOON, err, exists, for_sizes, lost, ms, stays, timed};
 use crate::kinds::{Kind, each_kind};
 
 /// So long that a wait for it is noticed.
@@ -80,12 +80,12 @@ fn fault_23_a_key_replaced_while_held_is_found_by_every_operation<K: Kind>() {
 
 fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
         let replaced = Instant::now();
         rig.majority().iter().for_each(put_list);
         let (reason, at) = lost(&guard);
         assert_eq!(reason, LostReason::Taken);
-        assert!(at - replaced < ms(500) + SLACK, "{:?}", at - replaced);
+        assert!(at - replaced < LEASE / 3 + SLACK, "{:?}", at - replaced);
         assert!(err(K::unlock(guard)).is_lost());
         assert!(rig.majority().iter().all(is_untouched));
     });
@@ -94,9 +94,9 @@ fn fault_23_the_renewal_finds_a_replaced_key<K: Kind>() {
 fn fault_23_a_foreign_key_on_a_minority_is_one_vote_less<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
         put_list(&rig.servers[1]);
-        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
         guard.fencing_token().unwrap();
-        guard.extend(ms(1600)).unwrap();
+        guard.extend(LEASE + ms(100)).unwrap();
         assert_eq!(rig.holding(KEY), rig.servers.len());
         let (outcome, took) = timed(|| K::unlock(guard));
         outcome.unwrap();
@@ -122,7 +122,7 @@ fn fault_38_a_key_deleted_by_hand_is_lost_at_the_next_renewal<K: Kind>() {
 
 fn fault_38_a_key_deleted_on_a_minority_is_filled_again<K: Kind>() {
     for_sizes(&[3, 5], |rig| {
-        let guard = K::new(&rig.client(), KEY).lease(ms(1500)).lock().unwrap();
+        let guard = K::new(&rig.client(), KEY).lease(LEASE).lock().unwrap();
         let fence = guard.fencing_token().unwrap();
         let minority = &rig.servers[rig.majority().len()..];
         for server in minority {

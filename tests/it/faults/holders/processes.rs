@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use redlock_tests::{Stopwatch, eventually};
 
-use super::rig::{KEY, Rig, SLACK, SOON, for_sizes, ms};
+use super::rig::{KEY, LEASE, Rig, SLACK, SOON, for_sizes, ms};
 use crate::kinds::{Kind, each_kind, name_of_kind};
 
 /// A process of the `agent`, ended with this value.
@@ -129,7 +129,7 @@ fn is_inert(rig: &Rig, kind: &str, key: &str) {
 
 fn fault_30_exit_and_abort_leave_the_key_to_its_ttl<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lease = ms(1200);
+        let lease = LEASE;
         thread::scope(|scope| {
             for word in ["exit", "abort"] {
                 scope.spawn(move || {
@@ -164,7 +164,7 @@ fn fault_30_unlock_all_before_the_exit<K: Kind>() {
 
 fn fault_39_a_waiter_follows_a_killed_holder<K: Kind>() {
     for_sizes(&[1, 3], |rig| {
-        let lease = ms(1500);
+        let lease = LEASE;
         let lock = K::new(&rig.other_client(), KEY);
         if rig.servers.len() == 1 {
             rig.servers[0].crowd(4_000);

@@ -8,7 +8,7 @@ use redis::cmd;
 use redlock_sync::{LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
-use crate::faults::support::{LEASE, LONG, PATIENT, ROOMY, Rig, SOON, for_each_n, lost_by_renewal};
+use crate::faults::support::{LEASE, LONG, ROOMY, Rig, SOON, for_each_n, lost_by_renewal};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -130,13 +130,13 @@ fn fault_15_a_key_that_never_ends_gets_an_end_again<K: Kind>() {
         let rig = Rig::start(n);
         let persist = || rig.servers.iter().for_each(|server| server.ask::<()>(cmd("PERSIST").arg(KEY)));
         let never_ends = |server: &Server| server.holder(KEY).is_some() && server.pttl(KEY).is_none();
-        let guard = K::new(&rig.open(), KEY).lease(PATIENT).lock().unwrap();
+        let guard = K::new(&rig.open(), KEY).lease(LEASE).lock().unwrap();
         persist();
         eventually("the keys have an end", SOON, || !rig.servers.iter().any(never_ends));
         guard.check().unwrap();
         for server in &rig.servers {
             let left = server.pttl(KEY).unwrap();
-            assert!(left <= PATIENT && left > Duration::from_millis(1), "{left:?}");
+            assert!(left <= LEASE && left > Duration::from_millis(1), "{left:?}");
         }
         K::unlock(guard).unwrap();
         // Without renewal it is as endless as it was made by hand; the release takes it away all the same.

@@ -6,8 +6,8 @@ use redlock_sync::{Error, LeaseState, LostReason};
 use redlock_tests::{Server, eventually};
 
 use crate::faults::support::{
-    LEASE, LONG, NODE_TIMEOUT, PATIENT, Rig, SLACK, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline,
-    nodes_named, within,
+    LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, for_each_n, lost_at_deadline, lost_at_own_deadline, nodes_named,
+    within,
 };
 use crate::kinds::{Kind, each_kind};
 
@@ -54,20 +54,18 @@ fn fault_01_unlock_after_the_kill<K: Kind>() {
 /// It waits for the round under way, and then for its own.
 fn fault_01_unlock_while_a_renewal_hangs<K: Kind>() {
     let rig = Rig::start(1);
-    let timeout = Duration::from_millis(750);
-    let locks = rig.builder().node_timeout(timeout).build().unwrap();
-    let guard = K::new(&locks, "a").lease(PATIENT + timeout).lock().unwrap();
+    let guard = K::new(&rig.open(), "a").lease(LEASE + NODE_TIMEOUT).lock().unwrap();
     let renewals = rig.count("extend");
     rig.proxies[0].black_hole();
     rig.proxies[0].wait_count("extend", renewals + 1, SOON);
-    let error = within(2 * timeout, "unlock() behind a renewal", || K::unlock(guard).unwrap_err());
+    let error = within(2 * NODE_TIMEOUT, "unlock() behind a renewal", || K::unlock(guard).unwrap_err());
     assert!(matches!(error, Error::Unconfirmed { confirmed: 0, of: 1, .. }), "{error}");
 }
 
 /// The node timeout is nearly as long as the lease: the renewal that is under way when the lease ends must not keep the news back.
 fn fault_01_loss_is_told_in_time_though_a_renewal_hangs<K: Kind>() {
     let rig = Rig::start(1);
-    let (timeout, lease) = (Duration::from_millis(1400), Duration::from_millis(1500));
+    let (timeout, lease) = (Duration::from_millis(4200), Duration::from_millis(4500));
     let locks = rig.builder().node_timeout(timeout).lease(lease).build().unwrap();
     let guard = K::new(&locks, "a").lock().unwrap();
     let renewals = rig.count("extend");
@@ -81,12 +79,12 @@ fn fault_10_a_minority_is_down<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let rig = Rig::start(n);
         let warmed = rig.open_warm::<K>();
-        let before = K::new(&warmed, "before").lease(PATIENT).lock().unwrap();
+        let before = K::new(&warmed, "before").lease(LEASE).lock().unwrap();
         rig.servers[..rig.spare()].iter().for_each(Server::kill);
         for locks in [&warmed, &rig.open()] {
             let guard = K::new(locks, "a").lock().unwrap();
             assert!(guard.fencing_token().unwrap() > 0);
-            guard.extend(PATIENT).unwrap();
+            guard.extend(LEASE).unwrap();
             let holder = K::new(locks, "a").inspect().unwrap().unwrap();
             assert_eq!(&holder.id, guard.id());
             K::unlock(guard).unwrap();
@@ -95,7 +93,7 @@ fn fault_10_a_minority_is_down<K: Kind>() {
         let until = Instant::now() + before.remaining();
         eventually("renewals go on", SOON, || {
             before.check().unwrap();
-            Instant::now() + before.remaining() > until + PATIENT / 4
+            Instant::now() + before.remaining() > until + LEASE / 4
         });
         assert!(before.fencing_token().unwrap() > 0);
         K::unlock(before).unwrap();
@@ -108,7 +106,7 @@ fn fault_11_a_majority_is_down_while_held<K: Kind>() {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
         let guard = K::new(&locks, "a").lock().unwrap();
-        let other = K::new(&locks, "b").lease(PATIENT).lock().unwrap();
+        let other = K::new(&locks, "b").lease(LEASE).lock().unwrap();
         rig.servers[..rig.need()].iter().for_each(Server::kill);
         let error = within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(other).unwrap_err());
         assert!(matches!(error, Error::Unconfirmed { of, .. } if of == n), "{error}");

@@ -12,8 +12,8 @@ use crate::kinds::{Kind, each_kind, name_of_kind};
 
 each_kind!(all: fault_12_the_holder_is_stopped);
 
-/// What asking servers that do not answer takes at least: the node timeout that the other process has by default.
-const ASKING: Duration = Duration::from_millis(250);
+/// What asking servers that do not answer takes at least: the node timeout of the other process.
+const ASKING: Duration = Duration::from_millis(1500);
 
 /// Another process that holds the lock `a`; killed with this value.
 struct Holder {

@@ -8,7 +8,7 @@ use redlock_sync::{Error, LostReason, Redlock};
 use redlock_tests::{Act, Fault, Proxy, Server, eventually, poll};
 
 use crate::faults::support::{
-    LONG, NODE_TIMEOUT, PATIENT, Rig, SLACK, SOON, assert_misuse, for_each_n, lost_at_own_deadline, nodes_named,
+    LEASE, LONG, NODE_TIMEOUT, Rig, SLACK, SOON, assert_misuse, for_each_n, lost_at_own_deadline, nodes_named,
     refused_at_once, within,
 };
 use crate::kinds::{Kind, each_kind};
@@ -34,7 +34,7 @@ fn fault_17_a_full_server<K: Kind>() {
     for_each_n(&[1, 3, 5], |n| {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
-        let guard = K::new(&locks, "held").lease(PATIENT).lock().unwrap();
+        let guard = K::new(&locks, "held").lease(LEASE).lock().unwrap();
         rig.servers.iter().for_each(Server::fill);
         let error = K::new(&locks, "a").try_lock_for(NODE_TIMEOUT).err().unwrap();
         assert!(error.is_unavailable(), "{error}");
@@ -45,7 +45,7 @@ fn fault_17_a_full_server<K: Kind>() {
         let until = Instant::now() + guard.remaining();
         eventually("renewals go on", SOON, || {
             guard.check().unwrap();
-            Instant::now() + guard.remaining() > until + PATIENT / 4
+            Instant::now() + guard.remaining() > until + LEASE / 4
         });
         guard.extend(LONG).unwrap();
         assert!(guard.remaining() > LONG / 2);
@@ -346,7 +346,7 @@ fn fault_22_no_process_is_locked_out_by_an_extended_lock_that_was_left<K: Kind>(
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
         let locks = rig.open_warm::<K>();
-        let lease = Duration::from_millis(1200);
+        let lease = LEASE;
         let lock = K::new(&locks, "b").lease(lease);
         let guard = lock.lock().unwrap();
         guard.extend(LONG).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use redlock_sync::{LeaseState, LostReason, Redlock};
 use redlock_tests::{Server, Stopwatch, eventually};
 
-use crate::faults::support::{LONG, PATIENT, ROOMY, Rig, SOON, for_each_n, lost_by_renewal, warm};
+use crate::faults::support::{LEASE, LONG, ROOMY, Rig, SOON, for_each_n, lost_by_renewal, warm};
 use crate::kinds::{Kind, each_kind};
 
 each_kind!(all:
@@ -48,7 +48,7 @@ fn fault_02_a_majority_restarts_empty<K: Kind>() {
 fn fault_03_one_of_several_restarts_empty<K: Kind>() {
     for_each_n(&[3, 5], |n| {
         let rig = Rig::start(n);
-        let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+        let guard = K::new(&rig.open(), "a").lease(LEASE).lock().unwrap();
         let token = guard.id().as_str().to_owned();
         let fence = guard.fencing_token().unwrap();
         let (others, left) = rig.servers.split_at(rig.spare());
@@ -64,7 +64,7 @@ fn fault_03_one_of_several_restarts_empty<K: Kind>() {
         let until = Instant::now() + guard.remaining();
         eventually("renewed without the others", SOON, || {
             guard.check().unwrap();
-            Instant::now() + guard.remaining() > until + PATIENT / 4
+            Instant::now() + guard.remaining() > until + LEASE / 4
         });
         assert!(left.iter().all(|server| server.holder("a").as_deref() == Some(&token)));
         K::unlock(guard).unwrap();
@@ -82,7 +82,7 @@ fn sleep_into_second(millis: u64) {
 /// A holds nodes 1 and 2; node 2 forgets it; B could have 2 and 3.
 fn fault_03_a_restarted_node_casts_no_vote<K: Kind>() {
     let rig = Rig::start(3);
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(3);
     let open = || -> Redlock { rig.builder().restart_guard(true).lease(lease).build().unwrap() };
     let (a, b) = (open(), open());
     warm::<K>(&a, lease);
@@ -134,10 +134,10 @@ fn fault_04_failover_to_a_replica_without_the_key<K: Kind>() {
     replica.replica_of(&rig.servers[0]);
     let locks = rig.open_warm::<K>();
     replica.promote();
-    let guard = K::new(&locks, "a").lease(PATIENT).lock().unwrap();
+    let guard = K::new(&locks, "a").lease(LEASE).lock().unwrap();
     rig.proxies[0].target(&replica);
     rig.proxies[0].drop_connections();
-    assert_eq!(lost_by_renewal::<K>(&guard, PATIENT, Instant::now()), LostReason::Deleted);
+    assert_eq!(lost_by_renewal::<K>(&guard, LEASE, Instant::now()), LostReason::Deleted);
     assert_eq!(replica.holder("a"), None, "nothing is re-created");
     assert!(K::unlock(guard).unwrap_err().is_lost());
     // And the new master works.
@@ -166,10 +166,10 @@ fn fault_16_scripts_are_flushed<K: Kind>() {
         K::unlock(guard).unwrap();
         assert!(rig.is_free("a"));
         // Also by the renewal thread.
-        let guard = lock.lease(PATIENT).try_lock().unwrap();
+        let guard = lock.lease(LEASE).try_lock().unwrap();
         flush();
         let until = Instant::now() + guard.remaining();
-        eventually("renewed", SOON, || Instant::now() + guard.remaining() > until + PATIENT / 4);
+        eventually("renewed", SOON, || Instant::now() + guard.remaining() > until + LEASE / 4);
         assert_eq!(guard.state(), LeaseState::Held);
         K::unlock(guard).unwrap();
     });
@@ -177,13 +177,13 @@ fn fault_16_scripts_are_flushed<K: Kind>() {
 
 fn fault_16_a_server_restarts_with_its_data<K: Kind>() {
     let rig = Rig::of(vec![Server::builder().persistent().start()]);
-    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    let guard = K::new(&rig.open(), "a").lease(LEASE).lock().unwrap();
     let fence = guard.fencing_token().unwrap();
     rig.servers[0].restart_with_data();
     let until = Instant::now() + guard.remaining();
     eventually("renewed by the server that came back", SOON, || {
         guard.check().unwrap();
-        Instant::now() + guard.remaining() > until + PATIENT / 4
+        Instant::now() + guard.remaining() > until + LEASE / 4
     });
     assert_eq!(guard.fencing_token().unwrap(), fence);
     K::unlock(guard).unwrap();
@@ -194,7 +194,7 @@ fn fault_16_failover_to_a_replica_with_the_key<K: Kind>() {
     let rig = Rig::start(1);
     let replica = Server::start();
     replica.replica_of(&rig.servers[0]);
-    let guard = K::new(&rig.open(), "a").lease(PATIENT).lock().unwrap();
+    let guard = K::new(&rig.open(), "a").lease(LEASE).lock().unwrap();
     eventually("the replica has the key", SOON, || replica.holder("a").as_deref() == Some(guard.id().as_str()));
     rig.proxies[0].target(&replica);
     replica.promote();
@@ -202,7 +202,7 @@ fn fault_16_failover_to_a_replica_with_the_key<K: Kind>() {
     let until = Instant::now() + guard.remaining();
     eventually("renewed by the new master", SOON, || {
         guard.check().unwrap();
-        Instant::now() + guard.remaining() > until + PATIENT / 4
+        Instant::now() + guard.remaining() > until + LEASE / 4
     });
     K::unlock(guard).unwrap();
     assert_eq!(replica.holder("a"), None);

@@ -89,15 +89,13 @@ fn fault_06_reset_on_the_reply_to_a_release<K: Kind>() {
 }
 
 fn fault_06_every_release_is_reset<K: Kind>() {
-    let timeout = Duration::from_millis(800);
     for_each("", &[Act::ResetAfter, Act::ResetBefore], |act| {
         let rig = Rig::start(1);
-        let locks = rig.builder().node_timeout(timeout).build().unwrap();
-        warm::<K>(&locks, LEASE);
+        let locks = rig.open_warm::<K>();
         let guard = K::new(&locks, "a").lease(LONG).lock().unwrap();
         let sent = rig.count("release");
         let fault = rig.proxies[0].on_each("release", act.clone());
-        let error = within(2 * timeout, "unlock()", || K::unlock(guard).unwrap_err());
+        let error = within(2 * NODE_TIMEOUT, "unlock()", || K::unlock(guard).unwrap_err());
         assert!(matches!(error, Error::Unconfirmed { confirmed: 0, of: 1, .. }), "{error}");
         assert!(rig.count("release") >= sent + 3, "it was tried again and again");
         assert_eq!(rig.is_free("a"), act == Act::ResetAfter);
@@ -295,7 +293,7 @@ fn fault_09_a_slow_server_at_the_first_connection<K: Kind>() {
     for_each_n(&[1, 3], |n| {
         let rig = Rig::start(n);
         rig.proxies.iter().for_each(|proxy| proxy.latency(Duration::from_millis(15)));
-        let locks = rig.builder().node_timeout(Duration::from_millis(900)).build().unwrap();
+        let locks = rig.open();
         let guard = K::new(&locks, "a").try_lock().unwrap();
         assert_eq!(rig.holding("a", guard.id().as_str()), n);
         K::unlock(guard).unwrap();

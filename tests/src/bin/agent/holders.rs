@@ -29,7 +29,8 @@ pub(crate) fn main(args: &[String]) {
 }
 
 fn client(urls: &[String], lease: Duration) -> Redlock {
-    Redlock::builder().nodes(urls).lease(lease).build().unwrap()
+    let timeout = (lease / 3).min(Duration::from_secs(2));
+    Redlock::builder().nodes(urls).lease(lease).node_timeout(timeout).build().unwrap()
 }
 
 /// A key of a multi-lock, with the guard of the whole.

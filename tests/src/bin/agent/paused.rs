@@ -15,7 +15,8 @@ use redlock_sync::{Error, Lease, Redlock};
 pub(crate) fn run(args: &[String]) {
     let [kind, lease, urls @ ..] = args else { panic!("paused KIND LEASE_MS URL…") };
     let lease = Duration::from_millis(lease.parse().unwrap());
-    let locks = Redlock::builder().nodes(urls).lease(lease).restart_guard(false).build().unwrap();
+    let locks =
+        Redlock::builder().nodes(urls).lease(lease).node_timeout(lease / 3).restart_guard(false).build().unwrap();
     let end = match kind.as_str() {
         "mutex" => {
             let guard = locks.mutex("a").lock().unwrap();
