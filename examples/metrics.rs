@@ -33,9 +33,9 @@ fn restock(number: usize) -> Result<(), redlock_sync::Error> {
 }
 
 /// Gives up where another thread counts already: `outcome="busy"`.
-#[distributed_lock("count", wait = "0s", lease = "300ms")]
+#[distributed_lock("count", wait = "0s", lease = "3s")]
 fn count_all() -> Result<(), redlock_sync::Error> {
-    thread::sleep(Duration::from_millis(250)); // for longer than a third of its lease: it is renewed
+    thread::sleep(Duration::from_millis(1200)); // for longer than a third of its lease: it is renewed
     Ok(())
 }
 
@@ -45,7 +45,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let redis = Redis::any();
     println!("{}", redis.describe());
     let prefix = format!("metrics:{}:", std::process::id());
-    let settings = Redlock::builder().node(redis.url()).key_prefix(prefix).node_timeout(Duration::from_millis(100));
+    let settings = Redlock::builder().node(redis.url()).key_prefix(prefix).node_timeout(Duration::from_secs(1));
     let locks = settings.observer(Metrics::new()).build()?;
     Redlock::set_default(locks.clone())?;
 
