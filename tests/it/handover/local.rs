@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redlock_sync::{Error, LockId, LostReason, Mutex};
 use redlock_tests::{Stopwatch, eventually};
 
-use super::rig::{KEY, Rig, SOON, brisk, for_sizes, ms, this_thread, until_asleep, warm};
+use super::rig::{KEY, Rig, SOON, brisk, for_sizes, ms, settings, this_thread, until_asleep, warm};
 
 /// A thread that waits for the lock, tells its number and the token it got, and releases when it is told to.
 struct Queue<'scope, 'env> {
@@ -68,7 +68,8 @@ impl<'scope, 'env> Queue<'scope, 'env> {
 #[test]
 fn threads_are_handed_the_lock_in_the_order_of_arrival_and_in_silence() {
     for_sizes(&[1, 3], |rig| {
-        let locks = rig.watched();
+        // Now and then the servers are asked whether other processes wait. The lock is given up where a quarter of this is too short for that.
+        let locks = settings(&rig.proxy_urls()).node_timeout(SOON / 2).build().unwrap();
         warm(&locks);
         let lock = locks.mutex(KEY);
         let first = lock.lock().unwrap();

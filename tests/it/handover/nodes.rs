@@ -10,9 +10,9 @@ use redlock_tests::{Act, Server, Took};
 use super::rig::{KEY, Rig, SLACK, SOON, brisk, for_sizes, ms, settings, timed};
 
 /// Also the longest wait for a push while such a lock is held.
-const LEASE: Duration = Duration::from_millis(1600);
+const LEASE: Duration = Duration::from_millis(4500);
 /// The time-out of a node for these clients.
-const TIMEOUT: Duration = Duration::from_micros(1_600_000 / 3);
+const TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// A waiter is blocked on the first node when something happens to that node and the holder releases; how long it waited from then on.
 fn injured_while_waiting(rig: &Rig, injure: fn(&Server)) -> Duration {

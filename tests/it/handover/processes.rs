@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, ms};
 
 /// A grant lasts a second at least; this long with this lease.
-const LEASE: Duration = Duration::from_millis(1600);
+const LEASE: Duration = Duration::from_millis(4500);
 
 /// A process that waits for the lock, ended with this value.
 struct Waiter {

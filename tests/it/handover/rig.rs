@@ -13,7 +13,7 @@ pub(crate) const KEY: &str = "order:42";
 /// The longest wait where something must happen, however busy the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// What a busy machine may add to a time that is bounded.
-pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+pub(crate) const SLACK: Duration = Duration::from_secs(3);
 /// The library's longest wait for a push is drawn from its half to this.
 pub(crate) const LONGEST_NAP: Duration = Duration::from_secs(5);
 
@@ -117,7 +117,7 @@ pub(crate) fn brisk(urls: &[String], lease: Duration) -> Redlock {
     Redlock::builder()
         .nodes(urls)
         .restart_guard(false)
-        .node_timeout((lease / 3).max(ms(400)))
+        .node_timeout((lease / 3).max(ms(400)).min(ms(2000)))
         .lease(lease)
         .build()
         .unwrap()

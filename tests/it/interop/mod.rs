@@ -15,9 +15,10 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use redis::cmd;
 use redlock_sync::Redlock;
 use redlock_tests::foreign::{Library, python};
-use redlock_tests::{Server, servers};
+use redlock_tests::{Server, eventually, servers};
 
 /// python-redis-lock puts `lock:` before its names.
 const KEY: &str = "lock:order:42";
@@ -79,7 +80,16 @@ fn mixed_processes_lose_no_update() {
         let mut python = python::with_packages(include_str!("counter.py"));
         python.arg(&file).args([&rounds, &server.url()]).stdin(Stdio::null()).spawn().unwrap()
     };
+    // All of them want it before one has it: they start at different speeds.
+    server.ask::<()>(cmd("SET").arg("counter").arg("the test").arg("EX").arg(600));
     let all = [ours(), theirs(), ours(), theirs()];
+    let is_wanted = || {
+        let clients = server.ask::<String>(cmd("CLIENT").arg("LIST"));
+        let polls = clients.lines().filter(|client| client.contains(" cmd=set ")).count();
+        (server.ask::<usize>(cmd("ZCARD").arg("{counter}:queue")), polls) == (2, 2)
+    };
+    eventually("two wait and two poll", Duration::from_secs(60), is_wanted);
+    assert!(server.del("counter"));
     for mut process in all {
         assert!(process.wait().unwrap().success());
     }

@@ -12,8 +12,10 @@ use redlock_sync::{Error, Redlock};
 /// 3. `unlock`: `unlock()`, and the end.
 pub(crate) fn main(args: &[String]) {
     let [key, lease, urls @ ..] = args else { panic!("wait KEY LEASE_MS[/NODE_TIMEOUT_MS] URL…") };
-    let (lease, timeout) = lease.split_once('/').unwrap_or((lease, "400"));
-    let [lease, timeout] = [lease, timeout].map(|ms| Duration::from_millis(ms.parse().unwrap()));
+    let (lease, timeout) =
+        lease.split_once('/').map_or((lease.as_str(), None), |(lease, timeout)| (lease, Some(timeout)));
+    let ms = |text: &str| Duration::from_millis(text.parse().unwrap());
+    let (lease, timeout) = (ms(lease), timeout.map_or(ms(lease) / 3, ms));
     let builder = Redlock::builder().nodes(urls).lease(lease).node_timeout(timeout).restart_guard(false);
     let guard = builder.build().unwrap().mutex(key.as_str()).lock().unwrap();
     tell(guard.id().as_str());
