@@ -99,6 +99,9 @@ impl Mutex {
     /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a
     /// waiter, which may have died since. Takes one node timeout at most.
     ///
+    /// A lock that is taken is an error, and not `Ok(None)` as in
+    /// [`Queue::try_claim`](crate::Queue::try_claim): `?` then never goes on without the lock.
+    ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if it is held, also by this thread
     /// - [`Unavailable`](Error::Unavailable) without a majority

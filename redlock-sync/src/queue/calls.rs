@@ -128,7 +128,8 @@ impl Queue {
         }
     }
 
-    /// Claims a task; waits for one for at most `wait`. `None` if none was due in that time.
+    /// Claims a task; waits for one for at most `wait`. `None` if no task was due in that time; see
+    /// [`try_claim`](Queue::try_claim) for why that is no error.
     ///
     /// # Errors
     /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at the end of the wait.
@@ -138,14 +139,17 @@ impl Queue {
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// # use std::time::Duration;
-    /// assert!(mails.claim_for(Duration::from_millis(20))?.is_none());
+    /// assert!(mails.try_claim_for(Duration::from_millis(20))?.is_none());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
+    pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
         self.claim_until(Wait::Until(self.client.quorum.now().after(wait)), None)
     }
 
-    /// Claims a task if one is due: one round trip.
+    /// Claims a task if one is due: one round trip. `None` if no task is due.
+    ///
+    /// A lock that is taken is the error [`Busy`](Error::Busy), since a program must not go on without its lock. A
+    /// queue without a due task is no failure: there is nothing to do, and `None` says so.
     ///
     /// # Errors
     /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at once.

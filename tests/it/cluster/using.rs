@@ -85,7 +85,7 @@ fn a_waiter_is_told(mine: &Redlock, other: &Redlock, key: &str) {
 fn jobs(mine: &Redlock, other: &Redlock) {
     let task = redlock_sync::Task::new("body");
     mine.queue("mails").push(task).unwrap();
-    let job = other.queue("mails").claim_for(SOON).unwrap().unwrap();
+    let job = other.queue("mails").try_claim_for(SOON).unwrap().unwrap();
     job.ack().unwrap();
 }
 

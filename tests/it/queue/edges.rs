@@ -8,7 +8,7 @@ use redlock_tests::{Proxy, Server, eventually};
 use super::rig::{SOON, assert_empty, ms, open, queue};
 
 fn claim(mails: &Queue) -> redlock_sync::Job {
-    mails.claim_for(SOON).unwrap().unwrap()
+    mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
 /// One task all the way.

@@ -64,13 +64,13 @@ fn a_push_during_the_last_attempt_is_run() {
     let again = |delay| Task::new("again").id("a").if_queued(IfQueued::Replace).after(delay);
     let die = |delay| {
         mails.push(Task::new("first").id("a")).unwrap();
-        let job = mails.claim_for(SOON).unwrap().unwrap();
+        let job = mails.try_claim_for(SOON).unwrap().unwrap();
         assert_eq!(mails.push(again(delay)).unwrap(), Pushed::Again);
         // As if the process had ended here.
         std::mem::forget(job);
     };
     die(Duration::ZERO);
-    let job = mails.claim_for(SOON).unwrap().expect("it runs once more");
+    let job = mails.try_claim_for(SOON).unwrap().expect("it runs once more");
     assert_eq!((job.body(), job.attempt(), mails.dead(1).unwrap().len()), (&b"again"[..], 1, 0));
     job.ack().unwrap();
     die(Duration::from_secs(60));
@@ -118,7 +118,7 @@ fn a_push_wakes_a_client_behind_many_that_are_gone() {
     let server = Server::start();
     let (mails, waits) = (queue(&server, "q"), "{q}:q:waits");
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| mails.claim_for(SOON).unwrap().unwrap().ack());
+        let worker = scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap().ack());
         let first = || server.ask::<Vec<(String, f64)>>(cmd("ZRANGE").arg(waits).arg(0).arg(0).arg("WITHSCORES"));
         eventually("it waits", SOON, || !first().is_empty());
         let before = first()[0].1 - 1.0;
@@ -138,7 +138,7 @@ fn the_wait_of_a_process_that_is_gone_ends() {
     server.ask::<()>(cmd("ZADD").arg("{q}:q:waits").arg(1).arg("redlock-sync:gone/1"));
     let mails = queue(&server, "q");
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| mails.claim_for(SOON).unwrap().unwrap().ack());
+        let worker = scope.spawn(|| mails.try_claim_for(SOON).unwrap().unwrap().ack());
         let all = || server.ask::<Vec<String>>(cmd("ZRANGE").arg("{q}:q:waits").arg(0).arg(-1));
         eventually("only the live one waits", SOON, || matches!(&all()[..], [one] if !one.contains("gone")));
         queue(&server, "q").push("welcome").unwrap();
@@ -206,7 +206,7 @@ fn a_push_that_replaces_a_claimed_task_waits_for_the_end_of_the_claim() {
         let policy = Retry::every(Duration::from_millis(1)).jitter(0.0).max_attempts(5);
         let mails = locks.queue("q").lease(Duration::from_secs(2)).renew(false).retry(policy);
         mails.push(Task::new("first").id("a")).unwrap();
-        let job = mails.claim_for(SOON).unwrap().unwrap();
+        let job = mails.try_claim_for(SOON).unwrap().unwrap();
         let second = Task::new("second").id("a").if_queued(IfQueued::Replace).after(LATER);
         assert_eq!(mails.push(second).unwrap(), Pushed::Again, "{end}");
         ended(&locks, job);
@@ -262,7 +262,7 @@ fn a_task_that_hangs_through_each_shutdown_dies() {
         for attempt in 1..=3 {
             let locks =
                 Redlock::builder().node(server.url()).node_timeout(Duration::from_millis(1500)).build().unwrap();
-            let job = locks.queue("q").retry(policy.clone()).claim_for(SOON).unwrap().expect("it is due at once");
+            let job = locks.queue("q").retry(policy.clone()).try_claim_for(SOON).unwrap().expect("it is due at once");
             assert_eq!(job.attempt(), attempt);
             stop(&locks);
             assert!(job.ack().unwrap_err().is_lost());
