@@ -280,7 +280,7 @@ impl<'a> AcquireLoop<'a> {
     /// What the next attempt may take the lock from: a grant to this wait, and keys that no program looks after.
     fn more_orphans(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
-        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.adopt_keys_without_ttl);
+        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);
         self.pending_grant.iter().cloned().chain(endless).collect()
     }
 

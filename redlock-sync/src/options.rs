@@ -101,7 +101,7 @@ pub(crate) struct LockOptions {
     pub(crate) fenced: bool,
     pub(crate) retry: Retry,
     pub(crate) owner: Option<String>,
-    pub(crate) adopt_keys_without_ttl: bool,
+    pub(crate) take_over_keys_without_ttl: bool,
     /// What observers are told of it.
     pub(crate) name: Cow<'static, str>,
 }
@@ -117,7 +117,7 @@ impl Default for LockOptions {
             fenced: false,
             retry: Retry::default(),
             owner: None,
-            adopt_keys_without_ttl: false,
+            take_over_keys_without_ttl: false,
             name: Cow::Borrowed(""),
         }
     }

@@ -354,13 +354,13 @@ macro_rules! exclusive {
         /// # server.set("order:42", "left behind");
         /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
         #[doc = concat!("let order = ", $open, ".lease(Duration::from_millis(300));")]
-        /// let guard = order.adopt_keys_without_ttl(true).lock()?; // after 300 ms
+        /// let guard = order.take_over_keys_without_ttl(true).lock()?; // after 300 ms
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn adopt_keys_without_ttl(mut self, adopt: bool) -> Self {
-            self.set(|options| options.adopt_keys_without_ttl = adopt);
+        pub fn take_over_keys_without_ttl(mut self, take_over: bool) -> Self {
+            self.set(|options| options.take_over_keys_without_ttl = take_over);
             self
         }
 

@@ -190,7 +190,7 @@ impl MultiLock {
     }
 
     /// Whether a thread that waits takes over a key without a time-to-live; see
-    /// [`Mutex::adopt_keys_without_ttl`](crate::Mutex::adopt_keys_without_ttl), which says when that is safe.
+    /// [`Mutex::take_over_keys_without_ttl`](crate::Mutex::take_over_keys_without_ttl), which says when that is safe.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -199,13 +199,13 @@ impl MultiLock {
     /// # server.set("a", "left behind");
     /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
     /// let both = locks.multi_lock(["a", "b"]).lease(Duration::from_millis(300));
-    /// let guard = both.adopt_keys_without_ttl(true).lock()?; // after 300 ms
+    /// let guard = both.take_over_keys_without_ttl(true).lock()?; // after 300 ms
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn adopt_keys_without_ttl(self, adopt: bool) -> MultiLock {
-        self.each(|mutex| mutex.adopt_keys_without_ttl(adopt))
+    pub fn take_over_keys_without_ttl(self, take_over: bool) -> MultiLock {
+        self.each(|mutex| mutex.take_over_keys_without_ttl(take_over))
     }
 
     /// The readable part of the tokens; see [`Mutex::owner`](crate::Mutex::owner).
