@@ -193,7 +193,7 @@ impl Plan {
             max_renewals: is_odd().then(|| fastrand::u32(0..=3)),
             fenced: chance(300),
             retry: if chance(50) { Retry::every(Duration::from_millis(3)).max_attempts(5) } else { Retry::default() },
-            owner: is_odd().then(|| "mine".to_owned()),
+            holder_name: is_odd().then(|| "mine".to_owned()),
             ..LockOptions::default()
         }
     }

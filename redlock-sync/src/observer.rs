@@ -29,14 +29,14 @@ use crate::error::{Error, LostReason};
 ///     fn event(&self, event: &Event<'_>) {
 ///         if let Event::Lost { lock, reason, .. } = event {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
-///             eprintln!("lost {}: {reason:?}", lock.name);
+///             eprintln!("lost {}: {reason:?}", lock.label);
 ///         }
 ///     }
 /// }
 ///
 /// let lost = Arc::new(Lost::default());
 /// let locks = Redlock::builder().node(&url).observer(Arc::clone(&lost)).build()?;
-/// let _guard = locks.mutex("order:42").named("order").lock()?;
+/// let _guard = locks.mutex("order:42").label("order").lock()?;
 /// locks.unlock_all()?;
 /// assert_eq!(lost.0.load(Ordering::Relaxed), 1);
 /// # Ok::<(), redlock_sync::Error>(())
@@ -68,17 +68,17 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// Which lock it happened to.
 ///
 /// ```
-/// fn label(lock: redlock_sync::ObservedLock<'_>) -> String {
-///     format!("{} {}", lock.kind, lock.name) // such as `mutex order:{id}`
+/// fn title(lock: redlock_sync::ObservedLock<'_>) -> String {
+///     format!("{} {}", lock.kind, lock.label) // such as `mutex order:{id}`
 /// }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
-    /// For an annotated function the template of its key (`order:{id}`), for a handle the name given by
-    /// [`named`](crate::Mutex::named); else empty. **The label of metrics**: there are few of them, while there can be
+    /// For an annotated function the template of its key (`order:{id}`), for a handle its
+    /// [`label`](crate::Mutex::label); else empty. **The label of metrics**: there are few of them, while there can be
     /// millions of keys.
-    pub name: &'a str,
+    pub label: &'a str,
     /// The key on the servers.
     pub key: &'a str,
     /// `mutex` (of both kinds of mutex, and of the keys of a multi-lock), `semaphore` or `rw_lock`.
@@ -165,8 +165,7 @@ pub enum Event<'a> {
     /// was dropped.
     #[non_exhaustive]
     Job {
-        /// What the queue is [`named`](crate::Queue::named); else its name, without the client's `key_prefix`. A label
-        /// of metrics.
+        /// The [`label`](crate::Queue::label) of the queue; else its name, without the client's `key_prefix`.
         queue: &'a str,
         /// The task.
         id: &'a str,

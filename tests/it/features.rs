@@ -39,9 +39,9 @@ fn reason<K: Kind>(guard: &K::Guard) -> Option<LostReason> {
 fn inspect_shows_the_holder<K: Kind>() {
     on_each(|_, one, other| {
         assert_eq!(K::new(other, KEY).inspect().unwrap(), None);
-        let guard = K::new(one, KEY).owner("me").lock().unwrap();
+        let guard = K::new(one, KEY).holder_name("me").lock().unwrap();
         let holder = K::new(other, KEY).inspect().unwrap().unwrap();
-        assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "me"));
+        assert_eq!((&holder.id, holder.id.holder_name()), (guard.id(), "me"));
         assert!(holder.remaining.is_some_and(|left| left <= LEASE));
         K::unlock(guard).unwrap();
         assert_eq!(K::new(other, KEY).inspect().unwrap(), None);

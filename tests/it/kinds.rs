@@ -30,7 +30,7 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     fn max_renewals(self, times: u32) -> Self;
     fn fenced(self, fenced: bool) -> Self;
     fn retry(self, retry: redlock_sync::Retry) -> Self;
-    fn owner(self, owner: &str) -> Self;
+    fn holder_name(self, holder_name: &str) -> Self;
 
     fn lock(&self) -> Result<Self::Guard, Error>;
     fn try_lock(&self) -> Result<Self::Guard, Error>;
@@ -69,8 +69,8 @@ macro_rules! settings {
         fn retry(self, retry: redlock_sync::Retry) -> Self {
             <$handle>::retry(self, retry)
         }
-        fn owner(self, owner: &str) -> Self {
-            <$handle>::owner(self, owner)
+        fn holder_name(self, holder_name: &str) -> Self {
+            <$handle>::holder_name(self, holder_name)
         }
     };
 }
@@ -218,8 +218,8 @@ macro_rules! settings_within {
         fn retry(self, retry: redlock_sync::Retry) -> Self {
             $wrapped(self.0.retry(retry))
         }
-        fn owner(self, owner: &str) -> Self {
-            $wrapped(self.0.owner(owner))
+        fn holder_name(self, holder_name: &str) -> Self {
+            $wrapped(self.0.holder_name(holder_name))
         }
     };
 }
@@ -340,8 +340,8 @@ impl Kind for OfOneKey {
     fn retry(self, retry: redlock_sync::Retry) -> Self {
         self.set(|lock| lock.retry(retry))
     }
-    fn owner(self, owner: &str) -> Self {
-        self.set(|lock| lock.owner(owner))
+    fn holder_name(self, holder_name: &str) -> Self {
+        self.set(|lock| lock.holder_name(holder_name))
     }
     fn lock(&self) -> Result<OfOneKeyGuard, Error> {
         self.lock.lock().map(OfOneKeyGuard)

@@ -13,10 +13,10 @@ fn rows(said: &str) -> Vec<String> {
 fn each_lock_is_shown_with_its_holders() {
     let server = Server::start();
     let locks = client(std::slice::from_ref(&server)).key_prefix("P*").build().unwrap();
-    let order = locks.mutex("order:42").owner("billing").lock().unwrap();
-    let _reader = locks.rw_lock("prices").owner("shop").read().unwrap();
-    let _writer = locks.rw_lock("stock").owner("store").write().unwrap();
-    let _permits = locks.semaphore("geo\ncoder", 3).owner("map").acquire_many(2).unwrap();
+    let order = locks.mutex("order:42").holder_name("billing").lock().unwrap();
+    let _reader = locks.rw_lock("prices").holder_name("shop").read().unwrap();
+    let _writer = locks.rw_lock("stock").holder_name("store").write().unwrap();
+    let _permits = locks.semaphore("geo\ncoder", 3).holder_name("map").acquire_many(2).unwrap();
     let _outside = client(std::slice::from_ref(&server)).build().unwrap().mutex("PP:order:43").lock().unwrap();
     order.fencing_token().unwrap();
     server.set("P*text", "no lock");
@@ -79,7 +79,7 @@ fn a_holder_without_a_majority_is_shown() {
 fn a_lock_is_taken_from_the_holder_that_was_shown() {
     let server = Server::start();
     let locks = client(std::slice::from_ref(&server)).build().unwrap();
-    let guard = locks.mutex("job").owner("billing").lock().unwrap();
+    let guard = locks.mutex("job").holder_name("billing").lock().unwrap();
     let release = |key, holder: &str| outcome(&mut on(&server, ["release", key, "--holder", holder]));
     let (said, code) = release("job", "01234567");
     assert!(code == Some(75) && said.contains("not held by 01234567"), "{code:?} {said}");

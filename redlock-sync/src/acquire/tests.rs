@@ -146,7 +146,7 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
                 min_hold: if min_hold { lease / 3 } else { Duration::ZERO },
                 max_hold: max_hold.then_some(lease),
                 max_renewals: max_renewals.then_some(0),
-                owner: own_id.then(|| "me".into()),
+                holder_name: own_id.then(|| "me".into()),
                 ..LockOptions::default()
             };
             let is_plain = renew && !min_hold && !max_hold && !max_renewals && !own_id && lease == SPAN;

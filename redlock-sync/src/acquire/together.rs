@@ -86,7 +86,7 @@ fn enter<'a>(client: &ClientInner, request: &'a Request, now: Tick) -> Option<Re
         Some(Entered::Head(head)) if head.rest().until <= now => head,
         _ => return None,
     };
-    let drawn = client.tokens.fresh(request.options.owner.as_deref());
+    let drawn = client.tokens.fresh(request.options.holder_name.as_deref());
     Some(drawn.map(|(id, next)| Attempt { request, head, id, next, lease: Core::first_lease(&request.options) }))
 }
 

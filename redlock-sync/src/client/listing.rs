@@ -23,10 +23,10 @@ use crate::quorum::Ballot;
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
 /// let locks = redlock_sync::Redlock::open(&url)?;
-/// let guard = locks.mutex("order:42").owner("billing").lock()?;
+/// let guard = locks.mutex("order:42").holder_name("billing").lock()?;
 /// let held = &locks.held_locks("order:*")?[0];
 /// assert_eq!((&*held.name, held.kind, held.nodes), ("order:42", "mutex", 1));
-/// assert_eq!(held.holder.id.owner(), "billing");
+/// assert_eq!(held.holder.id.holder_name(), "billing");
 /// # drop(guard);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```

@@ -237,23 +237,23 @@ macro_rules! settings {
             self
         }
 
-        /// The name under which observers and metrics show the lock, in place of its key; default empty. Choose one
-        /// name for all locks of a kind, such as `order` for `order:42`: metrics have a series for each name. In an
-        /// annotated function it is the template. Threads that use different names for one lock do not hand it to each
+        /// The label under which observers and metrics show the lock, in place of its key; default empty. Choose one
+        /// label for all locks of a kind, such as `order` for `order:42`: metrics have a series for each label. In an
+        /// annotated function it is the template. Threads that use different labels for one lock do not hand it to each
         /// other in memory.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".named(\"a name\").", $take, "()?;")]
+        #[doc = concat!("let guard = ", $open, ".label(\"a label\").", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn named(mut self, name: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-            let name = name.into();
-            self.set(|options| options.name = name.clone());
+        pub fn label(mut self, label: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+            let label = label.into();
+            self.set(|options| options.label = label.clone());
             self
         }
 
@@ -315,21 +315,21 @@ macro_rules! settings {
 
         /// The readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
         /// process and thread; but of a mutex that was granted to a wait by its last holder only [that
-        /// wait](crate::LockId::owner). With an `owner` each holder shows it, at a cost: a mutex that is granted to
-        /// such a wait takes a round trip more, and readers with an `owner` have a lease each.
+        /// wait](crate::LockId::holder_name). With a `holder_name` each holder shows it, at a cost: a mutex that is
+        /// granted to such a wait takes a round trip more, and readers with a `holder_name` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").", $take, "()?;")]
-        /// assert_eq!(guard.id().owner(), "worker-7");
+        #[doc = concat!("let guard = ", $open, ".holder_name(\"worker-7\").", $take, "()?;")]
+        /// assert_eq!(guard.id().holder_name(), "worker-7");
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn owner(mut self, owner: impl Into<String>) -> Self {
-            let owner = owner.into();
-            self.set(|options| options.owner = Some(owner.clone()));
+        pub fn holder_name(mut self, name: impl Into<String>) -> Self {
+            let name = name.into();
+            self.set(|options| options.holder_name = Some(name.clone()));
             self
         }
     };
@@ -395,9 +395,9 @@ macro_rules! exclusive {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"me\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".holder_name(\"me\").lock()?;")]
         #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
-        /// assert_eq!(holder.id.owner(), "me");
+        /// assert_eq!(holder.id.holder_name(), "me");
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```

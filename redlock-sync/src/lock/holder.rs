@@ -21,8 +21,8 @@ use crate::token::LockId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The holder's token; [`LockId::owner`] is its readable part. A token of another library may have no readable
-    /// part.
+    /// The holder's token; [`LockId::holder_name`] is its readable part. A token of another library may have no
+    /// readable part.
     pub id: LockId,
     /// Time-to-live of the key; the holder may lengthen it. `None` if some program set the key without one.
     pub remaining: Option<Duration>,

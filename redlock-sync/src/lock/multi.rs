@@ -91,17 +91,17 @@ impl MultiLock {
         self.each(|mutex| mutex.lease(lease))
     }
 
-    /// What observers call each of the locks; see [`Mutex::named`](crate::Mutex::named).
+    /// The label of each of the locks, which observers show; see [`Mutex::label`](crate::Mutex::label).
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let accounts = locks.multi_lock(["account:7", "account:3"]).named("account");
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]).label("account");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn named(self, name: impl Into<Cow<'static, str>>) -> MultiLock {
-        let name = name.into();
-        self.each(|mutex| mutex.named(name.clone()))
+    pub fn label(self, label: impl Into<Cow<'static, str>>) -> MultiLock {
+        let label = label.into();
+        self.each(|mutex| mutex.label(label.clone()))
     }
 
     /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).
@@ -208,21 +208,21 @@ impl MultiLock {
         self.each(|mutex| mutex.take_over_keys_without_ttl(take_over))
     }
 
-    /// The readable part of the tokens; see [`Mutex::owner`](crate::Mutex::owner).
+    /// The readable part of the tokens; see [`Mutex::holder_name`](crate::Mutex::holder_name).
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).owner("worker-7").lock()?;
-    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().id.owner(), "worker-7");
+    /// let guard = locks.multi_lock(["a", "b"]).holder_name("worker-7").lock()?;
+    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().id.holder_name(), "worker-7");
     /// # drop(guard);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn owner(self, owner: impl Into<String>) -> MultiLock {
-        let owner = owner.into();
-        self.each(|mutex| mutex.owner(owner.clone()))
+    pub fn holder_name(self, name: impl Into<String>) -> MultiLock {
+        let name = name.into();
+        self.each(|mutex| mutex.holder_name(name.clone()))
     }
 
     /// Blocks until this thread has all keys. If a key is lost while the call waits for the others, it begins again.

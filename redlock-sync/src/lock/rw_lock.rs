@@ -60,7 +60,7 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096
 /// joins, one of those that join asks the servers whether another process waits to write. If so, no more threads join,
 /// and those that come later wait for that writer. When the lease is lost, each of its readers is told. A reader has a
-/// lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
+/// lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
 ///
 /// # Stopped processes
@@ -356,7 +356,8 @@ impl RwLock {
 
     /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of
     /// a process that read by one lease are one holder. For a moment after a release, waits for which the lock is kept
-    /// are shown as holders too: the [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
+    /// are shown as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with
+    /// `granted:`.
     ///
     /// # Errors
     /// As for [`is_locked`](RwLock::is_locked).
@@ -365,11 +366,11 @@ impl RwLock {
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let prices = locks.rw_lock("prices").owner("me");
+    /// let prices = locks.rw_lock("prices").holder_name("me");
     /// let reader = prices.read()?;
     /// let holders = prices.inspect()?;
     /// assert!(holders.writer.is_none());
-    /// assert_eq!(holders.readers[0].id.owner(), "me");
+    /// assert_eq!(holders.readers[0].id.holder_name(), "me");
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```

@@ -252,7 +252,7 @@ impl Job {
     fn tell(&self, verdict: &'static str) {
         let observers = self.lease.observers();
         if observers.are_there() {
-            let queue = &*self.core().options.name;
+            let queue = &*self.core().options.label;
             let Job { id, attempt, waited, .. } = self;
             let ran = self.lease.held_for();
             observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });

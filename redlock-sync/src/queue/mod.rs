@@ -91,17 +91,17 @@ impl Queue {
         Arc::make_mut(&mut self.options)
     }
 
-    /// The name under which observers and metrics show the queue; default: its own, without the client's `key_prefix`.
-    /// Metrics have a series for each name: choose one for all queues of a kind, such as `mails` for `mails:{7}`, if
-    /// there are many.
+    /// The label under which observers and metrics show the queue; default: its name, without the client's
+    /// `key_prefix`. Metrics have a series for each label: choose one for all queues of a kind, such as `mails` for
+    /// `mails:{7}`, if there are many.
     ///
     /// ```
-    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").named("mails");
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").label("mails");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Queue {
-        self.options_mut().name = name.into();
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Queue {
+        self.options_mut().label = label.into();
         self
     }
 

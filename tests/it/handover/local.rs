@@ -98,7 +98,7 @@ fn a_thread_that_wants_other_settings_acquires_by_itself() {
     let other: [(&str, Mutex); 4] = [
         ("another lease", plain.clone().lease(Duration::from_secs(20))),
         ("a retry of its own", plain.clone().retry(redlock_sync::Retry::every(ms(3)))),
-        ("an id of its own", plain.clone().owner("worker-7")),
+        ("an id of its own", plain.clone().holder_name("worker-7")),
         ("no renewal", plain.clone().renew(false)),
     ];
     for (what, other) in other {
@@ -199,7 +199,7 @@ fn a_thread_that_waits_in_another_client_is_a_waiter_of_its_own() {
         let first = one.clone();
         let traveller = scope.spawn(move || {
             let guard = first.lock().unwrap();
-            assert!(guard.id().owner().starts_with("granted:"));
+            assert!(guard.id().holder_name().starts_with("granted:"));
             tell.send(()).unwrap();
             gone.recv().unwrap();
             guard.unlock().unwrap();

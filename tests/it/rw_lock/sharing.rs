@@ -80,7 +80,7 @@ fn own_terms_have_a_lease_of_their_own() {
     let lock = locks.rw_lock(KEY);
     let first = lock.read().unwrap();
     let own: Vec<RwLock> = vec![
-        lock.clone().owner("me"),
+        lock.clone().holder_name("me"),
         lock.clone().renew(false),
         lock.clone().max_hold(ms(60_000)),
         lock.clone().max_renewals(9),
