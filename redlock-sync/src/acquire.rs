@@ -63,7 +63,7 @@ fn observed(
     call: impl FnOnce() -> Result<Lease, Error>,
 ) -> Result<Lease, Error> {
     let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
-    let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
+    let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     observers.tell(&Event::Wanted { lock });
     let mut outcome = call();
     match &mut outcome {

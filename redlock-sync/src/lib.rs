@@ -257,7 +257,7 @@ pub use lock::semaphore::{Semaphore, SemaphorePermit};
 pub use node::Credentials;
 #[cfg(feature = "tls")]
 pub use node::Tls;
-pub use observer::{Event, ObservedLock, Observer};
+pub use observer::{Event, LockKind, ObservedLock, Observer};
 pub use options::Retry;
 pub use queue::Queue;
 pub use queue::job::Job;

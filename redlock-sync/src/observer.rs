@@ -65,6 +65,63 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
+/// What kind of lock something is, and for a read-write lock which side of it. In a listing ([`HeldLock`]), for
+/// observers ([`ObservedLock`]), for `redlock ls` and as the `kind` of
+/// [`#[distributed_lock]`](macro@crate::distributed_lock) the words are the same: those of [`Display`](fmt::Display).
+///
+/// There is no variant for a reentrant mutex: on the servers it is a mutex, and other clients cannot tell the two apart.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::LockKind;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let reader = locks.rw_lock("prices").read()?;
+/// let kind = locks.holders("prices")?[0].kind;
+/// assert_eq!((kind, kind.to_string()), (LockKind::Read, "read".to_owned()));
+/// # drop(reader);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+///
+/// [`HeldLock`]: crate::HeldLock
+/// [`ObservedLock`]: crate::ObservedLock
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// `mutex`: a [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or a key of a
+    /// [`MultiLock`](crate::MultiLock).
+    Mutex,
+    /// `read`: a [`RwLock`](crate::RwLock) that is held to read.
+    Read,
+    /// `write`: a [`RwLock`](crate::RwLock) that is held to write.
+    Write,
+    /// `semaphore`: permits of a [`Semaphore`](crate::Semaphore).
+    Semaphore,
+}
+
+impl LockKind {
+    /// The word for it, as [`Display`](fmt::Display) shows it: for labels that are not allocated.
+    ///
+    /// ```
+    /// assert_eq!(redlock_sync::LockKind::Semaphore.as_str(), "semaphore");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LockKind::Mutex => "mutex",
+            LockKind::Read => "read",
+            LockKind::Write => "write",
+            LockKind::Semaphore => "semaphore",
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Which lock it happened to.
 ///
 /// ```
@@ -81,8 +138,9 @@ pub struct ObservedLock<'a> {
     pub label: &'a str,
     /// The key on the servers.
     pub key: &'a str,
-    /// `mutex` (of both kinds of mutex, and of the keys of a multi-lock), `semaphore` or `rw_lock`.
-    pub kind: &'static str,
+    /// Which kind of lock it is, and for a read-write lock which side. After a
+    /// [downgrade](crate::RwLockWriteGuard::downgrade) it is [`Read`](LockKind::Read).
+    pub kind: LockKind,
 }
 
 /// What an [`Observer`] is told.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::observer::{ObservedLock, Observers};
+use crate::observer::{LockKind, ObservedLock, Observers};
 
 /// Shortest lease that can be asked for.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
@@ -124,8 +124,8 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
-    pub(crate) fn observed<'a>(&'a self, key: &'a str, kind: Kind) -> ObservedLock<'a> {
-        ObservedLock { label: &self.label, key, kind: kind.name }
+    pub(crate) fn observed<'a>(&'a self, key: &'a str, kind: LockKind) -> ObservedLock<'a> {
+        ObservedLock { label: &self.label, key, kind }
     }
 
     /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Event, ObservedLock, Observer, Redlock, distributed_lock};
+use redlock_sync::{Error, Event, LockKind, ObservedLock, Observer, Redlock, distributed_lock};
 
 use redlock_tests::eventually;
 
@@ -129,8 +129,11 @@ fn acquisitions_and_releases_are_as_many<P: Place>() {
     assert_eq!((journal.count("acquired pair shop:"), journal.count("released pair shop:")), (2, 2));
     locks.semaphore("s", 2).label("permits").acquire().unwrap().release().unwrap();
     assert_eq!(journal.count("released permits shop:s semaphore"), 1);
-    locks.rw_lock("r").label("prices").read().unwrap().unlock().unwrap();
-    assert_eq!(journal.count("released prices shop:r"), 1);
+    let prices = locks.rw_lock("r").label("prices");
+    prices.read().unwrap().unlock().unwrap();
+    prices.write().unwrap().unlock().unwrap();
+    let of = |kind: LockKind| journal.count(&format!("released prices shop:r {kind}"));
+    assert_eq!((of(LockKind::Read), of(LockKind::Write)), (1, 1));
 }
 
 fn guards_know_how_long_it_took<P: Place>() {

@@ -29,11 +29,11 @@ fn each_lock_is_shown_with_its_holders() {
     let found = rows(&said);
     assert_eq!(code, Some(0), "{said}");
     let expected = [
-        ("geo\\ncoder permit", "1 of 1", ":map"),
-        ("geo\\ncoder permit", "1 of 1", ":map"),
+        ("geo\\ncoder semaphore", "1 of 1", ":map"),
+        ("geo\\ncoder semaphore", "1 of 1", ":map"),
         ("order:42 mutex", "1 of 1", ":billing"),
-        ("prices read lock", "1 of 1", ":shop"),
-        ("stock write lock", "1 of 1", ":store"),
+        ("prices read", "1 of 1", ":shop"),
+        ("stock write", "1 of 1", ":store"),
     ];
     assert_eq!(found.len(), expected.len(), "{said}");
     for (row, (start, servers, end)) in found.iter().zip(expected) {
@@ -41,7 +41,7 @@ fn each_lock_is_shown_with_its_holders() {
     }
     for args in [["ls", "?r*s"], ["inspect", "prices"]] {
         let (said, _) = redlock(&args);
-        assert!(rows(&said).len() == 1 && rows(&said)[0].starts_with("prices read lock"), "{args:?} {said}");
+        assert!(rows(&said).len() == 1 && rows(&said)[0].starts_with("prices read"), "{args:?} {said}");
     }
     let token = &order.id().as_str()[..8];
     assert!(redlock(&["inspect", "order:42"]).0.contains(&format!("{token}…:billing")));

@@ -23,7 +23,7 @@ pub(super) fn enter<'a, I: Iterator<Item = &'a Lease>>(leases: impl Fn() -> I) -
         "locked",
         label = first().map(|lock| lock.label),
         key = keys().as_str(),
-        kind = first().map(|lock| lock.kind),
+        kind = first().map(|lock| lock.kind.as_str()),
     )
     .entered()
 }

@@ -109,7 +109,7 @@ fn hold(
     client.outages.end();
     let origin = Origin { next: Some(next), ..Origin::default() };
     let mut lease = client.lease(&Arc::new(Core::won(client.start(request, id, origin), ballot)))?;
-    let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
+    let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     client.quorum.limits.observers.tell(&Event::Wanted { lock });
     lease.acquired(began);
     keep(&lease, head);

@@ -46,7 +46,7 @@ macro_rules! tell {
             target: "redlock_sync::locks",
             label = $lock.label,
             key = $lock.key,
-            kind = $lock.kind,
+            kind = $lock.kind.as_str(),
             $($($field)+,)?
             $text
         )
