@@ -69,7 +69,8 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// observers ([`ObservedLock`]), for `redlock ls` and as the `kind` of
 /// [`#[distributed_lock]`](macro@crate::distributed_lock) the words are the same: those of [`Display`](fmt::Display).
 ///
-/// There is no variant for a reentrant mutex: on the servers it is a mutex, and other clients cannot tell the two apart.
+/// There is no variant for a reentrant mutex: on the servers it is a mutex, and other clients cannot tell the two
+/// apart.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use redlock_sync::{Error, IfQueued, Pushed, Retry, Task};
 use redlock_tests::{Proxy, Server, eventually, servers};
@@ -242,7 +242,7 @@ fn settings_and_sizes_are_checked() {
     assert!(is_config(mails.push("12345")) && mails.push("1234").is_ok());
     assert!(is_config(mails.push(Task::new("").id(""))) && is_config(mails.push(Task::new("").id("x".repeat(513)))));
     assert!(is_config(mails.push(Task::new("").after(Duration::MAX))));
-    assert!(is_config(mails.push(Task::new("").at(Duration::from_secs(9_000_000_001)))));
+    assert!(is_config(mails.push(Task::new("").at(UNIX_EPOCH + Duration::from_secs(9_000_000_001)))));
     assert!(is_config(open(&server.url()).queue("").push("x")));
     assert!(matches!(mails.clone().lease(ms(1)).try_claim(), Err(Error::Config { .. })));
     assert!(matches!(mails.worker(0, |_| ()), Err(Error::Config { .. })));

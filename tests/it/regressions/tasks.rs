@@ -1,6 +1,6 @@
 //! Queues of tasks: what a call means at its edges.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use redis::cmd;
 use redlock_sync::{Entry, Error, IfQueued, Job, Pushed, Queue, Redlock, Retry, Task};
@@ -27,11 +27,11 @@ fn nothing_is_taken_for_something_else() {
     assert!(matches!(refused, Error::Full { len: 0, .. }) && none.is_empty().unwrap(), "{refused}");
     // A task that has come again, due at the same time, is not the one that was seen.
     let mails = queue(&server, "versions");
-    let first = Task::new("first").id("a").at(Duration::from_secs(1));
+    let first = Task::new("first").id("a").at(UNIX_EPOCH + Duration::from_secs(1));
     mails.push(first).unwrap();
     let seen = mails.peek(1).unwrap().remove(0);
     mails.try_claim().unwrap().unwrap().ack().unwrap();
-    mails.push(Task::new("second").id("a").at(Duration::from_secs(1))).unwrap();
+    mails.push(Task::new("second").id("a").at(UNIX_EPOCH + Duration::from_secs(1))).unwrap();
     assert!(!mails.remove_if(&seen).unwrap() && mails.len().unwrap() == 1);
 }
 
