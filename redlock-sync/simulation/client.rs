@@ -265,7 +265,7 @@ impl Thread {
             world.end_arrivals(|world, task| world.tasks[task].client == client);
             world.log(|_| format!("client {client} closes"));
         });
-        _ = self.inner.close();
+        _ = self.inner.end(Duration::ZERO);
     }
 }
 

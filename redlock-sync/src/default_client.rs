@@ -145,6 +145,7 @@ fn from_environment() -> Result<Redlock, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Ended;
 
     /// The only test of this binary that has a default client.
     #[test]
@@ -153,7 +154,7 @@ mod tests {
         let shown = || format!("{:?}", Redlock::default_client().unwrap());
         Redlock::set_default(client("first")).unwrap();
         assert!(matches!(Redlock::set_default(client("second")), Err(Error::Config { .. })));
-        assert_eq!(Redlock::default_client().unwrap().close(), Ok(0));
+        assert_eq!(Redlock::default_client().unwrap().close(), Ok(Ended::default()));
 
         assert!(shown().contains("first"), "it stays until it is replaced");
         assert_eq!(Redlock::default_client().unwrap().mutex("a").lock().unwrap_err(), Error::Closed);

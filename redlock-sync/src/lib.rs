@@ -236,7 +236,7 @@ pub mod guarantees {}
 #[doc(hidden)]
 pub mod __private;
 
-pub use client::{Builder, HeldLock, Redlock};
+pub use client::{Builder, Ended, HeldLock, Redlock};
 pub use error::{Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
 pub use facades::Metrics;

@@ -269,7 +269,7 @@ fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
         together(&lock, 4, |guard| {
             if is_ended.fetch_add(1, Ordering::SeqCst) == 0 {
                 let ended = if closes { locks.close() } else { locks.unlock_all() };
-                assert_eq!(ended.unwrap(), 1, "it is one lock");
+                assert_eq!(ended.unwrap().given_up, [KEY], "it is one lock");
             }
             eventually("all are told", SOON, || guard.check().is_err());
             assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));

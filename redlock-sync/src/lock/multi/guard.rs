@@ -307,7 +307,7 @@ impl Whole {
         let this = Arc::clone(self);
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
-            if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed {
+            if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed.first() {
                 log::warn!("{error}; it is repeated in the background");
             }
         });

@@ -70,7 +70,7 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
     match word.trim() {
         "exit" => exit(0),
         "abort" => abort(),
-        "unlock_all" => exit(i32::try_from(locks.unlock_all().unwrap()).unwrap()),
+        "unlock_all" => exit(i32::try_from(locks.unlock_all().unwrap().given_up.len()).unwrap()),
         other => panic!("cannot {other:?}"),
     }
 }
