@@ -246,14 +246,15 @@ pub use health::{Health, NodeHealth};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
 pub use lock::hold::Unlocked;
-pub use lock::holder::Holder;
+pub use lock::holder::{HoldMode, Holder};
 pub use lock::latch::CountDownLatch;
 pub use lock::multi::{MultiLock, MultiLockGuard};
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
+pub use lock::permit::SemaphorePermit;
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
-pub use lock::rw_lock::{RwHolders, RwLock};
-pub use lock::semaphore::{Semaphore, SemaphorePermit};
+pub use lock::rw_lock::RwLock;
+pub use lock::semaphore::Semaphore;
 pub use node::Credentials;
 #[cfg(feature = "tls")]
 pub use node::Tls;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Redlock;
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::lock::holder::Holder;
+use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
 use crate::node::Lane;
 use crate::observer::LockKind;
@@ -202,7 +202,7 @@ impl Redlock {
         }
         let read = |((key, kind, token), (nodes, longest)): ((&String, &String, &String), (BTreeSet<usize>, _))| {
             let (kind, token) = holder_of(kind, token)?;
-            let holder = Holder::new(token, (longest != Duration::MAX).then_some(longest));
+            let holder = Holder::new(mode(kind), token, (longest != Duration::MAX).then_some(longest));
             let name = key.strip_prefix(&*self.prefix)?.to_owned();
             (!holder.id.is_reservation()).then_some(HeldLock { name, kind, holder, nodes: nodes.len(), of: said.len() })
         };
@@ -229,6 +229,13 @@ fn holder_of<'a>(kind: &str, token: &'a str) -> Option<(LockKind, &'a str)> {
         }
         "semaphore" => Some((LockKind::Semaphore, token.split_once(' ')?.1)),
         _ => None,
+    }
+}
+
+fn mode(kind: LockKind) -> HoldMode {
+    match kind {
+        LockKind::Mutex | LockKind::Write => HoldMode::Exclusive,
+        LockKind::Read | LockKind::Semaphore => HoldMode::Shared,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
-use crate::lock::holder::Holder;
+use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::Mine;
 use crate::node::Lane;
 use crate::options::LockOptions;
@@ -108,7 +108,7 @@ impl<P: Protocol + 'static> Handle<P> {
     /// Asks all nodes for the holder of a lock that has one.
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
         let first = self.holders()?.into_iter().next();
-        Ok(first.map(|(token, remaining)| Holder::new(&token, remaining)))
+        Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
     }
 
     /// All holders that a majority of the nodes names, as the servers name them.
@@ -408,8 +408,9 @@ macro_rules! exclusive {
         /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows
         /// the holder to be gone or stuck. True if a majority of the nodes freed the lock; false if that holder has no
         /// majority any more. Threads that wait are told; waiters in the holder's own client continue after that client
-        /// has detected the loss. Only mutexes have this call: a reader, a writer or a permit that is stuck ends with
-        /// its lease, once its process is stopped.
+        /// has detected the loss. Only mutexes have this call. Readers of one process share a lease, a writer can
+        /// become a reader, and permits can be one lease together: to take such a holder away would end work that is
+        /// not stuck. Stop the process of a reader, a writer or a permit that is stuck, and its lease ends by itself.
         ///
         /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock
         /// from the next thread of that client instead.

@@ -57,6 +57,10 @@ const MOST_KEYS: usize = 64;
 /// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
 /// lock several of them are the classical way to exclude a deadlock.
 ///
+/// To look at one of the keys, or to take it away from a holder that is stuck, use the [`Mutex`](crate::Mutex) of that
+/// name: a multi-lock has no `inspect` and no `force_unlock`, since each key has a holder of its own. A guard that
+/// loses one of its keys gives up all of them.
+///
 /// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the locks.
 #[derive(Clone)]
 pub struct MultiLock {
@@ -310,6 +314,33 @@ impl MultiLock {
     /// ```
     pub fn try_lock_until(&self, deadline: Instant) -> Result<MultiLockGuard, Error> {
         self.take(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
+    }
+
+    /// Whether one of the keys is held at this moment, by this process or another, on a majority of the nodes: then a
+    /// call that does not wait is [`Busy`](Error::Busy). One round trip for each key, up to the first that is held. It
+    /// can have changed when this returns: use it to watch, not to decide.
+    ///
+    /// # Errors
+    /// As for [`Mutex::is_locked`](crate::Mutex::is_locked).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]);
+    /// assert!(!accounts.is_locked()?);
+    /// let guard = locks.mutex("account:7").lock()?;
+    /// assert!(accounts.is_locked()?);
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        for mutex in self.mutexes.as_ref().map_err(Error::clone)? {
+            if mutex.is_locked()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn take(&self, wait: Wait) -> Result<MultiLockGuard, Error> {

@@ -186,7 +186,7 @@ mod tests {
             let reader = lock.read().unwrap();
             let beside = thread::scope(|scope| scope.spawn(|| lock.read().unwrap().id().clone()).join().unwrap());
             assert_eq!(&beside, reader.id());
-            assert_eq!(others.inspect().unwrap().readers.len(), 1);
+            assert_eq!(others.inspect().unwrap().len(), 1);
             reader.unlock().unwrap();
 
             let writer = lock.write().unwrap();
@@ -217,7 +217,7 @@ mod tests {
             let is_refused = || scope.spawn(|| lock.try_read().is_err_and(|error| error.is_busy())).join().unwrap();
             eventually("the writer that waits keeps readers out", Duration::from_secs(20), is_refused);
             lock.read().unwrap().unlock().unwrap();
-            assert_eq!(lock.inspect().unwrap().readers.len(), 1);
+            assert_eq!(lock.inspect().unwrap().len(), 1);
             reader.unlock().unwrap();
             writer.join().unwrap();
         });

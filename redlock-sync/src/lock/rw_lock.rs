@@ -10,7 +10,7 @@ use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lock::handle::{Handle, settings};
 use crate::lock::hold::Hold;
-use crate::lock::holder::Holder;
+use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::options::{LockOptions, Mode};
 use crate::protocol::ReadWrite;
@@ -67,6 +67,12 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 ///
 /// On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until
 /// it goes on, is killed, or its connection ends.
+///
+/// # A holder that is stuck
+///
+/// There is no `force_unlock`, as [that of a mutex](crate::Mutex::force_unlock): the readers of a process share a
+/// lease, and a writer can become a reader, so it would end work that is not stuck. Stop the process of that holder,
+/// and its lease ends by itself.
 ///
 /// # Other kinds
 ///
@@ -331,8 +337,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked(&self) -> Result<bool, Error> {
-        let RwHolders { writer, readers } = self.inspect()?;
-        Ok(writer.is_some() || !readers.is_empty())
+        Ok(!self.inspect()?.is_empty())
     }
 
     /// Whether the lock is held to write at this moment.
@@ -351,13 +356,13 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked_exclusive(&self) -> Result<bool, Error> {
-        Ok(self.inspect()?.writer.is_some())
+        Ok(self.inspect()?.iter().any(|holder| holder.mode == HoldMode::Exclusive))
     }
 
-    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of
-    /// a process that read by one lease are one holder. For a moment after a release, waits for which the lock is kept
-    /// are shown as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with
-    /// `granted:`.
+    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. It is empty
+    /// if the lock is free. [`mode`](Holder::mode) tells the writer, which is alone, from readers. Threads of a process
+    /// that read by one lease are one holder. For a moment after a release, waits for which the lock is kept are shown
+    /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
     ///
     /// # Errors
     /// As for [`is_locked`](RwLock::is_locked).
@@ -365,27 +370,21 @@ impl RwLock {
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
+    /// use redlock_sync::HoldMode;
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let prices = locks.rw_lock("prices").holder_name("me");
     /// let reader = prices.read()?;
     /// let holders = prices.inspect()?;
-    /// assert!(holders.writer.is_none());
-    /// assert_eq!(holders.readers[0].id.holder_name(), "me");
+    /// assert_eq!((holders[0].mode, holders[0].id.holder_name()), (HoldMode::Shared, "me"));
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn inspect(&self) -> Result<RwHolders, Error> {
-        let mut holders = RwHolders::default();
-        for (name, remaining) in self.writer.holders()? {
+    pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
+        let holder = |(name, remaining): (String, _)| {
             let (writes, token) = read_holder(&name);
-            let holder = Holder::new(token, remaining);
-            if writes {
-                holders.writer = Some(holder);
-            } else {
-                holders.readers.push(holder);
-            }
-        }
-        Ok(holders)
+            Holder::new(if writes { HoldMode::Exclusive } else { HoldMode::Shared }, token, remaining)
+        };
+        Ok(self.writer.holders()?.into_iter().map(holder).collect())
     }
 
     // --- entering -----------------------------------------------------------------------------------------------------
@@ -410,26 +409,4 @@ impl fmt::Debug for RwLock {
             .field("write_options", &self.writer.options)
             .finish()
     }
-}
-
-/// The holders of a [`RwLock`] at this moment, as seen by a majority of the nodes: one writer, or readers.
-///
-/// ```
-/// # let server = redlock_tests::Server::start();
-/// # let url = server.url();
-/// let locks = redlock_sync::Redlock::open(&url)?;
-/// let prices = locks.rw_lock("prices");
-/// let writer = prices.write()?;
-/// let holders = prices.inspect()?;
-/// assert_eq!(&holders.writer.unwrap().id, writer.id());
-/// assert!(holders.readers.is_empty());
-/// # Ok::<(), redlock_sync::Error>(())
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RwHolders {
-    /// The holder that writes.
-    pub writer: Option<Holder>,
-    /// The holders that read.
-    pub readers: Vec<Holder>,
 }

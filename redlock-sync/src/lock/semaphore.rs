@@ -1,7 +1,6 @@
 //! The semaphore: so many holders at a time.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,15 +9,12 @@ use crate::error::Error;
 use crate::handover::rules::MIN_RESERVATION;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lease::Lease;
-use crate::lock::handle::{Handle, derefs_to_lease, settings};
-use crate::lock::holder::Holder;
-use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::handle::{Handle, settings};
+use crate::lock::holder::{HoldMode, Holder};
+use crate::lock::permit::SemaphorePermit;
 use crate::lock::reentry::{self, Mine};
 use crate::options::LockOptions;
-use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
-use crate::token::LockId;
 
 /// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
@@ -56,6 +52,12 @@ use crate::token::LockId;
 /// slot. A call that does not wait then looks for slots that are free on a majority, and tries these.
 /// [`try_acquire`](Semaphore::try_acquire) can still be `Busy` although a permit is free, but only while other calls
 /// take, give back or wait for permits at that moment. The calls that wait try again.
+///
+/// # A holder that is stuck
+///
+/// There is no `force_unlock`, as [that of a mutex](crate::Mutex::force_unlock): permits that were acquired together
+/// are one lease, so it could take more than the one that is stuck. Stop the process of that holder, and its lease ends
+/// by itself.
 ///
 /// # Changing the number
 ///
@@ -283,6 +285,27 @@ impl Semaphore {
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
     }
 
+    /// Whether a permit is held at this moment, by this process or another, on a majority of the nodes; also one beyond
+    /// the number of this handle. Others can be free all the same: [`available`](Semaphore::available) counts them.
+    ///
+    /// # Errors
+    /// As for [`available`](Semaphore::available).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let geocoder = locks.semaphore("geocoder", 10);
+    /// assert!(!geocoder.is_locked()?);
+    /// let permit = geocoder.acquire()?;
+    /// assert!(geocoder.is_locked()?);
+    /// # drop(permit);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        Ok(!self.inspect()?.is_empty())
+    }
+
     /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot);
     /// also those beyond the number of this handle. A holder that has several permits occurs once for each.
     ///
@@ -308,7 +331,7 @@ impl Semaphore {
     fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
         let slot = |(member, remaining): (String, _)| {
             let (slot, token) = member.split_once(' ')?;
-            Some((slot.parse().ok()?, Holder { id: LockId::from_server(token), remaining }))
+            Some((slot.parse().ok()?, Holder::new(HoldMode::Shared, token, remaining)))
         };
         let mut lent: Vec<(u32, Holder)> = self.handle.holders()?.into_iter().filter_map(slot).collect();
         lent.sort_unstable_by_key(|(slot, _)| *slot);
@@ -321,7 +344,7 @@ impl Semaphore {
         let mine = reentry::mine(self.handle.client.id, self.handle.key()?.as_str());
         let wait = if matches!(mine, Mine::Nothing) { wait } else { Wait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
-        Ok(SemaphorePermit { lease: lease?, bound: PhantomData })
+        Ok(SemaphorePermit::new(lease?))
     }
 
     /// A handle by which so many permits are taken at once.
@@ -352,107 +375,6 @@ impl fmt::Debug for Semaphore {
             .finish()
     }
 }
-
-/// A permit of a [`Semaphore`], or several that were [acquired at once](Semaphore::acquire_many); released when it is
-/// dropped.
-///
-/// The drop waits for the servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard).
-///
-/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
-/// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this
-/// permit was acquired. The tokens of permits that are held at the same time are in no order, and on several servers
-/// two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for each slot.
-///
-/// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
-///
-/// ```compile_fail,E0277
-/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
-/// let permit = locks.semaphore("geocoder", 10).acquire().unwrap();
-/// std::thread::spawn(move || drop(permit));
-/// ```
-#[must_use = "if unused the permit is released at once"]
-pub struct SemaphorePermit<M = ThreadBound> {
-    lease: Lease,
-    bound: PhantomData<M>,
-}
-
-impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the
-    /// semaphore's number of permits unless [that was changed](Semaphore#changing-the-number). No two holders have the
-    /// same slot at a time, so each slot can stand for one thing that is used by one holder at a time: a device, a
-    /// licence, a port.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let devices = locks.semaphore("devices", 4);
-    /// let (one, other) = (devices.acquire()?, devices.acquire()?);
-    /// assert_ne!(one.slot(), other.slot());
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn slot(&self) -> u32 {
-        // A lease that was won has one.
-        self.slots().first().copied().unwrap_or_default()
-    }
-
-    /// All of its slots, in ascending order: one, or as many as were [acquired at once](Semaphore::acquire_many).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let devices = locks.semaphore("devices", 4).acquire_many(2)?;
-    /// assert_eq!(devices.slots(), [0, 1]);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn slots(&self) -> &[u32] {
-        self.lease.core().protocol().lending().map_or(&[], Lending::slots)
-    }
-
-    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of
-    /// nodes that could not be reached it remains lent until its lease ends.
-    ///
-    /// # Errors
-    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
-    ///   holder's work, so that there were more holders than permits
-    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
-    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by
-    ///   this guard after any of these
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let permit = locks.semaphore("geocoder", 10).acquire()?;
-    /// permit.release()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn release(self) -> Result<(), Error> {
-        self.lease.finish()
-    }
-}
-
-impl SemaphorePermit {
-    /// Lets the permit change threads, to be released or used on another one.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let permit = locks.semaphore("geocoder", 10).acquire()?.into_send();
-    /// std::thread::spawn(move || permit.release()).join().unwrap()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn into_send(self) -> SemaphorePermit<GuardSend> {
-        SemaphorePermit { lease: self.lease, bound: PhantomData }
-    }
-}
-
-derefs_to_lease!(SemaphorePermit<M>, lease);
 
 #[cfg(test)]
 mod tests {
@@ -493,7 +415,7 @@ mod tests {
     #[test]
     fn only_the_sendable_permit_is_send() {
         fn send<T: Send>() {}
-        send::<SemaphorePermit<GuardSend>>();
+        send::<SemaphorePermit<crate::GuardSend>>();
         send::<Semaphore>();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Error, LockId, Redlock};
+use redlock_sync::{Error, HoldMode, LockId, LockKind, Redlock};
 
 use super::rig::{locks_on, open};
 use crate::kinds::Kind;
@@ -35,6 +35,8 @@ fn our_own_holder_is_seen<K: Kind, P: Place>() {
 fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
     let named = locks.holders("order:42").unwrap();
     assert!(named.len() == 1 && named[0].holder.id == *id, "{named:?}");
+    let is_exclusive = matches!(named[0].kind, LockKind::Mutex | LockKind::Write);
+    assert_eq!(named[0].holder.mode == HoldMode::Exclusive, is_exclusive, "{named:?}");
     if !P::LISTS {
         assert!(matches!(locks.held_locks("or?er:*"), Err(Error::Config { .. })));
         return;

@@ -80,7 +80,7 @@ fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
         let released = Instant::now();
         writer.unlock().unwrap();
         // It has its seat, and is no holder.
-        assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers.len(), 1);
+        assert_eq!(locks.rw_lock(KEY).inspect().unwrap().len(), 1);
         dies.kill();
         let waited = next.join().unwrap() - released;
         assert!(waited > ms(1500) && waited < ms(15_000), "{waited:?}");

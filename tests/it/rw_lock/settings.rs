@@ -73,7 +73,7 @@ fn counted_attempts_end_a_wait() {
     let few = others.rw_lock(KEY).retry(Retry::every(ms(1)).max_attempts(3));
     assert!(few.read().unwrap_err().is_busy());
     assert!(few.write().unwrap_err().is_busy());
-    assert_eq!(few.inspect().unwrap().writer.unwrap().id.holder_name(), "worker-7");
+    assert_eq!(few.inspect().unwrap()[0].id.holder_name(), "worker-7");
 }
 
 #[test]

@@ -285,9 +285,9 @@ fn a_forked_child_has_no_part_in_what_is_shared() {
     let mut agent = Agent::start("fork", ms(1500), &servers);
     agent.holds();
     let locks = open(&servers);
-    let readers = locks.rw_lock(KEY).inspect().unwrap().readers;
+    let readers = locks.rw_lock(KEY).inspect().unwrap();
     assert_eq!(readers.len(), 1);
     thread::sleep(ms(2000));
-    assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers[0].id, readers[0].id, "it is renewed");
+    assert_eq!(locks.rw_lock(KEY).inspect().unwrap()[0].id, readers[0].id, "it is renewed");
     agent.kill();
 }
