@@ -51,7 +51,7 @@ pub struct HeldLock {
 /// What one node said, or why it did not.
 type Said = Vote<Page>;
 
-/// Looking from outside.
+/// # Looking from outside
 impl Redlock {
     /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a
     /// handle it also shows holders that have no majority. One round for each 100 holders; of a lock with more, one

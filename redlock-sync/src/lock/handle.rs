@@ -153,10 +153,6 @@ impl<P: Protocol + 'static> Handle<P> {
 ///
 /// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
 macro_rules! settings {
-    ($open:literal) => {
-        $crate::lock::handle::settings!($open, "lock", "try_lock", "unlock");
-        $crate::lock::handle::exclusive!($open);
-    };
     ($open:literal, $take:literal, $try:literal, $free:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer
         /// renewals, and the lock outlives longer outages of the servers. Shorter: other processes get the lock sooner
@@ -275,7 +271,12 @@ macro_rules! settings {
             self.set(|options| options.fenced = fenced);
             self
         }
+    };
+}
 
+/// More settings of every kind of lock, which hardly any program needs.
+macro_rules! rarely_needed {
+    ($open:literal, $take:literal) => {
         /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default:
         /// without it, as without `max_hold`, a holder that hangs keeps the lock. More: slow work keeps its lock.
         /// Fewer: others get the lock of a holder that hangs sooner. Zero is `renew(false)`.
@@ -335,8 +336,8 @@ macro_rules! settings {
     };
 }
 
-/// What only a kind has that is held by one at a time, as programs of other libraries know it.
-macro_rules! exclusive {
+/// The setting that only a kind has that is held by one at a time, as programs of other libraries know it.
+macro_rules! taking_over {
     ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind
         /// if it stops between `SETNX` and `EXPIRE`; default false. With `true` the key is taken over once its value
@@ -363,14 +364,20 @@ macro_rules! exclusive {
             self.set(|options| options.take_over_keys_without_ttl = take_over);
             self
         }
+    };
+}
 
+/// How a kind that is held by one at a time is looked at, and taken away.
+macro_rules! looking {
+    ($open:literal) => {
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have
         /// changed when this returns: use it to watch a system, not to decide whether to act. A holder asks
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors
-        /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
-        /// [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+        /// - [`Unavailable`](crate::Error::Unavailable) without a majority
+        /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
+        /// - [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed)
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -463,4 +470,4 @@ macro_rules! derefs_to_lease {
     };
 }
 
-pub(crate) use {derefs_to_lease, exclusive, settings};
+pub(crate) use {derefs_to_lease, looking, rarely_needed, settings, taking_over};

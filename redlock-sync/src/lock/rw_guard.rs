@@ -136,9 +136,11 @@ impl<M> RwLockWriteGuard<M> {
     /// take the lock to write.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a
-    /// forked child. No error if the servers do not answer: those that did not learn of it take the holder for a writer
-    /// until the next renewal, and the fencing token may be that of the writer.
+    /// - [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then
+    /// - [`Closed`](Error::Closed) in a forked child
+    ///
+    /// No error if the servers do not answer: those that did not learn of it take the holder for a writer until the
+    /// next renewal, and the fencing token may be that of the writer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

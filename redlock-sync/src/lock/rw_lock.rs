@@ -8,7 +8,7 @@ use crate::acquire::Wait;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::handle::{Handle, settings};
+use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::hold::Hold;
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
@@ -93,48 +93,9 @@ impl RwLock {
         RwLock { reader: side(Mode::Joint), writer: side(Mode::Exclusive) }
     }
 
-    settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
-
     fn set(&mut self, change: impl Fn(&mut LockOptions)) {
         self.reader.set(&change);
         self.writer.set(&change);
-    }
-
-    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
-    /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
-    /// where readers must outlive a long outage of the servers.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let reader = locks.rw_lock("prices").read_lease(Duration::from_secs(5)).read()?;
-    /// assert!(reader.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn read_lease(mut self, lease: Duration) -> RwLock {
-        self.reader.set(|options| options.lease = lease);
-        self
-    }
-
-    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
-    /// [`read_lease`](RwLock::read_lease) for what the two depend on.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let writer = locks.rw_lock("prices").write_lease(Duration::from_secs(5)).write()?;
-    /// assert!(writer.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn write_lease(mut self, lease: Duration) -> RwLock {
-        self.writer.set(|options| options.lease = lease);
-        self
     }
 
     // --- reading ------------------------------------------------------------------------------------------------------
@@ -322,8 +283,9 @@ impl RwLock {
     /// [`check`](crate::Lease::check).
     ///
     /// # Errors
-    /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
-    /// [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key holds something else
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -399,6 +361,58 @@ impl RwLock {
         let hold = Hold::enter(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
         Ok(RwLockWriteGuard::new(hold))
     }
+}
+
+/// # Settings of one side
+impl RwLock {
+    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
+    /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
+    /// where readers must outlive a long outage of the servers.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").read_lease(Duration::from_secs(5)).read()?;
+    /// assert!(reader.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_lease(mut self, lease: Duration) -> RwLock {
+        self.reader.set(|options| options.lease = lease);
+        self
+    }
+
+    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
+    /// [`read_lease`](RwLock::read_lease) for what the two depend on.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let writer = locks.rw_lock("prices").write_lease(Duration::from_secs(5)).write()?;
+    /// assert!(writer.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn write_lease(mut self, lease: Duration) -> RwLock {
+        self.writer.set(|options| options.lease = lease);
+        self
+    }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl RwLock {
+    settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
+}
+
+/// # Settings that are rarely needed
+impl RwLock {
+    rarely_needed!("locks.rw_lock(\"prices\")", "write");
 }
 
 impl fmt::Debug for RwLock {

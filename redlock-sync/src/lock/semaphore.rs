@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::handover::rules::MIN_RESERVATION;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::handle::{Handle, settings};
+use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::permit::SemaphorePermit;
 use crate::lock::reentry::{self, Mine};
@@ -90,8 +90,6 @@ impl Semaphore {
         Semaphore { handle: Handle::new(client, key, options, lock), permits }
     }
 
-    settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
-
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
         self.handle.set(change);
     }
@@ -130,8 +128,8 @@ impl Semaphore {
     /// for several dies when permits are being kept for it, these stay taken for about one of its leases.
     ///
     /// # Errors
-    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for zero permits, or for more than the
-    /// semaphore has.
+    /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
+    /// - as for [`acquire`](Semaphore::acquire)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -172,8 +170,8 @@ impl Semaphore {
     /// [`try_acquire`](Semaphore::try_acquire) is to [`acquire`](Semaphore::acquire).
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them; and
-    /// as for [`acquire_many`](Semaphore::acquire_many).
+    /// - [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them
+    /// - as for [`acquire_many`](Semaphore::acquire_many)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -193,8 +191,11 @@ impl Semaphore {
     /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it got none in that time, [`Unavailable`](Error::Unavailable) if no majority could be
-    /// asked in the end; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if it got none in that time
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - as for [`acquire`](Semaphore::acquire)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -267,8 +268,9 @@ impl Semaphore {
     /// that waited. It can have changed when this returns: use it to watch, not to decide.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority, [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key holds something else
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -357,6 +359,18 @@ impl Semaphore {
         let lock = Arc::new(protocol::Semaphore { many, ..(*lock).clone() });
         Ok(Handle { lock: Ok((key, lock)), ..self.handle.clone() })
     }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl Semaphore {
+    settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
+}
+
+/// # Settings that are rarely needed
+impl Semaphore {
+    rarely_needed!("locks.semaphore(\"geocoder\", 1)", "acquire");
 }
 
 fn check_permits(key: &Key, permits: u32) -> Result<(), Error> {

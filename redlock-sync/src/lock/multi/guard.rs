@@ -111,8 +111,8 @@ impl<M> MultiLockGuard<M> {
     /// `Ok` while all keys are certainly held. No I/O: see [`Lease::check`].
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost), with the key that was lost first, from then on; [`Closed`](Error::Closed) in a forked
-    /// child.
+    /// - [`Lost`](Error::Lost), with the key that was lost first, from then on
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
