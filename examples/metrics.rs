@@ -90,7 +90,7 @@ fn work(times: usize) -> Result<(), redlock_sync::Error> {
 
 /// A lock that is taken away from its holder.
 fn lose_one(locks: &Redlock) -> Result<(), redlock_sync::Error> {
-    let _guard = locks.mutex("audit:2026").named("audit:{year}").lock()?;
+    let _guard = locks.mutex("audit:2026").label("audit:{year}").lock()?;
     locks.unlock_all().map(drop)
 }
 

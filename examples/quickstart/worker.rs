@@ -56,8 +56,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
 fn stop(with_locks: bool) {
     if with_locks {
         match Redlock::default_client().and_then(|locks| locks.shutdown(GRACE)) {
-            Ok(given_up) if given_up.is_empty() => println!("stopped: all locks are released"),
-            Ok(given_up) => println!("stopped in the middle of {}", given_up.join(", ")),
+            Ok(ended) if ended.given_up.is_empty() => println!("stopped: all locks are released"),
+            Ok(ended) => println!("stopped in the middle of {}", ended.given_up.join(", ")),
             Err(error) => println!("stopped: {error}"),
         }
     }

@@ -100,7 +100,7 @@ pub struct Drawn<'a> {
     max_hold: Set<Span>,
     max_renewals: Set<u32>,
     retry: Set<Pauses>,
-    owner: Set<&'a str>,
+    holder_name: Set<&'a str>,
     call: Call,
     /// Whether a lock that can work is tried on an address on which no server listens. That starts threads, so it is rare.
     is_tried: u8,
@@ -165,7 +165,7 @@ impl Drawn<'_> {
             && self.min_hold.0.is_none_or(|hold| hold.0 <= lease)
             && self.max_hold.0.is_none_or(|hold| self.outlasts(hold.0))
             && self.retry.0.is_none_or(Pauses::can_work)
-            && self.owner.0.is_none_or(|id| (1..=200).contains(&id.len()))
+            && self.holder_name.0.is_none_or(|id| (1..=200).contains(&id.len()))
     }
 
     fn build(&self, port: u16) -> Result<Redlock, Error> {
@@ -193,7 +193,7 @@ macro_rules! use_lock {
         let lock = $drawn.max_hold.onto(lock, |lock, hold| lock.max_hold(hold.0));
         let lock = $drawn.max_renewals.onto(lock, |lock, times| lock.max_renewals(times));
         let lock = $drawn.retry.onto(lock, |lock, pauses| lock.retry(pauses.retry()));
-        let lock = $drawn.owner.onto(lock, |lock, id| lock.owner(id));
+        let lock = $drawn.holder_name.onto(lock, |lock, id| lock.holder_name(id));
         _ = format!("{lock:?}");
         if !$drawn.key_can_be() {
             refusal(&lock.is_locked().unwrap_err());

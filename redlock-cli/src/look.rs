@@ -1,6 +1,6 @@
 //! `redlock inspect`, `ls` and `release`: what holds which lock.
 
-use redlock_sync::{HeldLock, Redlock};
+use redlock_sync::{HeldLock, LockKind, Redlock};
 
 use crate::ending::{Answer, BUSY, Failure, USAGE};
 
@@ -26,10 +26,10 @@ pub(crate) fn release(locks: &Redlock, key: &str, holder: &str) -> Result<Answer
     let held = of_holder(locks.holders(key)?, holder)?;
     let gone = || Failure::new(BUSY, format!("{} is not held by {holder}, or not any more", key.escape_debug()));
     let [one] = &held[..] else { return Err(gone()) };
-    if one.kind != "mutex" {
+    if one.kind != LockKind::Mutex {
         return Err(Failure::new(
             USAGE,
-            format!("{} is a {}; only a mutex can be taken away", one.name.escape_debug(), one.kind),
+            format!("{} is held as `{}`; only a mutex can be taken away", one.name.escape_debug(), one.kind),
         ));
     }
     if !locks.mutex(key).force_unlock(&one.holder)? {
@@ -60,7 +60,7 @@ fn table(held: &[HeldLock]) -> String {
     let row = |held: &HeldLock| {
         let ends = held.holder.remaining.map_or_else(|| "never".to_owned(), |left| format!("{left:.1?}"));
         let servers = format!("{} of {}", held.nodes, held.of);
-        [held.name.escape_debug().to_string(), held.kind.to_owned(), ends, servers, held.holder.id.to_string()]
+        [held.name.escape_debug().to_string(), held.kind.to_string(), ends, servers, held.holder.id.to_string()]
     };
     columns(HEAD, held.iter().map(row))
 }

@@ -211,7 +211,7 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
     let (handle, settings) = (which.handle(), settings(args));
     // What observers call it.
     let label = templates.iter().map(|template| template.lit.value()).collect::<Vec<_>>().join(" ");
-    let handle = quote_spanned!(at()=> #handle.named(#label));
+    let handle = quote_spanned!(at()=> #handle.label(#label));
     let method = |text: String| Ident::new(&text, at());
     let name = which.method();
     let try_for = method(format!("try_{name}_for"));
@@ -391,7 +391,7 @@ mod tests {
             fenced = true, client = self.locks",
             "fn f(&self) -> R { body() }",
         );
-        let settings = "locks.mutex(key).named(\"k\").lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
+        let settings = "locks.mutex(key).label(\"k\").lease(::core::time::Duration::from_millis(30000u64)).renew(false)\
             .min_hold(::core::time::Duration::from_millis(1000u64)).max_hold(::core::time::Duration::from_millis(3600000u64))\
             .fenced(true);";
         assert!(text.contains(settings), "{text}");
@@ -403,15 +403,15 @@ mod tests {
 
     #[test]
     fn a_fence_is_asked_for_by_fenced_alone() {
-        assert!(expanded("\"k\", fenced = false", "fn f() -> R {}").contains("mutex(key).named(\"k\").fenced(false);"));
-        assert!(expanded("\"k\", guard = lock", "fn f() -> R {}").contains("mutex(key).named(\"k\");"));
+        assert!(expanded("\"k\", fenced = false", "fn f() -> R {}").contains("mutex(key).label(\"k\").fenced(false);"));
+        assert!(expanded("\"k\", guard = lock", "fn f() -> R {}").contains("mutex(key).label(\"k\");"));
     }
 
     #[test]
     fn zero_tries_once() {
         assert!(
             expanded("\"k\", wait = \"0s\"", "fn f() -> R {}")
-                .contains("reentrant_mutex(key).named(\"k\").try_lock())")
+                .contains("reentrant_mutex(key).label(\"k\").try_lock())")
         );
         let forever = expanded("\"k\"", "fn f() -> R {}");
         assert!(
@@ -429,13 +429,13 @@ mod tests {
     #[test]
     fn each_kind_has_its_methods() {
         let of = |args: &str| expanded(&format!("\"k\", {args}"), "fn f() -> R {}");
-        assert!(of("kind = read, wait = \"0s\"").contains("locks.rw_lock(key).named(\"k\").try_read()"));
-        assert!(of("kind = write, wait = WAIT").contains("locks.rw_lock(key).named(\"k\").try_write_for(WAIT)"));
+        assert!(of("kind = read, wait = \"0s\"").contains("locks.rw_lock(key).label(\"k\").try_read()"));
+        assert!(of("kind = write, wait = WAIT").contains("locks.rw_lock(key).label(\"k\").try_write_for(WAIT)"));
         assert!(
-            of("kind = semaphore(N), wait = \"1ms\"").contains("locks.semaphore(key,N).named(\"k\").try_acquire_for(")
+            of("kind = semaphore(N), wait = \"1ms\"").contains("locks.semaphore(key,N).label(\"k\").try_acquire_for(")
         );
         assert!(
-            of("kind = mutex, lease = c().lease").contains("letlock=locks.mutex(key).named(\"k\").lease(c().lease);")
+            of("kind = mutex, lease = c().lease").contains("letlock=locks.mutex(key).label(\"k\").lease(c().lease);")
         );
     }
 
@@ -444,7 +444,7 @@ mod tests {
         let text = expanded("[\"a:<x>\", \"b\"], wait = \"0s\"", "#[track_caller] fn f(x: u8) -> R {}");
         assert!(text.contains("letkey=[::std::format!(\"a:{}\",x),::std::string::String::from(\"b\")];"), "{text}");
         assert!(
-            text.contains("locks.multi_lock(key).named(\"a:<x>b\").try_lock()")
+            text.contains("locks.multi_lock(key).label(\"a:<x>b\").try_lock()")
                 && text.contains("SharedHold<::redlock_sync::MultiLockGuard>"),
             "{text}"
         );

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clocks::VirtualClock;
-use super::kinds::{Access, LockKind};
+use super::kinds::{Access, DrawnKind};
 use super::known::{Claim, Holder};
 use super::plan::{Plan, Time, chance, nanos};
 use super::scripts::{FOREIGN_DELETE, FOREIGN_SET};
@@ -69,11 +69,11 @@ impl Thread {
     /// One of its turns. False if the client is closed.
     fn turn(&self, plan: &Plan) -> bool {
         let key = fastrand::usize(0..plan.names.len());
-        let several = if plan.kinds[key] == LockKind::Mutex && chance(300) { several::draw(plan) } else { None };
+        let several = if plan.kinds[key] == DrawnKind::Mutex && chance(300) { several::draw(plan) } else { None };
         match (plan.kinds[key], several) {
-            (LockKind::Latch { count }, _) => latches::visit(self, key, count, plan),
-            (LockKind::Queue, _) => queues::visit(self, key, plan),
-            (LockKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
+            (DrawnKind::Latch { count }, _) => latches::visit(self, key, count, plan),
+            (DrawnKind::Queue, _) => queues::visit(self, key, plan),
+            (DrawnKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
             _ => self.take(key, plan),
         }
     }
@@ -83,7 +83,7 @@ impl Thread {
         let full = Key::new("", plan.names[key], 100).unwrap();
         let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.limits.node_timeout);
         let request = Request { key: full, protocol, options: options.into() };
-        if plan.kinds[key] == LockKind::Mutex
+        if plan.kinds[key] == DrawnKind::Mutex
             && let Some(letter) = letters::find(key).filter(|_| chance(500))
         {
             return match letters::take(self, letter, &request) {
@@ -157,7 +157,7 @@ impl Thread {
                 5..8 => self.work(&lease, Duration::from_micros(fastrand::u64(0..3000))),
                 // Others may join one that is shared, and have not asked for that.
                 8 if chance(300) && access != Access::Reads => extend(&lease, plan.lease * 2),
-                9 if chance(300) && access == Access::Alone && plan.kinds[key] == LockKind::ReadWrite => {
+                9 if chance(300) && access == Access::Alone && plan.kinds[key] == DrawnKind::ReadWrite => {
                     self.step_down(key, &lease);
                     access = Access::Reads;
                 }
@@ -181,7 +181,7 @@ impl Thread {
         if lease.check().is_err() && !self.is_dead() {
             self.ran_out(key, &lease);
         }
-        let is_left = plan.kinds[key] == LockKind::Mutex && options.min_hold.is_zero() && chance(150);
+        let is_left = plan.kinds[key] == DrawnKind::Mutex && options.min_hold.is_zero() && chance(150);
         if is_left && lease.check().is_ok() && letters::leave(self, key, &lease) {
             return;
         }
@@ -265,7 +265,7 @@ impl Thread {
             world.end_arrivals(|world, task| world.tasks[task].client == client);
             world.log(|_| format!("client {client} closes"));
         });
-        _ = self.inner.close();
+        _ = self.inner.end(Duration::ZERO);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::kinds::{Access, LockKind};
+use super::kinds::{Access, DrawnKind};
 use super::known::{Claim, Holder, Key};
 use super::order;
 use super::plan::{MS, Time, nanos};
@@ -228,7 +228,7 @@ pub(super) fn fence(key: usize, fence: u64) {
 impl World {
     /// Longer where clocks differ: a key that is not deleted ends by its node's clock.
     fn longest_gap(&self, key: usize) -> Time {
-        let usual = if self.plan.kinds[key] == LockKind::Mutex { LONGEST_GAP } else { LONGEST_SEAT };
+        let usual = if self.plan.kinds[key] == DrawnKind::Mutex { LONGEST_GAP } else { LONGEST_SEAT };
         usual + nanos(self.plan.longest()) / 1_000_000 * 2 * self.plan.rates as u64
     }
 

@@ -13,7 +13,7 @@ use crate::protocol::{Exclusive, Protocol, ReadWrite};
 const RESERVATION: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LockKind {
+pub(super) enum DrawnKind {
     Mutex,
     ReadWrite,
     Semaphore {
@@ -40,14 +40,14 @@ pub(super) enum Access {
     },
 }
 
-impl LockKind {
-    pub(super) fn draw(nodes: usize) -> LockKind {
+impl DrawnKind {
+    pub(super) fn draw(nodes: usize) -> DrawnKind {
         match fastrand::u32(0..20) {
-            0..9 => LockKind::Mutex,
-            9..14 => LockKind::ReadWrite,
-            14..17 => LockKind::Semaphore { permits: fastrand::u32(1..=3) },
-            17..19 if nodes == 1 => LockKind::Queue,
-            _ => LockKind::Latch { count: fastrand::usize(1..=4) },
+            0..9 => DrawnKind::Mutex,
+            9..14 => DrawnKind::ReadWrite,
+            14..17 => DrawnKind::Semaphore { permits: fastrand::u32(1..=3) },
+            17..19 if nodes == 1 => DrawnKind::Queue,
+            _ => DrawnKind::Latch { count: fastrand::usize(1..=4) },
         }
     }
 
@@ -55,15 +55,17 @@ impl LockKind {
     pub(super) fn draw_side(self, key: Key, nodes: usize, node_timeout: Duration) -> (Arc<dyn Protocol>, Access) {
         let several = nodes > 1;
         match self {
-            LockKind::Mutex | LockKind::Latch { .. } | LockKind::Queue => (Arc::new(Exclusive { key }), Access::Alone),
-            LockKind::ReadWrite if fastrand::u32(0..10) < 4 => {
+            DrawnKind::Mutex | DrawnKind::Latch { .. } | DrawnKind::Queue => {
+                (Arc::new(Exclusive { key }), Access::Alone)
+            }
+            DrawnKind::ReadWrite if fastrand::u32(0..10) < 4 => {
                 (Arc::new(ReadWrite::new(key, Mode::Exclusive, several)), Access::Alone)
             }
-            LockKind::ReadWrite => {
+            DrawnKind::ReadWrite => {
                 let mode = if fastrand::bool() { Mode::Shared } else { Mode::Joint };
                 (Arc::new(ReadWrite::new(key, mode, several)), Access::Reads)
             }
-            LockKind::Semaphore { permits } => {
+            DrawnKind::Semaphore { permits } => {
                 let reservation = RESERVATION.max(node_timeout * 2);
                 let many = if chance(300) { fastrand::u32(1..=permits) } else { 1 };
                 let access = Access::Shares { many: many as usize, of: permits as usize };

@@ -1,7 +1,7 @@
 //! Order of arrival: on one node, where nothing goes wrong, no wait gets the lock before one that came earlier. Of a read-write lock readers and writers take
 //! turns: a writer that waits keeps those readers out that come after it, while others are in.
 
-use super::kinds::{Access, LockKind};
+use super::kinds::{Access, DrawnKind};
 use super::known::{Arrival, Holder, InvariantChecker, Key};
 use super::plan::Time;
 use super::scripts::{self, Execution};
@@ -88,7 +88,7 @@ impl World {
     pub(super) fn check_order(&mut self, name: &str, holder: &Holder, was_handed: bool) {
         let (task, turn) = (self.current, self.tasks[self.current].turn);
         let is_mutex =
-            self.plan.names.iter().zip(&self.plan.kinds).any(|(n, kind)| *n == name && *kind == LockKind::Mutex);
+            self.plan.names.iter().zip(&self.plan.kinds).any(|(n, kind)| *n == name && *kind == DrawnKind::Mutex);
         let lock = match holder.access {
             Access::Alone if is_mutex => name.to_owned(),
             Access::Alone => side("w", name),

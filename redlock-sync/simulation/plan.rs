@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::kinds::LockKind;
+use super::kinds::DrawnKind;
 pub(super) use super::units::{MS, Time, US, chance, nanos};
 use crate::key::Key;
 use crate::options::{ClientOptions, LockOptions, Retry};
@@ -45,7 +45,7 @@ pub(super) struct Plan {
     /// The locks, by name.
     pub(super) names: Vec<&'static str>,
     /// What each of them is.
-    pub(super) kinds: Vec<LockKind>,
+    pub(super) kinds: Vec<DrawnKind>,
     /// Locks that each thread takes.
     pub(super) turns: u32,
     /// The measure of what threads do and of what goes wrong. As long as a lease, so that leases run out; or much shorter, so that what is left
@@ -133,7 +133,7 @@ impl Plan {
         plan.draw_faults(level);
         plan.draw_replica(level);
         // Programs in other languages know mutexes only.
-        let kind = |_: &&str| if foreign > 0 { LockKind::Mutex } else { plan.draw_kind() };
+        let kind = |_: &&str| if foreign > 0 { DrawnKind::Mutex } else { plan.draw_kind() };
         plan.kinds = plan.names.iter().map(kind).collect();
         plan
     }
@@ -193,7 +193,7 @@ impl Plan {
             max_renewals: is_odd().then(|| fastrand::u32(0..=3)),
             fenced: chance(300),
             retry: if chance(50) { Retry::every(Duration::from_millis(3)).max_attempts(5) } else { Retry::default() },
-            owner: is_odd().then(|| "mine".to_owned()),
+            holder_name: is_odd().then(|| "mine".to_owned()),
             ..LockOptions::default()
         }
     }

@@ -78,7 +78,7 @@ fn claim(thread: &Thread, key: usize, queue: &Queue, plan: &Plan) -> Result<(), 
         queue.fence
     });
     let claimed =
-        if chance(300) { queue.try_claim() } else { queue.claim_for(plan.pace.mul_f64(fastrand::f64() * 3.0)) };
+        if chance(300) { queue.try_claim() } else { queue.try_claim_for(plan.pace.mul_f64(fastrand::f64() * 3.0)) };
     if !thread.is_dead()
         && let Ok(found) = &claimed
     {

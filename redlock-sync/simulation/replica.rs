@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::connection::{Connection, Incoming};
-use super::kinds::LockKind;
+use super::kinds::DrawnKind;
 use super::plan::{Fault, Plan, Time, US, chance, nanos};
 use super::replication::{Items, Replication, Sequel, Write};
 use super::server::Server;
@@ -49,9 +49,10 @@ impl Plan {
     }
 
     /// A latch is read as the master has it, and the end of a task is not waited for: neither is promised to outlast a failover.
-    pub(super) fn draw_kind(&self) -> LockKind {
-        let is_meant = |kind: &LockKind| !matches!(kind, LockKind::Latch { .. } | LockKind::Queue) || !self.has_replica;
-        std::iter::repeat_with(|| LockKind::draw(self.nodes)).find(is_meant).unwrap_or(LockKind::Mutex)
+    pub(super) fn draw_kind(&self) -> DrawnKind {
+        let is_meant =
+            |kind: &DrawnKind| !matches!(kind, DrawnKind::Latch { .. } | DrawnKind::Queue) || !self.has_replica;
+        std::iter::repeat_with(|| DrawnKind::draw(self.nodes)).find(is_meant).unwrap_or(DrawnKind::Mutex)
     }
 }
 

@@ -68,10 +68,10 @@ pub(super) fn begin(name: &str, lease: &Lease, options: &LockOptions, asked: Opt
             );
             world.breaks(Rule::Settings, what);
         }
-        if let Some(id) = &options.owner
+        if let Some(id) = &options.holder_name
             && !token.ends_with(&format!(":{id}"))
         {
-            world.breaks(Rule::Settings, format!("settings not kept: {} has not the owner {id}", short(token)));
+            world.breaks(Rule::Settings, format!("settings not kept: {} has not the holder's name {id}", short(token)));
         }
         world.check_keys(name, token, allowance.longest);
         world.invariants.allowances.insert(token.to_owned(), allowance);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::kinds::{Access, LockKind};
+use super::kinds::{Access, DrawnKind};
 use super::known::{Claim, Holder};
 use super::plan::{Plan, chance};
 use super::thread::Thread;
@@ -18,7 +18,7 @@ use crate::protocol::Exclusive;
 
 /// Some of the mutexes, in any order; `None` if there are not two.
 pub(super) fn draw(plan: &Plan) -> Option<Vec<usize>> {
-    let mut keys: Vec<usize> = (0..plan.names.len()).filter(|&key| plan.kinds[key] == LockKind::Mutex).collect();
+    let mut keys: Vec<usize> = (0..plan.names.len()).filter(|&key| plan.kinds[key] == DrawnKind::Mutex).collect();
     fastrand::shuffle(&mut keys);
     keys.truncate(fastrand::usize(2..=3));
     (keys.len() > 1).then_some(keys)

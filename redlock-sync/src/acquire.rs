@@ -63,7 +63,7 @@ fn observed(
     call: impl FnOnce() -> Result<Lease, Error>,
 ) -> Result<Lease, Error> {
     let (observers, began) = (&client.quorum.limits.observers, client.quorum.now());
-    let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
+    let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     observers.tell(&Event::Wanted { lock });
     let mut outcome = call();
     match &mut outcome {
@@ -280,7 +280,7 @@ impl<'a> AcquireLoop<'a> {
     /// What the next attempt may take the lock from: a grant to this wait, and keys that no program looks after.
     fn more_orphans(&self, now: Tick) -> Vec<LockId> {
         let options = &self.request.options;
-        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.adopt_keys_without_ttl);
+        let endless = self.endless.unchanged_for(options.lease, now).filter(|_| options.take_over_keys_without_ttl);
         self.pending_grant.iter().cloned().chain(endless).collect()
     }
 
@@ -341,7 +341,7 @@ impl<'a> AcquireLoop<'a> {
         let has_fence = pushed.fence > 0 || !options.fenced;
         let is_for_replicas = self.client.quorum.limits.min_replicas_ack > 0;
         options.can_change_hands()
-            && options.owner.is_none()
+            && options.holder_name.is_none()
             && options.lease == pushed.span
             && has_fence
             && !is_for_replicas
@@ -405,7 +405,7 @@ fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tic
     let mut orphans = client.queues.orphans(key);
     let has_orphans = !orphans.is_empty();
     orphans.extend_from_slice(what.orphans);
-    let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
+    let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
     let fence = request.options.fenced.then_some(0);
     let is_bare = what.is_bare && fence.is_none() && orphans.is_empty();
     let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };

@@ -50,9 +50,10 @@ impl Redlock {
     /// every use of it is answered by [`Closed`](Error::Closed): none is made from the environment in its place.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the
-    /// environment by a first use: two clients would not see each other's nested locks. The old one stays. In a forked
-    /// child the parent's does not count: the child sets one of its own, or every use is `Closed`.
+    /// - [`Config`](Error::Config) if there is a default client already that is not closed, set before or made from the
+    ///   environment by a first use: two clients would not see each other's nested locks. The old one stays
+    ///
+    /// In a forked child the parent's does not count: the child sets one of its own, or every use is `Closed`.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -100,9 +101,9 @@ impl Redlock {
     /// The variables are those of [`Builder::from_env`]; `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) if there is no default client and the environment names no server, or names something
-    /// that cannot be; the message names the variable. A failure is not remembered: the next call tries again.
-    /// [`Closed`](Error::Closed) in a forked child if the parent had set one, and the child has not.
+    /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or names something
+    ///   that cannot be; the message names the variable. A failure is not remembered: the next call tries again
+    /// - [`Closed`](Error::Closed) in a forked child if the parent had set one, and the child has not
     ///
     /// ```
     /// # // Each doctest is a process of its own, without a default client so far.
@@ -145,6 +146,7 @@ fn from_environment() -> Result<Redlock, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Ended;
 
     /// The only test of this binary that has a default client.
     #[test]
@@ -153,7 +155,7 @@ mod tests {
         let shown = || format!("{:?}", Redlock::default_client().unwrap());
         Redlock::set_default(client("first")).unwrap();
         assert!(matches!(Redlock::set_default(client("second")), Err(Error::Config { .. })));
-        assert_eq!(Redlock::default_client().unwrap().close(), Ok(0));
+        assert_eq!(Redlock::default_client().unwrap().close(), Ok(Ended::default()));
 
         assert!(shown().contains("first"), "it stays until it is replaced");
         assert_eq!(Redlock::default_client().unwrap().mutex("a").lock().unwrap_err(), Error::Closed);

@@ -6,7 +6,7 @@
 mod judge;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -58,8 +58,8 @@ pub struct NodeHealth {
     pub version: Option<String>,
     /// How long it has been up, in whole seconds.
     pub uptime: Option<Duration>,
-    /// What its wall clock showed: the time since the beginning of 1970 (UTC).
-    pub clock: Option<Duration>,
+    /// What its wall clock showed.
+    pub clock: Option<SystemTime>,
     /// Bytes in use.
     pub used_memory: Option<u64>,
     /// The limit of that, in bytes; zero for none.

@@ -202,11 +202,6 @@ impl ClientInner {
 
     // --- the end of a client ------------------------------------------------------------------------------------------
 
-    /// Ends the client without a grace.
-    pub(crate) fn close(&self) -> Result<usize, Error> {
-        self.end(Duration::ZERO)?.counted()
-    }
-
     /// Ends all waits with `Closed`, for good, and gives up what is still held after the grace.
     pub(crate) fn end(&self, grace: Duration) -> Result<GivenUp, Error> {
         if self.tokens.home().is_left() {
@@ -249,9 +244,9 @@ impl ClientInner {
     }
 
     /// Gives up every lock that this client holds.
-    pub(crate) fn unlock_all(&self) -> Result<usize, Error> {
+    pub(crate) fn unlock_all(&self) -> Result<GivenUp, Error> {
         self.serves()?;
-        revoke(&self.backlog, self.leases.registry.live(), Vec::new()).counted()
+        Ok(revoke(&self.backlog, self.leases.registry.live(), Vec::new()))
     }
 }
 

@@ -236,7 +236,7 @@ pub mod guarantees {}
 #[doc(hidden)]
 pub mod __private;
 
-pub use client::{Builder, HeldLock, Redlock};
+pub use client::{Builder, Ended, HeldLock, Redlock};
 pub use error::{Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
 pub use facades::Metrics;
@@ -246,18 +246,19 @@ pub use health::{Health, NodeHealth};
 pub use key::LockKey;
 pub use lease::{Lease, LeaseState};
 pub use lock::hold::Unlocked;
-pub use lock::holder::Holder;
+pub use lock::holder::{HoldMode, Holder};
 pub use lock::latch::CountDownLatch;
 pub use lock::multi::{MultiLock, MultiLockGuard};
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
+pub use lock::permit::SemaphorePermit;
 pub use lock::reentrant::{ReentrantMutex, ReentrantMutexGuard};
 pub use lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
-pub use lock::rw_lock::{RwHolders, RwLock};
-pub use lock::semaphore::{Semaphore, SemaphorePermit};
+pub use lock::rw_lock::RwLock;
+pub use lock::semaphore::Semaphore;
 pub use node::Credentials;
 #[cfg(feature = "tls")]
 pub use node::Tls;
-pub use observer::{Event, ObservedLock, Observer};
+pub use observer::{Event, LockKind, ObservedLock, Observer};
 pub use options::Retry;
 pub use queue::Queue;
 pub use queue::job::Job;

@@ -29,14 +29,14 @@ use crate::error::{Error, LostReason};
 ///     fn event(&self, event: &Event<'_>) {
 ///         if let Event::Lost { lock, reason, .. } = event {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
-///             eprintln!("lost {}: {reason:?}", lock.name);
+///             eprintln!("lost {}: {reason:?}", lock.label);
 ///         }
 ///     }
 /// }
 ///
 /// let lost = Arc::new(Lost::default());
 /// let locks = Redlock::builder().node(&url).observer(Arc::clone(&lost)).build()?;
-/// let _guard = locks.mutex("order:42").named("order").lock()?;
+/// let _guard = locks.mutex("order:42").label("order").lock()?;
 /// locks.unlock_all()?;
 /// assert_eq!(lost.0.load(Ordering::Relaxed), 1);
 /// # Ok::<(), redlock_sync::Error>(())
@@ -65,24 +65,83 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
+/// What kind of lock something is, and for a read-write lock which side of it. In a listing ([`HeldLock`]), for
+/// observers ([`ObservedLock`]), for `redlock ls` and as the `kind` of
+/// [`#[distributed_lock]`](macro@crate::distributed_lock) the words are the same: those of [`Display`](fmt::Display).
+///
+/// There is no variant for a reentrant mutex: on the servers it is a mutex, and other clients cannot tell the two
+/// apart.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::LockKind;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let reader = locks.rw_lock("prices").read()?;
+/// let kind = locks.holders("prices")?[0].kind;
+/// assert_eq!((kind, kind.to_string()), (LockKind::Read, "read".to_owned()));
+/// # drop(reader);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+///
+/// [`HeldLock`]: crate::HeldLock
+/// [`ObservedLock`]: crate::ObservedLock
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// `mutex`: a [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or a key of a
+    /// [`MultiLock`](crate::MultiLock).
+    Mutex,
+    /// `read`: a [`RwLock`](crate::RwLock) that is held to read.
+    Read,
+    /// `write`: a [`RwLock`](crate::RwLock) that is held to write.
+    Write,
+    /// `semaphore`: permits of a [`Semaphore`](crate::Semaphore).
+    Semaphore,
+}
+
+impl LockKind {
+    /// The word for it, as [`Display`](fmt::Display) shows it: for labels that are not allocated.
+    ///
+    /// ```
+    /// assert_eq!(redlock_sync::LockKind::Semaphore.as_str(), "semaphore");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LockKind::Mutex => "mutex",
+            LockKind::Read => "read",
+            LockKind::Write => "write",
+            LockKind::Semaphore => "semaphore",
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Which lock it happened to.
 ///
 /// ```
-/// fn label(lock: redlock_sync::ObservedLock<'_>) -> String {
-///     format!("{} {}", lock.kind, lock.name) // such as `mutex order:{id}`
+/// fn title(lock: redlock_sync::ObservedLock<'_>) -> String {
+///     format!("{} {}", lock.kind, lock.label) // such as `mutex order:{id}`
 /// }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ObservedLock<'a> {
-    /// For an annotated function the template of its key (`order:{id}`), for a handle the name given by
-    /// [`named`](crate::Mutex::named); else empty. **The label of metrics**: there are few of them, while there can be
+    /// For an annotated function the template of its key (`order:{id}`), for a handle its
+    /// [`label`](crate::Mutex::label); else empty. **The label of metrics**: there are few of them, while there can be
     /// millions of keys.
-    pub name: &'a str,
+    pub label: &'a str,
     /// The key on the servers.
     pub key: &'a str,
-    /// `mutex` (of both kinds of mutex, and of the keys of a multi-lock), `semaphore` or `rw_lock`.
-    pub kind: &'static str,
+    /// Which kind of lock it is, and for a read-write lock which side. After a
+    /// [downgrade](crate::RwLockWriteGuard::downgrade) it is [`Read`](LockKind::Read).
+    pub kind: LockKind,
 }
 
 /// What an [`Observer`] is told.
@@ -165,8 +224,7 @@ pub enum Event<'a> {
     /// was dropped.
     #[non_exhaustive]
     Job {
-        /// What the queue is [`named`](crate::Queue::named); else its name, without the client's `key_prefix`. A label
-        /// of metrics.
+        /// The [`label`](crate::Queue::label) of the queue; else its name, without the client's `key_prefix`.
         queue: &'a str,
         /// The task.
         id: &'a str,

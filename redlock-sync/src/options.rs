@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::observer::{ObservedLock, Observers};
+use crate::observer::{LockKind, ObservedLock, Observers};
 
 /// Shortest lease that can be asked for.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
@@ -100,10 +100,10 @@ pub(crate) struct LockOptions {
     pub(crate) max_renewals: Option<u32>,
     pub(crate) fenced: bool,
     pub(crate) retry: Retry,
-    pub(crate) owner: Option<String>,
-    pub(crate) adopt_keys_without_ttl: bool,
+    pub(crate) holder_name: Option<String>,
+    pub(crate) take_over_keys_without_ttl: bool,
     /// What observers are told of it.
-    pub(crate) name: Cow<'static, str>,
+    pub(crate) label: Cow<'static, str>,
 }
 
 impl Default for LockOptions {
@@ -116,16 +116,16 @@ impl Default for LockOptions {
             max_renewals: None,
             fenced: false,
             retry: Retry::default(),
-            owner: None,
-            adopt_keys_without_ttl: false,
-            name: Cow::Borrowed(""),
+            holder_name: None,
+            take_over_keys_without_ttl: false,
+            label: Cow::Borrowed(""),
         }
     }
 }
 
 impl LockOptions {
-    pub(crate) fn observed<'a>(&'a self, key: &'a str, kind: Kind) -> ObservedLock<'a> {
-        ObservedLock { name: &self.name, key, kind: kind.name }
+    pub(crate) fn observed<'a>(&'a self, key: &'a str, kind: LockKind) -> ObservedLock<'a> {
+        ObservedLock { label: &self.label, key, kind }
     }
 
     /// Nothing in them is counted from the moment of acquisition, so that a lease can change hands.
@@ -135,7 +135,7 @@ impl LockOptions {
 
     /// One lease can serve threads that came at different times, and that the servers need not tell apart.
     pub(crate) fn is_plain(&self) -> bool {
-        self.can_change_hands() && self.owner.is_none()
+        self.can_change_hands() && self.holder_name.is_none()
     }
 
     /// The rules between the settings of a lock and those of its client.
@@ -156,8 +156,8 @@ impl LockOptions {
                 )));
             }
         }
-        if let Some(id) = &self.owner {
-            crate::token::check_owner(id)?;
+        if let Some(id) = &self.holder_name {
+            crate::token::check_holder_name(id)?;
         }
         self.retry.check()
     }

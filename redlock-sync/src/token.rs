@@ -2,7 +2,7 @@
 //!
 //! A token is fresh for every acquire round and never used again after a release for it was sent: with one token per
 //! `lock()` call a delayed release of the first attempt could delete the lock that the second attempt had won. It is a
-//! random UUID (122 bits), then the owner as people read it.
+//! random UUID (122 bits), then the name of the holder, for people to read.
 //!
 //! Every random bit is asked of the operating system when it is needed. A generator inside the process would be copied
 //! by `fork`, and with the memory of a virtual machine: two processes would draw the same tokens from then on, and each
@@ -23,16 +23,16 @@ const RESERVED: &str = "00000000000000000000000000000000";
 const SHOWN: usize = 8;
 /// What the text of a right to take a lock over begins with: so the id of a guard that is still there is none.
 const LEFT: &str = "left:";
-/// Longest owner text that is stored with a token.
-const MAX_OWNER: usize = 200;
+/// Longest name of a holder that is stored with a token.
+const MAX_HOLDER_NAME: usize = 200;
 
 /// The unique id of one acquisition: the value that the lock key has on the server while it is held. Threads of one
 /// client that hand a lock to each other, without asking the servers again, have the same id one after the other; their
 /// fencing tokens differ.
 ///
 /// **A token is a secret**: with its whole text a program can [take the lock over](crate::Mutex::adopt). So `Display`
-/// and `Debug`, also those of guards and of [`Holder`](crate::Holder), show its first eight characters and the
-/// [owner](LockId::owner); [`as_str`](LockId::as_str) has the whole.
+/// and `Debug`, also those of guards and of [`Holder`](crate::Holder), show its first eight characters and the [name of
+/// the holder](LockId::holder_name); [`as_str`](LockId::as_str) has the whole.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
@@ -40,7 +40,7 @@ const MAX_OWNER: usize = 200;
 /// let locks = redlock_sync::Redlock::open(&url)?;
 /// let guard = locks.mutex("order:42").lock()?;
 /// assert!(guard.id().as_str().len() > 32);
-/// assert!(guard.id().owner().contains(&std::process::id().to_string()));
+/// assert!(guard.id().holder_name().contains(&std::process::id().to_string()));
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ impl LockId {
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
-    /// assert!(guard.id().as_str().ends_with(guard.id().owner()));
+    /// assert!(guard.id().as_str().ends_with(guard.id().holder_name()));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
@@ -62,21 +62,21 @@ impl LockId {
         &self.0
     }
 
-    /// The readable part: host, process and thread, or what [`owner`](crate::Mutex::owner) set. For a mutex without an
-    /// `owner` that its last holder, another process, granted to a wait, it is `granted:` and that wait: the name of
-    /// the client's channel and a number. Empty for tokens of other programs that have none.
+    /// The readable part: host, process and thread, or what [`holder_name`](crate::Mutex::holder_name) set. For a mutex
+    /// without a `holder_name` that its last holder, another process, granted to a wait, it is `granted:` and that
+    /// wait: the name of the client's channel and a number. Empty for tokens of other programs that have none.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.mutex("order:42").owner("worker-7").lock()?;
-    /// assert_eq!(guard.id().owner(), "worker-7");
+    /// let guard = locks.mutex("order:42").holder_name("worker-7").lock()?;
+    /// assert_eq!(guard.id().holder_name(), "worker-7");
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn owner(&self) -> &str {
-        self.0.split_once(':').map_or("", |(_, owner)| owner)
+    pub fn holder_name(&self) -> &str {
+        self.0.split_once(':').map_or("", |(_, holder_name)| holder_name)
     }
 
     pub(crate) fn from_server(value: &str) -> LockId {
@@ -100,7 +100,7 @@ impl fmt::Display for LockId {
         let random = self.0.split_once(':').map_or(&*self.0, |(random, _)| random);
         let first: String = random.chars().take(SHOWN).collect();
         write!(f, "{}…", first.escape_debug())?;
-        if self.owner().is_empty() { Ok(()) } else { write!(f, ":{}", self.owner().escape_debug()) }
+        if self.holder_name().is_empty() { Ok(()) } else { write!(f, ":{}", self.holder_name().escape_debug()) }
     }
 }
 
@@ -120,7 +120,7 @@ impl fmt::Debug for LockId {
 /// # let url = server.url();
 /// use redlock_sync::LockToken;
 /// let locks = redlock_sync::Redlock::open(&url)?;
-/// let token = locks.mutex("order:42").owner("billing").lock()?.into_token()?;
+/// let token = locks.mutex("order:42").holder_name("billing").lock()?.into_token()?;
 /// let sent = token.as_str().to_owned(); // by a pipe, a queue, a database …
 /// let received: LockToken = sent.parse()?;
 /// assert_eq!(received, token);
@@ -175,7 +175,7 @@ impl std::str::FromStr for LockToken {
 
 impl fmt::Debug for LockToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockToken").field(&self.id().owner()).finish()
+        f.debug_tuple("LockToken").field(&self.id().holder_name()).finish()
     }
 }
 
@@ -198,17 +198,17 @@ impl TokenSource {
     }
 
     /// A token, and a random part for the one that its release may grant: both by one call of the operating system.
-    pub(crate) fn fresh(&self, owner: Option<&str>) -> Result<(LockId, RandomPart), Error> {
+    pub(crate) fn fresh(&self, holder_name: Option<&str>) -> Result<(LockId, RandomPart), Error> {
         let [own, next] = two_random()?;
-        Ok((self.token(owner, own), RandomPart(next)))
+        Ok((self.token(holder_name, own), RandomPart(next)))
     }
 
-    fn token(&self, owner: Option<&str>, random: [u8; 16]) -> LockId {
+    fn token(&self, holder_name: Option<&str>, random: [u8; 16]) -> LockId {
         let mut text = String::with_capacity(128);
         push_random(&mut text, random);
-        if let Some(owner) = owner {
+        if let Some(holder_name) = holder_name {
             text.push(':');
-            text.push_str(owner);
+            text.push_str(holder_name);
         } else {
             text.push_str(&self.place);
             text.push_str(itoa::Buffer::new().format(thread_number()));
@@ -278,10 +278,13 @@ pub(crate) fn is_ours(token: &str) -> bool {
     rest.starts_with(':') && random.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Checks an owner text chosen by the caller.
-pub(crate) fn check_owner(owner: &str) -> Result<(), Error> {
-    if owner.is_empty() || owner.len() > MAX_OWNER {
-        return Err(Error::config(format!("owner must have 1 to {MAX_OWNER} bytes, but has {}", owner.len())));
+/// Checks a name that the caller chose for the holder.
+pub(crate) fn check_holder_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > MAX_HOLDER_NAME {
+        return Err(Error::config(format!(
+            "holder_name must have 1 to {MAX_HOLDER_NAME} bytes, but has {}",
+            name.len()
+        )));
     }
     Ok(())
 }
@@ -317,8 +320,8 @@ mod tests {
         let tokens = TokenSource::new();
         let (a, b) = (tokens.fresh(None).unwrap().0, tokens.fresh(None).unwrap().0);
         assert_ne!(a, b);
-        assert!(a.owner().contains(&std::process::id().to_string()));
-        assert_eq!(tokens.fresh(Some("me:too")).unwrap().0.owner(), "me:too");
+        assert!(a.holder_name().contains(&std::process::id().to_string()));
+        assert_eq!(tokens.fresh(Some("me:too")).unwrap().0.holder_name(), "me:too");
         assert_ne!(random_part().unwrap(), random_part().unwrap());
     }
 
@@ -350,8 +353,8 @@ mod tests {
 
     #[test]
     fn owners_are_bounded() {
-        assert!(check_owner("worker").is_ok());
-        assert!(check_owner("").is_err());
-        assert!(check_owner(&"x".repeat(201)).is_err());
+        assert!(check_holder_name("worker").is_ok());
+        assert!(check_holder_name("").is_err());
+        assert!(check_holder_name(&"x".repeat(201)).is_err());
     }
 }

@@ -100,7 +100,7 @@ fn a_program_that_polls_gets_its_turn_among_grants() {
     rig.assert_free(KEY);
 }
 
-/// A chain of grants ends after a second, also where a grant only lets an attempt take the key: on several nodes, and for waiters with an `owner`.
+/// A chain of grants ends after a second, also where a grant only lets an attempt take the key: on several nodes, and for waiters with a `holder_name`.
 #[test]
 fn no_chain_of_grants_goes_on_for_ever() {
     let _alone = alone();
@@ -126,7 +126,7 @@ fn no_chain_of_grants_goes_on_for_ever() {
         thread::scope(|scope| {
             for _ in 0..3 {
                 let (lock, enough) = (rig.watched().mutex(KEY), &enough);
-                let lock = if let Some(id) = id { lock.owner(id) } else { lock };
+                let lock = if let Some(id) = id { lock.holder_name(id) } else { lock };
                 scope.spawn(move || {
                     while !enough.load(Ordering::Relaxed) {
                         let guard = lock.lock().unwrap();

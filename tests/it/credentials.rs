@@ -55,7 +55,7 @@ fn a_password_file_is_read_at_each_connection() {
 fn a_function_is_asked_for_users_and_passwords() {
     let server = Server::start();
     password(&server, "sesame");
-    let (asked, now) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Ok(Credentials::of("locks", "sesame")))));
+    let (asked, now) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Ok(Credentials::new("locks", "sesame")))));
     let (count, given) = (Arc::clone(&asked), Arc::clone(&now));
     let address = server.addr().to_string();
     let url = format!("redis://other:wrong@{address}/");
@@ -79,7 +79,7 @@ fn a_function_is_asked_for_users_and_passwords() {
         said = locks.mutex("a").try_lock().map_or_else(|error| error.to_string(), |_| String::new());
         said.contains("the vault is sealed")
     });
-    *now.lock().unwrap() = Ok(Credentials::of("locks", "second"));
+    *now.lock().unwrap() = Ok(Credentials::new("locks", "second"));
     eventually("it is asked again", SOON, || locks.mutex("a").try_lock().is_ok());
 }
 

@@ -39,9 +39,9 @@ fn reason<K: Kind>(guard: &K::Guard) -> Option<LostReason> {
 fn inspect_shows_the_holder<K: Kind>() {
     on_each(|_, one, other| {
         assert_eq!(K::new(other, KEY).inspect().unwrap(), None);
-        let guard = K::new(one, KEY).owner("me").lock().unwrap();
+        let guard = K::new(one, KEY).holder_name("me").lock().unwrap();
         let holder = K::new(other, KEY).inspect().unwrap().unwrap();
-        assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "me"));
+        assert_eq!((&holder.id, holder.id.holder_name()), (guard.id(), "me"));
         assert!(holder.remaining.is_some_and(|left| left <= LEASE));
         K::unlock(guard).unwrap();
         assert_eq!(K::new(other, KEY).inspect().unwrap(), None);
@@ -84,12 +84,12 @@ fn a_minimum_hold_outlasts_the_guard<K: Kind>() {
 fn the_end_of_a_client_gives_it_up<K: Kind>() {
     on_each(|_, one, other| {
         let guard = K::new(one, KEY).lock().unwrap();
-        assert_eq!(one.unlock_all().unwrap(), 1);
+        assert_eq!(one.unlock_all().unwrap().given_up.len(), 1);
         assert_eq!(reason::<K>(&guard), Some(LostReason::Revoked));
         assert!(!K::new(other, KEY).is_locked().unwrap());
         drop(guard);
         let guard = K::new(one, KEY).lock().unwrap();
-        assert_eq!(one.close().unwrap(), 1);
+        assert_eq!(one.close().unwrap().given_up.len(), 1);
         assert!(guard.check().is_err() && !K::new(other, KEY).is_locked().unwrap());
         assert_eq!(K::new(one, "another").lock().err(), Some(Error::Closed));
     });

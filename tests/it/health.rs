@@ -1,6 +1,6 @@
 //! `health()` and `is_ready()`: what is wrong with servers, in words.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::testing::Memory;
@@ -40,8 +40,7 @@ fn a_sound_server_is_ready_and_nothing_is_left_on_it() {
     assert_eq!(node.version, server.info("valkey_version").or_else(|| server.info("redis_version")));
     assert_eq!((node.append_only, node.replicas, node.evicted_keys), (Some(true), Some(0), Some(0)));
     assert!(node.used_memory > Some(0) && node.uptime.is_some());
-    let clock = SystemTime::UNIX_EPOCH + node.clock.unwrap();
-    assert!(clock.elapsed().unwrap() < SOON);
+    assert!(node.clock.unwrap().elapsed().unwrap() < SOON);
     assert!(health.to_string().starts_with("ready: 1 of 1 servers"), "{health}");
     assert_eq!(server.keys(), Vec::<String>::new());
 

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{
-    Error, Holder, Lease, MultiLock, MultiLockGuard, Mutex, MutexGuard, Redlock, ReentrantMutex, ReentrantMutexGuard,
-    RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+    Error, HoldMode, Holder, Lease, MultiLock, MultiLockGuard, Mutex, MutexGuard, Redlock, ReentrantMutex,
+    ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
 use crate::place::Place;
@@ -30,7 +30,7 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     fn max_renewals(self, times: u32) -> Self;
     fn fenced(self, fenced: bool) -> Self;
     fn retry(self, retry: redlock_sync::Retry) -> Self;
-    fn owner(self, owner: &str) -> Self;
+    fn holder_name(self, holder_name: &str) -> Self;
 
     fn lock(&self) -> Result<Self::Guard, Error>;
     fn try_lock(&self) -> Result<Self::Guard, Error>;
@@ -69,8 +69,8 @@ macro_rules! settings {
         fn retry(self, retry: redlock_sync::Retry) -> Self {
             <$handle>::retry(self, retry)
         }
-        fn owner(self, owner: &str) -> Self {
-            <$handle>::owner(self, owner)
+        fn holder_name(self, holder_name: &str) -> Self {
+            <$handle>::holder_name(self, holder_name)
         }
     };
 }
@@ -154,7 +154,7 @@ impl Kind for Semaphore {
         self.try_acquire_for(wait)
     }
     fn is_locked(&self) -> Result<bool, Error> {
-        Ok(self.available()? == 0)
+        Semaphore::is_locked(self)
     }
     fn inspect(&self) -> Result<Option<Holder>, Error> {
         Ok(Semaphore::inspect(self)?.pop())
@@ -186,7 +186,7 @@ impl Kind for RwLock {
         self.is_locked_exclusive()
     }
     fn inspect(&self) -> Result<Option<Holder>, Error> {
-        Ok(RwLock::inspect(self)?.writer)
+        Ok(RwLock::inspect(self)?.into_iter().find(|holder| holder.mode == HoldMode::Exclusive))
     }
     fn unlock(guard: RwLockWriteGuard) -> Result<(), Error> {
         guard.unlock().map(drop)
@@ -218,8 +218,8 @@ macro_rules! settings_within {
         fn retry(self, retry: redlock_sync::Retry) -> Self {
             $wrapped(self.0.retry(retry))
         }
-        fn owner(self, owner: &str) -> Self {
-            $wrapped(self.0.owner(owner))
+        fn holder_name(self, holder_name: &str) -> Self {
+            $wrapped(self.0.holder_name(holder_name))
         }
     };
 }
@@ -248,7 +248,7 @@ impl Kind for Reader {
         self.0.is_locked()
     }
     fn inspect(&self) -> Result<Option<Holder>, Error> {
-        Ok(self.0.inspect()?.readers.pop())
+        Ok(self.0.inspect()?.into_iter().rfind(|holder| holder.mode == HoldMode::Shared))
     }
     fn unlock(guard: RwLockReadGuard) -> Result<(), Error> {
         guard.unlock().map(drop)
@@ -277,7 +277,7 @@ impl Kind for Pair {
         self.0.try_acquire_many_for(2, wait)
     }
     fn is_locked(&self) -> Result<bool, Error> {
-        Ok(self.0.available()? < 2)
+        self.0.is_locked()
     }
     fn inspect(&self) -> Result<Option<Holder>, Error> {
         Ok(self.0.inspect()?.pop())
@@ -340,8 +340,8 @@ impl Kind for OfOneKey {
     fn retry(self, retry: redlock_sync::Retry) -> Self {
         self.set(|lock| lock.retry(retry))
     }
-    fn owner(self, owner: &str) -> Self {
-        self.set(|lock| lock.owner(owner))
+    fn holder_name(self, holder_name: &str) -> Self {
+        self.set(|lock| lock.holder_name(holder_name))
     }
     fn lock(&self) -> Result<OfOneKeyGuard, Error> {
         self.lock.lock().map(OfOneKeyGuard)
@@ -353,7 +353,7 @@ impl Kind for OfOneKey {
         self.lock.try_lock_for(wait).map(OfOneKeyGuard)
     }
     fn is_locked(&self) -> Result<bool, Error> {
-        self.mutex.is_locked()
+        self.lock.is_locked()
     }
     fn inspect(&self) -> Result<Option<Holder>, Error> {
         self.mutex.inspect()

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use redlock_sync::{Error, Event, ObservedLock, Observer, Redlock, distributed_lock};
+use redlock_sync::{Error, Event, LockKind, ObservedLock, Observer, Redlock, distributed_lock};
 
 use redlock_tests::eventually;
 
@@ -37,7 +37,7 @@ impl Journal {
 
 impl Observer for Journal {
     fn event(&self, event: &Event<'_>) {
-        let of = |lock: ObservedLock<'_>| format!("{} {} {}", lock.name, lock.key, lock.kind);
+        let of = |lock: ObservedLock<'_>| format!("{} {} {}", lock.label, lock.key, lock.kind);
         let told = match *event {
             Event::Wanted { lock, .. } => format!("wanted {}", of(lock)),
             Event::Acquired { lock, .. } => format!("acquired {}", of(lock)),
@@ -110,7 +110,7 @@ fn acquisitions_and_releases_are_as_many<P: Place>() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    locks.mutex("a").named("a").lock().unwrap().unlock().unwrap();
+                    locks.mutex("a").label("a").lock().unwrap().unlock().unwrap();
                 }
             });
         }
@@ -125,12 +125,15 @@ fn acquisitions_and_releases_are_as_many<P: Place>() {
     let token = locks.mutex("t").lock().unwrap().into_token().unwrap();
     locks.mutex("t").adopt(&token).unwrap().unlock().unwrap();
     assert_eq!((journal.count("acquired  shop:t"), journal.count("released  shop:t")), (2, 2));
-    locks.multi_lock(["x", "y"]).named("pair").lock().unwrap().unlock().unwrap();
+    locks.multi_lock(["x", "y"]).label("pair").lock().unwrap().unlock().unwrap();
     assert_eq!((journal.count("acquired pair shop:"), journal.count("released pair shop:")), (2, 2));
-    locks.semaphore("s", 2).named("permits").acquire().unwrap().release().unwrap();
+    locks.semaphore("s", 2).label("permits").acquire().unwrap().release().unwrap();
     assert_eq!(journal.count("released permits shop:s semaphore"), 1);
-    locks.rw_lock("r").named("prices").read().unwrap().unlock().unwrap();
-    assert_eq!(journal.count("released prices shop:r"), 1);
+    let prices = locks.rw_lock("r").label("prices");
+    prices.read().unwrap().unlock().unwrap();
+    prices.write().unwrap().unlock().unwrap();
+    let of = |kind: LockKind| journal.count(&format!("released prices shop:r {kind}"));
+    assert_eq!((of(LockKind::Read), of(LockKind::Write)), (1, 1));
 }
 
 fn guards_know_how_long_it_took<P: Place>() {
@@ -226,7 +229,7 @@ fn the_end_of_each_claim_is_told_and_servers_that_go_and_come() {
     let expected = ["a 1 again", "a 1 retry", "a 2 dead", "b 1 done", "c 1 lost"].map(|end| format!("mails {end}"));
     assert_eq!(jobs, expected);
     // One name for all queues of a kind.
-    let one = locks.queue("mails:{7}").named("mails of one");
+    let one = locks.queue("mails:{7}").label("mails of one");
     one.push(redlock_sync::Task::new("body").id("d")).unwrap();
     one.claim().unwrap().ack().unwrap();
     assert!(journal.told().contains(&"job mails of one d 1 done".to_owned()), "{:?}", journal.told());

@@ -102,7 +102,7 @@ fn tasks(master: &Server, phase: &Barrier) {
     phase.wait();
     phase.wait();
 
-    let bodies: Vec<_> = (0..2).map(|_| queue.claim_for(SOON).unwrap().unwrap()).collect();
+    let bodies: Vec<_> = (0..2).map(|_| queue.try_claim_for(SOON).unwrap().unwrap()).collect();
     assert_eq!(
         (bodies[0].body(), bodies[1].body()),
         (&b"second"[..], &b"third"[..]),

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use redlock_sync::{Redlock, RwHolders};
+use redlock_sync::{HoldMode, Redlock};
 use redlock_tests::{Server, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -49,8 +49,9 @@ fn until_waiting(servers: &[Server], queue: &str, number: usize) {
 
 /// Writers and readers that have the lock now.
 fn held(locks: &Redlock) -> (usize, usize) {
-    let RwHolders { writer, readers, .. } = locks.rw_lock(KEY).inspect().unwrap();
-    (usize::from(writer.is_some()), readers.len())
+    let holders = locks.rw_lock(KEY).inspect().unwrap();
+    let of = |mode| holders.iter().filter(|holder| holder.mode == mode).count();
+    (of(HoldMode::Exclusive), of(HoldMode::Shared))
 }
 
 /// Nothing is left on the servers but fence counters.

@@ -34,7 +34,7 @@ fn a_token_is_adopted_by_another_client_once_and_its_fence_exceeds() {
             let fence = guard.fencing_token().unwrap();
             let token: LockToken = guard.into_token().unwrap().as_str().parse().unwrap();
             assert!(there.mutex(KEY).try_lock().unwrap_err().is_busy(), "it is held by no guard, and taken");
-            assert_eq!(here.unlock_all(), Ok(0), "it is not this client's any more");
+            assert_eq!(here.unlock_all().unwrap().given_up.len(), 0, "it is not this client's any more");
             let adopted = there.mutex(KEY).fenced(fenced).adopt(&token).unwrap();
             assert!(adopted.fencing_token().unwrap() > fence);
             let second = here.mutex(KEY).adopt(&token).unwrap_err();
@@ -358,7 +358,7 @@ fn a_token_without_an_end_is_taken_over_by_a_thread_that_waits_for_ever() {
     let server = Server::start();
     let locks = patient(std::slice::from_ref(&server));
     server.set(KEY, "0123456789abcdef0123456789abcdef:dead");
-    let order = locks.mutex(KEY).adopt_keys_without_ttl(true);
+    let order = locks.mutex(KEY).take_over_keys_without_ttl(true);
     let waiter = thread::spawn(move || order.lock().map(MutexGuard::into_send));
     eventually("it is taken over", SOON, || waiter.is_finished());
     waiter.join().unwrap().unwrap().unlock().unwrap();
@@ -379,7 +379,7 @@ fn a_key_that_never_ends_is_taken_over_on_request_and_only_by_those_that_wait() 
         let servers = servers(nodes);
         let locks = patient(&servers);
         servers.iter().enumerate().for_each(|(i, server)| server.set(KEY, &format!("left behind {}", i % 2)));
-        let order = locks.mutex(KEY).adopt_keys_without_ttl(true);
+        let order = locks.mutex(KEY).take_over_keys_without_ttl(true);
         assert!(order.try_lock().unwrap_err().is_busy());
         assert!(locks.mutex(KEY).try_lock_for(1200 * MS).unwrap_err().is_busy(), "it is off by default");
         let began = std::time::Instant::now();
@@ -394,7 +394,7 @@ fn a_key_that_never_ends_is_taken_over_on_request_and_only_by_those_that_wait() 
 #[test]
 fn a_key_that_changes_or_ends_or_is_no_lock_is_not_taken_over() {
     let server = Server::start();
-    let order = patient(std::slice::from_ref(&server)).mutex(KEY).adopt_keys_without_ttl(true);
+    let order = patient(std::slice::from_ref(&server)).mutex(KEY).take_over_keys_without_ttl(true);
     let waiter = |order: redlock_sync::Mutex| thread::spawn(move || order.try_lock_for(1500 * MS).map(drop));
     // Another value every 100 ms: its program is alive.
     server.set(KEY, "0");

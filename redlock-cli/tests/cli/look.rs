@@ -13,10 +13,10 @@ fn rows(said: &str) -> Vec<String> {
 fn each_lock_is_shown_with_its_holders() {
     let server = Server::start();
     let locks = client(std::slice::from_ref(&server)).key_prefix("P*").build().unwrap();
-    let order = locks.mutex("order:42").owner("billing").lock().unwrap();
-    let _reader = locks.rw_lock("prices").owner("shop").read().unwrap();
-    let _writer = locks.rw_lock("stock").owner("store").write().unwrap();
-    let _permits = locks.semaphore("geo\ncoder", 3).owner("map").acquire_many(2).unwrap();
+    let order = locks.mutex("order:42").holder_name("billing").lock().unwrap();
+    let _reader = locks.rw_lock("prices").holder_name("shop").read().unwrap();
+    let _writer = locks.rw_lock("stock").holder_name("store").write().unwrap();
+    let _permits = locks.semaphore("geo\ncoder", 3).holder_name("map").acquire_many(2).unwrap();
     let _outside = client(std::slice::from_ref(&server)).build().unwrap().mutex("PP:order:43").lock().unwrap();
     order.fencing_token().unwrap();
     server.set("P*text", "no lock");
@@ -29,11 +29,11 @@ fn each_lock_is_shown_with_its_holders() {
     let found = rows(&said);
     assert_eq!(code, Some(0), "{said}");
     let expected = [
-        ("geo\\ncoder permit", "1 of 1", ":map"),
-        ("geo\\ncoder permit", "1 of 1", ":map"),
+        ("geo\\ncoder semaphore", "1 of 1", ":map"),
+        ("geo\\ncoder semaphore", "1 of 1", ":map"),
         ("order:42 mutex", "1 of 1", ":billing"),
-        ("prices read lock", "1 of 1", ":shop"),
-        ("stock write lock", "1 of 1", ":store"),
+        ("prices read", "1 of 1", ":shop"),
+        ("stock write", "1 of 1", ":store"),
     ];
     assert_eq!(found.len(), expected.len(), "{said}");
     for (row, (start, servers, end)) in found.iter().zip(expected) {
@@ -41,7 +41,7 @@ fn each_lock_is_shown_with_its_holders() {
     }
     for args in [["ls", "?r*s"], ["inspect", "prices"]] {
         let (said, _) = redlock(&args);
-        assert!(rows(&said).len() == 1 && rows(&said)[0].starts_with("prices read lock"), "{args:?} {said}");
+        assert!(rows(&said).len() == 1 && rows(&said)[0].starts_with("prices read"), "{args:?} {said}");
     }
     let token = &order.id().as_str()[..8];
     assert!(redlock(&["inspect", "order:42"]).0.contains(&format!("{token}…:billing")));
@@ -79,7 +79,7 @@ fn a_holder_without_a_majority_is_shown() {
 fn a_lock_is_taken_from_the_holder_that_was_shown() {
     let server = Server::start();
     let locks = client(std::slice::from_ref(&server)).build().unwrap();
-    let guard = locks.mutex("job").owner("billing").lock().unwrap();
+    let guard = locks.mutex("job").holder_name("billing").lock().unwrap();
     let release = |key, holder: &str| outcome(&mut on(&server, ["release", key, "--holder", holder]));
     let (said, code) = release("job", "01234567");
     assert!(code == Some(75) && said.contains("not held by 01234567"), "{code:?} {said}");

@@ -21,9 +21,9 @@ pub(super) fn enter<'a, I: Iterator<Item = &'a Lease>>(leases: impl Fn() -> I) -
     debug_span!(
         target: "redlock_sync::locks",
         "locked",
-        name = first().map(|lock| lock.name),
+        label = first().map(|lock| lock.label),
         key = keys().as_str(),
-        kind = first().map(|lock| lock.kind),
+        kind = first().map(|lock| lock.kind.as_str()),
     )
     .entered()
 }

@@ -89,7 +89,7 @@ impl Attempt<'_> {
         let by = quorum.round_deadline();
         let length = Core::first_lease(&request.options);
         quorum.note_lease(length);
-        let (id, next) = client.tokens.fresh(request.options.owner.as_deref())?;
+        let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
         // Where an earlier adoption is still to be undone, its token stands for the former one.
         let from: Vec<LockId> = iter::once(former.clone()).chain(client.backlog.adoptions_of(former)).collect();
         let call = adopting.adopt(&id, length, &from, request.options.fenced);

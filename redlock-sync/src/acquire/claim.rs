@@ -299,7 +299,7 @@ fn look(wanted: &Wanted<'_>, wait: Option<(&str, Duration)>) -> Result<Look, Mis
 
 /// The token of a claim: no white space, since that parts what the server keeps of a task.
 fn token(client: &ClientInner, options: &LockOptions) -> Result<LockId, Error> {
-    let (id, _) = client.tokens.fresh(options.owner.as_deref())?;
+    let (id, _) = client.tokens.fresh(options.holder_name.as_deref())?;
     let has_space = id.as_str().contains(char::is_whitespace);
     Ok(if has_space { LockId::from_server(id.as_str().split(':').next().unwrap_or_default()) } else { id })
 }

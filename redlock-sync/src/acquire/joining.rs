@@ -2,7 +2,7 @@
 
 use crate::inner::ClientInner;
 use crate::lease::Lease;
-use crate::observer::Event;
+use crate::observer::{Event, LockKind};
 use crate::options::{Kind, LockOptions, Mode};
 
 /// A part of the lease that threads of this process have together, if there is one for these settings. Without I/O, but
@@ -19,7 +19,8 @@ pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOp
         lease.core().gate.close();
         return None;
     }
-    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, kind) });
+    // Only readers share a lease.
+    client.quorum.limits.observers.tell(&Event::Wanted { lock: options.observed(key, LockKind::Read) });
     lease.acquired(now);
     Some(lease)
 }

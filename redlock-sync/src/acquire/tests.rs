@@ -146,7 +146,7 @@ fn a_grant_that_is_not_what_was_asked_for_takes_an_attempt() {
                 min_hold: if min_hold { lease / 3 } else { Duration::ZERO },
                 max_hold: max_hold.then_some(lease),
                 max_renewals: max_renewals.then_some(0),
-                owner: own_id.then(|| "me".into()),
+                holder_name: own_id.then(|| "me".into()),
                 ..LockOptions::default()
             };
             let is_plain = renew && !min_hold && !max_hold && !max_renewals && !own_id && lease == SPAN;
@@ -170,7 +170,7 @@ fn a_grant_that_may_be_old_takes_an_attempt() {
 #[test]
 fn a_grant_to_a_closed_client_is_given_up() {
     let mail = Mail::new(1);
-    assert_eq!(mail.client.close(), Ok(0));
+    assert_eq!(mail.client.end(Duration::ZERO).map(|given_up| given_up.keys.len()), Ok(0));
     assert!(!mail.open(LockOptions::default(), SPAN));
     assert_eq!(mail.servers[0].get("k"), None);
 }
@@ -255,14 +255,15 @@ fn the_end_of_a_client_gives_up_what_it_holds() {
     let lease = try_lock(&mail.client).unwrap();
     let handle = handle(&mail.client);
     let holder = || handle.inspect();
+    let unlock_all = || mail.client.unlock_all().map(|given_up| given_up.keys.len());
     assert_eq!(holder().unwrap().map(|holder| holder.id), Some(lease.id().clone()));
-    assert_eq!(mail.client.unlock_all(), Ok(2));
+    assert_eq!(unlock_all(), Ok(2));
     assert_eq!((lease.check().is_err(), other.check().is_err()), (true, true));
-    assert_eq!((holder(), mail.client.unlock_all()), (Ok(None), Ok(0)));
+    assert_eq!((holder(), unlock_all()), (Ok(None), Ok(0)));
     let lease = try_lock(&mail.client).unwrap();
-    assert_eq!(mail.client.close(), Ok(1));
+    assert_eq!(mail.client.end(Duration::ZERO).unwrap().keys, ["k"]);
     assert!(lease.check().is_err() && mail.servers[0].get("k").is_none());
-    assert_eq!((holder(), mail.client.unlock_all()), (Err(Error::Closed), Err(Error::Closed)));
+    assert_eq!((holder(), unlock_all()), (Err(Error::Closed), Err(Error::Closed)));
     assert_eq!(try_lock(&mail.client).map(drop), Err(Error::Closed));
 }
 

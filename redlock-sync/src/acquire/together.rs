@@ -86,7 +86,7 @@ fn enter<'a>(client: &ClientInner, request: &'a Request, now: Tick) -> Option<Re
         Some(Entered::Head(head)) if head.rest().until <= now => head,
         _ => return None,
     };
-    let drawn = client.tokens.fresh(request.options.owner.as_deref());
+    let drawn = client.tokens.fresh(request.options.holder_name.as_deref());
     Some(drawn.map(|(id, next)| Attempt { request, head, id, next, lease: Core::first_lease(&request.options) }))
 }
 
@@ -109,7 +109,7 @@ fn hold(
     client.outages.end();
     let origin = Origin { next: Some(next), ..Origin::default() };
     let mut lease = client.lease(&Arc::new(Core::won(client.start(request, id, origin), ballot)))?;
-    let lock = request.options.observed(request.key.as_str(), request.protocol.kind());
+    let lock = request.options.observed(request.key.as_str(), request.protocol.shown());
     client.quorum.limits.observers.tell(&Event::Wanted { lock });
     lease.acquired(began);
     keep(&lease, head);

@@ -127,21 +127,6 @@ impl Builder {
         self
     }
 
-    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when
-    /// that is, and for the default.
-    ///
-    /// ```
-    /// use redlock_sync::{Redlock, Retry};
-    /// use std::time::Duration;
-    /// let steady = Retry::every(Duration::from_millis(20));
-    /// let locks = Redlock::builder().node("redis://127.0.0.1/").retry(steady).build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn retry(mut self, retry: Retry) -> Builder {
-        self.options.retry = retry;
-        self
-    }
-
     /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All
     /// nodes are asked at the same time, so it bounds the operation. With several nodes a call waits for a reply during
     /// seven eighths of it, so that the calls of other threads that wait for the same connection have time left for the
@@ -162,22 +147,6 @@ impl Builder {
         self
     }
 
-    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder
-    /// has more time before its first renewal, and the shortest possible lease is longer by as much.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::builder()
-    ///     .node("redis://127.0.0.1/")
-    ///     .min_validity(Duration::from_millis(500))
-    ///     .build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn min_validity(mut self, validity: Duration) -> Builder {
-        self.limits.min_validity = validity;
-        self
-    }
-
     /// For how long `lock()`, which has no deadline, goes on trying while no majority of the nodes can be asked;
     /// default 10 s. Zero gives up at the first failure; longer rides out a longer failover. Counted for the client as
     /// a whole: a call in the midst of an outage does not wait all of it again. A lock that is merely busy is waited
@@ -194,112 +163,6 @@ impl Builder {
     /// ```
     pub fn unavailable_after(mut self, time: Duration) -> Builder {
         self.limits.unavailable_after = time;
-        self
-    }
-
-    /// Longest key in bytes, prefix included; default 1024. A longer key is [`Config`](Error::Config) when the lock is
-    /// used. A larger limit admits longer names, which take more of the servers' memory and of each request; a smaller
-    /// one reports a name that grew by mistake sooner.
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
-    /// assert!(locks.mutex("a key that is longer than this").try_lock().is_err());
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn max_key_len(mut self, bytes: usize) -> Builder {
-        self.limits.max_key_len = bytes;
-        self
-    }
-
-    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for
-    /// releases and renewals, and one for waiting. They are opened when they are needed.
-    ///
-    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So
-    /// hundreds of threads need no more connections than one. More can help if the round trip to a server is long and
-    /// thousands of calls a second make it; with a short round trip they do not help.
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn connections(mut self, each: u32) -> Builder {
-        self.connections = each;
-        self
-    }
-
-    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten
-    /// a lock that is still held; default true. "Just now" means that its uptime is shorter than the longest lease that
-    /// this client has asked for so far, extensions included. While no node is known to be up for longer than that, all
-    /// of them vote: a cold start of all is no restart. The price: for that long after a restart, the node's vote is
-    /// missing in every acquire.
-    ///
-    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the
-    /// longer lock of another client; give all clients of a lock the same longest lease. And it relies on the uptime in
-    /// `INFO`: where that is forbidden, or a proxy hides a restart, it has no effect.
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn restart_guard(mut self, on: bool) -> Builder {
-        self.limits.restart_guard = on;
-        self
-    }
-
-    /// Whether a server that has just become the master of its Sentinel group counts as one that restarted just now: it
-    /// may not have heard of locks that the master before it had granted. "Just now" is as in
-    /// [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
-    ///
-    /// With one node no new lock is taken then until the longest lease of this client has passed since the failover,
-    /// [`Unavailable`](Error::Unavailable) meanwhile; locks that are held go on. The same holds after a restart of a
-    /// server that stands alone, and after a start of all: nothing can be locked for one lease. Take it with a short
-    /// lease. With several nodes the new master casts no vote for so long, and the others go on.
-    ///
-    /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the
-    /// sentinels' answer to `SENTINEL MASTER`: where that is forbidden, each new connection counts as a failover. A
-    /// Redis Cluster does not tell it: with a cluster as the only node the guard is [`Config`](Error::Config) at the
-    /// build.
-    ///
-    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::builder()
-    ///     .node("redis+sentinel://a.example,b.example,c.example/mymaster")
-    ///     .lease(Duration::from_secs(5))
-    ///     .failover_guard(true)
-    ///     .build()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn failover_guard(mut self, on: bool) -> Builder {
-        self.limits.failover_guard = Some(on);
-        self
-    }
-
-    /// How many replicas of a node must have confirmed what gives or lengthens a lease, before the node's vote counts:
-    /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
-    /// own word is enough, and a replica that becomes the master may not have the last locks.
-    ///
-    /// The node asks its replicas in the same round trip (`WAIT`), which takes their round trip longer, for up to half
-    /// of [`node_timeout`](Builder::node_timeout). With fewer confirmations there is no lock: what was written is taken
-    /// back, and the error is [`Unavailable`](Error::Unavailable) with their number. So a node without enough replicas
-    /// takes no lock, and a lease that is held ends if they stay away; a push may be queued all the same. Releases ask
-    /// no replica. The user needs the permission `+wait`.
-    ///
-    /// With the number of all replicas, no replica that becomes the master lacks a lock that was given. With fewer, the
-    /// one that becomes it may: give the number of all, or have servers of their own ([`nodes`](Builder::nodes)). Nodes
-    /// in memory (feature `testing`) confirm always.
-    ///
-    /// ```
-    /// # let (server, replica) = (redlock_tests::Server::start(), redlock_tests::Server::start());
-    /// # replica.replica_of(&server);
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::builder().node(&url).min_replicas_ack(1).build()?;
-    /// locks.mutex("order:42").lock()?.unlock()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn min_replicas_ack(mut self, replicas: u32) -> Builder {
-        self.limits.min_replicas_ack = replicas;
         self
     }
 
@@ -420,6 +283,148 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<Redlock, Error> {
         self.build_by(Arc::new(SystemClock))
+    }
+}
+
+/// # Rarely needed
+///
+/// The defaults of these suit nearly every program. `docs/settings.md` has all settings in tables.
+impl Builder {
+    /// Default pauses between attempts, where no message tells a waiter that the lock is free; see [`Retry`] for when
+    /// that is, and for the default.
+    ///
+    /// ```
+    /// use redlock_sync::{Redlock, Retry};
+    /// use std::time::Duration;
+    /// let steady = Retry::every(Duration::from_millis(20));
+    /// let locks = Redlock::builder().node("redis://127.0.0.1/").retry(steady).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn retry(mut self, retry: Retry) -> Builder {
+        self.options.retry = retry;
+        self
+    }
+
+    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for
+    /// releases and renewals, and one for waiting. They are opened when they are needed.
+    ///
+    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So
+    /// hundreds of threads need no more connections than one. More can help if the round trip to a server is long and
+    /// thousands of calls a second make it; with a short round trip they do not help.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn connections(mut self, each: u32) -> Builder {
+        self.connections = each;
+        self
+    }
+
+    /// What must be left of the lease when an acquire returns, or it counts as failed; default 10 ms. Longer: a holder
+    /// has more time before its first renewal, and the shortest possible lease is longer by as much.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis://127.0.0.1/")
+    ///     .min_validity(Duration::from_millis(500))
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn min_validity(mut self, validity: Duration) -> Builder {
+        self.limits.min_validity = validity;
+        self
+    }
+
+    /// Longest key in bytes, prefix included; default 1024. A longer key is [`Config`](Error::Config) when the lock is
+    /// used. A larger limit admits longer names, which take more of the servers' memory and of each request; a smaller
+    /// one reports a name that grew by mistake sooner.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").max_key_len(16).build()?;
+    /// assert!(locks.mutex("a key that is longer than this").try_lock().is_err());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn max_key_len(mut self, bytes: usize) -> Builder {
+        self.limits.max_key_len = bytes;
+        self
+    }
+
+    /// How many replicas of a node must have confirmed what gives or lengthens a lease, before the node's vote counts:
+    /// an acquire, a renewal, a fencing token, an arrival at a latch, a push to a queue, a claim. Default 0: the node's
+    /// own word is enough, and a replica that becomes the master may not have the last locks.
+    ///
+    /// The node asks its replicas in the same round trip (`WAIT`), which takes their round trip longer, for up to half
+    /// of [`node_timeout`](Builder::node_timeout). With fewer confirmations there is no lock: what was written is taken
+    /// back, and the error is [`Unavailable`](Error::Unavailable) with their number. So a node without enough replicas
+    /// takes no lock, and a lease that is held ends if they stay away; a push may be queued all the same. Releases ask
+    /// no replica. The user needs the permission `+wait`.
+    ///
+    /// With the number of all replicas, no replica that becomes the master lacks a lock that was given. With fewer, the
+    /// one that becomes it may: give the number of all, or have servers of their own ([`nodes`](Builder::nodes)). Nodes
+    /// in memory (feature `testing`) confirm always.
+    ///
+    /// ```
+    /// # let (server, replica) = (redlock_tests::Server::start(), redlock_tests::Server::start());
+    /// # replica.replica_of(&server);
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::builder().node(&url).min_replicas_ack(1).build()?;
+    /// locks.mutex("order:42").lock()?.unlock()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn min_replicas_ack(mut self, replicas: u32) -> Builder {
+        self.limits.min_replicas_ack = replicas;
+        self
+    }
+
+    /// Whether a node of several that restarted just now is kept from voting in an acquire, since it may have forgotten
+    /// a lock that is still held; default true. "Just now" means that its uptime is shorter than the longest lease that
+    /// this client has asked for so far, extensions included. While no node is known to be up for longer than that, all
+    /// of them vote: a cold start of all is no restart. The price: for that long after a restart, the node's vote is
+    /// missing in every acquire.
+    ///
+    /// Its limits: a client knows its own leases only, so one with a shorter lease can let a node vote that forgot the
+    /// longer lock of another client; give all clients of a lock the same longest lease. And it relies on the uptime in
+    /// `INFO`: where that is forbidden, or a proxy hides a restart, it has no effect.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").restart_guard(false).build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn restart_guard(mut self, on: bool) -> Builder {
+        self.limits.restart_guard = on;
+        self
+    }
+
+    /// Whether a server that has just become the master of its Sentinel group counts as one that restarted just now: it
+    /// may not have heard of locks that the master before it had granted. "Just now" is as in
+    /// [`restart_guard`](Builder::restart_guard). Default: on with several nodes, off with one.
+    ///
+    /// With one node no new lock is taken then until the longest lease of this client has passed since the failover,
+    /// [`Unavailable`](Error::Unavailable) meanwhile; locks that are held go on. The same holds after a restart of a
+    /// server that stands alone, and after a start of all: nothing can be locked for one lease. Take it with a short
+    /// lease. With several nodes the new master casts no vote for so long, and the others go on.
+    ///
+    /// Its limits are those of `restart_guard`; the [page on Sentinel][page] says what can still happen. It needs the
+    /// sentinels' answer to `SENTINEL MASTER`: where that is forbidden, each new connection counts as a failover. A
+    /// Redis Cluster does not tell it: with a cluster as the only node the guard is [`Config`](Error::Config) at the
+    /// build.
+    ///
+    /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/sentinel.md
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::builder()
+    ///     .node("redis+sentinel://a.example,b.example,c.example/mymaster")
+    ///     .lease(Duration::from_secs(5))
+    ///     .failover_guard(true)
+    ///     .build()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn failover_guard(mut self, on: bool) -> Builder {
+        self.limits.failover_guard = Some(on);
+        self
     }
 }
 

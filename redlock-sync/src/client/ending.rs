@@ -4,34 +4,69 @@ use std::time::Duration;
 
 use super::Redlock;
 use crate::error::Error;
+use crate::lease::GivenUp;
 use crate::names::printable;
 
+/// What was given up by [`Redlock::shutdown`], [`Redlock::close`] or [`Redlock::unlock_all`].
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let _guard = locks.mutex("order:42").lock()?;
+/// let ended = locks.close()?;
+/// assert_eq!((ended.given_up, ended.unconfirmed), (vec!["order:42".to_owned()], 0));
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The keys of the locks that were still held, sorted, one for each lease: permits that were taken together are
+    /// one. Their guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked).
+    pub given_up: Vec<String>,
+    /// How many releases no majority of the servers confirmed; zero if all is well. Each such lock stays taken until a
+    /// server executes the release after all, and at most until its lease ends. The end of a client counts also the
+    /// releases that were still repeated for guards that are gone. A line at WARN has the first cause.
+    pub unconfirmed: usize,
+}
+
+impl Ended {
+    fn new(mut given_up: GivenUp) -> Ended {
+        given_up.keys.sort_unstable();
+        let unconfirmed = given_up.unconfirmed.len();
+        if let Some(first) = given_up.unconfirmed.first() {
+            log::warn!("{unconfirmed} releases were not confirmed; the first: {first}");
+        }
+        Ended { given_up: given_up.keys, unconfirmed }
+    }
+}
+
 impl Redlock {
-    /// Releases every lock that this client and its clones hold in this process, such as before the process exits.
-    /// Their guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. Returns how
-    /// many were released. All are released together, which takes two node timeouts at most. Then the
-    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other.
+    /// Releases every lock that this client and its clones hold in this process. Their guards report
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on. The client can be used as
+    /// before. All are released together, which takes two node timeouts at most; a release that is not confirmed by
+    /// then is repeated in the background. Then the [handlers](crate::Lease::on_lost) of their losses are called here,
+    /// one after the other.
     ///
     /// # Errors
-    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock whose release no majority confirmed; all were tried, and
-    /// are tried again in the background.
+    /// [`Closed`](Error::Closed) after [`close`](Redlock::close), and in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let guard = locks.mutex("order:42").lock()?;
-    /// assert_eq!(locks.unlock_all()?, 1);
+    /// assert_eq!(locks.unlock_all()?.given_up, ["order:42"]);
     /// assert!(guard.check().unwrap_err().is_lost());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn unlock_all(&self) -> Result<usize, Error> {
-        self.inner.unlock_all()
+    pub fn unlock_all(&self) -> Result<Ended, Error> {
+        self.inner.unlock_all().map(Ended::new)
     }
 
-    /// Ends this client and its clones in this process: every wait for a lock returns [`Closed`](Error::Closed)
-    /// promptly, every later use does too, and every lock that is held is given up; its guard reports
-    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked). Returns how many were given up.
+    /// Ends this client and its clones in this process at once: it is [`shutdown`](Redlock::shutdown) without a grace.
+    /// Every wait for a lock returns [`Closed`](Error::Closed) promptly, every later use does too, and every lock that
+    /// is held is given up.
     ///
     /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then
     /// is not repeated. Then the [handlers](crate::Lease::on_lost) of their losses are called here, one after the
@@ -42,27 +77,27 @@ impl Redlock {
     /// [`set_default`](Redlock::set_default).
     ///
     /// # Errors
-    /// As for [`unlock_all`](Redlock::unlock_all); the client is closed all the same.
+    /// [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let _guard = locks.mutex("order:42").lock()?;
-    /// assert_eq!(locks.close()?, 1);
+    /// assert_eq!(locks.close()?.given_up, ["order:42"]);
     /// assert_eq!(locks.mutex("order:42").lock().unwrap_err(), redlock_sync::Error::Closed);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn close(&self) -> Result<usize, Error> {
-        self.inner.close()
+    pub fn close(&self) -> Result<Ended, Error> {
+        self.shutdown(Duration::ZERO)
     }
 
     /// Ends this client and its clones as [`close`](Redlock::close) does, but gives the holders of locks time to
     /// finish. From now on no new lock is given out (every attempt is [`Closed`](Error::Closed)), and every wait for
     /// one ends with `Closed`. It returns as soon as all locks are released, those of claimed [jobs](crate::Job) too;
-    /// after `grace` at the latest it gives up what is still held, and returns the keys, one for each lock. Their
-    /// guards report [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on, and a line at
-    /// WARN names the keys.
+    /// after `grace` at the latest it gives up what is still held, and returns the keys. Their guards report
+    /// [`Lost`](Error::Lost) with [`Revoked`](crate::LostReason::Revoked) from then on, and a line at WARN names the
+    /// keys.
     ///
     /// Meanwhile holders can do what they need to come to an end: their leases are renewed; they can enter again what
     /// they hold, ask for fencing tokens, push tasks to a queue and count down a latch. A lock that they do not hold
@@ -74,8 +109,7 @@ impl Redlock {
     /// `main`: [how to stop a process][page].
     ///
     /// # Errors
-    /// [`Unconfirmed`](Error::Unconfirmed) for the first lock given up whose release no majority confirmed: it ends
-    /// with its lease. The client is closed all the same. [`Closed`](Error::Closed) in a forked child.
+    /// [`Closed`](Error::Closed) in a forked child.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -84,19 +118,19 @@ impl Redlock {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// let (finished, stuck) = (locks.mutex("order:42").lock()?, locks.mutex("order:7").lock()?);
     /// finished.unlock()?;
-    /// assert_eq!(locks.shutdown(Duration::from_millis(50))?, ["order:7"]);
+    /// let ended = locks.shutdown(Duration::from_millis(50))?;
+    /// assert_eq!((ended.given_up, ended.unconfirmed), (vec!["order:7".to_owned()], 0));
     /// assert!(stuck.check().unwrap_err().is_lost());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     ///
     /// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
-    pub fn shutdown(&self, grace: Duration) -> Result<Vec<String>, Error> {
-        let mut given_up = self.inner.end(grace)?;
-        given_up.keys.sort_unstable();
-        if !given_up.keys.is_empty() {
-            let keys = printable(&given_up.keys.join(", "));
+    pub fn shutdown(&self, grace: Duration) -> Result<Ended, Error> {
+        let ended = Ended::new(self.inner.end(grace)?);
+        if !ended.given_up.is_empty() {
+            let keys = printable(&ended.given_up.join(", "));
             log::warn!("locks given up, {grace:?} after the shutdown began: {keys}");
         }
-        given_up.unconfirmed.map_or(Ok(given_up.keys), Err)
+        Ok(ended)
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::Redlock;
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::lock::holder::Holder;
+use crate::lock::holder::{HoldMode, Holder};
 use crate::names::queue_of;
 use crate::node::Lane;
+use crate::observer::LockKind;
 use crate::protocol::TypedCall;
 use crate::protocol::list::{Listed, Page, START, look, more, page};
 use crate::protocol::reply::Vote;
@@ -22,11 +23,12 @@ use crate::quorum::Ballot;
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
-/// let locks = redlock_sync::Redlock::open(&url)?;
-/// let guard = locks.mutex("order:42").owner("billing").lock()?;
+/// use redlock_sync::{LockKind, Redlock};
+/// let locks = Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").holder_name("billing").lock()?;
 /// let held = &locks.held_locks("order:*")?[0];
-/// assert_eq!((&*held.name, held.kind, held.nodes), ("order:42", "mutex", 1));
-/// assert_eq!(held.holder.id.owner(), "billing");
+/// assert_eq!((&*held.name, held.kind, held.nodes), ("order:42", LockKind::Mutex, 1));
+/// assert_eq!(held.holder.id.holder_name(), "billing");
 /// # drop(guard);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
@@ -35,8 +37,8 @@ use crate::quorum::Ballot;
 pub struct HeldLock {
     /// The name of the lock: its key without the client's prefix.
     pub name: String,
-    /// `mutex` (of both kinds of mutex, and of the keys of a multi-lock), `read lock`, `write lock` or `permit`.
-    pub kind: &'static str,
+    /// Which kind of lock it is, and for a read-write lock which side.
+    pub kind: LockKind,
     /// The holder, with the longest time that a node keeps the lock for it.
     pub holder: Holder,
     /// On how many nodes it holds the lock. Where that is no majority, the lock was not acquired, or is lost, and ends
@@ -49,7 +51,7 @@ pub struct HeldLock {
 /// What one node said, or why it did not.
 type Said = Vote<Page>;
 
-/// Looking from outside.
+/// # Looking from outside
 impl Redlock {
     /// The holders of the lock of that name, of whatever kind it is; empty if it is free. Unlike the `inspect` of a
     /// handle it also shows holders that have no majority. One round for each 100 holders; of a lock with more, one
@@ -66,7 +68,7 @@ impl Redlock {
     /// let locks = redlock_sync::Redlock::open(&url)?;
     /// assert!(locks.holders("prices")?.is_empty());
     /// let reader = locks.rw_lock("prices").read()?;
-    /// assert_eq!(locks.holders("prices")?[0].kind, "read lock");
+    /// assert_eq!(locks.holders("prices")?[0].kind, redlock_sync::LockKind::Read);
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
@@ -200,7 +202,7 @@ impl Redlock {
         }
         let read = |((key, kind, token), (nodes, longest)): ((&String, &String, &String), (BTreeSet<usize>, _))| {
             let (kind, token) = holder_of(kind, token)?;
-            let holder = Holder::new(token, (longest != Duration::MAX).then_some(longest));
+            let holder = Holder::new(mode(kind), token, (longest != Duration::MAX).then_some(longest));
             let name = key.strip_prefix(&*self.prefix)?.to_owned();
             (!holder.id.is_reservation()).then_some(HeldLock { name, kind, holder, nodes: nodes.len(), of: said.len() })
         };
@@ -217,16 +219,23 @@ fn listed(said: &[Said]) -> impl Iterator<Item = (usize, &Listed)> {
     answered.flat_map(|(node, page)| page.listed.iter().map(move |listed| (node, listed)))
 }
 
-/// The kind in the words of `HeldLock`, and the token; `None` for what is no lock.
-fn holder_of<'a>(kind: &str, token: &'a str) -> Option<(&'static str, &'a str)> {
+/// The kind and the token of what a server listed; `None` for what is no lock.
+fn holder_of<'a>(kind: &str, token: &'a str) -> Option<(LockKind, &'a str)> {
     match kind {
-        "mutex" => Some(("mutex", token)),
+        "mutex" => Some((LockKind::Mutex, token)),
         "rw" => {
             let (writes, token) = read_holder(token);
-            Some((if writes { "write lock" } else { "read lock" }, token))
+            Some((if writes { LockKind::Write } else { LockKind::Read }, token))
         }
-        "semaphore" => Some(("permit", token.split_once(' ')?.1)),
+        "semaphore" => Some((LockKind::Semaphore, token.split_once(' ')?.1)),
         _ => None,
+    }
+}
+
+fn mode(kind: LockKind) -> HoldMode {
+    match kind {
+        LockKind::Mutex | LockKind::Write => HoldMode::Exclusive,
+        LockKind::Read | LockKind::Semaphore => HoldMode::Shared,
     }
 }
 

@@ -113,7 +113,7 @@ impl Redlock {
     pub fn queue(&self, name: impl LockKey) -> Queue {
         let name = name.lock_key();
         let keys = QueueKeys::new(&self.prefix, &name, self.inner.quorum.limits.max_key_len);
-        Queue::new(Arc::clone(&self.inner), keys, &self.options).named(name.into_owned())
+        Queue::new(Arc::clone(&self.inner), keys, &self.options).label(name.into_owned())
     }
 
     fn handle(&self, key: &impl LockKey) -> Handle {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::builder::Builder;
+pub use self::ending::Ended;
 pub(crate) use self::environment::{NODES, URL, duration};
 pub use self::listing::HeldLock;
 

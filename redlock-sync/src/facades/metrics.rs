@@ -20,17 +20,17 @@ use crate::observer::{Event, ObservedLock, Observer};
 /// | `redlock_job_wait_seconds` | histogram | `queue` | how long tasks had been due when they were claimed |
 /// | `redlock_node_up` | gauge | `node` | 0 while a server cannot be used, 1 when it can be used again; there is none before the first failure |
 ///
-/// `lock` is the [name](ObservedLock::name): the template of an annotated function, or what a handle is
-/// [`named`](crate::Mutex::named). It is never the key, of which there can be millions. `queue` is the name of the
-/// queue without the client's `key_prefix`, or what it is [`named`](crate::Queue::named). Install the recorder before
-/// the client is used.
+/// `lock` is the [label](ObservedLock::label): the template of an annotated function, or the
+/// [`label`](crate::Mutex::label) of a handle. It is never the key, of which there can be millions. `queue` is the
+/// [`label`](crate::Queue::label) of the queue, or its name without the client's `key_prefix`. Install the recorder
+/// before the client is used.
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();
 /// # let url = server.url();
 /// use redlock_sync::{Metrics, Redlock};
 /// let locks = Redlock::builder().node(&url).observer(Metrics::new()).build()?;
-/// drop(locks.mutex("order:42").named("order").lock()?);
+/// drop(locks.mutex("order:42").label("order").lock()?);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,28 +67,28 @@ impl Metrics {
 impl Observer for Metrics {
     fn event(&self, event: &Event<'_>) {
         match *event {
-            Event::Wanted { lock } => gauge!("redlock_waiting", "lock" => name(lock)).increment(1.0),
+            Event::Wanted { lock } => gauge!("redlock_waiting", "lock" => label(lock)).increment(1.0),
             Event::Acquired { lock, waited } => {
-                gauge!("redlock_waiting", "lock" => name(lock)).decrement(1.0);
-                gauge!("redlock_held", "lock" => name(lock)).increment(1.0);
-                histogram!("redlock_wait_seconds", "lock" => name(lock), "outcome" => "acquired").record(waited);
+                gauge!("redlock_waiting", "lock" => label(lock)).decrement(1.0);
+                gauge!("redlock_held", "lock" => label(lock)).increment(1.0);
+                histogram!("redlock_wait_seconds", "lock" => label(lock), "outcome" => "acquired").record(waited);
             }
             Event::NotAcquired { lock, waited, error } => {
-                gauge!("redlock_waiting", "lock" => name(lock)).decrement(1.0);
-                histogram!("redlock_wait_seconds", "lock" => name(lock), "outcome" => outcome(error)).record(waited);
+                gauge!("redlock_waiting", "lock" => label(lock)).decrement(1.0);
+                histogram!("redlock_wait_seconds", "lock" => label(lock), "outcome" => outcome(error)).record(waited);
             }
             Event::Renewed { lock, .. } => renewals(lock, "confirmed"),
             Event::RenewalFailed { lock, .. } => renewals(lock, "failed"),
             Event::Lost { lock, held, reason } => {
-                gauge!("redlock_held", "lock" => name(lock)).decrement(1.0);
-                histogram!("redlock_hold_seconds", "lock" => name(lock)).record(held);
-                counter!("redlock_lost_total", "lock" => name(lock), "reason" => why(reason)).increment(1);
+                gauge!("redlock_held", "lock" => label(lock)).decrement(1.0);
+                histogram!("redlock_hold_seconds", "lock" => label(lock)).record(held);
+                counter!("redlock_lost_total", "lock" => label(lock), "reason" => why(reason)).increment(1);
             }
             Event::Released { lock, held, confirmed } => {
-                gauge!("redlock_held", "lock" => name(lock)).decrement(1.0);
-                histogram!("redlock_hold_seconds", "lock" => name(lock)).record(held);
+                gauge!("redlock_held", "lock" => label(lock)).decrement(1.0);
+                histogram!("redlock_hold_seconds", "lock" => label(lock)).record(held);
                 if !confirmed {
-                    counter!("redlock_unconfirmed_total", "lock" => name(lock)).increment(1);
+                    counter!("redlock_unconfirmed_total", "lock" => label(lock)).increment(1);
                 }
             }
             Event::Job { queue, verdict, waited, ran, .. } => {
@@ -102,11 +102,11 @@ impl Observer for Metrics {
 }
 
 fn renewals(lock: ObservedLock<'_>, outcome: &'static str) {
-    counter!("redlock_renewals_total", "lock" => name(lock), "outcome" => outcome).increment(1);
+    counter!("redlock_renewals_total", "lock" => label(lock), "outcome" => outcome).increment(1);
 }
 
-fn name(lock: ObservedLock<'_>) -> String {
-    lock.name.to_owned()
+fn label(lock: ObservedLock<'_>) -> String {
+    lock.label.to_owned()
 }
 
 fn outcome(error: &Error) -> &'static str {

@@ -9,7 +9,8 @@ use crate::observer::{Event, Observer};
 /// They stand in the span of the thread that holds the lock, but for renewals, which have a thread of their own.
 ///
 /// Beside it, and without it too, the body of an annotated function stands in a span `locked` of the same target, at
-/// DEBUG, with the fields `name`, `key` (of several locks all of them) and `kind`. It lasts until the lock is released.
+/// DEBUG, with the fields `label`, `key` (of several locks all of them) and `kind`. It lasts until the lock is
+/// released.
 ///
 /// What the library writes with the crate `log` stays, and is about the same losses; leave out one of the two.
 ///
@@ -18,7 +19,7 @@ use crate::observer::{Event, Observer};
 /// # let url = server.url();
 /// use redlock_sync::{Redlock, Tracing};
 /// let locks = Redlock::builder().node(&url).observer(Tracing::new()).build()?;
-/// drop(locks.mutex("order:42").named("order").lock()?);
+/// drop(locks.mutex("order:42").label("order").lock()?);
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,9 +44,9 @@ macro_rules! tell {
     ($level:ident, $lock:ident, $text:literal $(, $($field:tt)+)?) => {
         $level!(
             target: "redlock_sync::locks",
-            name = $lock.name,
+            label = $lock.label,
             key = $lock.key,
-            kind = $lock.kind,
+            kind = $lock.kind.as_str(),
             $($($field)+,)?
             $text
         )

@@ -159,7 +159,7 @@ impl<'a, T> ServerWait<'a, T> {
             return polls();
         }
         // A holder of another library pushes nothing, and nothing tells of a key without an end that is to be taken over.
-        let is_endless = ttl.is_none() && self.request.options.adopt_keys_without_ttl;
+        let is_endless = ttl.is_none() && self.request.options.take_over_keys_without_ttl;
         if !token.is_empty() && !is_ours(token) || is_endless || node.is_none() && !queued.polls() {
             return polls();
         }

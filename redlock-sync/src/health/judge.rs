@@ -1,7 +1,7 @@
 //! What follows from the answers of the servers. Pure.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::NodeHealth;
 use crate::protocol::reply::{self, Arrived, Failure, FailureKind, Vote};
@@ -49,7 +49,7 @@ impl Facts {
             problem: self.problem(written, key),
             version: self.text("valkey_version").or_else(|| self.text("redis_version")).map(str::to_owned),
             uptime: self.number("uptime_in_seconds").map(Duration::from_secs),
-            clock: self.number("now_ms").map(Duration::from_millis),
+            clock: self.number("now_ms").and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms))),
             used_memory: self.number("used_memory"),
             max_memory: self.number("maxmemory"),
             eviction_policy: self.text("maxmemory_policy").map(str::to_owned),
@@ -221,7 +221,7 @@ pub(super) fn together(nodes: &[NodeHealth], took: Duration, longest: Duration, 
 fn clocks(nodes: &[NodeHealth], took: Duration) -> Option<String> {
     let told = || nodes.iter().filter_map(|node| Some((node.clock?, &node.address)));
     let ((slow, behind), (fast, ahead)) = (told().min()?, told().max()?);
-    let apart = fast.saturating_sub(slow).saturating_sub(took);
+    let apart = fast.duration_since(slow).unwrap_or_default().saturating_sub(took);
     (apart >= APART)
         .then(|| format!("the clock of {ahead} is {apart:.0?} ahead of that of {behind}: have a time daemon slew both"))
 }

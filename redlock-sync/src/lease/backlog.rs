@@ -219,18 +219,14 @@ fn parted<'a>(quorum: &Quorum, all: &'a [Leftover]) -> (Vec<(&'a Leftover, &'a d
 #[derive(Debug, Default)]
 pub(crate) struct GivenUp {
     pub(crate) keys: Vec<String>,
-    /// For the first lock whose release no majority confirmed.
-    pub(crate) unconfirmed: Option<Error>,
+    /// One for each release that no majority confirmed.
+    pub(crate) unconfirmed: Vec<Error>,
 }
 
 impl GivenUp {
     pub(crate) fn add(&mut self, more: GivenUp) {
         self.keys.extend(more.keys);
-        self.unconfirmed = self.unconfirmed.take().or(more.unconfirmed);
-    }
-
-    pub(crate) fn counted(self) -> Result<usize, Error> {
-        self.unconfirmed.map_or(Ok(self.keys.len()), Err)
+        self.unconfirmed.extend(more.unconfirmed);
     }
 }
 
@@ -265,16 +261,17 @@ impl Backlog {
         Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default() })
     }
 
-    /// Gives up all of these together, within two node timeouts, and has it repeated where it is not done. The error is that of the first that no majority
+    /// Gives up all of these together, within two node timeouts, and has it repeated where it is not done. An error for each that no majority
     /// confirmed.
-    pub(super) fn give_up(self: &Arc<Self>, all: Vec<Leftover>) -> Option<Error> {
+    pub(super) fn give_up(self: &Arc<Self>, all: Vec<Leftover>) -> Vec<Error> {
         let left = self.give_up_until(all, self.quorum.now().after(self.quorum.limits.node_timeout * 2));
-        let mut unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
-        let error = unconfirmed.find_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
+        let unconfirmed = left.iter().filter(|one| is_unconfirmed(one));
+        let errors = unconfirmed.filter_map(|(one, ballot)| Some(one.lease.as_ref()?.unconfirmed(ballot.as_ref())));
+        let errors = errors.collect();
         for (one, _) in left {
             self.add(one);
         }
-        error
+        errors
     }
 
     fn give_up_until(&self, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {

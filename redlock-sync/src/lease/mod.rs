@@ -115,8 +115,8 @@ impl Lease {
     /// [`fencing_token`](Lease::fencing_token) helps.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) from the moment at which another holder could have the lock, and from then on;
-    /// [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing.
+    /// - [`Lost`](Error::Lost) from the moment at which another holder could have the lock, and from then on
+    /// - [`Closed`](Error::Closed) in a forked child, whose copy of a guard holds nothing
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
 use crate::lease::{Core, Lease};
-use crate::lock::holder::Holder;
+use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::reentry::Mine;
 use crate::node::Lane;
 use crate::options::LockOptions;
@@ -108,7 +108,7 @@ impl<P: Protocol + 'static> Handle<P> {
     /// Asks all nodes for the holder of a lock that has one.
     pub(crate) fn inspect(&self) -> Result<Option<Holder>, Error> {
         let first = self.holders()?.into_iter().next();
-        Ok(first.map(|(token, remaining)| Holder::new(&token, remaining)))
+        Ok(first.map(|(token, remaining)| Holder::new(HoldMode::Exclusive, &token, remaining)))
     }
 
     /// All holders that a majority of the nodes names, as the servers name them.
@@ -153,10 +153,6 @@ impl<P: Protocol + 'static> Handle<P> {
 ///
 /// `$take` and `$try` are its methods that take the lock, `$free` is that of its guard which gives it up.
 macro_rules! settings {
-    ($open:literal) => {
-        $crate::lock::handle::settings!($open, "lock", "try_lock", "unlock");
-        $crate::lock::handle::exclusive!($open);
-    };
     ($open:literal, $take:literal, $try:literal, $free:literal) => {
         /// How long the lock is held without a renewal, 10 ms to 24 h; default: the client's (30 s). Longer: fewer
         /// renewals, and the lock outlives longer outages of the servers. Shorter: other processes get the lock sooner
@@ -237,23 +233,23 @@ macro_rules! settings {
             self
         }
 
-        /// The name under which observers and metrics show the lock, in place of its key; default empty. Choose one
-        /// name for all locks of a kind, such as `order` for `order:42`: metrics have a series for each name. In an
-        /// annotated function it is the template. Threads that use different names for one lock do not hand it to each
+        /// The label under which observers and metrics show the lock, in place of its key; default empty. Choose one
+        /// label for all locks of a kind, such as `order` for `order:42`: metrics have a series for each label. In an
+        /// annotated function it is the template. Threads that use different labels for one lock do not hand it to each
         /// other in memory.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".named(\"a name\").", $take, "()?;")]
+        #[doc = concat!("let guard = ", $open, ".label(\"a label\").", $take, "()?;")]
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn named(mut self, name: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-            let name = name.into();
-            self.set(|options| options.name = name.clone());
+        pub fn label(mut self, label: impl Into<std::borrow::Cow<'static, str>>) -> Self {
+            let label = label.into();
+            self.set(|options| options.label = label.clone());
             self
         }
 
@@ -275,7 +271,12 @@ macro_rules! settings {
             self.set(|options| options.fenced = fenced);
             self
         }
+    };
+}
 
+/// More settings of every kind of lock, which hardly any program needs.
+macro_rules! rarely_needed {
+    ($open:literal, $take:literal) => {
         /// Ends renewal after that many renewals; the lock is lost one lease after the last of them. No default:
         /// without it, as without `max_hold`, a holder that hangs keeps the lock. More: slow work keeps its lock.
         /// Fewer: others get the lock of a holder that hangs sooner. Zero is `renew(false)`.
@@ -315,28 +316,28 @@ macro_rules! settings {
 
         /// The readable part of the token, 1 to 200 bytes, which `inspect` shows to other clients. Default: host,
         /// process and thread; but of a mutex that was granted to a wait by its last holder only [that
-        /// wait](crate::LockId::owner). With an `owner` each holder shows it, at a cost: a mutex that is granted to
-        /// such a wait takes a round trip more, and readers with an `owner` have a lease each.
+        /// wait](crate::LockId::holder_name). With a `holder_name` each holder shows it, at a cost: a mutex that is
+        /// granted to such a wait takes a round trip more, and readers with a `holder_name` have a lease each.
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"worker-7\").", $take, "()?;")]
-        /// assert_eq!(guard.id().owner(), "worker-7");
+        #[doc = concat!("let guard = ", $open, ".holder_name(\"worker-7\").", $take, "()?;")]
+        /// assert_eq!(guard.id().holder_name(), "worker-7");
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn owner(mut self, owner: impl Into<String>) -> Self {
-            let owner = owner.into();
-            self.set(|options| options.owner = Some(owner.clone()));
+        pub fn holder_name(mut self, name: impl Into<String>) -> Self {
+            let name = name.into();
+            self.set(|options| options.holder_name = Some(name.clone()));
             self
         }
     };
 }
 
-/// What only a kind has that is held by one at a time, as programs of other libraries know it.
-macro_rules! exclusive {
+/// The setting that only a kind has that is held by one at a time, as programs of other libraries know it.
+macro_rules! taking_over {
     ($open:literal) => {
         /// Whether a thread that waits takes over a key without a time-to-live, such as an older program leaves behind
         /// if it stops between `SETNX` and `EXPIRE`; default false. With `true` the key is taken over once its value
@@ -354,23 +355,29 @@ macro_rules! exclusive {
         /// # server.set("order:42", "left behind");
         /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
         #[doc = concat!("let order = ", $open, ".lease(Duration::from_millis(300));")]
-        /// let guard = order.adopt_keys_without_ttl(true).lock()?; // after 300 ms
+        /// let guard = order.take_over_keys_without_ttl(true).lock()?; // after 300 ms
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
         #[must_use]
-        pub fn adopt_keys_without_ttl(mut self, adopt: bool) -> Self {
-            self.set(|options| options.adopt_keys_without_ttl = adopt);
+        pub fn take_over_keys_without_ttl(mut self, take_over: bool) -> Self {
+            self.set(|options| options.take_over_keys_without_ttl = take_over);
             self
         }
+    };
+}
 
+/// How a kind that is held by one at a time is looked at, and taken away.
+macro_rules! looking {
+    ($open:literal) => {
         /// Whether the lock is held at this moment, by this process or another, on a majority of the nodes. It can have
         /// changed when this returns: use it to watch a system, not to decide whether to act. A holder asks
         /// [`check`](crate::Lease::check).
         ///
         /// # Errors
-        /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
-        /// [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+        /// - [`Unavailable`](crate::Error::Unavailable) without a majority
+        /// - [`WrongType`](crate::Error::WrongType) if the key holds something else
+        /// - [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed)
         ///
         /// ```
         /// # let server = redlock_tests::Server::start();
@@ -395,9 +402,9 @@ macro_rules! exclusive {
         /// # let server = redlock_tests::Server::start();
         /// # let url = server.url();
         /// let locks = redlock_sync::Redlock::open(&url)?;
-        #[doc = concat!("let guard = ", $open, ".owner(\"me\").lock()?;")]
+        #[doc = concat!("let guard = ", $open, ".holder_name(\"me\").lock()?;")]
         #[doc = concat!("let holder = ", $open, ".inspect()?.unwrap();")]
-        /// assert_eq!(holder.id.owner(), "me");
+        /// assert_eq!(holder.id.holder_name(), "me");
         /// # drop(guard);
         /// # Ok::<(), redlock_sync::Error>(())
         /// ```
@@ -408,8 +415,9 @@ macro_rules! exclusive {
         /// Takes the lock away from a holder that `inspect` showed, by comparing its token: for an operator that knows
         /// the holder to be gone or stuck. True if a majority of the nodes freed the lock; false if that holder has no
         /// majority any more. Threads that wait are told; waiters in the holder's own client continue after that client
-        /// has detected the loss. Only mutexes have this call: a reader, a writer or a permit that is stuck ends with
-        /// its lease, once its process is stopped.
+        /// has detected the loss. Only mutexes have this call. Readers of one process share a lease, a writer can
+        /// become a reader, and permits can be one lease together: to take such a holder away would end work that is
+        /// not stuck. Stop the process of a reader, a writer or a permit that is stuck, and its lease ends by itself.
         ///
         /// Threads of one client that hand a lock to each other share one token, so `force_unlock` may take the lock
         /// from the next thread of that client instead.
@@ -462,4 +470,4 @@ macro_rules! derefs_to_lease {
     };
 }
 
-pub(crate) use {derefs_to_lease, exclusive, settings};
+pub(crate) use {derefs_to_lease, looking, rarely_needed, settings, taking_over};

@@ -4,6 +4,30 @@ use std::time::Duration;
 
 use crate::token::LockId;
 
+/// Whether a holder has the lock alone.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::HoldMode;
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let prices = locks.rw_lock("prices");
+/// let writer = prices.write()?;
+/// assert_eq!(prices.inspect()?[0].mode, HoldMode::Exclusive);
+/// let reader = writer.downgrade()?;
+/// assert_eq!(prices.inspect()?[0].mode, HoldMode::Shared);
+/// # drop(reader);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum HoldMode {
+    /// No other holder: a mutex, or a read-write lock that is held to write.
+    Exclusive,
+    /// Others may hold it too: a read-write lock that is held to read, or a permit of a semaphore.
+    Shared,
+}
+
 /// The holder of a lock at this moment, as seen by a majority of the nodes.
 ///
 /// ```
@@ -21,15 +45,17 @@ use crate::token::LockId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The holder's token; [`LockId::owner`] is its readable part. A token of another library may have no readable
-    /// part.
+    /// Whether others can hold the lock beside it.
+    pub mode: HoldMode,
+    /// The holder's token; [`LockId::holder_name`] is its readable part. A token of another library may have no
+    /// readable part.
     pub id: LockId,
     /// Time-to-live of the key; the holder may lengthen it. `None` if some program set the key without one.
     pub remaining: Option<Duration>,
 }
 
 impl Holder {
-    pub(crate) fn new(token: &str, remaining: Option<Duration>) -> Holder {
-        Holder { id: LockId::from_server(token), remaining }
+    pub(crate) fn new(mode: HoldMode, token: &str, remaining: Option<Duration>) -> Holder {
+        Holder { mode, id: LockId::from_server(token), remaining }
     }
 }

@@ -212,8 +212,9 @@ impl CountDownLatch {
     /// Returns whether the latch is open, without waiting. One round trip to each node.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority; [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key holds something else
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -250,9 +251,10 @@ impl CountDownLatch {
     /// afterwards. A latch with a new name for each use, such as `import:2026-11-22`, needs no reset.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the
-    /// arrivals and some not; repeat it before the latch is used again. [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) if not all nodes have confirmed it: then some may have forgotten the
+    ///   arrivals and some not; repeat it before the latch is used again
+    /// - [`WrongType`](Error::WrongType) if the key holds something else
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();

@@ -3,7 +3,7 @@
 //! 1. [`handle`]: what every handle carries, and the settings they share.
 //! 2. [`mutex`]: a thread that locks twice gets an error.
 //! 3. [`reentrant`]: a thread that locks twice holds the lock twice.
-//! 4. [`semaphore`]: so many holders at a time.
+//! 4. [`semaphore`]: so many holders at a time; [`permit`]: its guard.
 //! 5. [`rw_lock`]: many readers, or one writer; [`rw_guard`]: its guards.
 //! 6. [`multi`]: several mutexes at once.
 //! 7. [`latch`]: no lock, but waited for.
@@ -16,6 +16,7 @@ pub(crate) mod holder;
 pub(crate) mod latch;
 pub(crate) mod multi;
 pub(crate) mod mutex;
+pub(crate) mod permit;
 pub(crate) mod reentrant;
 pub(crate) mod reentry;
 pub(crate) mod rw_guard;

@@ -57,6 +57,10 @@ const MOST_KEYS: usize = 64;
 /// keeps those before it, so threads that want only these wait as well. Keys that are locked in one order by all that
 /// lock several of them are the classical way to exclude a deadlock.
 ///
+/// To look at one of the keys, or to take it away from a holder that is stuck, use the [`Mutex`](crate::Mutex) of that
+/// name: a multi-lock has no `inspect` and no `force_unlock`, since each key has a holder of its own. A guard that
+/// loses one of its keys gives up all of them.
+///
 /// A handle is stateless: it can be cloned, shared and thrown away. The guard is what holds the locks.
 #[derive(Clone)]
 pub struct MultiLock {
@@ -75,162 +79,14 @@ impl MultiLock {
         self
     }
 
-    /// How long each key is held without a renewal; see [`Mutex::lease`](crate::Mutex::lease).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).lease(Duration::from_secs(5)).lock()?;
-    /// assert!(guard.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn lease(self, lease: Duration) -> MultiLock {
-        self.each(|mutex| mutex.lease(lease))
-    }
-
-    /// What observers call each of the locks; see [`Mutex::named`](crate::Mutex::named).
-    ///
-    /// ```
-    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
-    /// let accounts = locks.multi_lock(["account:7", "account:3"]).named("account");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn named(self, name: impl Into<Cow<'static, str>>) -> MultiLock {
-        let name = name.into();
-        self.each(|mutex| mutex.named(name.clone()))
-    }
-
-    /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).renew(false).lock()?;
-    /// guard.check()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn renew(self, renew: bool) -> MultiLock {
-        self.each(|mutex| mutex.renew(renew))
-    }
-
-    /// Ends renewal so that each key is lost this long after it was locked, at the latest; all keys are lost with the
-    /// first of them. See [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones
-    /// counts.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(3600)).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_hold(self, hold: Duration) -> MultiLock {
-        self.each(|mutex| mutex.max_hold(hold))
-    }
-
-    /// Ends the renewal of each key after that many times; see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).max_renewals(10).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn max_renewals(self, times: u32) -> MultiLock {
-        self.each(|mutex| mutex.max_renewals(times))
-    }
-
-    /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key
-    /// has one of its own: [`MultiLockGuard::leases`].
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).fenced(true).lock()?;
-    /// for lease in guard.leases() {
-    ///     println!("UPDATE … WHERE id = '{}' AND fence <= {}", lease.key(), lease.fencing_token()?);
-    /// }
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn fenced(self, fenced: bool) -> MultiLock {
-        self.each(|mutex| mutex.fenced(fenced))
-    }
-
-    /// The pauses between attempts where no message tells that a key is free; see
-    /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each key by itself.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use redlock_sync::Retry;
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).retry(Retry::every(Duration::from_millis(50))).lock()?;
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    #[allow(clippy::needless_pass_by_value, reason = "as that of a mutex")]
-    pub fn retry(self, retry: Retry) -> MultiLock {
-        self.each(|mutex| mutex.retry(retry.clone()))
-    }
-
-    /// Whether a thread that waits takes over a key without a time-to-live; see
-    /// [`Mutex::adopt_keys_without_ttl`](crate::Mutex::adopt_keys_without_ttl), which says when that is safe.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// # server.set("a", "left behind");
-    /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
-    /// let both = locks.multi_lock(["a", "b"]).lease(Duration::from_millis(300));
-    /// let guard = both.adopt_keys_without_ttl(true).lock()?; // after 300 ms
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn adopt_keys_without_ttl(self, adopt: bool) -> MultiLock {
-        self.each(|mutex| mutex.adopt_keys_without_ttl(adopt))
-    }
-
-    /// The readable part of the tokens; see [`Mutex::owner`](crate::Mutex::owner).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let guard = locks.multi_lock(["a", "b"]).owner("worker-7").lock()?;
-    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().id.owner(), "worker-7");
-    /// # drop(guard);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn owner(self, owner: impl Into<String>) -> MultiLock {
-        let owner = owner.into();
-        self.each(|mutex| mutex.owner(owner.clone()))
-    }
-
     /// Blocks until this thread has all keys. If a key is lost while the call waits for the others, it begins again.
     ///
     /// # Errors
-    /// [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already; [`Config`](Error::Config)
-    /// if there is no key, or more than 64; the rest as for [`Mutex::lock`](crate::Mutex::lock). Nothing is held after
-    /// an error.
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds one of the keys already
+    /// - [`Config`](Error::Config) if there is no key, or more than 64
+    /// - as for [`Mutex::lock`](crate::Mutex::lock)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -312,6 +168,33 @@ impl MultiLock {
         self.take(Wait::Until(tick_at(&*self.client.quorum.clock, deadline)))
     }
 
+    /// Whether one of the keys is held at this moment, by this process or another, on a majority of the nodes: then a
+    /// call that does not wait is [`Busy`](Error::Busy). One round trip for each key, up to the first that is held. It
+    /// can have changed when this returns: use it to watch, not to decide.
+    ///
+    /// # Errors
+    /// As for [`Mutex::is_locked`](crate::Mutex::is_locked).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]);
+    /// assert!(!accounts.is_locked()?);
+    /// let guard = locks.mutex("account:7").lock()?;
+    /// assert!(accounts.is_locked()?);
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        for mutex in self.mutexes.as_ref().map_err(Error::clone)? {
+            if mutex.is_locked()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn take(&self, wait: Wait) -> Result<MultiLockGuard, Error> {
         let mutexes = self.mutexes.as_ref().map_err(Error::clone)?;
         self.client.ready()?;
@@ -361,6 +244,164 @@ impl MultiLock {
         let late = |i| quorum.node_error(i, format!("the time was up after {taken} keys were locked"));
         let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
         Err(Error::Unavailable { op: "acquire", key, of: quorum.len(), nodes })
+    }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl MultiLock {
+    /// How long each key is held without a renewal; see [`Mutex::lease`](crate::Mutex::lease).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).lease(Duration::from_secs(5)).lock()?;
+    /// assert!(guard.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> MultiLock {
+        self.each(|mutex| mutex.lease(lease))
+    }
+
+    /// Whether the lease of each key is renewed while the guard lives; see [`Mutex::renew`](crate::Mutex::renew).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).renew(false).lock()?;
+    /// guard.check()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn renew(self, renew: bool) -> MultiLock {
+        self.each(|mutex| mutex.renew(renew))
+    }
+
+    /// Ends renewal so that each key is lost this long after it was locked, at the latest; all keys are lost with the
+    /// first of them. See [`Mutex::max_hold`](crate::Mutex::max_hold). The time for which a key waits for the next ones
+    /// counts.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).max_hold(Duration::from_secs(3600)).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_hold(self, hold: Duration) -> MultiLock {
+        self.each(|mutex| mutex.max_hold(hold))
+    }
+
+    /// The label of each of the locks, which observers show; see [`Mutex::label`](crate::Mutex::label).
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let accounts = locks.multi_lock(["account:7", "account:3"]).label("account");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn label(self, label: impl Into<Cow<'static, str>>) -> MultiLock {
+        let label = label.into();
+        self.each(|mutex| mutex.label(label.clone()))
+    }
+
+    /// Whether acquiring a key brings its fencing token along; see [`Mutex::fenced`](crate::Mutex::fenced). Each key
+    /// has one of its own: [`MultiLockGuard::leases`].
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).fenced(true).lock()?;
+    /// for lease in guard.leases() {
+    ///     println!("UPDATE … WHERE id = '{}' AND fence <= {}", lease.key(), lease.fencing_token()?);
+    /// }
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fenced(self, fenced: bool) -> MultiLock {
+        self.each(|mutex| mutex.fenced(fenced))
+    }
+}
+
+/// # Settings that are rarely needed
+impl MultiLock {
+    /// Ends the renewal of each key after that many times; see [`Mutex::max_renewals`](crate::Mutex::max_renewals).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).max_renewals(10).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_renewals(self, times: u32) -> MultiLock {
+        self.each(|mutex| mutex.max_renewals(times))
+    }
+
+    /// The pauses between attempts where no message tells that a key is free; see
+    /// [`Mutex::retry`](crate::Mutex::retry). A limit of attempts holds for each key by itself.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::Retry;
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).retry(Retry::every(Duration::from_millis(50))).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    #[allow(clippy::needless_pass_by_value, reason = "as that of a mutex")]
+    pub fn retry(self, retry: Retry) -> MultiLock {
+        self.each(|mutex| mutex.retry(retry.clone()))
+    }
+
+    /// The readable part of the tokens; see [`Mutex::holder_name`](crate::Mutex::holder_name).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.multi_lock(["a", "b"]).holder_name("worker-7").lock()?;
+    /// assert_eq!(locks.mutex("b").inspect()?.unwrap().id.holder_name(), "worker-7");
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn holder_name(self, name: impl Into<String>) -> MultiLock {
+        let name = name.into();
+        self.each(|mutex| mutex.holder_name(name.clone()))
+    }
+
+    /// Whether a thread that waits takes over a key without a time-to-live; see
+    /// [`Mutex::take_over_keys_without_ttl`](crate::Mutex::take_over_keys_without_ttl), which says when that is safe.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// # server.set("a", "left behind");
+    /// let locks = redlock_sync::Redlock::builder().node(&url).node_timeout(Duration::from_millis(100)).build()?;
+    /// let both = locks.multi_lock(["a", "b"]).lease(Duration::from_millis(300));
+    /// let guard = both.take_over_keys_without_ttl(true).lock()?; // after 300 ms
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn take_over_keys_without_ttl(self, take_over: bool) -> MultiLock {
+        self.each(|mutex| mutex.take_over_keys_without_ttl(take_over))
     }
 }
 

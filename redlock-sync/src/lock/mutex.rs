@@ -8,7 +8,7 @@ use crate::acquire::Wait;
 use crate::error::Error;
 use crate::key::Key;
 use crate::lease::{Lease, finish_all};
-use crate::lock::handle::{Handle, derefs_to_lease, settings};
+use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
 use crate::lock::reentry::{self, Entry};
 use crate::options::LockOptions;
 use crate::protocol::Request;
@@ -61,8 +61,6 @@ impl Mutex {
         Mutex { handle }
     }
 
-    settings!("locks.mutex(\"order:42\")");
-
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
         self.handle.set(change);
     }
@@ -98,6 +96,9 @@ impl Mutex {
 
     /// Makes one attempt, with one round trip to each node; two if the last holder has just passed the lock on to a
     /// waiter, which may have died since. Takes one node timeout at most.
+    ///
+    /// A lock that is taken is an error, and not `Ok(None)` as in
+    /// [`Queue::try_claim`](crate::Queue::try_claim): `?` then never goes on without the lock.
     ///
     /// # Errors
     /// - [`Busy`](Error::Busy) if it is held, also by this thread
@@ -245,6 +246,24 @@ impl Mutex {
         self.refuse_own(wait)?;
         Ok(self.guard(acquire()?))
     }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl Mutex {
+    settings!("locks.mutex(\"order:42\")", "lock", "try_lock", "unlock");
+}
+
+/// # Settings that are rarely needed
+impl Mutex {
+    rarely_needed!("locks.mutex(\"order:42\")", "lock");
+    taking_over!("locks.mutex(\"order:42\")");
+}
+
+/// # Looking from outside
+impl Mutex {
+    looking!("locks.mutex(\"order:42\")");
 }
 
 impl fmt::Debug for Mutex {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::error::Error;
-use crate::lock::handle::{Handle, derefs_to_lease, settings};
+use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
 use crate::lock::hold::{Hold, Unlocked};
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
@@ -48,8 +48,6 @@ impl ReentrantMutex {
     pub(crate) fn new(handle: Handle) -> ReentrantMutex {
         ReentrantMutex { handle }
     }
-
-    settings!("locks.reentrant_mutex(\"order:42\")");
 
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
         self.handle.set(change);
@@ -137,6 +135,24 @@ impl ReentrantMutex {
         let hold = Hold::enter(&self.handle, wait, true, |held| held == MUTEX)?;
         Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl ReentrantMutex {
+    settings!("locks.reentrant_mutex(\"order:42\")", "lock", "try_lock", "unlock");
+}
+
+/// # Settings that are rarely needed
+impl ReentrantMutex {
+    rarely_needed!("locks.reentrant_mutex(\"order:42\")", "lock");
+    taking_over!("locks.reentrant_mutex(\"order:42\")");
+}
+
+/// # Looking from outside
+impl ReentrantMutex {
+    looking!("locks.reentrant_mutex(\"order:42\")");
 }
 
 impl fmt::Debug for ReentrantMutex {

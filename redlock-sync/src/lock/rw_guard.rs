@@ -136,9 +136,11 @@ impl<M> RwLockWriteGuard<M> {
     /// take the lock to write.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then; [`Closed`](Error::Closed) in a
-    /// forked child. No error if the servers do not answer: those that did not learn of it take the holder for a writer
-    /// until the next renewal, and the fencing token may be that of the writer.
+    /// - [`Lost`](Error::Lost) if the lock is not held any more: nothing is held then
+    /// - [`Closed`](Error::Closed) in a forked child
+    ///
+    /// No error if the servers do not answer: those that did not learn of it take the holder for a writer until the
+    /// next renewal, and the fencing token may be that of the writer.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -186,7 +188,7 @@ mod tests {
             let reader = lock.read().unwrap();
             let beside = thread::scope(|scope| scope.spawn(|| lock.read().unwrap().id().clone()).join().unwrap());
             assert_eq!(&beside, reader.id());
-            assert_eq!(others.inspect().unwrap().readers.len(), 1);
+            assert_eq!(others.inspect().unwrap().len(), 1);
             reader.unlock().unwrap();
 
             let writer = lock.write().unwrap();
@@ -217,7 +219,7 @@ mod tests {
             let is_refused = || scope.spawn(|| lock.try_read().is_err_and(|error| error.is_busy())).join().unwrap();
             eventually("the writer that waits keeps readers out", Duration::from_secs(20), is_refused);
             lock.read().unwrap().unlock().unwrap();
-            assert_eq!(lock.inspect().unwrap().readers.len(), 1);
+            assert_eq!(lock.inspect().unwrap().len(), 1);
             reader.unlock().unwrap();
             writer.join().unwrap();
         });

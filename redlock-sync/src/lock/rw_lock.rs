@@ -8,9 +8,9 @@ use crate::acquire::Wait;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lock::handle::{Handle, settings};
+use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::hold::Hold;
-use crate::lock::holder::Holder;
+use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
 use crate::options::{LockOptions, Mode};
 use crate::protocol::ReadWrite;
@@ -60,13 +60,19 @@ use crate::protocol::rw_lock::{RW_LOCK, read_holder};
 /// last gives it up. So the servers have no more work with many threads that read than with one. Every 20 ms, or 4096
 /// joins, one of those that join asks the servers whether another process waits to write. If so, no more threads join,
 /// and those that come later wait for that writer. When the lease is lost, each of its readers is told. A reader has a
-/// lease of its own if its handle sets [`owner`](RwLock::owner), [`min_hold`](RwLock::min_hold),
+/// lease of its own if its handle sets [`holder_name`](RwLock::holder_name), [`min_hold`](RwLock::min_hold),
 /// [`max_hold`](RwLock::max_hold), [`max_renewals`](RwLock::max_renewals) or [`renew(false)`](RwLock::renew).
 ///
 /// # Stopped processes
 ///
 /// On one node a process that is stopped (SIGSTOP) while one of its threads waits to write keeps new readers out until
 /// it goes on, is killed, or its connection ends.
+///
+/// # A holder that is stuck
+///
+/// There is no `force_unlock`, as [that of a mutex](crate::Mutex::force_unlock): the readers of a process share a
+/// lease, and a writer can become a reader, so it would end work that is not stuck. Stop the process of that holder,
+/// and its lease ends by itself.
 ///
 /// # Other kinds
 ///
@@ -87,48 +93,9 @@ impl RwLock {
         RwLock { reader: side(Mode::Joint), writer: side(Mode::Exclusive) }
     }
 
-    settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
-
     fn set(&mut self, change: impl Fn(&mut LockOptions)) {
         self.reader.set(&change);
         self.writer.set(&change);
-    }
-
-    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
-    /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
-    /// where readers must outlive a long outage of the servers.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let reader = locks.rw_lock("prices").read_lease(Duration::from_secs(5)).read()?;
-    /// assert!(reader.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn read_lease(mut self, lease: Duration) -> RwLock {
-        self.reader.set(|options| options.lease = lease);
-        self
-    }
-
-    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
-    /// [`read_lease`](RwLock::read_lease) for what the two depend on.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// use std::time::Duration;
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let writer = locks.rw_lock("prices").write_lease(Duration::from_secs(5)).write()?;
-    /// assert!(writer.remaining() < Duration::from_secs(5));
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn write_lease(mut self, lease: Duration) -> RwLock {
-        self.writer.set(|options| options.lease = lease);
-        self
     }
 
     // --- reading ------------------------------------------------------------------------------------------------------
@@ -316,8 +283,9 @@ impl RwLock {
     /// [`check`](crate::Lease::check).
     ///
     /// # Errors
-    /// [`Unavailable`](crate::Error::Unavailable) without a majority, [`WrongType`](crate::Error::WrongType),
-    /// [`Config`](crate::Error::Config), [`Closed`](crate::Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key holds something else
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -331,8 +299,7 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked(&self) -> Result<bool, Error> {
-        let RwHolders { writer, readers } = self.inspect()?;
-        Ok(writer.is_some() || !readers.is_empty())
+        Ok(!self.inspect()?.is_empty())
     }
 
     /// Whether the lock is held to write at this moment.
@@ -351,12 +318,13 @@ impl RwLock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_locked_exclusive(&self) -> Result<bool, Error> {
-        Ok(self.inspect()?.writer.is_some())
+        Ok(self.inspect()?.iter().any(|holder| holder.mode == HoldMode::Exclusive))
     }
 
-    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. Threads of
-    /// a process that read by one lease are one holder. For a moment after a release, waits for which the lock is kept
-    /// are shown as holders too: the [`owner`](crate::LockId::owner) of such a holder begins with `granted:`.
+    /// The holders of the lock at this moment, on a majority of the nodes; a thousand of each node at most. It is empty
+    /// if the lock is free. [`mode`](Holder::mode) tells the writer, which is alone, from readers. Threads of a process
+    /// that read by one lease are one holder. For a moment after a release, waits for which the lock is kept are shown
+    /// as holders too: the [`holder_name`](crate::LockId::holder_name) of such a holder begins with `granted:`.
     ///
     /// # Errors
     /// As for [`is_locked`](RwLock::is_locked).
@@ -364,27 +332,21 @@ impl RwLock {
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
+    /// use redlock_sync::HoldMode;
     /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let prices = locks.rw_lock("prices").owner("me");
+    /// let prices = locks.rw_lock("prices").holder_name("me");
     /// let reader = prices.read()?;
     /// let holders = prices.inspect()?;
-    /// assert!(holders.writer.is_none());
-    /// assert_eq!(holders.readers[0].id.owner(), "me");
+    /// assert_eq!((holders[0].mode, holders[0].id.holder_name()), (HoldMode::Shared, "me"));
     /// # drop(reader);
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn inspect(&self) -> Result<RwHolders, Error> {
-        let mut holders = RwHolders::default();
-        for (name, remaining) in self.writer.holders()? {
+    pub fn inspect(&self) -> Result<Vec<Holder>, Error> {
+        let holder = |(name, remaining): (String, _)| {
             let (writes, token) = read_holder(&name);
-            let holder = Holder::new(token, remaining);
-            if writes {
-                holders.writer = Some(holder);
-            } else {
-                holders.readers.push(holder);
-            }
-        }
-        Ok(holders)
+            Holder::new(if writes { HoldMode::Exclusive } else { HoldMode::Shared }, token, remaining)
+        };
+        Ok(self.writer.holders()?.into_iter().map(holder).collect())
     }
 
     // --- entering -----------------------------------------------------------------------------------------------------
@@ -401,6 +363,58 @@ impl RwLock {
     }
 }
 
+/// # Settings of one side
+impl RwLock {
+    /// As [`lease`](RwLock::lease), but only for threads that read; default: that of the lock, 10 ms to 24 h. A lease
+    /// is how long the others wait after a process has died: short for readers if many short-lived processes read, long
+    /// where readers must outlive a long outage of the servers.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let reader = locks.rw_lock("prices").read_lease(Duration::from_secs(5)).read()?;
+    /// assert!(reader.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_lease(mut self, lease: Duration) -> RwLock {
+        self.reader.set(|options| options.lease = lease);
+        self
+    }
+
+    /// As [`lease`](RwLock::lease), but only for threads that write; default: that of the lock, 10 ms to 24 h. See
+    /// [`read_lease`](RwLock::read_lease) for what the two depend on.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let writer = locks.rw_lock("prices").write_lease(Duration::from_secs(5)).write()?;
+    /// assert!(writer.remaining() < Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn write_lease(mut self, lease: Duration) -> RwLock {
+        self.writer.set(|options| options.lease = lease);
+        self
+    }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl RwLock {
+    settings!("locks.rw_lock(\"prices\")", "write", "try_write", "unlock");
+}
+
+/// # Settings that are rarely needed
+impl RwLock {
+    rarely_needed!("locks.rw_lock(\"prices\")", "write");
+}
+
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RwLock")
@@ -409,26 +423,4 @@ impl fmt::Debug for RwLock {
             .field("write_options", &self.writer.options)
             .finish()
     }
-}
-
-/// The holders of a [`RwLock`] at this moment, as seen by a majority of the nodes: one writer, or readers.
-///
-/// ```
-/// # let server = redlock_tests::Server::start();
-/// # let url = server.url();
-/// let locks = redlock_sync::Redlock::open(&url)?;
-/// let prices = locks.rw_lock("prices");
-/// let writer = prices.write()?;
-/// let holders = prices.inspect()?;
-/// assert_eq!(&holders.writer.unwrap().id, writer.id());
-/// assert!(holders.readers.is_empty());
-/// # Ok::<(), redlock_sync::Error>(())
-/// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RwHolders {
-    /// The holder that writes.
-    pub writer: Option<Holder>,
-    /// The holders that read.
-    pub readers: Vec<Holder>,
 }

@@ -1,7 +1,6 @@
 //! The semaphore: so many holders at a time.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,15 +9,12 @@ use crate::error::Error;
 use crate::handover::rules::MIN_RESERVATION;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::lease::Lease;
-use crate::lock::handle::{Handle, derefs_to_lease, settings};
-use crate::lock::holder::Holder;
-use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::lock::handle::{Handle, rarely_needed, settings};
+use crate::lock::holder::{HoldMode, Holder};
+use crate::lock::permit::SemaphorePermit;
 use crate::lock::reentry::{self, Mine};
 use crate::options::LockOptions;
-use crate::protocol::Lending;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
-use crate::token::LockId;
 
 /// All processes together hold at most a number of permits. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
@@ -57,6 +53,12 @@ use crate::token::LockId;
 /// [`try_acquire`](Semaphore::try_acquire) can still be `Busy` although a permit is free, but only while other calls
 /// take, give back or wait for permits at that moment. The calls that wait try again.
 ///
+/// # A holder that is stuck
+///
+/// There is no `force_unlock`, as [that of a mutex](crate::Mutex::force_unlock): permits that were acquired together
+/// are one lease, so it could take more than the one that is stuck. Stop the process of that holder, and its lease ends
+/// by itself.
+///
 /// # Changing the number
 ///
 /// The number is in the handle and not on the servers. While processes with an old and a new number run, at most the
@@ -87,8 +89,6 @@ impl Semaphore {
             |key| protocol::Semaphore { key, permits, many: 1, several, reservation, first: None, slots: Vec::new() };
         Semaphore { handle: Handle::new(client, key, options, lock), permits }
     }
-
-    settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
 
     fn set(&mut self, change: impl FnOnce(&mut LockOptions)) {
         self.handle.set(change);
@@ -128,8 +128,8 @@ impl Semaphore {
     /// for several dies when permits are being kept for it, these stay taken for about one of its leases.
     ///
     /// # Errors
-    /// As for [`acquire`](Semaphore::acquire), and [`Config`](Error::Config) for zero permits, or for more than the
-    /// semaphore has.
+    /// - [`Config`](Error::Config) for zero permits, or for more than the semaphore has
+    /// - as for [`acquire`](Semaphore::acquire)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -170,8 +170,8 @@ impl Semaphore {
     /// [`try_acquire`](Semaphore::try_acquire) is to [`acquire`](Semaphore::acquire).
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them; and
-    /// as for [`acquire_many`](Semaphore::acquire_many).
+    /// - [`Busy`](Error::Busy) if fewer are free, or those that are free are for threads that have waited for them
+    /// - as for [`acquire_many`](Semaphore::acquire_many)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -191,8 +191,11 @@ impl Semaphore {
     /// node timeout longer, and a quarter of one more if something has to be taken back that came too late.
     ///
     /// # Errors
-    /// [`Busy`](Error::Busy) if it got none in that time, [`Unavailable`](Error::Unavailable) if no majority could be
-    /// asked in the end; and as for [`acquire`](Semaphore::acquire). Nothing is held after an error.
+    /// - [`Busy`](Error::Busy) if it got none in that time
+    /// - [`Unavailable`](Error::Unavailable) if no majority could be asked in the end
+    /// - as for [`acquire`](Semaphore::acquire)
+    ///
+    /// Nothing is held after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -265,8 +268,9 @@ impl Semaphore {
     /// that waited. It can have changed when this returns: use it to watch, not to decide.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) without a majority, [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config), [`Closed`](Error::Closed).
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType) if the key holds something else
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -281,6 +285,27 @@ impl Semaphore {
     pub fn available(&self) -> Result<u32, Error> {
         let lent = self.lent()?.into_iter().filter(|(slot, _)| *slot < self.permits).count();
         Ok(self.permits.saturating_sub(u32::try_from(lent).unwrap_or(u32::MAX)))
+    }
+
+    /// Whether a permit is held at this moment, by this process or another, on a majority of the nodes; also one beyond
+    /// the number of this handle. Others can be free all the same: [`available`](Semaphore::available) counts them.
+    ///
+    /// # Errors
+    /// As for [`available`](Semaphore::available).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let geocoder = locks.semaphore("geocoder", 10);
+    /// assert!(!geocoder.is_locked()?);
+    /// let permit = geocoder.acquire()?;
+    /// assert!(geocoder.is_locked()?);
+    /// # drop(permit);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        Ok(!self.inspect()?.is_empty())
     }
 
     /// The holders at this moment, on a majority of the nodes, in the order of their [slots](SemaphorePermit::slot);
@@ -308,7 +333,7 @@ impl Semaphore {
     fn lent(&self) -> Result<Vec<(u32, Holder)>, Error> {
         let slot = |(member, remaining): (String, _)| {
             let (slot, token) = member.split_once(' ')?;
-            Some((slot.parse().ok()?, Holder { id: LockId::from_server(token), remaining }))
+            Some((slot.parse().ok()?, Holder::new(HoldMode::Shared, token, remaining)))
         };
         let mut lent: Vec<(u32, Holder)> = self.handle.holders()?.into_iter().filter_map(slot).collect();
         lent.sort_unstable_by_key(|(slot, _)| *slot);
@@ -321,7 +346,7 @@ impl Semaphore {
         let mine = reentry::mine(self.handle.client.id, self.handle.key()?.as_str());
         let wait = if matches!(mine, Mine::Nothing) { wait } else { Wait::No };
         let lease = if many == 1 { self.handle.acquire(wait) } else { self.for_many(many)?.acquire(wait) };
-        Ok(SemaphorePermit { lease: lease?, bound: PhantomData })
+        Ok(SemaphorePermit::new(lease?))
     }
 
     /// A handle by which so many permits are taken at once.
@@ -334,6 +359,18 @@ impl Semaphore {
         let lock = Arc::new(protocol::Semaphore { many, ..(*lock).clone() });
         Ok(Handle { lock: Ok((key, lock)), ..self.handle.clone() })
     }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl Semaphore {
+    settings!("locks.semaphore(\"geocoder\", 1)", "acquire", "try_acquire", "release");
+}
+
+/// # Settings that are rarely needed
+impl Semaphore {
+    rarely_needed!("locks.semaphore(\"geocoder\", 1)", "acquire");
 }
 
 fn check_permits(key: &Key, permits: u32) -> Result<(), Error> {
@@ -352,107 +389,6 @@ impl fmt::Debug for Semaphore {
             .finish()
     }
 }
-
-/// A permit of a [`Semaphore`], or several that were [acquired at once](Semaphore::acquire_many); released when it is
-/// dropped.
-///
-/// The drop waits for the servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard).
-///
-/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
-/// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this
-/// permit was acquired. The tokens of permits that are held at the same time are in no order, and on several servers
-/// two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for each slot.
-///
-/// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
-///
-/// ```compile_fail,E0277
-/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
-/// let permit = locks.semaphore("geocoder", 10).acquire().unwrap();
-/// std::thread::spawn(move || drop(permit));
-/// ```
-#[must_use = "if unused the permit is released at once"]
-pub struct SemaphorePermit<M = ThreadBound> {
-    lease: Lease,
-    bound: PhantomData<M>,
-}
-
-impl<M> SemaphorePermit<M> {
-    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the
-    /// semaphore's number of permits unless [that was changed](Semaphore#changing-the-number). No two holders have the
-    /// same slot at a time, so each slot can stand for one thing that is used by one holder at a time: a device, a
-    /// licence, a port.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let devices = locks.semaphore("devices", 4);
-    /// let (one, other) = (devices.acquire()?, devices.acquire()?);
-    /// assert_ne!(one.slot(), other.slot());
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn slot(&self) -> u32 {
-        // A lease that was won has one.
-        self.slots().first().copied().unwrap_or_default()
-    }
-
-    /// All of its slots, in ascending order: one, or as many as were [acquired at once](Semaphore::acquire_many).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let devices = locks.semaphore("devices", 4).acquire_many(2)?;
-    /// assert_eq!(devices.slots(), [0, 1]);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn slots(&self) -> &[u32] {
-        self.lease.core().protocol().lending().map_or(&[], Lending::slots)
-    }
-
-    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of
-    /// nodes that could not be reached it remains lent until its lease ends.
-    ///
-    /// # Errors
-    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
-    ///   holder's work, so that there were more holders than permits
-    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
-    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
-    /// - [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by
-    ///   this guard after any of these
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let permit = locks.semaphore("geocoder", 10).acquire()?;
-    /// permit.release()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn release(self) -> Result<(), Error> {
-        self.lease.finish()
-    }
-}
-
-impl SemaphorePermit {
-    /// Lets the permit change threads, to be released or used on another one.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// let locks = redlock_sync::Redlock::open(&url)?;
-    /// let permit = locks.semaphore("geocoder", 10).acquire()?.into_send();
-    /// std::thread::spawn(move || permit.release()).join().unwrap()?;
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn into_send(self) -> SemaphorePermit<GuardSend> {
-        SemaphorePermit { lease: self.lease, bound: PhantomData }
-    }
-}
-
-derefs_to_lease!(SemaphorePermit<M>, lease);
 
 #[cfg(test)]
 mod tests {
@@ -493,7 +429,7 @@ mod tests {
     #[test]
     fn only_the_sendable_permit_is_send() {
         fn send<T: Send>() {}
-        send::<SemaphorePermit<GuardSend>>();
+        send::<SemaphorePermit<crate::GuardSend>>();
         send::<Semaphore>();
     }
 }

@@ -16,7 +16,7 @@ use super::{Failure, FailureKind};
 /// ```
 /// use redlock_sync::Credentials;
 /// let of_the_user_in_the_url = Credentials::password("secret");
-/// let of_this_user = Credentials::of("locks", "secret");
+/// let of_this_user = Credentials::new("locks", "secret");
 /// assert!(!format!("{of_this_user:?}").contains("secret"));
 /// # drop(of_the_user_in_the_url);
 /// ```
@@ -42,11 +42,11 @@ impl Credentials {
     /// A user and its password, whatever stands in the URL.
     ///
     /// ```
-    /// let credentials = redlock_sync::Credentials::of("locks", "secret");
+    /// let credentials = redlock_sync::Credentials::new("locks", "secret");
     /// # drop(credentials);
     /// ```
     #[must_use]
-    pub fn of(user: impl Into<String>, password: impl Into<String>) -> Credentials {
+    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Credentials {
         Credentials { user: Some(user.into()), password: password.into(), valid_for: None }
     }
 
@@ -56,7 +56,7 @@ impl Credentials {
     ///
     /// ```
     /// use std::time::Duration;
-    /// let credentials = redlock_sync::Credentials::of("locks", "a token").valid_for(Duration::from_secs(900));
+    /// let credentials = redlock_sync::Credentials::new("locks", "a token").valid_for(Duration::from_secs(900));
     /// # drop(credentials);
     /// ```
     #[must_use]

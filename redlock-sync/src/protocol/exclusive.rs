@@ -13,6 +13,7 @@ use super::{
     millis, text,
 };
 use crate::key::Key;
+use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -85,6 +86,10 @@ impl Protocol for Exclusive {
 
     fn kind(&self) -> Kind {
         MUTEX
+    }
+
+    fn shown(&self) -> LockKind {
+        LockKind::Mutex
     }
 
     fn fencing(&self) -> Option<&dyn Fencing> {

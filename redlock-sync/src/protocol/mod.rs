@@ -42,6 +42,7 @@ use self::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call, Purpose, RELEASE_ALL};
 use crate::key::Key;
+use crate::observer::LockKind;
 use crate::options::{Kind, LockOptions};
 use crate::token::LockId;
 
@@ -161,6 +162,9 @@ pub(crate) trait Protocol: Send + Sync + fmt::Debug {
 
     /// What the lock is to the threads of this process.
     fn kind(&self) -> Kind;
+
+    /// What the lock is to observers.
+    fn shown(&self) -> LockKind;
 
     fn fencing(&self) -> Option<&dyn Fencing> {
         None

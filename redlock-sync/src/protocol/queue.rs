@@ -16,6 +16,7 @@ use super::script::{
 };
 use super::{AcquireArgs, BEHIND, Protocol, ReleaseArgs, TypedCall, millis, text};
 use crate::key::QueueKeys;
+use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -259,6 +260,11 @@ impl Protocol for Claim {
 
     fn kind(&self) -> Kind {
         QUEUE
+    }
+
+    /// Observers are told of a claim by `Event::Job`, which names no kind of lock.
+    fn shown(&self) -> LockKind {
+        LockKind::Mutex
     }
 
     fn may_end_late(&self) -> bool {

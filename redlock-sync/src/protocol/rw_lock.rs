@@ -15,6 +15,7 @@ use super::{
     text,
 };
 use crate::key::Key;
+use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -109,6 +110,10 @@ impl Protocol for ReadWrite {
 
     fn kind(&self) -> Kind {
         Kind { name: RW_LOCK, mode: self.mode }
+    }
+
+    fn shown(&self) -> LockKind {
+        if self.mode == Mode::Exclusive { LockKind::Write } else { LockKind::Read }
     }
 
     fn fencing(&self) -> Option<&dyn Fencing> {

@@ -16,6 +16,7 @@ use super::script::{
 };
 use super::{AcquireArgs, BEHIND, Fencing, Lending, Protocol, ReleaseArgs, TypedCall, millis, of_some, text};
 use crate::key::Key;
+use crate::observer::LockKind;
 use crate::options::{FENCE_LIFETIME, Kind, Mode};
 use crate::token::LockId;
 
@@ -139,6 +140,10 @@ impl Protocol for Semaphore {
 
     fn kind(&self) -> Kind {
         Kind { name: "semaphore", mode: Mode::Shared }
+    }
+
+    fn shown(&self) -> LockKind {
+        LockKind::Semaphore
     }
 
     fn fencing(&self) -> Option<&dyn Fencing> {

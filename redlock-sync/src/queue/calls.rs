@@ -14,7 +14,7 @@ use crate::acquire::claim::{Wanted, claim};
 use crate::error::Error;
 use crate::node::Lane;
 use crate::protocol::TypedCall;
-use crate::protocol::queue::{Count, Limits, Part, PushReply, Pushing, Shown, Tasks};
+use crate::protocol::queue::{Count, Limits, PushReply, Pushing, Shown, Tasks};
 use crate::protocol::reply::{Reply, Vote};
 
 /// Tasks and bytes that one call carries at most: a server does nothing else meanwhile.
@@ -23,16 +23,16 @@ const BATCH_BYTES: usize = 1024 * 1024;
 /// Tasks that one call shows or takes out at most.
 const MOST_SHOWN: usize = 1000;
 
-/// Pushing.
+/// # Pushing
 impl Queue {
     /// Puts one task into the queue. Tasks that are due at the same time are claimed in the order in which they were
     /// pushed, but for those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the
-    /// task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued.
-    /// [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and [`Closed`](Error::Closed):
-    /// nothing was queued.
+    /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the
+    ///   task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued
+    /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
+    ///   [`Closed`](Error::Closed): nothing was queued
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -98,17 +98,19 @@ fn batch(tasks: &[Task]) -> &[Task] {
     tasks.get(..len).unwrap_or(tasks)
 }
 
-/// Claiming.
+/// # Claiming
 impl Queue {
     /// Claims the task that has been due for longest; waits until there is one. One thread of the process waits for the
     /// queue, and the others wait for that thread. It is told when a task is due, and looks by itself at least every
     /// five seconds.
     ///
     /// # Errors
-    /// [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
-    /// [`unavailable_after`](crate::Builder::unavailable_after); [`WrongType`](Error::WrongType),
-    /// [`Config`](Error::Config), also on a client of several nodes, and [`Closed`](Error::Closed) at once. Nothing is
-    /// claimed after an error.
+    /// - [`Unavailable`](Error::Unavailable) once the server could not be asked for the client's
+    ///   [`unavailable_after`](crate::Builder::unavailable_after)
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), also on a client of several nodes, and
+    ///   [`Closed`](Error::Closed) at once
+    ///
+    /// Nothing is claimed after an error.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -128,7 +130,8 @@ impl Queue {
         }
     }
 
-    /// Claims a task; waits for one for at most `wait`. `None` if none was due in that time.
+    /// Claims a task; waits for one for at most `wait`. `None` if no task was due in that time; see
+    /// [`try_claim`](Queue::try_claim) for why that is no error.
     ///
     /// # Errors
     /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at the end of the wait.
@@ -138,14 +141,17 @@ impl Queue {
     /// # let url = server.url();
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// # use std::time::Duration;
-    /// assert!(mails.claim_for(Duration::from_millis(20))?.is_none());
+    /// assert!(mails.try_claim_for(Duration::from_millis(20))?.is_none());
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
-    pub fn claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
+    pub fn try_claim_for(&self, wait: Duration) -> Result<Option<Job>, Error> {
         self.claim_until(Wait::Until(self.client.quorum.now().after(wait)), None)
     }
 
-    /// Claims a task if one is due: one round trip.
+    /// Claims a task if one is due: one round trip. `None` if no task is due.
+    ///
+    /// A lock that is taken is the error [`Busy`](Error::Busy), since a program must not go on without its lock. A
+    /// queue without a due task is no failure: there is nothing to do, and `None` says so.
     ///
     /// # Errors
     /// As for [`claim`](Queue::claim); [`Unavailable`](Error::Unavailable) at once.
@@ -176,9 +182,9 @@ impl Queue {
     /// task is claimed before a thread is free for it.
     ///
     /// # Errors
-    /// [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and
-    /// [`Config`](Error::Config) for zero threads; [`Unavailable`](Error::Unavailable) if the system starts no more
-    /// threads.
+    /// - [`Config`](Error::Config) and [`Closed`](Error::Closed) as for [`claim`](Queue::claim), and
+    ///   [`Config`](Error::Config) for zero threads
+    /// - [`Unavailable`](Error::Unavailable) if the system starts no more threads
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -212,8 +218,9 @@ impl Queue {
     /// the reply is lost, its tasks are lost, and the call is repeated with other tasks.
     ///
     /// # Errors
-    /// As for [`push`](Queue::push), and [`Config`](Error::Config) for more than 1000. After
-    /// [`Unavailable`](Error::Unavailable) tasks may be gone without being returned.
+    /// - [`Unavailable`](Error::Unavailable): tasks may be gone without being returned
+    /// - [`Config`](Error::Config) for more than 1000
+    /// - as for [`push`](Queue::push)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -229,211 +236,7 @@ impl Queue {
     }
 }
 
-/// Looking, and tidying up. The queue can have changed by the time the call returns.
-impl Queue {
-    /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its
-    /// claim.
-    ///
-    /// # Errors
-    /// [`Unavailable`](Error::Unavailable), [`WrongType`](Error::WrongType), [`Config`](Error::Config), also for more
-    /// than 1000, and [`Closed`](Error::Closed).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// assert_eq!(mails.peek(10)?.len(), 1);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, Part::All))
-    }
-
-    /// As [`peek`](Queue::peek), but only tasks that are due.
-    ///
-    /// # Errors
-    /// As for [`peek`](Queue::peek).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// # use std::time::Duration;
-    /// mails.push(redlock_sync::Task::new("remind").after(Duration::from_secs(60)))?;
-    /// assert_eq!(mails.peek_due(10)?.len(), 0);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, Part::Due))
-    }
-
-    /// The first `most` dead tasks, at most 1000, the one that has been dead for longest first.
-    ///
-    /// # Errors
-    /// As for [`peek`](Queue::peek).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// mails.claim()?.fail("no such address")?;
-    /// assert_eq!(mails.dead(10)?[0].why(), "no such address");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
-        let most = shown(most)?;
-        self.entries("peek", |tasks| tasks.peek(most, Part::Dead))
-    }
-
-    /// Tasks in the queue: those that wait, and those that are claimed. Dead ones are not counted.
-    ///
-    /// # Errors
-    /// As for [`peek`](Queue::peek).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// assert_eq!(mails.len()?, 1);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn len(&self) -> Result<u64, Error> {
-        Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
-    }
-
-    /// How many tasks are dead.
-    ///
-    /// # Errors
-    /// As for [`peek`](Queue::peek).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// mails.claim()?.fail("no such address")?;
-    /// assert_eq!(mails.dead_len()?, 1);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn dead_len(&self) -> Result<u64, Error> {
-        Ok(self.ask("count", Tasks::count_dead)?.map_or(0, |Count(tasks)| tasks))
-    }
-
-    /// Whether no task is in the queue.
-    ///
-    /// # Errors
-    /// As for [`peek`](Queue::peek).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// assert!(mails.is_empty()?);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.len()? == 0)
-    }
-
-    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was one. Its claimant, if it has
-    /// one, finds its claim [`Lost`](Error::Lost) at the next renewal.
-    ///
-    /// # Errors
-    /// As for [`push`](Queue::push).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push(redlock_sync::Task::new("remind").id("invoice:42"))?;
-    /// assert!(mails.remove("invoice:42")?);
-    /// assert!(!mails.remove("invoice:42")?);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn remove(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
-    }
-
-    /// Removes a task if it is still as it was seen, that is, it was not claimed, ended or pushed anew since. Returns
-    /// whether it was removed.
-    ///
-    /// # Errors
-    /// As for [`push`](Queue::push).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// let seen = mails.peek(1)?;
-    /// assert!(mails.remove_if(&seen[0])?);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn remove_if(&self, seen: &Entry) -> Result<bool, Error> {
-        Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.mark())))?.is_some())
-    }
-
-    /// Queues a dead task again, due now and as if it were new. Returns whether there was a dead task with this id.
-    ///
-    /// # Errors
-    /// As for [`push`](Queue::push).
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
-    /// mails.claim()?.fail("no such address")?;
-    /// assert!(mails.revive("ann")?);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn revive(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.ask("revive", |tasks| tasks.revive(id))? == Some(Count(1)))
-    }
-
-    /// Queues all dead tasks again, in calls of 100. Returns how many.
-    ///
-    /// # Errors
-    /// As for [`push`](Queue::push); some may be queued again.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// mails.claim()?.fail("no such address")?;
-    /// assert_eq!(mails.revive_all()?, 1);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn revive_all(&self) -> Result<u64, Error> {
-        self.in_batches("revive", Tasks::revive_oldest)
-    }
-
-    /// Removes all dead tasks, in calls of 100. Returns how many.
-    ///
-    /// # Errors
-    /// As for [`push`](Queue::push); some may be removed.
-    ///
-    /// ```
-    /// # let server = redlock_tests::Server::start();
-    /// # let url = server.url();
-    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
-    /// mails.push("welcome")?;
-    /// mails.claim()?.fail("no such address")?;
-    /// assert_eq!(mails.purge_dead()?, 1);
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    pub fn purge_dead(&self) -> Result<u64, Error> {
-        self.in_batches("purge", Tasks::purge)
-    }
-}
-
-fn shown(most: usize) -> Result<u64, Error> {
+pub(super) fn shown(most: usize) -> Result<u64, Error> {
     if most > MOST_SHOWN {
         return Err(Error::config(format!("{most} tasks at once are more than {MOST_SHOWN}")));
     }
@@ -442,11 +245,11 @@ fn shown(most: usize) -> Result<u64, Error> {
 
 /// Calls of the server.
 impl Queue {
-    fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
+    pub(super) fn tasks(&self) -> Result<&Arc<Tasks>, Error> {
         self.tasks.as_ref().map_err(Error::clone)
     }
 
-    fn ready(&self) -> Result<&Arc<Tasks>, Error> {
+    pub(super) fn ready(&self) -> Result<&Arc<Tasks>, Error> {
         let tasks = self.tasks()?;
         on_one_node(self.client.quorum.len())?;
         self.client.serves()?;
@@ -454,7 +257,11 @@ impl Queue {
     }
 
     /// `None` for a definite no.
-    fn ask<R: Reply>(&self, op: &'static str, call: impl FnOnce(&Tasks) -> TypedCall<R>) -> Result<Option<R>, Error> {
+    pub(super) fn ask<R: Reply>(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(&Tasks) -> TypedCall<R>,
+    ) -> Result<Option<R>, Error> {
         let (tasks, quorum) = (self.ready()?, &self.client.quorum);
         let mut ballot = quorum.round(&call(tasks), Lane::Ordinary, quorum.round_deadline(), &|_| true);
         match ballot.votes.pop() {
@@ -467,12 +274,20 @@ impl Queue {
         }
     }
 
-    fn entries(&self, op: &'static str, call: impl FnOnce(&Tasks) -> TypedCall<Shown>) -> Result<Vec<Entry>, Error> {
+    pub(super) fn entries(
+        &self,
+        op: &'static str,
+        call: impl FnOnce(&Tasks) -> TypedCall<Shown>,
+    ) -> Result<Vec<Entry>, Error> {
         let shown = self.ask(op, call)?.unwrap_or(Shown { now: 0, tasks: Vec::new() });
         Ok(shown.tasks.into_iter().map(|seen| Entry::new(seen, shown.now)).collect())
     }
 
-    fn in_batches(&self, op: &'static str, call: impl Fn(&Tasks, u64) -> TypedCall<Count>) -> Result<u64, Error> {
+    pub(super) fn in_batches(
+        &self,
+        op: &'static str,
+        call: impl Fn(&Tasks, u64) -> TypedCall<Count>,
+    ) -> Result<u64, Error> {
         // Those that die meanwhile come behind: a worker that fails them all must not keep this going for ever.
         let (most, dead, mut all) = (u64::try_from(BATCH).unwrap_or(u64::MAX), self.dead_len()?, 0);
         while all < dead {

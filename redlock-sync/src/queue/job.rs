@@ -127,11 +127,13 @@ impl Job {
     /// lease is over: if no other claimant has had the task since, the ack is accepted.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done
-    /// twice; [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the
-    /// claim up at that moment: the client repeats it in the background until the lease has ended; if it is not
-    /// accepted by then, the task runs again. [`WrongType`](Error::WrongType), and [`Closed`](Error::Closed) in a
-    /// forked child.
+    /// - [`Lost`](Error::Lost) if another claimant has had the task since, or if it was removed: the work may be done
+    ///   twice
+    /// - [`Unconfirmed`](Error::Unconfirmed) if the server did not answer, or if `unlock_all` or `close` gave the claim
+    ///   up at that moment: the client repeats it in the background until the lease has ended; if it is not accepted by
+    ///   then, the task runs again
+    /// - [`WrongType`](Error::WrongType) if a key of the queue holds something else
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -252,7 +254,7 @@ impl Job {
     fn tell(&self, verdict: &'static str) {
         let observers = self.lease.observers();
         if observers.are_there() {
-            let queue = &*self.core().options.name;
+            let queue = &*self.core().options.label;
             let Job { id, attempt, waited, .. } = self;
             let ran = self.lease.held_for();
             observers.tell(&Event::Job { queue, id, attempt: *attempt, verdict, waited: *waited, ran });

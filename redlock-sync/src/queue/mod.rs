@@ -2,7 +2,8 @@
 //!
 //! 1. `task.rs`: what is pushed and shown. `job.rs`: a task that is claimed. `worker.rs`: threads that handle tasks.
 //! 2. `json.rs`: bodies as JSON.
-//! 3. `calls.rs`: what is asked of the server. [`Queue`], here: its settings.
+//! 3. `calls.rs`: what is asked of the server; `looking.rs`: what shows tasks, and tidies up. [`Queue`], here: its
+//!    settings.
 //!
 //! The calls are in `protocol/queue.rs`, claiming and waiting in `acquire/claim.rs`. A claim is a lease like that of a
 //! lock.
@@ -11,6 +12,7 @@ mod calls;
 pub(crate) mod job;
 #[cfg(feature = "json")]
 mod json;
+mod looking;
 pub(crate) mod task;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by a panic")]
@@ -73,7 +75,9 @@ pub(crate) fn on_one_node(nodes: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The settings.
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
 impl Queue {
     pub(crate) fn new(client: Arc<ClientInner>, keys: Result<QueueKeys, Error>, options: &LockOptions) -> Queue {
         let retry = Retry::growing(Duration::from_secs(5), Duration::from_secs(3600)).max_attempts(20);
@@ -89,20 +93,6 @@ impl Queue {
 
     fn options_mut(&mut self) -> &mut LockOptions {
         Arc::make_mut(&mut self.options)
-    }
-
-    /// The name under which observers and metrics show the queue; default: its own, without the client's `key_prefix`.
-    /// Metrics have a series for each name: choose one for all queues of a kind, such as `mails` for `mails:{7}`, if
-    /// there are many.
-    ///
-    /// ```
-    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").named("mails");
-    /// # Ok::<(), redlock_sync::Error>(())
-    /// ```
-    #[must_use]
-    pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Queue {
-        self.options_mut().name = name.into();
-        self
     }
 
     /// How long a claim lasts without a renewal, 10 ms to 24 h; default: the client's (30 s). A renewal is due at each
@@ -183,6 +173,23 @@ impl Queue {
     #[must_use]
     pub fn max_len(mut self, tasks: u64) -> Queue {
         self.max_len = Some(tasks);
+        self
+    }
+}
+
+/// # Settings that are rarely needed
+impl Queue {
+    /// The label under which observers and metrics show the queue; default: its name, without the client's
+    /// `key_prefix`. Metrics have a series for each label: choose one for all queues of a kind, such as `mails` for
+    /// `mails:{7}`, if there are many.
+    ///
+    /// ```
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("mails:{7}").label("mails");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Queue {
+        self.options_mut().label = label.into();
         self
     }
 

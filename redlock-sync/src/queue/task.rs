@@ -1,6 +1,6 @@
 //! The tasks that are pushed, and the entries that a queue shows.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
 use crate::protocol::queue::{Due, Pushing, Seen, TaskState};
@@ -136,18 +136,19 @@ impl Task {
         self
     }
 
-    /// Makes the task due this long after 1970-01-01 00:00 UTC, by the server's clock; until the year 2255, and later
-    /// is [`Config`](Error::Config) when the task is pushed. The task with the earliest time goes first, so one with a
-    /// time in the past goes before those that wait. For a `SystemTime`, use its `duration_since(UNIX_EPOCH)`.
+    /// Makes the task due at this time, by the server's clock; until the year 2255, and later is
+    /// [`Config`](Error::Config) when the task is pushed. The task with the earliest time goes first, so one with a
+    /// time in the past goes before those that wait; a time before 1970 counts as the beginning of 1970.
     ///
     /// ```
-    /// use std::time::Duration;
-    /// let task = redlock_sync::Task::new("happy new year").at(Duration::from_secs(1_798_761_600));
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// let new_year = UNIX_EPOCH + Duration::from_secs(1_798_761_600);
+    /// let task = redlock_sync::Task::new("happy new year").at(new_year);
     /// # let _ = task;
     /// ```
     #[must_use]
-    pub fn at(mut self, since_1970: Duration) -> Task {
-        self.due = Due::At(since_1970);
+    pub fn at(mut self, time: SystemTime) -> Task {
+        self.due = Due::At(time.duration_since(UNIX_EPOCH).unwrap_or_default());
         self
     }
 
@@ -328,20 +329,21 @@ impl Entry {
         if self.now == 0 { Duration::ZERO } else { Duration::from_micros(self.seen.micros.saturating_sub(self.now)) }
     }
 
-    /// When it is due, or when it died: the time since 1970-01-01 00:00 UTC, by the server's clock.
+    /// When it is due, or when it died, by the server's clock; at most the year 2255.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
     /// # let url = server.url();
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, UNIX_EPOCH};
     /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
     /// mails.push("welcome")?;
-    /// assert!(mails.peek(1)?[0].due_at() > Duration::from_secs(1_700_000_000));
+    /// assert!(mails.peek(1)?[0].due_at() > UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     #[must_use]
-    pub fn due_at(&self) -> Duration {
-        Duration::from_micros(self.seen.micros)
+    pub fn due_at(&self) -> SystemTime {
+        // Some systems have no later times than the year 30828, and would panic.
+        UNIX_EPOCH + Duration::from_micros(self.seen.micros).min(LATEST)
     }
 
     /// How often it has been claimed since it was pushed; claims that were taken back before a job was returned are not

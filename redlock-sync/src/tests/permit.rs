@@ -8,7 +8,8 @@ use super::*;
 use crate::acquire::Wait;
 use crate::key::Key;
 use crate::lock::handle::Handle;
-use crate::options::{Kind as LockKind, LockOptions, Mode};
+use crate::observer::LockKind;
+use crate::options::{self, LockOptions, Mode};
 use crate::protocol::reply::{Acquired, Extended, Holders, Released};
 use crate::protocol::script::{Arg, Call, Purpose, Script};
 use crate::protocol::{AcquireArgs, BEHIND, Protocol, ReleaseArgs, TypedCall, millis};
@@ -50,8 +51,12 @@ impl Protocol for Permit {
         self.call("inspect", Purpose::Other, None, Duration::ZERO)
     }
 
-    fn kind(&self) -> LockKind {
-        LockKind { name: "permit", mode: Mode::Shared }
+    fn kind(&self) -> options::Kind {
+        options::Kind { name: "permit", mode: Mode::Shared }
+    }
+
+    fn shown(&self) -> LockKind {
+        LockKind::Semaphore
     }
 }
 
@@ -105,7 +110,7 @@ fn a_waiter_gets_what_another_gives_up_or_loses() {
     eventually("a thread waits", SOON, || permits.acquire(Wait::No).is_err());
     first.finish().unwrap();
     let third = waiter.join().unwrap().unwrap();
-    assert_eq!(locks.unlock_all().unwrap(), 2);
+    assert_eq!(locks.unlock_all().unwrap().given_up.len(), 2);
     assert!(second.check().unwrap_err().is_lost() && third.check().unwrap_err().is_lost());
     assert!(permits.inspect().unwrap().is_none());
 }

@@ -27,7 +27,7 @@ fn task(id: &str) -> Task {
 }
 
 fn claim(mails: &Queue) -> Job {
-    mails.claim_for(SOON).unwrap().unwrap()
+    mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
 /// From where the slot moves, and to where.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_sync::{Error, LockId, Redlock};
+use redlock_sync::{Error, HoldMode, LockId, LockKind, Redlock};
 
 use super::rig::{locks_on, open};
 use crate::kinds::Kind;
@@ -20,9 +20,9 @@ fn our_own_holder_is_seen<K: Kind, P: Place>() {
     for nodes in [1, 3] {
         let servers = P::start(nodes);
         assert_eq!(look::<K, P>(&servers), None);
-        let guard = K::new(&open(&servers), "order:42").owner("worker-7").lock().unwrap();
+        let guard = K::new(&open(&servers), "order:42").holder_name("worker-7").lock().unwrap();
         let holder = look::<K, P>(&servers).unwrap();
-        assert_eq!((&holder.id, holder.id.owner()), (guard.id(), "worker-7"));
+        assert_eq!((&holder.id, holder.id.holder_name()), (guard.id(), "worker-7"));
         let left = holder.remaining.unwrap();
         assert!(left > Duration::from_secs(10) && left <= Duration::from_secs(30), "{left:?}");
         is_listed::<P>(&open(&servers), nodes, guard.id());
@@ -35,6 +35,8 @@ fn our_own_holder_is_seen<K: Kind, P: Place>() {
 fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
     let named = locks.holders("order:42").unwrap();
     assert!(named.len() == 1 && named[0].holder.id == *id, "{named:?}");
+    let is_exclusive = matches!(named[0].kind, LockKind::Mutex | LockKind::Write);
+    assert_eq!(named[0].holder.mode == HoldMode::Exclusive, is_exclusive, "{named:?}");
     if !P::LISTS {
         assert!(matches!(locks.held_locks("or?er:*"), Err(Error::Config { .. })));
         return;
@@ -51,19 +53,19 @@ fn is_listed<P: Place>(locks: &Redlock, nodes: usize, id: &LockId) {
 fn a_holder_without_a_name_is_known_by_its_process<K: Kind, P: Place>() {
     let server = P::one();
     let guard = K::new(&open(std::slice::from_ref(&server)), "order:42").lock().unwrap();
-    let owner = guard.id().owner().to_owned();
-    assert!(owner.contains(&format!(":{}:", std::process::id())), "{owner}");
-    assert_eq!(look::<K, P>(&[server]).unwrap().id.owner(), owner);
+    let holder_name = guard.id().holder_name().to_owned();
+    assert!(holder_name.contains(&format!(":{}:", std::process::id())), "{holder_name}");
+    assert_eq!(look::<K, P>(&[server]).unwrap().id.holder_name(), holder_name);
 }
 
 /// Another program's value, with and without a colon, and a key that never ends.
 fn foreign_tokens_are_shown_as_they_are<K: Kind, P: Place>() {
     let server = P::one();
     let one = std::slice::from_ref(&server);
-    for (value, owner) in [("5f0c", ""), ("5f0c:redis-py", "redis-py"), ("", "")] {
+    for (value, holder_name) in [("5f0c", ""), ("5f0c:redis-py", "redis-py"), ("", "")] {
         server.set("order:42", value);
         let holder = look::<K, P>(one).unwrap();
-        assert_eq!((holder.id.as_str(), holder.id.owner(), holder.remaining), (value, owner, None));
+        assert_eq!((holder.id.as_str(), holder.id.holder_name(), holder.remaining), (value, holder_name, None));
         let error = K::new(&open(one), "order:42").try_lock().err().unwrap();
         assert!(matches!(error, Error::Busy { expires_in: None, .. }), "{error:?}");
         assert_eq!(server.get("order:42").as_deref(), Some(value));

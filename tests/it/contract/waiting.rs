@@ -144,14 +144,14 @@ fn a_waiting_client_is_told<K: Kind, P: Place>() {
     let held = held.lock().unwrap();
     let waiter = thread::spawn(move || {
         let guard = lock.lock().unwrap();
-        let owner = guard.id().owner().to_owned();
+        let holder_name = guard.id().holder_name().to_owned();
         K::unlock(guard).unwrap();
-        owner
+        holder_name
     });
     eventually("the other client waits", SOON, || server.waits() == 1);
     K::unlock(held).unwrap();
-    let owner = waiter.join().unwrap();
-    assert!(owner.starts_with("granted:"), "`{owner}` came by polling");
+    let holder_name = waiter.join().unwrap();
+    assert!(holder_name.starts_with("granted:"), "`{holder_name}` came by polling");
 }
 
 /// Only a single node grants a lock without an attempt.

@@ -207,7 +207,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
         let memory = Memory::new(nodes);
         let (locks, others) = (in_memory(&memory), in_memory(&memory));
         let held = all(&locks);
-        assert_eq!(locks.unlock_all().unwrap(), KINDS.len());
+        assert_eq!(locks.unlock_all().unwrap().given_up.len(), KINDS.len());
         for (kind, lease) in &held {
             assert_eq!(lease.check().unwrap_err().lost_reason(), Some(LostReason::Revoked), "{kind}");
         }
@@ -240,7 +240,7 @@ fn kind_10_the_end_of_a_client_ends_holds_and_waits_of_each_kind() {
                 keys.iter().filter(is_wait).count()
             };
             eventually("all wait", SOON, || waits() == KINDS.len() + 1);
-            assert_eq!(locks.close().unwrap(), KINDS.len());
+            assert_eq!(locks.close().unwrap().given_up.len(), KINDS.len());
             for (kind, waiting) in waiting {
                 assert_eq!(waiting.join().unwrap(), Err(Error::Closed), "{kind}");
             }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Error, Job, LostReason, MutexGuard, Redlock, Retry};
+use redlock_sync::{Ended, Error, Job, LostReason, MutexGuard, Redlock, Retry};
 use redlock_tests::{Server, eventually};
 
 use super::rig::{KEY, Rig, SOON, for_sizes, ms, settings, timed};
@@ -41,8 +41,8 @@ fn closes_all(rig: &Rig, connections: u32) {
             rig.servers[0].ask::<bool>(redis::cmd("EXISTS").arg("{foreign}:queue"))
         });
         let start = Instant::now();
-        let (closed, took) = timed(|| locks.close());
-        assert_eq!(closed, Ok(1));
+        let (closed, took) = timed(|| locks.close().unwrap());
+        assert_eq!(closed.given_up, ["held"]);
         assert!(took < PROMPTLY, "close took {took:?}");
         for thread in all {
             let (outcome, at) = thread.join().unwrap();
@@ -153,12 +153,12 @@ fn shuts_down(rig: &Rig) {
         assert!(!shutdown.is_finished() && !locks.is_ready(), "a lock is held, and no more work is to come");
         go.send(()).unwrap();
         let (outcome, took) = timed(|| shutdown.join().unwrap());
-        assert_eq!(outcome, Ok(vec![]));
+        assert_eq!(outcome, Ok(Ended::default()));
         assert!(took < SOON / 2, "it did not notice the end of the last hold for {took:?}");
         holder.join().unwrap();
     });
     assert_eq!(locks.mutex(KEY).is_locked().unwrap_err(), Error::Closed);
-    assert_eq!(locks.shutdown(SOON), Ok(vec![]), "there is nothing to wait for");
+    assert_eq!(locks.shutdown(SOON), Ok(Ended::default()), "there is nothing to wait for");
     theirs.unlock().unwrap();
     if rig.servers.len() == 1 {
         other.queue("emails").claim().unwrap().ack().unwrap();
@@ -200,9 +200,9 @@ fn a_shutdown_gives_up_what_is_left() {
         eventually("the first has begun", SOON, || {
             locks.mutex("more").try_lock().and_then(MutexGuard::unlock).is_err()
         });
-        let given_up = locks.shutdown(ms(20)).unwrap();
-        assert_eq!(given_up, ["a", "b", "c", "d", "geocoder", "{emails}:q:due"]);
-        assert_eq!(first.join().unwrap(), Ok(vec![]));
+        let ended = locks.shutdown(ms(20)).unwrap();
+        assert_eq!(ended.given_up, ["a", "b", "c", "d", "geocoder", "{emails}:q:due"]);
+        assert_eq!(first.join().unwrap(), Ok(Ended::default()));
         assert_eq!(held[0].check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
         assert!(several.check().unwrap_err().is_lost() && permit.check().unwrap_err().is_lost());
         go_on.store(true, Ordering::SeqCst);
@@ -225,7 +225,8 @@ fn a_server_that_hangs_during_the_close_has_the_releases_of_all_kinds() {
     let (mutex, permits) = (locks.mutex("a").lock().unwrap(), locks.semaphore("b", 3).acquire_many(2).unwrap());
     let (reader, several) = (locks.rw_lock("c").read().unwrap(), locks.multi_lock(["d", "e"]).lock().unwrap());
     server.stop();
-    assert!(matches!(locks.close(), Err(Error::Unconfirmed { .. })));
+    let ended = locks.close().unwrap();
+    assert_eq!((ended.given_up, ended.unconfirmed), (["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(), 5));
     server.cont();
     eventually("nothing is left, long before the leases end", SOON / 2, || server.keys().is_empty());
     drop((mutex, permits, reader, several));
@@ -240,7 +241,7 @@ fn a_server_that_is_away_holds_up_no_shutdown() {
     eventually("all servers have it", SOON, || rig.holding(KEY) == 3);
     rig.proxies[2].refuse();
     guard.unlock().unwrap();
-    let (given_up, took) = timed(|| locks.shutdown(SOON));
-    assert_eq!(given_up, Ok(Vec::new()));
+    let (ended, took) = timed(|| locks.shutdown(SOON));
+    assert_eq!(ended, Ok(Ended::default()));
     assert!(took < SOON / 2, "it took {took:?}");
 }

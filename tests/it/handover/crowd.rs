@@ -41,7 +41,7 @@ impl Crowd {
         assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
         guard.check().unwrap();
         self.passed.fetch_add(1, Ordering::Relaxed);
-        self.granted.fetch_add(usize::from(guard.id().owner().starts_with("granted:")), Ordering::Relaxed);
+        self.granted.fetch_add(usize::from(guard.id().holder_name().starts_with("granted:")), Ordering::Relaxed);
         self.inside.store(false, Ordering::SeqCst);
         guard.unlock().unwrap();
     }

@@ -40,9 +40,10 @@ fn rise(rig: &Rig, threads: usize, rounds: usize, asks: fn(client: usize, thread
                     for i in 0..rounds {
                         let guard = lock.try_lock_for(SOON).unwrap();
                         fences.passed.fetch_add(1, Ordering::Relaxed);
-                        fences
-                            .granted
-                            .fetch_add(usize::from(guard.id().owner().starts_with("granted:")), Ordering::Relaxed);
+                        fences.granted.fetch_add(
+                            usize::from(guard.id().holder_name().starts_with("granted:")),
+                            Ordering::Relaxed,
+                        );
                         if asks(client, thread, i) {
                             fences.note(&guard, "in the crowd");
                         }

@@ -99,9 +99,9 @@ fn while_waiting(rig: &Rig, lock: &Mutex, then: impl FnOnce()) -> (Result<(), Er
 fn an_id_of_ones_own_is_kept_when_granted() {
     for_sizes(&[1, 3], |rig| {
         let held = rig.client().mutex(KEY).lock().unwrap();
-        let lock = rig.client().mutex(KEY).owner("worker-7");
+        let lock = rig.client().mutex(KEY).holder_name("worker-7");
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| lock.lock().map(|guard| (guard.id().owner().to_owned(), guard.unlock())));
+            let waiter = scope.spawn(|| lock.lock().map(|guard| (guard.id().holder_name().to_owned(), guard.unlock())));
             rig.until_blocked(0, 1);
             held.unlock().unwrap();
             assert_eq!(waiter.join().unwrap(), Ok(("worker-7".to_owned(), Ok(()))));
@@ -116,7 +116,7 @@ fn a_holder_with_an_id_of_its_own_is_not_polled() {
     // A wait that polls looks at least every 100 ms. On several nodes each wait looks about once a second, or four times if it listens aside.
     for (size, looks) in [(1, 0), (3, 3)] {
         let rig = &Rig::start(size);
-        let held = rig.client().mutex(KEY).owner("worker-7").lock().unwrap();
+        let held = rig.client().mutex(KEY).holder_name("worker-7").lock().unwrap();
         let lock = rig.watched().mutex(KEY);
         let mut polls = 0;
         let (end, took) = while_waiting(rig, &lock, || {

@@ -56,7 +56,7 @@ fn a_granted_lock_is_handed_over_like_any_other() {
         }
         held.unlock().unwrap();
         let (one, two) = (told.recv_timeout(SOON).unwrap(), told.recv_timeout(SOON).unwrap());
-        assert!(one.owner().starts_with("granted:"));
+        assert!(one.holder_name().starts_with("granted:"));
         assert_eq!(one, two, "released and taken anew");
     });
 }

@@ -308,7 +308,7 @@ impl<'a, K: Kind> Machine<'a, K> {
     }
 
     fn unlock_all(&mut self, client: usize) {
-        let count = self.clients[client].unlock_all().unwrap();
+        let count = self.clients[client].unlock_all().unwrap().given_up.len();
         let live = |lease: &&mut Believed| lease.client == client && lease.guards > 0 && lease.lost.is_none();
         let mut expected = 0;
         for lease in self.leases.iter_mut().filter(live) {

@@ -63,7 +63,7 @@ impl Counts {
                 mails.push(Task::new("body").id(id.to_string()).after(ms(random.u64(0..2)))).unwrap();
             }
             6..13 if jobs.len() < 3 => {
-                if let Some(job) = mails.claim_for(ms(random.u64(0..3))).unwrap() {
+                if let Some(job) = mails.try_claim_for(ms(random.u64(0..3))).unwrap() {
                     self.claimed(&job);
                     jobs.push(job);
                 }
@@ -119,7 +119,7 @@ fn each_task_of_a_crowd_ends_once() {
     let mails = &clients[0];
     mails.revive_all().unwrap();
     while !mails.is_empty().unwrap() {
-        if let Some(job) = mails.claim_for(ms(100)).unwrap() {
+        if let Some(job) = mails.try_claim_for(ms(100)).unwrap() {
             counts.claimed(&job);
             counts.finish(job, 9);
         }

@@ -1,6 +1,6 @@
 //! Names, ids, bodies, times and limits at their ends.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use redlock_sync::{Error, Pushed, Queue, Retry, Task, Verdict};
 use redlock_tests::{Proxy, Server, eventually};
@@ -8,7 +8,7 @@ use redlock_tests::{Proxy, Server, eventually};
 use super::rig::{SOON, assert_empty, ms, open, queue};
 
 fn claim(mails: &Queue) -> redlock_sync::Job {
-    mails.claim_for(SOON).unwrap().unwrap()
+    mails.try_claim_for(SOON).unwrap().unwrap()
 }
 
 /// One task all the way.
@@ -66,16 +66,16 @@ fn any_time() {
     for too_long in [Duration::MAX, Duration::from_secs(u64::MAX), longest + ms(1)] {
         assert!(matches!(mails.push(Task::new("").after(too_long)), Err(Error::Config { .. })));
     }
-    for too_late in [Duration::MAX, Duration::from_secs(9_000_000_001)] {
+    for too_late in [200_000_000_000, 9_000_000_001].map(|secs| UNIX_EPOCH + Duration::from_secs(secs)) {
         assert!(matches!(mails.push(Task::new("").at(too_late)), Err(Error::Config { .. })));
     }
     mails.push(Task::new("").id("last").after(longest)).unwrap();
-    mails.push(Task::new("").id("first").at(Duration::ZERO)).unwrap();
-    mails.push(Task::new("").id("latest").at(Duration::from_secs(9_000_000_000))).unwrap();
+    mails.push(Task::new("").id("first").at(UNIX_EPOCH - ms(1))).unwrap();
+    mails.push(Task::new("").id("latest").at(UNIX_EPOCH + Duration::from_secs(9_000_000_000))).unwrap();
     let seen = mails.peek(9).unwrap();
     assert_eq!(seen.iter().map(redlock_sync::Entry::id).collect::<Vec<_>>(), ["first", "last", "latest"]);
-    assert_eq!((seen[0].due_at(), seen[0].due_in()), (Duration::ZERO, Duration::ZERO));
-    assert_eq!(seen[2].due_at(), Duration::from_secs(9_000_000_000));
+    assert_eq!((seen[0].due_at(), seen[0].due_in()), (UNIX_EPOCH, Duration::ZERO));
+    assert_eq!(seen[2].due_at(), UNIX_EPOCH + Duration::from_secs(9_000_000_000));
     let job = claim(&mails);
     assert_eq!((job.id(), job.attempt()), ("first", 1));
     // The pause of a policy has no caller to tell of it.

@@ -45,7 +45,7 @@ const CALLS: [(&str, &[&str], Prepare, Run); 23] = [
     }),
     ("claim, none is due", &["due", "claims", "dead", "fence"], claim_all, |case| case.mails.try_claim().map(forget)),
     ("claim, waiting", &["due", "claims", "dead", "waits", "fence"], claim_all, |case| {
-        case.mails.claim_for(ms(500)).map(forget)
+        case.mails.try_claim_for(ms(500)).map(forget)
     }),
     ("ack", &["due", "body", "meta", "claims"], no, |case| case.job.take().unwrap().ack()),
     ("ack, pushed again", &["due", "body", "meta", "claims", "waits"], push_again, |case| {

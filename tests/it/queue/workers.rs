@@ -85,7 +85,7 @@ fn queue_fault_19_a_worker_stops_soon_and_waits_for_its_handlers() {
     let worker = mails.worker(1, handler(Duration::from_secs(6))).unwrap();
     begun.recv_timeout(SOON).unwrap();
     assert_eq!(worker.stop(ms(100)), 1);
-    let job = mails.claim_for(ms(5000)).unwrap().unwrap();
+    let job = mails.try_claim_for(ms(5000)).unwrap().unwrap();
     assert_eq!((job.id(), job.attempt()), ("b", 2));
     job.ack().unwrap();
 }
@@ -117,7 +117,7 @@ fn a_client_that_has_been_told_of_a_task_enters_its_next_wait_at_once() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let (mails, other) = (queue(&proxy.url()), queue(&server.url()));
-    let claim = || mails.claim_for(SOON).unwrap().unwrap().ack().unwrap();
+    let claim = || mails.try_claim_for(SOON).unwrap().unwrap().ack().unwrap();
     let push = |id: &str| {
         eventually("it waits", SOON, || server.ask::<usize>(redis::cmd("ZCARD").arg("{q}:q:waits")) == 1);
         other.push(task(id)).unwrap();

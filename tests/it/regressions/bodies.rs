@@ -53,7 +53,7 @@ fn rig() -> (Server, Proxy, Redlock) {
 }
 
 fn claimed(queue: &Queue) -> Vec<u8> {
-    let job = queue.claim_for(SOON).unwrap().expect("a task is due");
+    let job = queue.try_claim_for(SOON).unwrap().expect("a task is due");
     let body = job.body().to_vec();
     job.ack().unwrap();
     body
@@ -101,7 +101,7 @@ fn a_body_that_is_too_slow_is_no_outage() {
     beside_locks(&locks, || {
         let error = queue.push(vec![8; LARGEST / 4]).unwrap_err();
         assert!(error.is_unavailable(), "{error}");
-        let error = queue.claim_for(3 * NODE_TIMEOUT).map(drop).unwrap_err();
+        let error = queue.try_claim_for(3 * NODE_TIMEOUT).map(drop).unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     });
 }

@@ -30,7 +30,7 @@ fn a_release_is_repeated(rig: &Rig, end: End, cut: fn(&Proxy)) {
     match end {
         End::Unlock => assert!(matches!(guard.unlock(), Err(Error::Unconfirmed { .. }))),
         End::Drop => drop(guard),
-        End::UnlockAll => assert!(matches!(locks.unlock_all(), Err(Error::Unconfirmed { .. }))),
+        End::UnlockAll => assert_eq!(locks.unlock_all().unwrap().unconfirmed, 1),
     }
     assert!(start.elapsed() < NODE_TIMEOUT * 4 + SLACK, "{end:?} took {:?}", start.elapsed());
     let healed = Stopwatch::start();
@@ -85,10 +85,11 @@ fn many_locks_are_given_up_together() {
             let guards: Vec<_> = names.iter().map(|name| locks.mutex(name).lock().unwrap()).collect();
             rig.servers.iter().for_each(redlock_tests::Server::stop);
             let start = Stopwatch::start();
-            let given_up = if is_close { locks.close() } else { locks.unlock_all() };
+            let ended = if is_close { locks.close() } else { locks.unlock_all() };
             let took = start.elapsed();
             rig.servers.iter().for_each(redlock_tests::Server::cont);
-            assert!(matches!(given_up, Err(Error::Unconfirmed { .. })), "{given_up:?}");
+            let ended = ended.unwrap();
+            assert_eq!((ended.given_up.len(), ended.unconfirmed), (100, 100));
             assert!(took < ms(2 * 250) + SLACK, "took {took:?}");
             assert!(guards.iter().all(|guard| guard.check().is_err_and(|error| error.is_lost())));
             // What was written to the servers is executed when they go on.
@@ -137,7 +138,7 @@ fn guards_of_locks_that_were_given_up_end_at_once() {
         let locks = Redlock::builder().nodes(rig.urls()).restart_guard(false).build().unwrap();
         let guards: Vec<_> = (0..50).map(|i| locks.mutex(format!("given-up:{i}")).lock().unwrap()).collect();
         rig.servers.iter().for_each(redlock_tests::Server::stop);
-        assert!(matches!(locks.unlock_all(), Err(Error::Unconfirmed { .. })));
+        assert!(locks.unlock_all().unwrap().unconfirmed > 0);
         let start = Stopwatch::start();
         assert!(guards.into_iter().all(|guard| guard.unlock().is_err_and(|error| error.is_lost())));
         let took = start.elapsed();

@@ -61,8 +61,8 @@ fn what_a_terminal_would_obey_is_escaped() {
     proxy.on_each("acquire", Act::Error("LOADING \u{1b}[2Jgone".into()));
     let error = locks.mutex("b").lock().unwrap_err().to_string();
     assert!(error.contains("LOADING \\u{1b}[2Jgone"), "{error:?}");
-    let (given_up, lines) = logged(|| locks.shutdown(ms(0)).unwrap());
-    assert_eq!(given_up, [odd]);
+    let (ended, lines) = logged(|| locks.shutdown(ms(0)).unwrap());
+    assert_eq!(ended.given_up, [odd]);
     assert!(
         lines.iter().any(|line| line.contains("locks given up") && line.contains("\\u{1b}[31m\\nERROR b\\u{202e}"))
     );

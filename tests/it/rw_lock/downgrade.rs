@@ -47,7 +47,7 @@ fn a_downgraded_lease_goes_on() {
         writer.extend(ms(5000)).unwrap();
         let reader = writer.downgrade().unwrap();
         assert!(reader.remaining() > ms(3000));
-        let remaining = others.rw_lock(KEY).inspect().unwrap().readers[0].remaining.unwrap();
+        let remaining = others.rw_lock(KEY).inspect().unwrap()[0].remaining.unwrap();
         assert!(remaining > ms(3000), "{remaining:?}");
         thread::sleep(ms(6000));
         reader.check().unwrap();

@@ -155,8 +155,8 @@ fn each_holder_has_its_own_end() {
         });
         assert!(writer.check().unwrap_err().is_lost());
         assert!(writer.unlock().unwrap_err().is_lost());
-        assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers[0].id, reader);
-        assert_eq!(locks.unlock_all().unwrap(), 1);
+        assert_eq!(locks.rw_lock(KEY).inspect().unwrap()[0].id, reader);
+        assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1);
         assert_eq!(held(&locks), (0, 0));
     }
 }

@@ -80,7 +80,7 @@ fn kind_13_a_reader_that_dies_with_a_seat_costs_its_time() {
         let released = Instant::now();
         writer.unlock().unwrap();
         // It has its seat, and is no holder.
-        assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers.len(), 1);
+        assert_eq!(locks.rw_lock(KEY).inspect().unwrap().len(), 1);
         dies.kill();
         let waited = next.join().unwrap() - released;
         assert!(waited > ms(1500) && waited < ms(15_000), "{waited:?}");
@@ -192,14 +192,14 @@ fn the_end_of_a_client_ends_its_holds_and_its_waits() {
         let servers = servers(nodes);
         let (locks, others) = (open(&servers), open(&servers));
         let reader = locks.rw_lock(KEY).read().unwrap();
-        assert_eq!(locks.unlock_all().unwrap(), 1);
+        assert_eq!(locks.unlock_all().unwrap().given_up.len(), 1);
         assert!(reader.check().unwrap_err().is_lost());
         let writer = locks.rw_lock("other").write().unwrap();
         let held = others.rw_lock(KEY).write().unwrap();
         thread::scope(|scope| {
             let reads = scope.spawn(|| locks.rw_lock(KEY).read().unwrap_err());
             until_waiting(&servers, "readers", 1);
-            assert_eq!(locks.close().unwrap(), 1);
+            assert_eq!(locks.close().unwrap().given_up.len(), 1);
             assert_eq!(reads.join().unwrap(), Error::Closed);
         });
         assert!(writer.check().unwrap_err().is_lost());

@@ -69,11 +69,11 @@ fn a_longest_hold_ends() {
 fn counted_attempts_end_a_wait() {
     let servers = servers(1);
     let (locks, others) = (open(&servers), open(&servers));
-    let _writer = locks.rw_lock(KEY).owner("worker-7").write().unwrap();
+    let _writer = locks.rw_lock(KEY).holder_name("worker-7").write().unwrap();
     let few = others.rw_lock(KEY).retry(Retry::every(ms(1)).max_attempts(3));
     assert!(few.read().unwrap_err().is_busy());
     assert!(few.write().unwrap_err().is_busy());
-    assert_eq!(few.inspect().unwrap().writer.unwrap().id.owner(), "worker-7");
+    assert_eq!(few.inspect().unwrap()[0].id.holder_name(), "worker-7");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn own_terms_have_a_lease_of_their_own() {
     let lock = locks.rw_lock(KEY);
     let first = lock.read().unwrap();
     let own: Vec<RwLock> = vec![
-        lock.clone().owner("me"),
+        lock.clone().holder_name("me"),
         lock.clone().renew(false),
         lock.clone().max_hold(ms(60_000)),
         lock.clone().max_renewals(9),
@@ -269,7 +269,7 @@ fn the_end_of_a_client_is_the_end_of_what_its_threads_share() {
         together(&lock, 4, |guard| {
             if is_ended.fetch_add(1, Ordering::SeqCst) == 0 {
                 let ended = if closes { locks.close() } else { locks.unlock_all() };
-                assert_eq!(ended.unwrap(), 1, "it is one lock");
+                assert_eq!(ended.unwrap().given_up, [KEY], "it is one lock");
             }
             eventually("all are told", SOON, || guard.check().is_err());
             assert_eq!(guard.check().unwrap_err().lost_reason(), Some(LostReason::Revoked));
@@ -285,9 +285,9 @@ fn a_forked_child_has_no_part_in_what_is_shared() {
     let mut agent = Agent::start("fork", ms(1500), &servers);
     agent.holds();
     let locks = open(&servers);
-    let readers = locks.rw_lock(KEY).inspect().unwrap().readers;
+    let readers = locks.rw_lock(KEY).inspect().unwrap();
     assert_eq!(readers.len(), 1);
     thread::sleep(ms(2000));
-    assert_eq!(locks.rw_lock(KEY).inspect().unwrap().readers[0].id, readers[0].id, "it is renewed");
+    assert_eq!(locks.rw_lock(KEY).inspect().unwrap()[0].id, readers[0].id, "it is renewed");
     agent.kill();
 }

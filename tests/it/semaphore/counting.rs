@@ -195,12 +195,12 @@ fn a_mutex_and_a_semaphore_of_one_name_refuse_each_other() {
 fn a_permit_that_is_free_is_found_by_a_call_that_does_not_wait() {
     let servers = servers(3);
     let semaphore = open(&servers).semaphore(KEY, 3);
-    let lend = |server: &Server, slot: u32, owner: &str| {
-        let member = format!("{slot} {}:{owner}", "0123456789abcdef".repeat(2));
+    let lend = |server: &Server, slot: u32, holder_name: &str| {
+        let member = format!("{slot} {}:{holder_name}", "0123456789abcdef".repeat(2));
         let _: i64 = server.ask(redis::cmd("ZADD").arg(KEY).arg("9e15").arg(member));
     };
-    for (node, slot, owner) in [(0, 0, "a"), (1, 0, "a"), (1, 1, "b"), (2, 1, "b")] {
-        lend(&servers[node], slot, owner);
+    for (node, slot, holder_name) in [(0, 0, "a"), (1, 0, "a"), (1, 1, "b"), (2, 1, "b")] {
+        lend(&servers[node], slot, holder_name);
     }
     for _ in 0..40 {
         let permit = semaphore.try_acquire().unwrap();

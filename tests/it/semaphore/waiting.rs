@@ -57,7 +57,7 @@ fn all_that_can_have_a_permit_get_one() {
                 });
             }
             until_queued(&servers[0], 4);
-            assert_eq!(locks.unlock_all().unwrap(), 4);
+            assert_eq!(locks.unlock_all().unwrap().given_up.len(), 4);
             for _ in 0..4 {
                 told.recv_timeout(PROMPT).expect("each has a permit, while the others keep theirs");
             }

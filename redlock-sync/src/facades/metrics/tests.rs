@@ -11,6 +11,7 @@ use metrics::{
 
 use super::*;
 use crate::client::Redlock;
+use crate::observer::LockKind;
 use crate::options::Retry;
 use crate::queue::task::Task;
 use crate::testing::Memory;
@@ -111,7 +112,7 @@ fn the_calls_of_a_client_are_counted_by_name() {
     with_local_recorder(&book, || {
         let memory = Memory::new(1);
         let locks = memory.build(Redlock::builder().observer(Metrics::new())).unwrap();
-        locks.mutex("order:42").named("order").lock().unwrap().unlock().unwrap();
+        locks.mutex("order:42").label("order").lock().unwrap().unlock().unwrap();
         let expected = [
             "redlock_waiting{lock=order} +1",
             "redlock_waiting{lock=order} -1",
@@ -146,7 +147,7 @@ fn the_calls_of_a_client_are_counted_by_name() {
 fn what_goes_wrong_is_counted() {
     let book = Book::default();
     with_local_recorder(&book, || {
-        let lock = ObservedLock { name: "order", key: "order:42", kind: "mutex" };
+        let lock = ObservedLock { label: "order", key: "order:42", kind: LockKind::Mutex };
         let (held, remaining, error) = (Duration::ZERO, Duration::ZERO, Error::Closed);
         for (event, told) in [
             (Event::Renewed { lock, remaining }, vec!["redlock_renewals_total{lock=order,outcome=confirmed} +1"]),

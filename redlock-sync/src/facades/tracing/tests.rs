@@ -85,13 +85,13 @@ fn assert_has(line: &str, parts: &[&str]) {
 #[test]
 fn events_have_fields() {
     let locks = client();
-    locks.mutex("order:42").named("order").lock().unwrap().unlock().unwrap();
+    locks.mutex("order:42").label("order").lock().unwrap().unlock().unwrap();
     let guard = locks.mutex("order:7").lock().unwrap();
     locks.unlock_all().unwrap();
     drop(guard);
     let written = written();
     let [wanted, acquired, released, _, _, lost] = &written[..] else { panic!("{written:#?}") };
-    assert_has(wanted, &["DEBUG", "wanted", "name=\"order\"", "key=\"order:42\"", "kind=\"mutex\""]);
+    assert_has(wanted, &["DEBUG", "wanted", "label=\"order\"", "key=\"order:42\"", "kind=\"mutex\""]);
     assert_has(acquired, &["waited="]);
     assert_has(released, &["held="]);
     assert!(lost.starts_with("WARN") && lost.contains("reason=Revoked"), "{lost}");
@@ -134,7 +134,7 @@ fn the_body_of_an_annotated_function_stands_in_a_span() {
     let lines = written();
     let [_, acquired, span, enter, ships, released, exit] = &lines[..] else { panic!("{lines:#?}") };
     assert_has(acquired, &["acquired"]);
-    assert_has(span, &["DEBUG span locked", "name=\"order:<id>\"", "key=\"order:42\"", "kind=\"mutex\""]);
+    assert_has(span, &["DEBUG span locked", "label=\"order:<id>\"", "key=\"order:42\"", "kind=\"mutex\""]);
     assert_has(ships, &["ships"]);
     assert_has(released, &["released"]);
     assert_eq!((enter.as_str(), exit.as_str()), ("enter", "exit"));
@@ -143,7 +143,7 @@ fn the_body_of_an_annotated_function_stands_in_a_span() {
     transfer(&locks, 7).unwrap();
     let lines = written();
     let span = lines.iter().find(|line| line.contains("span")).unwrap();
-    assert_has(span, &["name=\"from:<id> to:<id>\"", "key=\"from:7 to:7\""]);
+    assert_has(span, &["label=\"from:<id> to:<id>\"", "key=\"from:7 to:7\""]);
     assert_eq!(lines.last().map(String::as_str), Some("exit"));
 
     // It ends with a panic, too; a call without the lock has none.

@@ -1,3 +1,5 @@
+use std::time::UNIX_EPOCH;
+
 use super::*;
 use crate::protocol::reply::Executed;
 
@@ -98,7 +100,7 @@ fn what_was_not_said_is_not_known() {
 fn servers_are_compared() {
     let at = |address: &str, ms: u64, uptime: u64| NodeHealth {
         address: address.into(),
-        clock: Some(Duration::from_millis(ms)),
+        clock: Some(UNIX_EPOCH + Duration::from_millis(ms)),
         uptime: Some(Duration::from_secs(uptime)),
         ..NodeHealth::default()
     };

@@ -8,7 +8,7 @@ use crate::observer::{Event, ObservedLock};
 
 impl Core {
     pub(crate) fn observed(&self) -> ObservedLock<'_> {
-        self.options.observed(self.key.as_str(), self.protocol().kind())
+        self.options.observed(self.key.as_str(), self.protocol().shown())
     }
 
     /// From now on observers are told of its renewals.

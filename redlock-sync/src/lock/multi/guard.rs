@@ -111,8 +111,8 @@ impl<M> MultiLockGuard<M> {
     /// `Ok` while all keys are certainly held. No I/O: see [`Lease::check`].
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost), with the key that was lost first, from then on; [`Closed`](Error::Closed) in a forked
-    /// child.
+    /// - [`Lost`](Error::Lost), with the key that was lost first, from then on
+    /// - [`Closed`](Error::Closed) in a forked child
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -307,7 +307,7 @@ impl Whole {
         let this = Arc::clone(self);
         self.quorum.nodes.background().after(Duration::ZERO, move || {
             let held = this.cores.iter().filter_map(Weak::upgrade).collect();
-            if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed {
+            if let Some(error) = revoke(&this.backlog, held, Vec::new()).unconfirmed.first() {
                 log::warn!("{error}; it is repeated in the background");
             }
         });

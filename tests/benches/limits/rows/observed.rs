@@ -26,7 +26,7 @@ pub(super) fn run(plan: Plan) -> Outcome<Vec<Line>> {
     let server = Server::start();
     let settings = client(&[server.url()]);
     let (bare, observed) = (settings.clone().build()?, settings.observer(Counter::default()).build()?);
-    let (raw, ours) = (bare.mutex("order:42"), observed.mutex("order:42").named("order:{id}"));
+    let (raw, ours) = (bare.mutex("order:42"), observed.mutex("order:42").label("order:{id}"));
     let locks =
         p50_in_turns(plan.rounds(), plan.count(50), &mut |samples| pairs(&raw, BLOCK, samples), &mut |samples| {
             pairs(&ours, BLOCK, samples)

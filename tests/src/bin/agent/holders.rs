@@ -47,12 +47,12 @@ impl Deref for OfSeveral {
 /// All kinds get the same readable part of the token in every process.
 fn lock(locks: &Redlock, kind: &str, key: &str, renew: bool) -> Result<Guard, Error> {
     Ok(match kind {
-        "mutex" => Box::new(locks.mutex(key).owner("agent").renew(renew).lock()?),
-        "reentrant" => Box::new(locks.reentrant_mutex(key).owner("agent").renew(renew).lock()?),
-        "permit" => Box::new(locks.semaphore(key, 1).owner("agent").renew(renew).acquire()?),
-        "reader" => Box::new(locks.rw_lock(key).owner("agent").renew(renew).read()?),
-        "writer" => Box::new(locks.rw_lock(key).owner("agent").renew(renew).write()?),
-        "several" => Box::new(OfSeveral(locks.multi_lock([key]).owner("agent").renew(renew).lock()?)),
+        "mutex" => Box::new(locks.mutex(key).holder_name("agent").renew(renew).lock()?),
+        "reentrant" => Box::new(locks.reentrant_mutex(key).holder_name("agent").renew(renew).lock()?),
+        "permit" => Box::new(locks.semaphore(key, 1).holder_name("agent").renew(renew).acquire()?),
+        "reader" => Box::new(locks.rw_lock(key).holder_name("agent").renew(renew).read()?),
+        "writer" => Box::new(locks.rw_lock(key).holder_name("agent").renew(renew).write()?),
+        "several" => Box::new(OfSeveral(locks.multi_lock([key]).holder_name("agent").renew(renew).lock()?)),
         other => panic!("no such kind: {other}"),
     })
 }
@@ -71,7 +71,7 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
     match word.trim() {
         "exit" => exit(0),
         "abort" => abort(),
-        "unlock_all" => exit(i32::try_from(locks.unlock_all().unwrap()).unwrap()),
+        "unlock_all" => exit(i32::try_from(locks.unlock_all().unwrap().given_up.len()).unwrap()),
         other => panic!("cannot {other:?}"),
     }
 }

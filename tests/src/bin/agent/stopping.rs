@@ -41,7 +41,7 @@ pub(crate) fn main(args: &[String]) {
     match how.as_str() {
         "shutdown" => {
             signals.forever().next();
-            println!("gave up: {:?}", locks.shutdown(grace));
+            println!("gave up: {:?}", locks.shutdown(grace).map(|ended| ended.given_up));
             exit(0);
         }
         _ => end(how),

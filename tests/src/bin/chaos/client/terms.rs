@@ -14,7 +14,7 @@ pub(super) struct Terms {
     max_renewals: Option<u32>,
     max_hold: Option<Duration>,
     min_hold: Duration,
-    owner: Option<&'static str>,
+    holder_name: Option<&'static str>,
     fenced: bool,
     retry: Option<Retry>,
 }
@@ -33,8 +33,8 @@ macro_rules! set {
         if let Some(hold) = $terms.max_hold {
             lock = lock.max_hold(hold);
         }
-        if let Some(owner) = $terms.owner {
-            lock = lock.owner(owner);
+        if let Some(holder_name) = $terms.holder_name {
+            lock = lock.holder_name(holder_name);
         }
         if let Some(retry) = &$terms.retry {
             lock = lock.retry(retry.clone());
@@ -51,7 +51,7 @@ impl Terms {
             max_renewals: None,
             max_hold: None,
             min_hold: Duration::ZERO,
-            owner: None,
+            holder_name: None,
             fenced: false,
             retry: None,
         }
@@ -71,7 +71,7 @@ impl Terms {
             _ => Terms { min_hold: lease, ..Terms::plain(lease) },
         };
         if random.u8(..10) == 0 {
-            terms.owner = Some("one-for-all");
+            terms.holder_name = Some("one-for-all");
         }
         // A fence comes with the lock then, and with a grant.
         terms.fenced = random.bool();

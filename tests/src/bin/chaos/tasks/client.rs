@@ -63,7 +63,7 @@ impl Worker {
             let mails = self.settings();
             let from = now();
             self.log.line(&format!("wait {} {from}", self.thread));
-            match mails.claim_for(WAIT) {
+            match mails.try_claim_for(WAIT) {
                 Ok(Some(job)) => {
                     let (fence, to) = (job.fencing_token().unwrap(), now());
                     self.log.line(&format!("claim {} {from} {to} {} {fence} {}", self.thread, job.id(), job.attempt()));

@@ -1,0 +1,115 @@
+//! The guard of a semaphore: a permit, or several that were acquired at once.
+
+use std::marker::PhantomData;
+
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lock::handle::derefs_to_lease;
+use crate::lock::mutex::{GuardSend, ThreadBound};
+use crate::protocol::Lending;
+
+/// A permit of a [`Semaphore`](crate::Semaphore), or several that were [acquired at
+/// once](crate::Semaphore::acquire_many); released when it is dropped.
+///
+/// The drop waits for the servers one node timeout at most, as that of a [`MutexGuard`](crate::MutexGuard).
+///
+/// It derefs to [`Lease`]. Its [fencing token](Lease::fencing_token) is greater than those of all earlier holders of
+/// the same [slot](SemaphorePermit::slot), and greater than each that was returned for this semaphore before this
+/// permit was acquired. The tokens of permits that are held at the same time are in no order, and on several servers
+/// two of them can be equal. So a resource that refuses smaller numbers has to keep the largest for each slot.
+///
+/// It cannot leave its thread, unless it is made [sendable](SemaphorePermit::into_send):
+///
+/// ```compile_fail,E0277
+/// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();
+/// let permit = locks.semaphore("geocoder", 10).acquire().unwrap();
+/// std::thread::spawn(move || drop(permit));
+/// ```
+#[must_use = "if unused the permit is released at once"]
+pub struct SemaphorePermit<M = ThreadBound> {
+    lease: Lease,
+    bound: PhantomData<M>,
+}
+
+impl<M> SemaphorePermit<M> {
+    /// Which of the permits it is, the first if it has [several](SemaphorePermit::slots): a number from 0 up, below the
+    /// semaphore's number of permits unless [that was changed](crate::Semaphore#changing-the-number). No two holders
+    /// have the same slot at a time, so each slot can stand for one thing that is used by one holder at a time: a
+    /// device, a licence, a port.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let devices = locks.semaphore("devices", 4);
+    /// let (one, other) = (devices.acquire()?, devices.acquire()?);
+    /// assert_ne!(one.slot(), other.slot());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        // A lease that was won has one.
+        self.slots().first().copied().unwrap_or_default()
+    }
+
+    /// All of its slots, in ascending order: one, or as many as were [acquired at
+    /// once](crate::Semaphore::acquire_many).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let devices = locks.semaphore("devices", 4).acquire_many(2)?;
+    /// assert_eq!(devices.slots(), [0, 1]);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn slots(&self) -> &[u32] {
+        self.lease.core().protocol().lending().map_or(&[], Lending::slots)
+    }
+
+    /// Releases the permit and reports how that went: `Ok` once a majority of the nodes confirmed it. On a minority of
+    /// nodes that could not be reached it remains lent until its lease ends.
+    ///
+    /// # Errors
+    /// - [`Lost`](Error::Lost) if it was not held any more: what was done under it may have overlapped with another
+    ///   holder's work, so that there were more holders than permits
+    /// - [`Unconfirmed`](Error::Unconfirmed) if fewer than a majority of the nodes confirmed: the release is repeated
+    ///   in the background until one has, the lease has ended, or the client is [closed](crate::Redlock::close)
+    /// - [`WrongType`](Error::WrongType) if the key holds something that is no semaphore. The permit is not held by
+    ///   this guard after any of these
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).acquire()?;
+    /// permit.release()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn release(self) -> Result<(), Error> {
+        self.lease.finish()
+    }
+}
+
+impl SemaphorePermit {
+    pub(crate) fn new(lease: Lease) -> SemaphorePermit {
+        SemaphorePermit { lease, bound: PhantomData }
+    }
+
+    /// Lets the permit change threads, to be released or used on another one.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let permit = locks.semaphore("geocoder", 10).acquire()?.into_send();
+    /// std::thread::spawn(move || permit.release()).join().unwrap()?;
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn into_send(self) -> SemaphorePermit<GuardSend> {
+        SemaphorePermit { lease: self.lease, bound: PhantomData }
+    }
+}
+
+derefs_to_lease!(SemaphorePermit<M>, lease);

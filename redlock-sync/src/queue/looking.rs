@@ -1,0 +1,214 @@
+//! What shows the tasks of a queue, and what removes or revives them.
+
+use super::Queue;
+use super::calls::shown;
+use super::task::Entry;
+use crate::error::Error;
+use crate::protocol::queue::{Count, Part, Tasks};
+
+/// # Looking, and tidying up
+///
+/// The queue can have changed by the time the call returns.
+impl Queue {
+    /// The first `most` tasks, at most 1000, in the order of their times; the time of a claimed task is the end of its
+    /// claim.
+    ///
+    /// # Errors
+    /// - [`Unavailable`](Error::Unavailable) if the server did not answer
+    /// - [`WrongType`](Error::WrongType) if a key of the queue holds something else
+    /// - [`Config`](Error::Config), also for more than 1000, and [`Closed`](Error::Closed)
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.peek(10)?.len(), 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn peek(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("peek", |tasks| tasks.peek(most, Part::All))
+    }
+
+    /// As [`peek`](Queue::peek), but only tasks that are due.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// # use std::time::Duration;
+    /// mails.push(redlock_sync::Task::new("remind").after(Duration::from_secs(60)))?;
+    /// assert_eq!(mails.peek_due(10)?.len(), 0);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn peek_due(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("peek", |tasks| tasks.peek(most, Part::Due))
+    }
+
+    /// The first `most` dead tasks, at most 1000, the one that has been dead for longest first.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.dead(10)?[0].why(), "no such address");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn dead(&self, most: usize) -> Result<Vec<Entry>, Error> {
+        let most = shown(most)?;
+        self.entries("peek", |tasks| tasks.peek(most, Part::Dead))
+    }
+
+    /// Tasks in the queue: those that wait, and those that are claimed. Dead ones are not counted.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// assert_eq!(mails.len()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn len(&self) -> Result<u64, Error> {
+        Ok(self.ask("count", Tasks::count)?.map_or(0, |Count(tasks)| tasks))
+    }
+
+    /// How many tasks are dead.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.dead_len()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn dead_len(&self) -> Result<u64, Error> {
+        Ok(self.ask("count", Tasks::count_dead)?.map_or(0, |Count(tasks)| tasks))
+    }
+
+    /// Whether no task is in the queue.
+    ///
+    /// # Errors
+    /// As for [`peek`](Queue::peek).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// assert!(mails.is_empty()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Removes a task, whether it is claimed, dead or neither. Returns whether there was one. Its claimant, if it has
+    /// one, finds its claim [`Lost`](Error::Lost) at the next renewal.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::new("remind").id("invoice:42"))?;
+    /// assert!(mails.remove("invoice:42")?);
+    /// assert!(!mails.remove("invoice:42")?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn remove(&self, id: &str) -> Result<bool, Error> {
+        Ok(self.ask("remove", |tasks| tasks.remove(id, None))?.is_some())
+    }
+
+    /// Removes a task if it is still as it was seen, that is, it was not claimed, ended or pushed anew since. Returns
+    /// whether it was removed.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// let seen = mails.peek(1)?;
+    /// assert!(mails.remove_if(&seen[0])?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn remove_if(&self, seen: &Entry) -> Result<bool, Error> {
+        Ok(self.ask("remove", |tasks| tasks.remove(seen.id(), Some(seen.mark())))?.is_some())
+    }
+
+    /// Queues a dead task again, due now and as if it were new. Returns whether there was a dead task with this id.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push(redlock_sync::Task::new("welcome").id("ann"))?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert!(mails.revive("ann")?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn revive(&self, id: &str) -> Result<bool, Error> {
+        Ok(self.ask("revive", |tasks| tasks.revive(id))? == Some(Count(1)))
+    }
+
+    /// Queues all dead tasks again, in calls of 100. Returns how many.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push); some may be queued again.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.revive_all()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn revive_all(&self) -> Result<u64, Error> {
+        self.in_batches("revive", Tasks::revive_oldest)
+    }
+
+    /// Removes all dead tasks, in calls of 100. Returns how many.
+    ///
+    /// # Errors
+    /// As for [`push`](Queue::push); some may be removed.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// # let mails = redlock_sync::Redlock::open(&url)?.queue("emails");
+    /// mails.push("welcome")?;
+    /// mails.claim()?.fail("no such address")?;
+    /// assert_eq!(mails.purge_dead()?, 1);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn purge_dead(&self) -> Result<u64, Error> {
+        self.in_batches("purge", Tasks::purge)
+    }
+}
