@@ -13,6 +13,9 @@ use super::url::host_port;
 use super::{Failure, FailureKind, reply};
 use crate::clock::{Clock, Tick};
 
+/// The oldest Redis that is not refused. Tests run on 6.2; 6.0 has no less of what the scripts use, and many systems come with it.
+const OLDEST: u32 = 6;
+
 /// What a handshake is about.
 pub(super) struct Talk<'a> {
     pub(super) login: &'a RedisConnectionInfo,
@@ -66,9 +69,9 @@ fn talk(link: &mut Link, about: &Talk<'_>, user: Option<&str>) -> Result<Greetin
         refusal = refusal.or(read_facts(answer, &mut facts));
     }
     let told = if of_cluster { Told::read(&receive(link, by, clock)?) } else { None };
-    // The mode comes first: a server in another mode may refuse the database for that reason.
+    // The mode and the version come first: for either a server may refuse the login or the database.
     let identity = identity(&facts, clock.now());
-    unfit(&facts, of_cluster).or(refusal).map_or(Ok(Greeting { identity, told }), Err)
+    unfit(&facts, of_cluster).or_else(|| outdated(&facts)).or(refusal).map_or(Ok(Greeting { identity, told }), Err)
 }
 
 /// A server in a mode in which it cannot keep locks. Redis calls the field `redis_mode`, Valkey `server_mode`.
@@ -87,6 +90,18 @@ fn unfit(facts: &HashMap<String, String>, of_cluster: bool) -> Option<Failure> {
         _ => return None,
     };
     Some(Failure::unsent(FailureKind::Misuse, why))
+}
+
+/// A Redis that nothing is tested with. What is compatible with Redis may claim any version, and names its own beside it.
+fn outdated(facts: &HashMap<String, String>) -> Option<Failure> {
+    let version = facts.get("redis_version")?;
+    let numbers: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+    let is_old = *numbers.ok()?.first()? < OLDEST;
+    let is_redis = |name: &str| !name.ends_with("_version") || ["redis_version", "gcc_version"].contains(&name);
+    (is_old && facts.keys().all(|name| is_redis(name))).then(|| {
+        let why = format!("is Redis {version}, which is too old: this library needs Redis 6.2 or later, or Valkey");
+        Failure::unsent(FailureKind::Misuse, why)
+    })
 }
 
 fn receive(link: &mut Link, by: Tick, clock: &dyn Clock) -> Result<redis::Value, Failure> {

@@ -28,6 +28,8 @@ pub enum Act {
     CutReply(usize),
     /// The proxy answers with this error, for example `"LOADING not ready yet"`; the server never gets the request.
     Error(String),
+    /// The proxy answers with this text, as `INFO` would for example; the server never gets the request.
+    Text(String),
 }
 
 /// One rule of a [`Proxy`](crate::Proxy) and what became of it. Dropping the handle changes nothing.

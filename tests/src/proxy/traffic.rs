@@ -59,13 +59,17 @@ impl State {
                 self.link(id, |link| link.trickle = Some((fault, pause)));
             }
             Act::ResetBefore => self.close(id, true),
-            Act::Error(line) => {
-                awaited.own = Some(format!("-{line}\r\n").into_bytes());
-                self.link(id, |link| link.awaited.push_back(awaited));
-                self.post_own(id);
-            }
+            Act::Error(line) => self.answer(id, awaited, format!("-{line}\r\n")),
+            Act::Text(text) => self.answer(id, awaited, format!("${}\r\n{text}\r\n", text.len())),
             _hold => self.forward(id, request, awaited, Some(fault)),
         }
+    }
+
+    /// A reply of the proxy's own, behind those that are still to come.
+    fn answer(&mut self, id: u64, mut awaited: Awaited, reply: String) {
+        awaited.own = Some(reply.into_bytes());
+        self.link(id, |link| link.awaited.push_back(awaited));
+        self.post_own(id);
     }
 
     fn forward(&mut self, id: u64, request: Vec<u8>, awaited: Awaited, held_by: Option<usize>) {

@@ -18,7 +18,7 @@ if kind then
     ZRANGE = {'never', 'never'}, ZRANGEBYSCORE = {'never', 'never'}, ZREVRANGE = {'never', 'never'},
     ZREMRANGEBYRANK = {'never', 'never'}, ZREMRANGEBYSCORE = {'never', 'never'}, HGET = {''}, HSET = {'', '', ''}, HDEL = {''},
   }
-  local missing = {}
+  local missing, is_full = {}, false
   local function need(command, ...)
     local is_allowed
     if redis.acl_check_cmd then
@@ -28,7 +28,9 @@ if kind then
     else
       -- Redis 6 only tells when the command is run.
       local reply = redis.pcall(command, ...)
-      is_allowed = type(reply) ~= 'table' or not reply.err or not string.find(reply.err, "can't run this command", 1, true)
+      local said = type(reply) == 'table' and reply.err or ''
+      is_allowed = not string.find(said, "can't run this command", 1, true)
+      is_full = string.find(said, 'OOM', 1, true)
     end
     if not is_allowed then missing[#missing + 1] = command end
   end
@@ -42,6 +44,9 @@ if kind then
     else
       need(command, KEYS[1], unpack(rest[command] or {}))
     end
+    -- A full server (maxmemory) has refused SET, the first of each kind. Behind a write that it takes, even one that changes nothing, it would refuse
+    -- nothing more, and the script behind this could set the lock.
+    if is_full then break end
   end
   ARGV[#ARGV] = nil
   if #missing > 0 then return redis.error_reply('NOPERM this user may not run ' .. table.concat(missing, ', ')) end

@@ -1,11 +1,11 @@
-//! Servers in a mode that the library does not support: members of a cluster, and Sentinels.
+//! Servers that the library does not support: members of a cluster, Sentinels, and old versions.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use redis::cmd;
 use redlock_sync::Redlock;
-use redlock_tests::{Proxy, Server, eventually};
+use redlock_tests::{Act, Proxy, Server, eventually};
 
 use crate::faults::support::{LONG, NODE_TIMEOUT, Rig, SOON, assert_misuse, refused_at_once, within};
 use crate::kinds::{Kind, each_kind};
@@ -15,6 +15,9 @@ each_kind!(all:
     fault_20_a_member_of_a_cluster_that_hides_info,
     fault_20_a_sentinel,
     fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes,
+    fault_20_a_redis_that_is_too_old;
+    mutexes:
+    fault_20_a_server_that_only_looks_too_old
 );
 
 /// A cluster of one server that has these slots.
@@ -75,4 +78,43 @@ fn fault_20_a_member_of_a_cluster_and_a_sentinel_among_the_nodes<K: Kind>() {
     guard.fencing_token().unwrap();
     K::unlock(guard).unwrap();
     assert!(rig.is_free("a"));
+}
+
+/// `INFO` of this server with other versions, so many lines of it.
+fn info_with(server: &Server, versions: &[&str]) -> Act {
+    let info: String = server.ask(&cmd("INFO"));
+    let is_kept = |line: &&str| !["redis_version:", "valkey_version:"].iter().any(|name| line.starts_with(name));
+    Act::Text(versions.iter().copied().chain(info.lines().filter(is_kept)).collect::<Vec<_>>().join("\r\n"))
+}
+
+fn fault_20_a_redis_that_is_too_old<K: Kind>() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    proxy.on_each("INFO", info_with(&server, &["redis_version:5.0.14", "gcc_version:8.3.0"]));
+    let locks = redlock_tests::open(proxy.url());
+    let error = refused_at_once::<K>(&locks);
+    assert_misuse(&error, &proxy.addr().to_string(), "is Redis 5.0.14");
+    assert!(error.to_string().contains("needs Redis 6.2 or later"), "{error}");
+    assert!(!locks.health().unwrap().is_ready());
+    assert!(!proxy.seen().iter().any(|seen| seen.args.iter().any(|arg| arg == "a")), "a lock was asked for");
+}
+
+/// Some servers claim an old version of Redis, and name their own beside it.
+fn fault_20_a_server_that_only_looks_too_old<K: Kind>() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    for versions in [
+        &["redis_version:6.0.16", "gcc_version:9.4.0"][..],
+        &["redis_version:4.0.0", "kvrocks_version:2.4.0"],
+        &["redis_version:10.0.0"],
+        &["redis_version:5.x"],
+        &["redis_version:"],
+        &["garnet_version:1.0.50"],
+        &[],
+    ] {
+        proxy.on_each("INFO", info_with(&server, versions));
+        let locks = redlock_tests::open(proxy.url());
+        let guard = K::new(&locks, "a").lock().unwrap_or_else(|error| panic!("{versions:?}: {error}"));
+        K::unlock(guard).unwrap();
+    }
 }

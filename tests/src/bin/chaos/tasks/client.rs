@@ -63,9 +63,11 @@ impl Worker {
             let mails = self.settings();
             let from = now();
             self.log.line(&format!("wait {} {from}", self.thread));
-            match mails.try_claim_for(WAIT) {
-                Ok(Some(job)) => {
-                    let (fence, to) = (job.fencing_token().unwrap(), now());
+            // A worker that stands still for a lease behind the claim has lost the job, and does not know its fence.
+            let with_fence = |job: Job| job.fencing_token().map(|fence| (job, fence));
+            match mails.try_claim_for(WAIT).and_then(|job| job.map(with_fence).transpose()) {
+                Ok(Some((job, fence))) => {
+                    let to = now();
                     self.log.line(&format!("claim {} {from} {to} {} {fence} {}", self.thread, job.id(), job.attempt()));
                     self.handle(job, fence);
                 }
