@@ -101,8 +101,9 @@ impl Redlock {
     /// The variables are those of [`Builder::from_env`]; `REDLOCK_NODES` or `REDIS_URL` has to be set.
     ///
     /// # Errors
-    /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or names something
-    ///   that cannot be; the message names the variable. A failure is not remembered: the next call tries again
+    /// - [`Config`](Error::Config) if there is no default client and the environment names no server, or names
+    ///   something that cannot be; the message names the variable. A failure is not remembered: the next call tries
+    ///   again
     /// - [`Closed`](Error::Closed) in a forked child if the parent had set one, and the child has not
     ///
     /// ```

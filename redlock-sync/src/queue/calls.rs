@@ -29,8 +29,8 @@ impl Queue {
     /// pushed, but for those that name that time themselves ([`Task::at`]).
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory: the
-    ///   task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued
+    /// - [`Unavailable`](Error::Unavailable) if the server did not answer or refused it, such as for lack of memory:
+    ///   the task may be queued all the same. Pushing the same [`Task`] again does not double it while it is queued
     /// - [`Full`](Error::Full), [`WrongType`](Error::WrongType), [`Config`](Error::Config) and
     ///   [`Closed`](Error::Closed): nothing was queued
     ///
