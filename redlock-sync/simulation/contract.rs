@@ -327,7 +327,7 @@ fn random_call(several: bool) -> Arc<Call> {
         15..17 => free(any()),
         17..21 => give_up(Some(any()), Duration::ZERO, own, grant(fastrand::bool(), several)),
         21 => give_up(None, Duration::ZERO, Some(wait), grant(fastrand::bool(), several)),
-        22 => pause(any(), 900, several),
+        22 => pause(any(), 4500, several),
         23 => keep(any()),
         24 | 25 => exclusive().fence(&id(any()), [None, Some(7)][fastrand::usize(0..2)]).call,
         26 => exclusive().unreserve(any()).call,
@@ -345,32 +345,53 @@ fn random_calls_have_the_same_replies() {
     memory.listen(CHANNEL);
     remote.listen(CHANNEL);
     for seed in 0..120 {
-        fastrand::seed(seed);
-        assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
-        let mut done = String::new();
-        for _ in 0..40 {
-            let call = random_call(seed % 3 == 0);
-            _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
-            let replies = (shown(&memory.call(&call)), shown(&remote.call(&call)));
-            assert_eq!(replies.0, replies.1, "seed {seed}: in memory, on a server, after\n{done}");
-            let told = (said(&memory.heard()), said(&remote.heard()));
-            assert_eq!(told.0, told.1, "seed {seed}: published in memory, on a server, after\n{done}");
-            if call.script.operation == "expire" {
-                let moment = Duration::from_millis(4);
-                memory.pass(moment);
-                remote.pass(moment);
+        soon(|is_late| {
+            fastrand::seed(seed);
+            assert_eq!(memory.call(&clear()).is_ok(), remote.call(&clear()).is_ok());
+            let mut done = String::new();
+            for _ in 0..40 {
+                let call = random_call(seed % 3 == 0);
+                _ = writeln!(done, "{} {:?}", scripts::name(call.script), call.args());
+                same(&mut memory, &mut remote, &call, &format!("seed {seed}, after\n{done}"), is_late);
             }
-            let stored = (shown(&memory.call(&dump())), shown(&remote.call(&dump())));
-            assert_eq!(stored.0, stored.1, "seed {seed}: stored in memory, on a server, after\n{done}");
-        }
+        });
     }
+}
+
+/// Times are compared in fives of seconds. On a busy machine a run can take nearly as long: then it says nothing, and is begun again.
+fn soon(mut run: impl FnMut(&dyn Fn() -> bool)) {
+    let is_done = || {
+        let start = SystemClock.now();
+        let is_late = || SystemClock.now().since(start) > 4 * SECOND;
+        run(&is_late);
+        !is_late()
+    };
+    assert!(std::iter::repeat_with(is_done).take(50).any(|is_done| is_done), "the machine is too slow for this test");
+}
+
+/// Makes the call on either side and compares what is replied, published and stored. What is stored then.
+fn same(memory: &mut Store, remote: &mut Remote, call: &Arc<Call>, what: &str, is_late: &dyn Fn() -> bool) -> String {
+    let replies = (shown(&memory.call(call)), shown(&remote.call(call)));
+    let told = (said(&memory.heard()), said(&remote.heard()));
+    if call.script.operation == "expire" {
+        let moment = Duration::from_millis(4);
+        memory.pass(moment);
+        remote.pass(moment);
+    }
+    let stored = (shown(&memory.call(&dump())), shown(&remote.call(&dump())));
+    if !is_late() {
+        assert_eq!(replies.0, replies.1, "replies in memory, on a server: {what}");
+        assert_eq!(told.0, told.1, "published in memory, on a server: {what}");
+        assert_eq!(stored.0, stored.1, "stored in memory, on a server: {what}");
+    }
+    stored.0
 }
 
 /// What was published, without what depends on the moment.
 fn said(texts: &[String]) -> Vec<String> {
     let word = |word: &str| match word.parse::<u64>() {
-        // What is left of a pause, on a machine that may be busy.
-        Ok(501..=900) => "900".to_owned(),
+        // What is left of a pause.
+        Ok(301..=4500) => "4500".to_owned(),
         _ => word.to_owned(),
     };
     let text = |text: &String| text.split(' ').map(word).collect::<Vec<_>>().join(" ");
