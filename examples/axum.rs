@@ -13,6 +13,7 @@ use tokio::task::spawn_blocking;
 /// Blocks its thread while another request, here or on another machine, has the order.
 fn ship(locks: &Redlock, id: u64) -> Result<String, Error> {
     let guard = locks.mutex(format!("order:{id}")).try_lock_for(Duration::from_secs(5))?;
+    guard.extend(Duration::from_secs(30))?; // before what cannot be undone, such as a COMMIT: asks the server
     let done = format!("order {id} is shipped\n");
     match guard.unlock() {
         Err(error @ Error::Lost { .. }) => Err(error), // another request may have had the order meanwhile
@@ -23,8 +24,11 @@ fn ship(locks: &Redlock, id: u64) -> Result<String, Error> {
 async fn order(State(locks): State<Redlock>, Path(id): Path<u64>) -> (StatusCode, String) {
     match spawn_blocking(move || ship(&locks, id)).await {
         Ok(Ok(done)) => (StatusCode::OK, done),
-        Ok(Err(error)) if error.is_busy() => (StatusCode::CONFLICT, format!("{error}\n")),
-        Ok(Err(error)) if error.is_unavailable() => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
+        Ok(Err(error)) if error.is_busy() => (StatusCode::LOCKED, format!("{error}\n")),
+        // `Closed`: this process shuts down.
+        Ok(Err(error)) if error.is_unavailable() || error == Error::Closed => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
+        }
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         Err(panic) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{panic}\n")),
     }

@@ -27,7 +27,9 @@ use crate::logged::logged;
 /// The default client of this binary. Every test has keys of its own.
 static DEFAULT: LazyLock<(Server, Redlock)> = LazyLock::new(|| {
     let server = Server::start();
-    let locks = redlock_tests::open(server.url());
+    let settings = redlock_tests::patient().node(server.url());
+    // Some functions have a lease of 3 s.
+    let locks = settings.node_timeout(Duration::from_secs(2)).build().unwrap();
     Redlock::set_default(locks.clone()).unwrap();
     (server, locks)
 });

@@ -116,7 +116,7 @@ fn a_web_service_has_a_lock_for_each_order() {
     eventually("it is ready", SOON, || ask("GET /ready").starts_with("HTTP/1.1 200"));
     eventually("an order is shipped", SOON, || ask("POST /orders/42").contains("order 42 is shipped"));
     let held = redlock_tests::open(server.url()).mutex("order:42").lock().unwrap();
-    eventually("an order in hand is refused", SOON, || ask("POST /orders/42").starts_with("HTTP/1.1 409"));
+    eventually("an order in hand is refused", SOON, || ask("POST /orders/42").starts_with("HTTP/1.1 423"));
     held.unlock().unwrap();
 }
 

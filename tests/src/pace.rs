@@ -94,7 +94,7 @@ impl PartialOrd<Duration> for Took {
 
 /// Settings of a client for tests that are not about timeouts: a server may take its time on a busy machine.
 pub fn patient() -> redlock_sync::Builder {
-    redlock_sync::Redlock::builder().node_timeout(Duration::from_secs(2))
+    redlock_sync::Redlock::builder().node_timeout(Duration::from_secs(5))
 }
 
 /// A client of that server with these settings.

@@ -17,8 +17,8 @@ const LEASE: Duration = Duration::from_secs(4);
 fn a_lock_that_was_not_replicated_is_taken_twice_unless_the_guard_waits() {
     let group = Group::start(2, 3);
     let bare = settings(&group).lease(Duration::from_secs(60)).build().unwrap();
-    let brief = settings(&group).lease(LEASE).build().unwrap();
-    let guarded = || settings(&group).lease(LEASE).failover_guard(true).build().unwrap();
+    let brief = settings(&group).lease(LEASE).node_timeout(LEASE / 2).build().unwrap();
+    let guarded = || settings(&group).lease(LEASE).node_timeout(LEASE / 2).failover_guard(true).build().unwrap();
     // One that was there before the failover, and one that begins after it.
     let clients = [guarded(), guarded()];
     let guarded = &clients[0];
@@ -92,7 +92,9 @@ fn no_update_is_lost_with_the_guard_and_all_replicas() {
     let (group, counter) = (Group::start(1, 3), Server::start());
     counter.set("n", "0");
     let (done, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let open = || settings(&group).lease(LEASE).failover_guard(true).min_replicas_ack(1).build().unwrap();
+    let open = || {
+        settings(&group).lease(LEASE).node_timeout(LEASE / 2).failover_guard(true).min_replicas_ack(1).build().unwrap()
+    };
     let work = |locks: &Redlock| {
         let mut counter = counter.client();
         while !is_over.load(Ordering::SeqCst) {

@@ -68,8 +68,13 @@ fn a_quorum_of_groups() {
         starting.into_iter().map(|group| group.join().unwrap()).collect()
     });
     let lease = Duration::from_secs(3);
-    let settings =
-        || redlock_tests::patient().nodes(groups.iter().map(Group::url)).lease(lease).unavailable_after(SOON);
+    let settings = || {
+        redlock_tests::patient()
+            .nodes(groups.iter().map(Group::url))
+            .lease(lease)
+            .node_timeout(lease / 2)
+            .unavailable_after(SOON)
+    };
     let locks = settings().build().unwrap();
     eventually("all nodes are old enough", SOON, || {
         let guard = locks.mutex("a").lock().unwrap();
