@@ -1,4 +1,4 @@
-//! In place of the library's `node`: what a push connection is.
+//! In place of the library's `node`: what a push connection is, and how a connection ends; with the real pipes.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,3 +13,15 @@ pub(crate) enum Heard {
     Nothing,
     Broken(String),
 }
+
+pub(crate) mod link {
+    #[derive(Debug)]
+    pub(crate) enum Broken {
+        TimedOut,
+        Slow,
+        Cut(String),
+        Unfit(String),
+    }
+}
+
+pub(crate) mod pipes;
