@@ -46,6 +46,7 @@ mod condition;
 mod credentials;
 mod depot;
 mod direct;
+mod duplex;
 mod handshake;
 mod health;
 mod host;

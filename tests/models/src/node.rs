@@ -1,4 +1,4 @@
-//! In place of the library's `node`: what a push connection is, and how a connection ends; with the real pipes.
+//! In place of the library's `node`: what a push connection is; with the real pipes.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,6 @@ pub(crate) enum Heard {
     Message(Vec<u8>),
     Nothing,
     Broken(String),
-}
-
-pub(crate) mod link {
-    #[derive(Debug)]
-    pub(crate) enum Broken {
-        TimedOut,
-        Slow,
-        Cut(String),
-        Unfit(String),
-    }
 }
 
 pub(crate) mod pipes;

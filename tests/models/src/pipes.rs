@@ -81,7 +81,7 @@ pub fn calls_for_which_no_thread_waits() {
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
             let n = u64::from(token.as_bytes()[0]);
-            rig.pipe.send(Trip::new(1, None).flight(0, release(token), true).unattended());
+            rig.pipe.send(Trip::new(1, None).flight(0, release(token), true, None).unattended());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
         })
     });
@@ -161,7 +161,7 @@ pub fn what_is_left_is_flushed() {
     let rig = rig();
     let server = rig.serve();
     let leave = |token: &'static str| {
-        rig.spawn(move |rig| rig.pipe.send(Trip::new(1, None).flight(0, release(token), true).unattended()))
+        rig.spawn(move |rig| rig.pipe.send(Trip::new(1, None).flight(0, release(token), true, None).unattended()))
     };
     let threads = ["a", "b", "c"].map(leave);
     let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
@@ -207,7 +207,7 @@ pub fn several_servers() {
             let trip = Trip::new(2, None);
             let asked = order.map(|seat| (seat, Arc::clone(&rigs[seat].pipe)));
             for (seat, pipe) in &asked {
-                pipe.send(trip.flight(*seat, number(*seat as u64), false));
+                pipe.send(trip.flight(*seat, number(*seat as u64), false, None));
             }
             assert_eq!(waiting::wait(&trip, &asked, Tick::NEVER, &ModelClock), Wait::Over);
             for seat in [0, 1] {
@@ -227,7 +227,7 @@ pub fn without_a_pump() {
     let server = rig.serve();
     let threads = [1, 2, 3].map(|n: u64| {
         rig.spawn(move |rig| {
-            rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true).unattended());
+            rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true, None).unattended());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
         })
     });
@@ -243,7 +243,7 @@ pub fn without_a_pump() {
 pub fn a_pump_that_rests() {
     let rig = rig();
     let server = rig.serve();
-    rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true).unattended());
+    rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true, None).unattended());
     let time = thread::spawn(|| {
         for _ in 0..3 {
             world::pass(Duration::from_secs(5));

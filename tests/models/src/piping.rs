@@ -9,8 +9,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::link::Broken;
-use crate::node::pipes::ends::{Ends, Shut, Sink, Source};
+use crate::node::pipes::ends::{Broken, Ends, Shut, Sink, Source};
 use crate::node::pipes::flight::{Load, Outcome, Parting, Trip, Wait};
 use crate::node::pipes::framer::Reply;
 use crate::node::pipes::pipe::{Hearer, Pipe};
@@ -210,7 +209,7 @@ impl Rig {
     /// A call of one thread, until then.
     pub(crate) fn call(&self, load: Load, is_release: bool, by: Tick) -> End {
         let trip = Trip::new(1, None);
-        self.pipe.send(trip.flight(0, load, is_release));
+        self.pipe.send(trip.flight(0, load, is_release, None));
         match waiting::wait(&trip, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
             Wait::Goes => match self.pipe.leave(&trip, 0, is_release) {
                 Parting::Answered => outcome(&trip, 0),

@@ -4,7 +4,20 @@ use std::any::Any;
 use std::fmt;
 
 use crate::clock::Tick;
-use crate::node::link::Broken;
+
+/// How an exchange on a connection ended early. The connection is of no more use for anything else.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    TimedOut,
+    /// As that, but what was to be moved was moving: at an eighth of the floor at least. It is more than fits into the
+    /// time, which says nothing of the server.
+    Slow,
+    /// Reset, closed, or no longer understood; with a message.
+    Cut(String),
+    /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with
+    /// a message.
+    Unfit(String),
+}
 
 /// Where commands are written.
 pub(crate) trait Sink: Send {

@@ -7,11 +7,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use super::ends::Broken;
 use super::framer::Reply;
+use super::table::Claim;
 use crate::clock::{Clock, Tick};
-use crate::node::link::Broken;
 use crate::protocol::script::{Call, Note, Purpose};
 use crate::sync::{Condvar, Mutex};
+use crate::token::LockId;
 
 /// What a call became at one server.
 #[derive(Clone, Debug)]
@@ -83,9 +85,9 @@ impl Trip {
     }
 
     /// The call on its way to one of the servers. A seat has one flight at a time.
-    pub(crate) fn flight(self: &Arc<Self>, seat: usize, load: Load, is_urgent: bool) -> Flight {
+    pub(crate) fn flight(self: &Arc<Self>, seat: usize, load: Load, is_urgent: bool, claim: Option<Claim>) -> Flight {
         self.set(seat, Seat::Unsent);
-        Flight { trip: Arc::clone(self), seat, load, is_urgent }
+        Flight { trip: Arc::clone(self), seat, load, is_urgent, claim }
     }
 
     fn set(&self, seat: usize, new: Seat) {
@@ -186,6 +188,8 @@ pub(crate) struct Flight {
     load: Load,
     /// Releases and renewals go before attempts.
     pub(super) is_urgent: bool,
+    /// Until it is answered, calls about the same key go over the same connection.
+    claim: Option<Claim>,
 }
 
 impl Flight {
@@ -245,13 +249,18 @@ impl Flight {
     /// The token that it may set.
     pub(super) fn acquires(&self) -> Option<&str> {
         let call = self.call().filter(|call| call.purpose == Purpose::Acquire)?;
-        call.token.as_ref().map(|token| token.as_str())
+        call.token.as_ref().map(LockId::as_str)
     }
 
     /// The token that it takes away.
     pub(super) fn releases(&self) -> Option<&str> {
         let call = self.call().filter(|call| call.purpose == Purpose::Release)?;
-        call.token.as_ref().map(|token| token.as_str())
+        call.token.as_ref().map(LockId::as_str)
+    }
+
+    /// The group of its key.
+    pub(super) fn group(&self) -> Option<usize> {
+        self.claim.as_ref().map(Claim::group)
     }
 
     /// A thread waits for it.

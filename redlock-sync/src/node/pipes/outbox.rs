@@ -46,6 +46,11 @@ impl Outbox {
         self.urgent.len() + self.ordinary.len()
     }
 
+    /// A call about a key of that group is not written.
+    pub(super) fn has(&self, group: Option<usize>) -> bool {
+        self.urgent.iter().chain(&self.ordinary).any(|flight| group.is_none() || flight.group() == group)
+    }
+
     pub(super) fn put(&mut self, flight: Flight) {
         if flight.is_urgent { self.urgent.push_back(flight) } else { self.ordinary.push_back(flight) }
     }
@@ -147,12 +152,14 @@ impl Owed {
         self.due.front().map(|due| due.written)
     }
 
-    /// Behind each call that may set a token and for which no thread waits stands one that takes it away.
-    pub(super) fn is_undone(&self) -> bool {
+    /// Behind each call that may set a token stands one that takes it away. Of calls about keys of that group, if one is
+    /// given.
+    pub(super) fn is_undone(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
-        self.due.iter().rev().all(|Due { flight, .. }| {
+        let about = |due: &&Due| group.is_none() || due.flight.group() == group;
+        self.due.iter().rev().filter(about).all(|Due { flight, .. }| {
             released.extend(flight.releases());
-            flight.acquires().is_none_or(|token| released.contains(token) || flight.is_awaited())
+            flight.acquires().is_none_or(|token| released.contains(token))
         })
     }
 

@@ -28,12 +28,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::ends::{Ends, Shut, Sink, Source};
+use super::ends::{Broken, Ends, Shut, Sink, Source};
 use super::flight::{Boarding, Flight, News, Outcome, Parting, Trip};
 use super::framer::{Framer, Garbled};
 use super::outbox::{Interest, Outbox, Owed, Pump};
 use crate::clock::{Clock, Tick};
-use crate::node::link::Broken;
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
 
 /// As long as the reader has not waited for longer, calls gather in the outbox: on one machine the next replies come within that time.
@@ -111,10 +110,10 @@ impl Pipe {
         self.owed.lock().oldest()
     }
 
-    /// A release stands behind each acquire that may still be executed, and nothing waits to be written.
-    pub(crate) fn is_undone(&self) -> bool {
+    /// A release stands behind each acquire that may still be executed, and no call waits to be written: of calls about keys of that group, if one is given.
+    pub(crate) fn is_undone(&self, group: Option<usize>) -> bool {
         let outbox = self.outbox.lock();
-        outbox.is_empty() && self.owed.lock().is_undone()
+        !outbox.has(group) && self.owed.lock().is_undone(group)
     }
 
     /// The reader has waited for so long that no reply is likely to come at once.

@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ends::Broken;
 use super::flight::News;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
 use crate::clock::Tick;
-use crate::node::link::Broken;
 
 /// An idle pump ends after that.
 const IDLE: Duration = Duration::from_secs(10);

@@ -12,5 +12,7 @@ mod outbox;
 pub(crate) mod pipe;
 #[path = "../../../../redlock-sync/src/node/pipes/pump.rs"]
 mod pump;
+#[path = "../../../../redlock-sync/src/node/pipes/table.rs"]
+pub(crate) mod table;
 #[path = "../../../../redlock-sync/src/node/pipes/waiting.rs"]
 pub(crate) mod waiting;
