@@ -44,6 +44,12 @@ impl Passing {
     }
 }
 
+fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
 fn two_calls_each(rig: &Rig) {
     let threads = [10, 20, 30, 40].map(|first| {
         rig.spawn(move |rig| {
@@ -52,7 +58,7 @@ fn two_calls_each(rig: &Rig) {
             }
         })
     });
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    join(threads);
 }
 
 /// Each call is answered, and by its own reply. No time passes: calls gather in the outbox.
@@ -85,7 +91,7 @@ pub fn calls_for_which_no_thread_waits() {
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
         })
     });
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    join(threads);
     rig.flush();
     for token in ["a", "b", "c"] {
         let executed = rig.server.executed();
@@ -113,8 +119,8 @@ pub fn a_reader_whose_time_is_up() {
     });
     world::pass_until(soon);
     let server = rig.serve();
-    hurried.into_iter().for_each(|thread| thread.join().unwrap());
-    patient.into_iter().for_each(|thread| thread.join().unwrap());
+    join(hurried);
+    join(patient);
     rig.flush();
     rig.end();
     server.join().unwrap();
@@ -165,7 +171,7 @@ pub fn what_is_left_is_flushed() {
     };
     let threads = ["a", "b", "c"].map(leave);
     let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    join(threads);
     rig.flush();
     for token in ["a", "b", "c"] {
         assert!(rig.server.executed().contains(&Said::Release(token.into())), "{token} was not written");
@@ -192,7 +198,7 @@ pub fn a_connection_that_breaks() {
         })
     });
     rig.server.cut();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    join(threads);
     server.join().unwrap();
     rig.end();
 }
@@ -215,10 +221,12 @@ pub fn several_servers() {
             }
         })
     });
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    rigs.into_iter().for_each(Rig::stop);
+    join(threads);
+    for rig in rigs {
+        rig.stop();
+    }
     world::until_all_threads_ended();
-    servers.into_iter().for_each(|server| server.join().unwrap());
+    join(servers);
 }
 
 /// The system starts no thread: callers look after their calls themselves, as the time passes.
@@ -232,7 +240,7 @@ pub fn without_a_pump() {
         })
     });
     let time = Passing::start(Duration::from_millis(1));
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    join(threads);
     rig.flush();
     time.stop();
     rig.end();

@@ -294,9 +294,10 @@ impl Flight {
 
 impl News {
     pub(super) fn tell(self) {
-        match (self.left, &self.trip.heir) {
-            (Some((seat, outcome)), Some(heir)) => heir.told(seat, outcome),
-            _ => _ = self.trip.moved.notify_one(),
+        if let (Some((seat, outcome)), Some(heir)) = (self.left, &self.trip.heir) {
+            heir.told(seat, outcome);
+        } else {
+            self.trip.moved.notify_one();
         }
     }
 }

@@ -42,7 +42,7 @@ impl Outbox {
         self.urgent.is_empty() && self.ordinary.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.urgent.len() + self.ordinary.len()
     }
 
@@ -59,23 +59,27 @@ impl Outbox {
         self.urgent.pop_front().or_else(|| self.ordinary.pop_front())
     }
 
-    /// The thread of this flight has gone, and it is not to be written.
-    pub(super) fn remove(&mut self, trip: &Arc<Trip>, seat: usize) {
+    /// The thread of this flight has gone, and it is not to be written. Zero if it was taken out before.
+    pub(super) fn remove(&mut self, trip: &Arc<Trip>, seat: usize) -> usize {
+        let before = self.len();
         self.urgent.retain(|flight| !flight.is_of(trip, seat));
         self.ordinary.retain(|flight| !flight.is_of(trip, seat));
+        before - self.len()
     }
 
-    /// Moves the next packet to those that are owed.
-    pub(super) fn pack(&mut self, owed: &mut Owed, packet: &mut Vec<u8>, now: Tick) {
-        let mut calls = 0;
+    /// Moves the next packet to those that are owed. Returns how many calls are not written, since their threads have gone.
+    pub(super) fn pack(&mut self, owed: &mut Owed, packet: &mut Vec<u8>, now: Tick) -> usize {
+        let (mut calls, mut refused) = (0, 0);
         while packet.len() < MOST_BYTES
             && calls < MOST_CALLS
             && let Some(flight) = self.next()
         {
-            if owed.board(flight, packet, now) != Boarding::Refused {
-                calls += 1;
+            match owed.board(flight, packet, now) {
+                Boarding::Refused => refused += 1,
+                Boarding::Awaited | Boarding::Unattended => calls += 1,
             }
         }
+        refused
     }
 
     pub(super) fn end(&mut self) -> impl Iterator<Item = Flight> + use<> {
@@ -132,10 +136,6 @@ impl Owed {
         }
         self.was_let_in = false;
         Some((Some(due.flight), due.written))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.due.len()
     }
 
     /// The awaited ones mostly are the first.

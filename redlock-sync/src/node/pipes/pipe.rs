@@ -10,12 +10,12 @@
 //! Order of locks: `write` or `turn`, `outbox`, `owed`, then a [`Trip`]. No thread waits for `write` while it has the turn: a thread that writes may wait
 //! for room in the socket, which is made when replies are read. That is also why `owed` is not a part of what `write` guards.
 //!
-//! A call is written at once by its own thread where that is possible. Otherwise it is put into the outbox, where calls gather while another thread
-//! reads; what is there is written in one packet before that thread waits for more bytes. Once the reader has waited for longer than [`GATHERING`], a call
-//! that comes is written at once: no call waits for replies of others over a network.
+//! While no other thread reads, a call is written at once by its own thread. Otherwise it is put into the outbox, where calls gather; what is there is
+//! written in one packet before the reader waits for more bytes. Once it has waited for longer than [`GATHERING`], a call that comes is written at once,
+//! with those that are there: no call waits for replies of others over a network.
 //!
-//! 1. *A call in the outbox is written.* The reader writes the outbox before it waits. A thread that puts a call there, and one that goes to sleep, make
-//!    sure that the pump is awake, and the pump does not sleep while the outbox has a call. A thread that cannot write because another one does says so
+//! 1. *A call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads next, or makes sure before it sleeps
+//!    that the pump is awake; so does a thread that puts a call there for which no thread waits. The pump does not sleep while the outbox has a call. A thread that cannot write because another one does says so
 //!    (`was_missed`); the other one looks again after it has given `write` back.
 //! 2. *A reply is read while a thread waits for it.* Its thread reads, or another one does, or it sleeps. Before it sleeps it makes sure that the pump is
 //!    awake. The pump decides to sleep under the mutex of the outbox, when no thread waits for any call that is owed; a packet moves from the outbox to
@@ -33,10 +33,15 @@ use super::flight::{Boarding, Flight, News, Outcome, Parting, Trip};
 use super::framer::{Framer, Garbled};
 use super::outbox::{Interest, Outbox, Owed, Pump};
 use crate::clock::{Clock, Tick};
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// As long as the reader has not waited for longer, calls gather in the outbox: on one machine the next replies come within that time.
 const GATHERING: Duration = Duration::from_micros(30);
+
+/// No thread reads.
+const FREE: u64 = 0;
+/// The thread that reads does not wait for bytes now.
+const AT_WORK: u64 = 1;
 
 /// Is told of what concerns all connections to a server.
 pub(crate) trait Hearer: Send + Sync {
@@ -51,8 +56,12 @@ pub(crate) struct Pipe {
     pub(super) owed: Mutex<Owed>,
     /// The pump sleeps here, with the mutex of the outbox.
     pub(super) wake: Arc<Condvar>,
-    /// Since when the reader waits for bytes, in nanoseconds; zero while it does not. Only a hint: it decides which thread writes.
-    waits_since: AtomicU64,
+    /// Whether a thread has the turn ([`FREE`], [`AT_WORK`]), and since when it waits for bytes, in nanoseconds. Only a hint: it decides which thread writes.
+    reader: AtomicU64,
+    /// How many calls are not answered, and since when the first of those that are written, in nanoseconds; zero if there is none. Hints too: they decide
+    /// which connection a call goes over, and whether one is late.
+    unanswered: AtomicUsize,
+    oldest: AtomicU64,
     /// Of no more use. Set before the calls are told so.
     is_over: AtomicBool,
     shut: Box<dyn Shut>,
@@ -83,7 +92,9 @@ impl Pipe {
             outbox: Mutex::new(Outbox::default()),
             owed: Mutex::new(Owed::default()),
             wake: Arc::new(Condvar::new()),
-            waits_since: AtomicU64::new(0),
+            reader: AtomicU64::new(FREE),
+            unanswered: AtomicUsize::new(0),
+            oldest: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             shut,
             hearer,
@@ -100,14 +111,23 @@ impl Pipe {
 
     /// How many calls are not answered.
     pub(crate) fn len(&self) -> usize {
-        // Under both mutexes: a packet moves from one to the other.
-        let outbox = self.outbox.lock();
-        outbox.len() + self.owed.lock().len()
+        self.unanswered.load(Ordering::Acquire)
     }
 
-    /// When the call was written that is unanswered for longest.
-    pub(crate) fn oldest(&self) -> Option<Tick> {
-        self.owed.lock().oldest()
+    /// A call is written and not answered for so long.
+    pub(crate) fn is_late(&self, by: Duration) -> bool {
+        let oldest = self.oldest.load(Ordering::Acquire);
+        oldest > 0 && nanos(self.clock.now()).saturating_sub(oldest) >= nanos(Tick::ZERO.after(by))
+    }
+
+    /// When the call was written that is unanswered for longest, in nanoseconds; zero if there is none.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest.load(Ordering::Acquire)
+    }
+
+    /// To be called under the mutex of what is owed, after each change.
+    fn note_oldest(&self, owed: &Owed) {
+        self.oldest.store(owed.oldest().map_or(0, nanos), Ordering::Release);
     }
 
     /// A release stands behind each acquire that may still be executed, and no call waits to be written: of calls about keys of that group, if one is given.
@@ -118,15 +138,23 @@ impl Pipe {
 
     /// The reader has waited for so long that no reply is likely to come at once.
     pub(crate) fn reader_waits(&self) -> bool {
-        match self.waits_since.load(Ordering::Relaxed) {
-            0 => false,
+        match self.reader.load(Ordering::Relaxed) {
+            FREE | AT_WORK => false,
             since => nanos(self.clock.now()).saturating_sub(since) > nanos(Tick::ZERO.after(GATHERING)),
         }
     }
 
+    /// A thread reads, and has not waited for long: calls gather.
+    fn gathers(&self) -> bool {
+        self.reader.load(Ordering::Relaxed) != FREE && !self.reader_waits()
+    }
+
     /// Writes the call, or leaves it in the outbox, from where it is written. On a connection that is over it ends at once.
     pub(crate) fn send(self: &Arc<Self>, flight: Flight) {
-        if let Some(write) = self.write.try_lock() {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        if !self.gathers()
+            && let Some(write) = self.write.try_lock()
+        {
             if self.outbox.lock().is_empty() {
                 return self.send_now(write, flight);
             }
@@ -134,16 +162,19 @@ impl Pipe {
             drop(write);
             self.look_again();
         }
+        let is_awaited = flight.is_awaited();
         let mut outbox = self.outbox.lock();
         if outbox.is_over {
             drop(outbox);
-            return tell(flight.end(cut(false, &over())));
+            return self.refuse(flight);
         }
         outbox.put(flight);
-        // As long as the pump is awake the call is written in any case.
-        self.rouse(&mut outbox);
+        // The thread of a call reads next, or makes sure that the pump is awake.
+        if !is_awaited {
+            self.rouse(&mut outbox);
+        }
         drop(outbox);
-        if self.reader_waits() {
+        if !self.gathers() {
             self.flush();
         }
     }
@@ -159,9 +190,11 @@ impl Pipe {
             if self.is_over() {
                 drop(owed);
                 section.ended(Ok(()));
-                return tell(flight.end(cut(false, &over())));
+                return self.refuse(flight);
             }
-            owed.board(flight, packet, now)
+            let boarding = owed.board(flight, packet, now);
+            self.note_oldest(&owed);
+            boarding
         };
         let written = sink.write(packet, now.after(self.patience));
         drop(write);
@@ -174,7 +207,7 @@ impl Pipe {
 
     /// Writes what is in the outbox, unless another thread writes: that one looks again.
     pub(super) fn flush(self: &Arc<Self>) {
-        while !self.outbox.lock().is_empty() {
+        while self.has_left() {
             let write = self.write.try_lock().or_else(|| {
                 self.outbox.lock().was_missed = true;
                 // It may have looked just before.
@@ -185,6 +218,13 @@ impl Pipe {
         }
     }
 
+    /// Calls wait to be written. If there are none, none was missed.
+    fn has_left(&self) -> bool {
+        let mut outbox = self.outbox.lock();
+        outbox.was_missed &= !outbox.is_empty();
+        !outbox.is_empty()
+    }
+
     fn write_outbox(self: &Arc<Self>, mut write: MutexGuard<'_, Writing>) {
         let section = Section::new(self);
         let Writing { sink, packet } = &mut *write;
@@ -192,9 +232,12 @@ impl Pipe {
         let now = self.clock.now();
         {
             let mut outbox = self.outbox.lock();
-            outbox.was_missed = false;
+            self.was_missed(&mut outbox);
+            let mut owed = self.owed.lock();
             // None is moved once the connection is over: then the outbox is empty, and stays so.
-            outbox.pack(&mut self.owed.lock(), packet, now);
+            let refused = outbox.pack(&mut owed, packet, now);
+            self.unanswered.fetch_sub(refused, Ordering::AcqRel);
+            self.note_oldest(&owed);
         }
         let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, now.after(self.patience)) };
         drop(write);
@@ -203,15 +246,25 @@ impl Pipe {
 
     /// Another thread may have found `write` locked, and left it to this one to write.
     fn look_again(self: &Arc<Self>) {
-        let was_missed = std::mem::take(&mut self.outbox.lock().was_missed);
+        let was_missed = self.was_missed(&mut self.outbox.lock());
         if was_missed {
             self.flush();
         }
     }
 
+    /// The pump does not wait for that: it may sleep by now.
+    fn was_missed(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
+        let was_missed = std::mem::take(&mut outbox.was_missed);
+        if was_missed && !outbox.is_over {
+            self.rouse(outbox);
+        }
+        was_missed
+    }
+
     /// Reads until this call of the thread has its outcome, at most until then. Nothing is read if another thread reads.
     pub(crate) fn read_for(self: &Arc<Self>, trip: &Arc<Trip>, seat: usize, until: Tick) {
         let Some(mut turn) = self.turn.try_lock() else { return };
+        self.reader.store(AT_WORK, Ordering::Relaxed);
         let mut news = Vec::new();
         while trip.is_awaited(seat) && !self.is_over() {
             // Before it waits, the others go on.
@@ -220,7 +273,7 @@ impl Pipe {
                 break;
             }
         }
-        drop(turn);
+        self.give_back(turn);
         news.into_iter().for_each(News::tell);
     }
 
@@ -228,9 +281,9 @@ impl Pipe {
     pub(super) fn read(self: &Arc<Self>, turn: &mut Reading, until: Tick, news: &mut Vec<News>) -> bool {
         self.flush();
         let section = Section::new(self);
-        self.waits_since.store(nanos(self.clock.now()), Ordering::Relaxed);
+        self.reader.store(nanos(self.clock.now()), Ordering::Relaxed);
         let read = turn.source.read(turn.framer.room(), until);
-        self.waits_since.store(0, Ordering::Relaxed);
+        self.reader.store(AT_WORK, Ordering::Relaxed);
         let given = read.and_then(|read| {
             turn.framer.filled(read);
             self.give(&mut turn.framer, news).map(|()| read > 0)
@@ -242,9 +295,15 @@ impl Pipe {
     fn give(&self, framer: &mut Framer, news: &mut Vec<News>) -> Result<(), Broken> {
         let mut heard = None;
         while let Some(reply) = framer.take_reply().map_err(|Garbled| garbled())? {
-            let answered = self.owed.lock().answer();
+            let answered = {
+                let mut owed = self.owed.lock();
+                let answered = owed.answer();
+                self.note_oldest(&owed);
+                answered
+            };
             let (flight, written) = answered.ok_or_else(|| Broken::Cut("sent a reply to no call".into()))?;
             heard = Some(written);
+            self.unanswered.fetch_sub(usize::from(flight.is_some()), Ordering::AcqRel);
             news.extend(flight.and_then(|flight| flight.end(Outcome::Replied(reply))));
         }
         if let Some(written) = heard {
@@ -270,7 +329,10 @@ impl Pipe {
         let parting = trip.leave(seat, is_release);
         match parting {
             Parting::Answered => {}
-            Parting::Unsent => self.outbox.lock().remove(trip, seat),
+            Parting::Unsent => {
+                let removed = self.outbox.lock().remove(trip, seat);
+                self.unanswered.fetch_sub(removed, Ordering::AcqRel);
+            }
             Parting::Sent | Parting::WillBeSent => self.tidy(),
         }
         parting
@@ -286,7 +348,14 @@ impl Pipe {
 
     /// The turn to read, once it is free.
     pub(super) fn turn(&self) -> MutexGuard<'_, Reading> {
-        self.turn.lock()
+        let turn = self.turn.lock();
+        self.reader.store(AT_WORK, Ordering::Relaxed);
+        turn
+    }
+
+    pub(super) fn give_back(&self, turn: MutexGuard<'_, Reading>) {
+        self.reader.store(FREE, Ordering::Relaxed);
+        drop(turn);
     }
 
     pub(super) fn interest(&self) -> Interest {
@@ -306,8 +375,15 @@ impl Pipe {
         self.shut.shut();
         self.wake.notify_all();
         let owed = owed.chain(self.owed.lock().end()).map(|flight| flight.end(cut(true, &why)));
-        let ended: Vec<News> = owed.chain(unsent.map(|flight| flight.end(cut(false, &why)))).flatten().collect();
-        ended.into_iter().for_each(News::tell);
+        let ended: Vec<Option<News>> = owed.chain(unsent.map(|flight| flight.end(cut(false, &why)))).collect();
+        self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
+        ended.into_iter().for_each(tell);
+    }
+
+    /// The connection is over.
+    fn refuse(&self, flight: Flight) {
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        tell(flight.end(cut(false, &over())));
     }
 }
 

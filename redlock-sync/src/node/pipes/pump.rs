@@ -11,7 +11,6 @@ use super::ends::Broken;
 use super::flight::News;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
-use crate::clock::Tick;
 
 /// An idle pump ends after that.
 const IDLE: Duration = Duration::from_secs(10);
@@ -58,7 +57,9 @@ impl Pipe {
         loop {
             let interest = self.interest();
             let is_due = interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
-            if !outbox.is_over && (is_due || !outbox.is_empty()) {
+            // What was missed is written by another thread, which wakes the pump.
+            let is_left = !outbox.is_empty() && !outbox.was_missed;
+            if !outbox.is_over && (is_due || is_left) {
                 outbox.pump = Pump::Awake;
                 return true;
             }
@@ -79,12 +80,13 @@ impl Pipe {
     fn work(self: &Arc<Self>) {
         let mut news = Vec::new();
         let mut turn = self.turn();
-        // What was due may have been read by the last thread that had the turn.
-        if self.len() > 0 {
-            let until: Tick = self.clock.now().after(self.patience);
+        self.flush();
+        // What was due may have been read by the last thread that had the turn, or its thread has gone before it was written.
+        if self.interest() != Interest::None {
+            let until = self.clock.now().after(self.patience);
             self.read(&mut turn, until, &mut news);
         }
-        drop(turn);
+        self.give_back(turn);
         news.into_iter().for_each(News::tell);
     }
 }

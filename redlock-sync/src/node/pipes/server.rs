@@ -68,11 +68,6 @@ impl Heard {
     pub(crate) fn new(tell: Box<dyn Fn() + Send + Sync>) -> Arc<Heard> {
         Arc::new(Heard { latest: AtomicU64::new(0), tell })
     }
-
-    /// The server has answered what was written later than that.
-    fn is_past(&self, written: Tick) -> bool {
-        self.latest.load(Ordering::Acquire) > nanos(written)
-    }
 }
 
 impl Hearer for Heard {
@@ -103,7 +98,7 @@ impl Pipes {
         let mut open = self.open.lock();
         self.tend(&mut open);
         let group = Table::group_of(key);
-        let found = self.table.claim(group, |busy| open.find(busy, group).or_else(|| self.choose(&open)));
+        let found = self.table.claim(group, |busy| open.find(busy, group).or_else(|| open.choose()));
         if found.is_none() || open.used.len() < self.most && open.used.iter().all(|one| one.pipe.reader_waits()) {
             self.order(&mut open);
         }
@@ -111,22 +106,14 @@ impl Pipes {
         found
     }
 
-    /// One that is idle. While the reader of one does not wait long, calls join it and travel in one packet.
-    fn choose(&self, open: &Open) -> Option<(u32, Arc<Pipe>)> {
-        let few = |one: &&Numbered| one.pipe.len() == 0 || !one.pipe.reader_waits() && !self.is_late(&one.pipe, 1);
-        let chosen = open.used.iter().find(few).or_else(|| open.used.iter().min_by_key(|one| one.pipe.len()));
-        chosen.map(|one| (one.number, Arc::clone(&one.pipe)))
-    }
-
     /// A call there is unanswered for so many node timeouts.
     fn is_late(&self, pipe: &Pipe, timeouts: u32) -> bool {
-        let late = self.patience.saturating_mul(timeouts);
-        pipe.oldest().is_some_and(|oldest| self.clock.now().since(oldest) >= late)
+        pipe.is_late(self.patience.saturating_mul(timeouts))
     }
 
     /// It alone does not answer: another one has answered what was written later.
     fn is_suspect(&self, pipe: &Pipe) -> bool {
-        self.is_late(pipe, 1) && pipe.oldest().is_some_and(|oldest| self.heard.is_past(oldest))
+        self.is_late(pipe, 1) && self.heard.latest.load(Ordering::Acquire) > pipe.oldest()
     }
 
     /// Hung is a server of which no connection has answered what was written later than a call that is unanswered for a node timeout.
@@ -191,6 +178,13 @@ impl Pipes {
 }
 
 impl Open {
+    /// One that is idle, else the one with the fewest calls.
+    fn choose(&self) -> Option<(u32, Arc<Pipe>)> {
+        let idle = self.used.iter().find(|one| one.pipe.len() == 0);
+        let chosen = idle.or_else(|| self.used.iter().min_by_key(|one| one.pipe.len()));
+        chosen.map(|one| (one.number, Arc::clone(&one.pipe)))
+    }
+
     /// The one with that number, unless it is given up: over, or old with a release behind each acquire of this group.
     fn find(&self, number: Option<u32>, group: usize) -> Option<(u32, Arc<Pipe>)> {
         let number = number?;
