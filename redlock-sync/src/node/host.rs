@@ -171,12 +171,14 @@ impl Host {
     /// What the server's refusal of a call says of its link, and of all links.
     pub(super) fn was_refused(&self, link: &mut Link, failure: &Failure) {
         link.permitted.clear();
-        if reply::lacks_permission(failure) {
-            self.permissions.fetch_add(1, Ordering::AcqRel);
-        }
+        self.refused_call(failure);
         if reply::wants_new_connection(failure) {
             self.put_out_of_use(link);
         }
+    }
+
+    pub(super) fn refused_call(&self, failure: &Failure) {
+        self.permissions.fetch_add(u64::from(reply::lacks_permission(failure)), Ordering::AcqRel);
     }
 
     pub(super) fn is_of_cluster(&self) -> bool {
@@ -343,7 +345,7 @@ impl Host {
     }
 
     /// The node is not left out any more.
-    fn answers(&self) {
+    pub(super) fn answers(&self) {
         if self.breaker.recover()
             && let Some(tell) = self.hearers.returns.get()
         {

@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub(crate) use super::pipes::ends::Broken;
+use super::pipes::ends::{Shut, Sink, Source};
 use super::{Failure, FailureKind, Login};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Needs;
@@ -73,7 +75,15 @@ pub(crate) trait Connection: Send {
 
     /// The time of a step grows from now on by what it moves: by as long as that takes [at the floor](at_the_floor).
     fn grow(&mut self) {}
+
+    /// Its two ends, to be used at the same time; no reply is due. None if it has no such ends.
+    fn split(self: Box<Self>) -> Option<Halves> {
+        None
+    }
 }
+
+/// The two ends of a connection, and what closes it.
+pub(crate) type Halves = (Box<dyn Sink>, Box<dyn Source>, Box<dyn Shut>);
 
 /// How long so many bytes take at the lowest rate at which a server counts as well, 1 Mbit in a second.
 pub(super) fn at_the_floor(bytes: usize) -> Duration {
@@ -85,20 +95,6 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Pause before another attempt to replace a link.
 const SOONEST: Duration = Duration::from_millis(50);
-
-/// How an exchange on a connection ended early. The connection is of no more use for anything else.
-#[derive(Debug)]
-pub(crate) enum Broken {
-    TimedOut,
-    /// As that, but what was to be moved was moving: at an eighth of the floor at least. It is more than fits into the
-    /// time, which says nothing of the server.
-    Slow,
-    /// Reset, closed, or no longer understood; with a message.
-    Cut(String),
-    /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with
-    /// a message.
-    Unfit(String),
-}
 
 impl Broken {
     /// The failure of what was begun on the connection and sent no call.
@@ -253,7 +249,7 @@ impl Link {
 }
 
 /// At least 7/8 of `full`.
-fn nearly(part: Duration, full: Duration) -> bool {
+pub(super) fn nearly(part: Duration, full: Duration) -> bool {
     part >= full.saturating_sub(full / 8)
 }
 

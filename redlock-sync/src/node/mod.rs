@@ -46,6 +46,7 @@ mod condition;
 mod credentials;
 mod depot;
 mod direct;
+mod duplex;
 mod handshake;
 mod health;
 mod host;
@@ -56,6 +57,9 @@ mod link;
 mod members;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
+// Used by its own tests only, until it takes the place of lines, depot, batches, rides and late sockets. That change removes this line.
+#[allow(dead_code, reason = "the transport that stands is used until the next change")]
+mod pipes;
 mod push;
 mod redact;
 mod reply;

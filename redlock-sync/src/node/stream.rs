@@ -3,17 +3,20 @@
 
 use std::io::{self, Read, Write};
 use std::mem;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Msg, Parser, RedisError};
 
-use super::link::{Broken, Connection, SHORTEST, at_the_floor};
+use super::link::{Broken, Connection, Halves, SHORTEST, at_the_floor, nearly};
 use crate::clock::{Clock, SystemClock, Tick};
 
 /// The bytes of a connection, perhaps behind TLS.
 pub(super) trait Channel: Read + Write + Send {
     fn timed(&mut self) -> &mut Timed;
+
+    fn split(self) -> Halves;
 }
 
 /// A connection to Redis over such a channel.
@@ -61,7 +64,7 @@ impl<C: Channel> Stream<C> {
     }
 }
 
-impl<C: Channel> Connection for Stream<C> {
+impl<C: Channel + 'static> Connection for Stream<C> {
     fn send(&mut self, commands: &[u8]) -> Result<(), Broken> {
         self.channel.timed().begin(self.write_timeout);
         let written = self.channel.write_all(commands);
@@ -102,11 +105,16 @@ impl<C: Channel> Connection for Stream<C> {
     fn grow(&mut self) {
         self.channel.timed().grows = true;
     }
+
+    fn split(self: Box<Self>) -> Option<Halves> {
+        Some(self.channel.split())
+    }
 }
 
 /// A socket that knows until when the step under way may wait. A signal that interrupts a wait does not end the step.
 pub(super) struct Timed {
-    socket: TcpStream,
+    /// The other direction may be another one's: see [`Timed::beside`].
+    socket: Arc<TcpStream>,
     /// How long the step may take.
     whole: Duration,
     /// It has not waited yet.
@@ -128,6 +136,7 @@ impl Timed {
     pub(super) fn new(socket: TcpStream) -> Timed {
         let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
         let (whole, by) = (Duration::ZERO, Tick::ZERO);
+        let socket = Arc::new(socket);
         Timed { socket, whole, is_new: true, by, moved: 0, grows: false, is_over: false, read_timeout, write_timeout }
     }
 
@@ -135,6 +144,35 @@ impl Timed {
     fn begin(&mut self, within: Duration) {
         self.by = SystemClock.now().after(within);
         (self.whole, self.is_new, self.is_over, self.moved) = (within, true, false, 0);
+    }
+
+    /// The same socket, for the other direction.
+    pub(super) fn beside(&self) -> Timed {
+        let (whole, by) = (Duration::ZERO, Tick::ZERO);
+        let socket = Arc::clone(&self.socket);
+        Timed { socket, whole, by, is_new: true, moved: 0, grows: false, is_over: false, ..*self }
+    }
+
+    /// A step begins that only reads, and that may wait until then; the first wait by a seventh longer, which saves the socket most changes.
+    pub(super) fn begin_reading(&mut self, until: Tick) {
+        self.begin_until(until, self.read_timeout);
+    }
+
+    /// As that, of a step that only writes.
+    pub(super) fn begin_writing(&mut self, until: Tick) {
+        self.begin_until(until, self.write_timeout);
+    }
+
+    fn begin_until(&mut self, until: Tick, set: Duration) {
+        let left = until.since(SystemClock.now());
+        self.begin(if left <= set && nearly(left, set) { set } else { left });
+        self.by = until;
+    }
+
+    /// Ends the connection for both directions: what waits comes back.
+    pub(super) fn shut(&self) {
+        // One that is closed already is what is wanted.
+        _ = self.socket.shutdown(Shutdown::Both);
     }
 
     fn moves(&mut self, bytes: usize) {
@@ -167,12 +205,21 @@ impl Channel for Timed {
     fn timed(&mut self) -> &mut Timed {
         self
     }
+
+    fn split(self) -> Halves {
+        let (source, shut) = (self.beside(), self.beside());
+        (Box::new(self), Box::new(source), Box::new(shut))
+    }
 }
 
 #[cfg(feature = "tls")]
 impl Channel for rustls::StreamOwned<rustls::ClientConnection, Timed> {
     fn timed(&mut self) -> &mut Timed {
         &mut self.sock
+    }
+
+    fn split(self) -> Halves {
+        super::duplex::behind_tls(self)
     }
 }
 
@@ -184,7 +231,7 @@ impl Read for Timed {
                 self.socket.set_read_timeout(Some(left))?;
                 self.read_timeout = left;
             }
-            match self.socket.read(buffer) {
+            match (&*self.socket).read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.inspect(|bytes| self.moves(*bytes)),
             }
@@ -200,7 +247,7 @@ impl Write for Timed {
                 self.socket.set_write_timeout(Some(left))?;
                 self.write_timeout = left;
             }
-            match self.socket.write(bytes) {
+            match (&*self.socket).write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.inspect(|bytes| self.moves(*bytes)),
             }

@@ -51,6 +51,18 @@ models! {
         urgent_rounds_find_a_line
         some_leave
     }
+    pipes {
+        each_gets_its_own_reply
+        over_a_network
+        calls_for_which_no_thread_waits
+        a_reader_whose_time_is_up
+        a_release_is_behind_its_acquire
+        what_is_left_is_flushed
+        a_connection_that_breaks
+        several_servers
+        without_a_pump
+        a_pump_that_rests
+    }
     turns {
         each_hears_its_own
         readers_whose_time_is_up

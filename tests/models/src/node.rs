@@ -1,4 +1,4 @@
-//! In place of the library's `node`: what a push connection is.
+//! In place of the library's `node`: what a push connection is; with the real pipes.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,3 +13,5 @@ pub(crate) enum Heard {
     Nothing,
     Broken(String),
 }
+
+pub(crate) mod pipes;

@@ -1,0 +1,92 @@
+//! Where threads wait for connections that are made for them: one place for all servers of a client, so that a thread can wait for several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Tick};
+use crate::node::Failure;
+use crate::sync::{Condvar, Mutex};
+
+/// From the moment at which a connection is said to have come, the pool needs so long to give it at most; else a thread asks once more.
+const MOMENT: Duration = Duration::from_micros(100);
+
+pub(crate) struct Arrivals {
+    list: Mutex<Vec<Arrival>>,
+    moved: Arc<Condvar>,
+}
+
+/// What was heard of the connections to one server.
+#[derive(Default)]
+struct Arrival {
+    is_ordered: bool,
+    /// One has come, and was not taken.
+    is_here: bool,
+    failures: u64,
+    last: Option<Failure>,
+}
+
+impl Arrivals {
+    pub(crate) fn new(servers: usize) -> Arc<Arrivals> {
+        let list = (0..servers).map(|_| Arrival::default()).collect();
+        Arc::new(Arrivals { list: Mutex::new(list), moved: Arc::new(Condvar::new()) })
+    }
+
+    fn with<T: Default>(&self, server: usize, f: impl FnOnce(&mut Arrival) -> T) -> T {
+        self.list.lock().get_mut(server).map_or_else(T::default, f)
+    }
+
+    /// True if none is ordered; then one is from now on. One at a time: attempts to reach a server that does not answer shall not keep all threads that
+    /// connect.
+    pub(super) fn order(&self, server: usize) -> bool {
+        self.with(server, |arrival| !std::mem::replace(&mut arrival.is_ordered, true))
+    }
+
+    /// A connection can be had, now or in a moment.
+    pub(super) fn came(&self, server: usize) {
+        self.with(server, |arrival| arrival.is_here = true);
+        self.moved.notify_all();
+    }
+
+    /// An attempt has failed. The pool tries again: it stays ordered.
+    pub(super) fn failed(&self, server: usize, failure: Failure) {
+        self.with(server, |arrival| (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure)));
+        self.moved.notify_all();
+    }
+
+    /// A connection may be there that was not taken.
+    pub(super) fn is_here(&self, server: usize) -> bool {
+        self.with(server, |arrival| arrival.is_here)
+    }
+
+    pub(super) fn taken(&self, server: usize) {
+        self.with(server, |arrival| (arrival.is_ordered, arrival.is_here) = (false, false));
+    }
+
+    /// How many attempts have failed.
+    pub(super) fn failures(&self, server: usize) -> u64 {
+        self.with(server, |arrival| arrival.failures)
+    }
+
+    /// Why an attempt failed since then.
+    pub(super) fn failure_since(&self, server: usize, failures: u64) -> Option<Failure> {
+        self.with(server, |arrival| arrival.last.clone().filter(|_| arrival.failures > failures))
+    }
+
+    /// Waits until there is news of one of these servers: with each stands how many attempts had failed. At most until then.
+    pub(super) fn wait(&self, servers: &[(usize, u64)], until: Tick, clock: &dyn Clock) {
+        let mut list = self.list.lock();
+        let any = |list: &[Arrival], so: fn(&Arrival, u64) -> bool| {
+            servers.iter().any(|(server, failures)| list.get(*server).is_some_and(|arrival| so(arrival, *failures)))
+        };
+        while !any(&list, |arrival, failures| arrival.failures > failures) {
+            let now = clock.now();
+            if any(&list, |arrival, _| arrival.is_here) {
+                return clock.wait_until(&self.moved, &mut list, now.after(MOMENT).min(until));
+            }
+            if now >= until {
+                return;
+            }
+            clock.wait_until(&self.moved, &mut list, until);
+        }
+    }
+}

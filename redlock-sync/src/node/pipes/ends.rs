@@ -1,0 +1,52 @@
+//! The two ends of a connection, which are used at the same time: one writes and one reads. A socket, a server in memory and the simulation have them.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::clock::Tick;
+
+/// How an exchange on a connection ended early. The connection is of no more use for anything else.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    TimedOut,
+    /// As that, but what was to be moved was moving: at an eighth of the floor at least. It is more than fits into the
+    /// time, which says nothing of the server.
+    Slow,
+    /// Reset, closed, or no longer understood; with a message.
+    Cut(String),
+    /// What listens there is not Redis, or TLS does not come about as the server and the certificates are set up; with
+    /// a message.
+    Unfit(String),
+}
+
+/// Where commands are written.
+pub(crate) trait Sink: Send {
+    /// Writes all of it by then. After an error the server has at most a part, and the connection is of no more use.
+    fn write(&mut self, bytes: &[u8], by: Tick) -> Result<(), Broken>;
+}
+
+/// Where replies are read.
+pub(crate) trait Source: Send {
+    /// Reads what is there, and waits until then for the first of it. Zero: nothing has come; a later call goes on.
+    fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken>;
+}
+
+/// Closes a connection on which other threads may read and write: their calls then end.
+pub(crate) trait Shut: Send + Sync {
+    fn shut(&self);
+}
+
+/// A connection that is ready for calls.
+pub(crate) struct Ends {
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) shut: Box<dyn Shut>,
+    /// Where it comes from, until it is of no more use: a pool makes another one then.
+    pub(crate) keeper: Box<dyn Any + Send>,
+}
+
+impl fmt::Debug for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ends").finish_non_exhaustive()
+    }
+}

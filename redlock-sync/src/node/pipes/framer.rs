@@ -1,0 +1,271 @@
+//! Where replies end in the bytes of a connection. The bytes come in pieces of any size: what has come of a reply is kept, and counted once.
+//!
+//! It counts and does not nest: a reply ends when no element is missing, and an array of `n` elements makes `n - 1` more of them missing. So a reply
+//! that is nested deeply needs no stack, and one that comes byte by byte is not read again from its start.
+
+/// The longest bulk string: what Redis allows at most.
+const LONGEST: usize = 512 << 20;
+/// The longest line: a status, an error or a number. Redis writes shorter ones.
+const LONGEST_LINE: usize = 64 << 10;
+/// Most elements that one reply may still lack. Replies to the library's own calls have far fewer.
+const MOST_MISSING: usize = 1 << 24;
+/// Room for one read.
+const ROOM: usize = 16 << 10;
+/// A buffer that has become larger than that is given back once it is empty.
+const KEPT: usize = 256 << 10;
+
+/// One reply, as it was written. What occurs in nearly all cases needs no memory of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// `$-1` or `*-1`.
+    Nil,
+    /// `+OK`.
+    Okay,
+    Int(i64),
+    /// Any other one, in the form of the protocol.
+    Raw(Vec<u8>),
+}
+
+/// The bytes are no replies in the form of RESP2: nothing that follows can be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Garbled;
+
+/// Finds the replies in what is read.
+#[derive(Debug)]
+pub(crate) struct Framer {
+    /// What was read is in `bytes[begin..end]`; behind it is room.
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+    /// How much of the reply that begins at `begin` was counted.
+    counted: usize,
+    /// How many elements it lacks.
+    missing: usize,
+}
+
+impl Framer {
+    pub(crate) fn new() -> Framer {
+        Framer { bytes: Vec::new(), begin: 0, end: 0, counted: 0, missing: 1 }
+    }
+
+    /// Where to read into. [`Framer::filled`] must follow.
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        if self.begin == self.end {
+            (self.begin, self.end) = (0, 0);
+            if self.bytes.len() > KEPT {
+                self.bytes = Vec::new();
+            }
+        } else if self.begin > 0 && self.bytes.len() - self.end < ROOM {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        if self.bytes.len() - self.end < ROOM {
+            // Twice as much each time: a long reply is copied a few times and not with each read.
+            self.bytes.resize((self.end * 2).max(self.end + ROOM), 0);
+        }
+        self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// So many bytes were read into the room.
+    pub(crate) fn filled(&mut self, read: usize) {
+        self.end = (self.end + read).min(self.bytes.len());
+    }
+
+    /// A part of a reply has come.
+    pub(crate) fn is_amid_reply(&self) -> bool {
+        self.begin < self.end
+    }
+
+    /// The next reply that is complete; `None` if more has to be read for it.
+    pub(crate) fn take_reply(&mut self) -> Result<Option<Reply>, Garbled> {
+        while self.missing > 0 {
+            let Some((long, more)) = element(self.unread())? else { return Ok(None) };
+            self.counted += long;
+            self.missing =
+                (self.missing - 1).checked_add(more).filter(|missing| *missing <= MOST_MISSING).ok_or(Garbled)?;
+        }
+        let from = self.begin;
+        self.begin += self.counted;
+        (self.counted, self.missing) = (0, 1);
+        reply(self.bytes.get(from..self.begin).unwrap_or_default()).map(Some)
+    }
+
+    fn unread(&self) -> &[u8] {
+        self.bytes.get(self.begin + self.counted..self.end).unwrap_or_default()
+    }
+}
+
+/// How long the element is with which these bytes begin, and how many elements follow within it. `None` if it is not complete; of an array its head is
+/// all that counts.
+fn element(bytes: &[u8]) -> Result<Option<(usize, usize)>, Garbled> {
+    let Some((mark, line)) = bytes.split_first() else { return Ok(None) };
+    if !b"+-:$*".contains(mark) {
+        return Err(Garbled);
+    }
+    let Some(long) = line.iter().take(LONGEST_LINE).position(|&byte| byte == b'\n') else {
+        return if line.len() < LONGEST_LINE { Ok(None) } else { Err(Garbled) };
+    };
+    let (line, head) = (line.get(..long).and_then(|line| line.strip_suffix(b"\r")).ok_or(Garbled)?, long + 2);
+    match mark {
+        b'$' => match length(line)? {
+            None => Ok(Some((head, 0))),
+            Some(long) if long > LONGEST => Err(Garbled),
+            Some(long) => whole(bytes, head, long),
+        },
+        b'*' => Ok(Some((head, length(line)?.unwrap_or(0)))),
+        b':' => number(line).map(|_| Some((head, 0))),
+        _ => Ok(Some((head, 0))),
+    }
+}
+
+/// A bulk string, if it has come with what ends it.
+fn whole(bytes: &[u8], head: usize, long: usize) -> Result<Option<(usize, usize)>, Garbled> {
+    let end = head + long + 2;
+    match bytes.get(head + long..end) {
+        Some(b"\r\n") => Ok(Some((end, 0))),
+        Some(_) => Err(Garbled),
+        None => Ok(None),
+    }
+}
+
+/// A length; `None` for -1, which stands for nothing.
+fn length(line: &[u8]) -> Result<Option<usize>, Garbled> {
+    match number(line)? {
+        -1 => Ok(None),
+        long => usize::try_from(long).map(Some).map_err(|_| Garbled),
+    }
+}
+
+fn number(line: &[u8]) -> Result<i64, Garbled> {
+    std::str::from_utf8(line).ok().and_then(|line| line.parse().ok()).ok_or(Garbled)
+}
+
+fn reply(bytes: &[u8]) -> Result<Reply, Garbled> {
+    Ok(match bytes {
+        b"$-1\r\n" | b"*-1\r\n" => Reply::Nil,
+        b"+OK\r\n" => Reply::Okay,
+        [b':', line @ .., b'\r', b'\n'] => Reply::Int(number(line)?),
+        other => Reply::Raw(other.to_vec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(framer: &mut Framer, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = framer.room();
+            let long = room.len().min(bytes.len());
+            room[..long].copy_from_slice(&bytes[..long]);
+            framer.filled(long);
+            bytes = &bytes[long..];
+        }
+    }
+
+    fn all(framer: &mut Framer) -> Vec<Reply> {
+        std::iter::from_fn(|| framer.take_reply().unwrap()).collect()
+    }
+
+    fn raw(text: &str) -> Reply {
+        Reply::Raw(text.as_bytes().to_vec())
+    }
+
+    const STREAM: &str = ":1\r\n+OK\r\n$-1\r\n*-1\r\n*3\r\n:0\r\n*2\r\n$3\r\na\r\n\r\n*0\r\n$-1\r\n-ERR no\r\n$0\r\n\r\n+QUEUED\r\n:-7\r\n*0\r\n";
+
+    fn replies() -> Vec<Reply> {
+        vec![
+            Reply::Int(1),
+            Reply::Okay,
+            Reply::Nil,
+            Reply::Nil,
+            raw("*3\r\n:0\r\n*2\r\n$3\r\na\r\n\r\n*0\r\n$-1\r\n"),
+            raw("-ERR no\r\n"),
+            raw("$0\r\n\r\n"),
+            raw("+QUEUED\r\n"),
+            Reply::Int(-7),
+            raw("*0\r\n"),
+        ]
+    }
+
+    #[test]
+    fn replies_end_where_they_end_in_pieces_of_any_size() {
+        for piece in 1..=STREAM.len() {
+            let (mut framer, mut found) = (Framer::new(), Vec::new());
+            for part in STREAM.as_bytes().chunks(piece) {
+                feed(&mut framer, part);
+                found.extend(all(&mut framer));
+            }
+            assert_eq!(found, replies(), "in pieces of {piece}");
+            assert!(!framer.is_amid_reply());
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_cut_anywhere_waits_for_its_rest() {
+        for cut in 0..STREAM.len() {
+            let (head, rest) = STREAM.as_bytes().split_at(cut);
+            let mut framer = Framer::new();
+            feed(&mut framer, head);
+            let mut found = all(&mut framer);
+            assert_eq!(framer.take_reply(), Ok(None));
+            feed(&mut framer, rest);
+            found.extend(all(&mut framer));
+            assert_eq!(found, replies(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_reply_nested_a_million_deep_needs_no_stack() {
+        let mut framer = Framer::new();
+        let deep = "*1\r\n".repeat(1_000_000) + ":7\r\n";
+        feed(&mut framer, deep.as_bytes());
+        assert_eq!(framer.take_reply(), Ok(Some(raw(&deep))));
+    }
+
+    #[test]
+    fn long_replies_grow_the_buffer_and_give_it_back() {
+        let (mut framer, body) = (Framer::new(), "x".repeat(3 << 20));
+        let bulk = format!("${}\r\n{body}\r\n", body.len());
+        for _ in 0..2 {
+            feed(&mut framer, bulk.as_bytes());
+            feed(&mut framer, b":5\r\n");
+            assert_eq!(all(&mut framer), [raw(&bulk), Reply::Int(5)]);
+        }
+        framer.room();
+        assert!(framer.bytes.len() <= KEPT, "{}", framer.bytes.len());
+    }
+
+    #[test]
+    fn what_is_no_reply_is_garbled() {
+        let long_line = format!("+{}", "x".repeat(LONGEST_LINE));
+        for text in [
+            "HTTP/1.1 400 Bad Request\r\n",
+            "%1\r\n",
+            "$536870913\r\n",
+            "$-2\r\n",
+            "*x\r\n",
+            "*1048576\r\n*1048576\r\n*99999999\r\n",
+            "*9223372036854775807\r\n",
+            ":\r\n",
+            ":1 2\r\n",
+            ":99999999999999999999\r\n",
+            "$1\r\nabc",
+            "+OK\n",
+            &long_line,
+        ] {
+            let mut framer = Framer::new();
+            feed(&mut framer, text.as_bytes());
+            assert_eq!(framer.take_reply(), Err(Garbled), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn as_the_redis_crate_reads_it() {
+        for reply in replies() {
+            if let Reply::Raw(bytes) = reply {
+                assert!(redis::parse_redis_value(&bytes).is_ok(), "{bytes:?}");
+            }
+        }
+    }
+}

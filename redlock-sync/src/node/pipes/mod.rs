@@ -1,0 +1,41 @@
+//! Shared connections. All calls of a client to a server go over a few of them, in order, and a pool of `r2d2` makes and remakes them.
+//!
+//! Not in use yet: only its tests and the model `pipes.rs` use it. It is to take the place of lines, depot, batches, rides and late sockets.
+//!
+//! 1. `framer.rs`: where replies end in bytes.
+//! 2. `ends.rs`: a connection, whose two ends are used at the same time.
+//! 3. `flight.rs`: a call on its way, and what its thread waits for.
+//! 4. `table.rs`: over which connection calls about a key go.
+//! 5. `outbox.rs`: calls that are not written, and those that are owed a reply. `pipe.rs`: one connection, shared by all threads. `pump.rs`: the thread
+//!    that writes and reads for others. `waiting.rs`: how a thread waits.
+//! 6. `arrivals.rs`: where threads wait for connections. `server.rs`: the connections to one server, and what gives them. `connector.rs`: how `r2d2` makes
+//!    them.
+//! 7. `exchange.rs`: one call to all servers.
+//!
+//! What differs from the first sketch, and why:
+//!
+//! - What is owed a reply has a mutex of its own. If that of the writing end guarded it, a thread that waits for room in the socket would keep the reader
+//!   from reading, which is what makes room.
+//! - A writer that was found at work looks at the outbox once more when it is done. Without that a call can stay there.
+//! - The pump counts no sleepers. It reads as long as a thread waits for any call that is owed, and looks at that under the mutex under which calls move
+//!   from the outbox to what is owed.
+//! - Closing is one `PING` on each connection: its answer says that all before it was written and executed.
+//! - Permissions are checked by the first acquire on a server, as before, and not when a connection is made: an ACL can be about keys, and none is known
+//!   then. A release carries its source until the server has executed one.
+//! - A connection that was replaced is read to its end, and not kept unread.
+
+mod arrivals;
+mod connector;
+pub(super) mod ends;
+mod exchange;
+mod flight;
+mod framer;
+mod outbox;
+mod pipe;
+mod pump;
+mod server;
+mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
+mod tests;
+mod waiting;

@@ -1,0 +1,442 @@
+//! A connection for calls, shared by all threads of a client. Calls are executed and answered in the order in which they are written.
+//!
+//! | mutex | what it guards |
+//! |---|---|
+//! | `write` | the end that writes |
+//! | `turn` | the end that reads, and what was read of the next reply |
+//! | `outbox` | calls that are not written, and what the pump does |
+//! | `owed` | calls that are written, in the order of their replies |
+//!
+//! Order of locks: `write` or `turn`, `outbox`, `owed`, then a [`Trip`]. No thread waits for `write` while it has the turn: a thread that writes may wait
+//! for room in the socket, which is made when replies are read. That is also why `owed` is not a part of what `write` guards.
+//!
+//! While no other thread reads, a call is written at once by its own thread. Otherwise it is put into the outbox, where calls gather; what is there is
+//! written in one packet before the reader waits for more bytes. Once it has waited for longer than [`GATHERING`], a call that comes is written at once,
+//! with those that are there: no call waits for replies of others over a network.
+//!
+//! 1. *A call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads next, or makes sure before it sleeps
+//!    that the pump is awake; so does a thread that puts a call there for which no thread waits. The pump does not sleep while the outbox has a call. A thread that cannot write because another one does says so
+//!    (`was_missed`); the other one looks again after it has given `write` back.
+//! 2. *A reply is read while a thread waits for it.* Its thread reads, or another one does, or it sleeps. Before it sleeps it makes sure that the pump is
+//!    awake. The pump decides to sleep under the mutex of the outbox, when no thread waits for any call that is owed; a packet moves from the outbox to
+//!    `owed` under the same mutex.
+//! 3. *A reply goes to its own call.* A call is owed before its first byte is written, under `write`, and replies are given in the order in which they come,
+//!    under `turn`. A connection on which that may not hold is never used again: see [`Section`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::ends::{Broken, Ends, Shut, Sink, Source};
+use super::flight::{Boarding, Flight, News, Outcome, Parting, Trip};
+use super::framer::{Framer, Garbled};
+use super::outbox::{Interest, Outbox, Owed, Pump};
+use crate::clock::{Clock, Tick};
+use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
+
+/// As long as the reader has not waited for longer, calls gather in the outbox: on one machine the next replies come within that time.
+const GATHERING: Duration = Duration::from_micros(30);
+
+/// No thread reads.
+const FREE: u64 = 0;
+/// The thread that reads does not wait for bytes now.
+const AT_WORK: u64 = 1;
+
+/// Is told of what concerns all connections to a server.
+pub(crate) trait Hearer: Send + Sync {
+    /// The server has answered what was written at that moment.
+    fn heard(&self, written: Tick);
+}
+
+pub(crate) struct Pipe {
+    write: Mutex<Writing>,
+    turn: Mutex<Reading>,
+    pub(super) outbox: Mutex<Outbox>,
+    pub(super) owed: Mutex<Owed>,
+    /// The pump sleeps here, with the mutex of the outbox.
+    pub(super) wake: Arc<Condvar>,
+    /// Whether a thread has the turn ([`FREE`], [`AT_WORK`]), and since when it waits for bytes, in nanoseconds. Only a hint: it decides which thread writes.
+    reader: AtomicU64,
+    /// How many calls are not answered, and since when the first of those that are written, in nanoseconds; zero if there is none. Hints too: they decide
+    /// which connection a call goes over, and whether one is late.
+    unanswered: AtomicUsize,
+    oldest: AtomicU64,
+    /// Of no more use. Set before the calls are told so.
+    is_over: AtomicBool,
+    shut: Box<dyn Shut>,
+    hearer: Arc<dyn Hearer>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// How long a write may take, and how long the pump waits for bytes at a time.
+    pub(super) patience: Duration,
+    /// Dropped last, when no thread uses the connection any more.
+    _keeper: Mutex<Box<dyn std::any::Any + Send>>,
+}
+
+struct Writing {
+    sink: Box<dyn Sink>,
+    packet: Vec<u8>,
+}
+
+pub(super) struct Reading {
+    source: Box<dyn Source>,
+    framer: Framer,
+}
+
+impl Pipe {
+    pub(crate) fn new(ends: Ends, hearer: Arc<dyn Hearer>, clock: Arc<dyn Clock>, patience: Duration) -> Arc<Pipe> {
+        let Ends { sink, source, shut, keeper } = ends;
+        Arc::new(Pipe {
+            write: Mutex::new(Writing { sink, packet: Vec::new() }),
+            turn: Mutex::new(Reading { source, framer: Framer::new() }),
+            outbox: Mutex::new(Outbox::default()),
+            owed: Mutex::new(Owed::default()),
+            wake: Arc::new(Condvar::new()),
+            reader: AtomicU64::new(FREE),
+            unanswered: AtomicUsize::new(0),
+            oldest: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            shut,
+            hearer,
+            clock,
+            patience,
+            _keeper: Mutex::new(keeper),
+        })
+    }
+
+    /// The connection is of no more use.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// How many calls are not answered.
+    pub(crate) fn len(&self) -> usize {
+        self.unanswered.load(Ordering::Acquire)
+    }
+
+    /// A call is written and not answered for so long.
+    pub(crate) fn is_late(&self, by: Duration) -> bool {
+        let oldest = self.oldest.load(Ordering::Acquire);
+        oldest > 0 && nanos(self.clock.now()).saturating_sub(oldest) >= nanos(Tick::ZERO.after(by))
+    }
+
+    /// When the call was written that is unanswered for longest, in nanoseconds; zero if there is none.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest.load(Ordering::Acquire)
+    }
+
+    /// To be called under the mutex of what is owed, after each change.
+    fn note_oldest(&self, owed: &Owed) {
+        self.oldest.store(owed.oldest().map_or(0, nanos), Ordering::Release);
+    }
+
+    /// A release stands behind each acquire that may still be executed, and no call waits to be written: of calls about keys of that group, if one is given.
+    pub(crate) fn is_undone(&self, group: Option<usize>) -> bool {
+        let outbox = self.outbox.lock();
+        !outbox.has(group) && self.owed.lock().is_undone(group)
+    }
+
+    /// The reader has waited for so long that no reply is likely to come at once.
+    pub(crate) fn reader_waits(&self) -> bool {
+        match self.reader.load(Ordering::Relaxed) {
+            FREE | AT_WORK => false,
+            since => nanos(self.clock.now()).saturating_sub(since) > nanos(Tick::ZERO.after(GATHERING)),
+        }
+    }
+
+    /// A thread reads, and has not waited for long: calls gather.
+    fn gathers(&self) -> bool {
+        self.reader.load(Ordering::Relaxed) != FREE && !self.reader_waits()
+    }
+
+    /// Writes the call, or leaves it in the outbox, from where it is written. On a connection that is over it ends at once.
+    pub(crate) fn send(self: &Arc<Self>, flight: Flight) {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        if !self.gathers()
+            && let Some(write) = self.write.try_lock()
+        {
+            if self.outbox.lock().is_empty() {
+                return self.send_now(write, flight);
+            }
+            // Calls in the outbox came before it.
+            drop(write);
+            self.look_again();
+        }
+        let is_awaited = flight.is_awaited();
+        let mut outbox = self.outbox.lock();
+        if outbox.is_over {
+            drop(outbox);
+            return self.refuse(flight);
+        }
+        outbox.put(flight);
+        // The thread of a call reads next, or makes sure that the pump is awake.
+        if !is_awaited {
+            self.rouse(&mut outbox);
+        }
+        drop(outbox);
+        if !self.gathers() {
+            self.flush();
+        }
+    }
+
+    fn send_now(self: &Arc<Self>, mut write: MutexGuard<'_, Writing>, flight: Flight) {
+        let section = Section::new(self);
+        let Writing { sink, packet } = &mut *write;
+        packet.clear();
+        let now = self.clock.now();
+        let boarding = {
+            let mut owed = self.owed.lock();
+            // Under the mutex under which the owed calls are told of the end.
+            if self.is_over() {
+                drop(owed);
+                section.ended(Ok(()));
+                return self.refuse(flight);
+            }
+            let boarding = owed.board(flight, packet, now);
+            self.note_oldest(&owed);
+            boarding
+        };
+        let written = sink.write(packet, now.after(self.patience));
+        drop(write);
+        section.ended(written);
+        self.look_again();
+        if boarding == Boarding::Unattended {
+            self.tidy();
+        }
+    }
+
+    /// Writes what is in the outbox, unless another thread writes: that one looks again.
+    pub(super) fn flush(self: &Arc<Self>) {
+        while self.has_left() {
+            let write = self.write.try_lock().or_else(|| {
+                self.outbox.lock().was_missed = true;
+                // It may have looked just before.
+                self.write.try_lock()
+            });
+            let Some(write) = write else { return };
+            self.write_outbox(write);
+        }
+    }
+
+    /// Calls wait to be written. If there are none, none was missed.
+    fn has_left(&self) -> bool {
+        let mut outbox = self.outbox.lock();
+        outbox.was_missed &= !outbox.is_empty();
+        !outbox.is_empty()
+    }
+
+    fn write_outbox(self: &Arc<Self>, mut write: MutexGuard<'_, Writing>) {
+        let section = Section::new(self);
+        let Writing { sink, packet } = &mut *write;
+        packet.clear();
+        let now = self.clock.now();
+        {
+            let mut outbox = self.outbox.lock();
+            self.was_missed(&mut outbox);
+            let mut owed = self.owed.lock();
+            // None is moved once the connection is over: then the outbox is empty, and stays so.
+            let refused = outbox.pack(&mut owed, packet, now);
+            self.unanswered.fetch_sub(refused, Ordering::AcqRel);
+            self.note_oldest(&owed);
+        }
+        let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, now.after(self.patience)) };
+        drop(write);
+        section.ended(written);
+    }
+
+    /// Another thread may have found `write` locked, and left it to this one to write.
+    fn look_again(self: &Arc<Self>) {
+        let was_missed = self.was_missed(&mut self.outbox.lock());
+        if was_missed {
+            self.flush();
+        }
+    }
+
+    /// The pump does not wait for that: it may sleep by now.
+    fn was_missed(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
+        let was_missed = std::mem::take(&mut outbox.was_missed);
+        if was_missed && !outbox.is_over {
+            self.rouse(outbox);
+        }
+        was_missed
+    }
+
+    /// Reads until this call of the thread has its outcome, at most until then. Nothing is read if another thread reads.
+    pub(crate) fn read_for(self: &Arc<Self>, trip: &Arc<Trip>, seat: usize, until: Tick) {
+        let Some(mut turn) = self.turn.try_lock() else { return };
+        self.reader.store(AT_WORK, Ordering::Relaxed);
+        let mut news = Vec::new();
+        while trip.is_awaited(seat) && !self.is_over() {
+            // Before it waits, the others go on.
+            news.drain(..).for_each(News::tell);
+            if !self.read(&mut turn, until, &mut news) && self.clock.now() >= until {
+                break;
+            }
+        }
+        self.give_back(turn);
+        news.into_iter().for_each(News::tell);
+    }
+
+    /// Writes what is in the outbox, reads once, and gives the replies that have come. False if no bytes have come by then.
+    pub(super) fn read(self: &Arc<Self>, turn: &mut Reading, until: Tick, news: &mut Vec<News>) -> bool {
+        self.flush();
+        let section = Section::new(self);
+        self.reader.store(nanos(self.clock.now()), Ordering::Relaxed);
+        let read = turn.source.read(turn.framer.room(), until);
+        self.reader.store(AT_WORK, Ordering::Relaxed);
+        let given = read.and_then(|read| {
+            turn.framer.filled(read);
+            self.give(&mut turn.framer, news).map(|()| read > 0)
+        });
+        section.ended(given)
+    }
+
+    /// Gives each reply to its call.
+    fn give(&self, framer: &mut Framer, news: &mut Vec<News>) -> Result<(), Broken> {
+        let mut heard = None;
+        while let Some(reply) = framer.take_reply().map_err(|Garbled| garbled())? {
+            let answered = {
+                let mut owed = self.owed.lock();
+                let answered = owed.answer();
+                self.note_oldest(&owed);
+                answered
+            };
+            let (flight, written) = answered.ok_or_else(|| Broken::Cut("sent a reply to no call".into()))?;
+            heard = Some(written);
+            self.unanswered.fetch_sub(usize::from(flight.is_some()), Ordering::AcqRel);
+            news.extend(flight.and_then(|flight| flight.end(Outcome::Replied(reply))));
+        }
+        if let Some(written) = heard {
+            self.hearer.heard(written);
+        }
+        Ok(())
+    }
+
+    /// To be called before a thread sleeps until a call of this connection has its outcome. False if no pump will read and write for it.
+    pub(crate) fn rely_on_pump(self: &Arc<Self>) -> bool {
+        let mut outbox = self.outbox.lock();
+        let is_there = outbox.is_over || self.rouse(&mut outbox);
+        let is_left = !outbox.is_empty();
+        drop(outbox);
+        if is_left && (!is_there || self.reader_waits()) {
+            self.flush();
+        }
+        is_there
+    }
+
+    /// The thread goes without the outcome: see [`Trip::leave`].
+    pub(crate) fn leave(self: &Arc<Self>, trip: &Arc<Trip>, seat: usize, is_release: bool) -> Parting {
+        let parting = trip.leave(seat, is_release);
+        match parting {
+            Parting::Answered => {}
+            Parting::Unsent => {
+                let removed = self.outbox.lock().remove(trip, seat);
+                self.unanswered.fetch_sub(removed, Ordering::AcqRel);
+            }
+            Parting::Sent | Parting::WillBeSent => self.tidy(),
+        }
+        parting
+    }
+
+    /// A reply will come for which no thread waits: the pump shall look after it.
+    fn tidy(self: &Arc<Self>) {
+        let mut outbox = self.outbox.lock();
+        if outbox.pump != Pump::Naps && !outbox.is_over {
+            self.rouse(&mut outbox);
+        }
+    }
+
+    /// The turn to read, once it is free.
+    pub(super) fn turn(&self) -> MutexGuard<'_, Reading> {
+        let turn = self.turn.lock();
+        self.reader.store(AT_WORK, Ordering::Relaxed);
+        turn
+    }
+
+    pub(super) fn give_back(&self, turn: MutexGuard<'_, Reading>) {
+        self.reader.store(FREE, Ordering::Relaxed);
+        drop(turn);
+    }
+
+    pub(super) fn interest(&self) -> Interest {
+        self.owed.lock().interest()
+    }
+
+    /// Ends the connection. Each call that is not answered is told so, with whether the server may have it.
+    pub(crate) fn end(&self, why: Broken) {
+        let why = Arc::new(why);
+        let owed = {
+            let mut owed = self.owed.lock();
+            self.is_over.store(true, Ordering::SeqCst);
+            owed.end()
+        };
+        let unsent = self.outbox.lock().end();
+        // Moved between the two: nothing, since a packet that is owed from now on was begun before, and its writer fails or has failed.
+        self.shut.shut();
+        self.wake.notify_all();
+        let owed = owed.chain(self.owed.lock().end()).map(|flight| flight.end(cut(true, &why)));
+        let ended: Vec<Option<News>> = owed.chain(unsent.map(|flight| flight.end(cut(false, &why)))).collect();
+        self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
+        ended.into_iter().for_each(tell);
+    }
+
+    /// The connection is over.
+    fn refuse(&self, flight: Flight) {
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        tell(flight.end(cut(false, &over())));
+    }
+}
+
+/// A use of one end. The connection is over unless it ends well: a panic on the way counts, too.
+struct Section<'a> {
+    pipe: &'a Pipe,
+    has_ended: bool,
+}
+
+impl Section<'_> {
+    fn new(pipe: &Pipe) -> Section<'_> {
+        Section { pipe, has_ended: false }
+    }
+
+    fn ended<T: Default>(mut self, result: Result<T, Broken>) -> T {
+        self.has_ended = true;
+        result.unwrap_or_else(|why| {
+            self.pipe.end(why);
+            T::default()
+        })
+    }
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.pipe.end(Broken::Cut("a thread panicked while it used the connection".into()));
+        }
+    }
+}
+
+fn cut(was_written: bool, why: &Arc<Broken>) -> Outcome {
+    Outcome::Cut { was_written, why: Arc::clone(why) }
+}
+
+fn over() -> Arc<Broken> {
+    Arc::new(Broken::Cut("connection is gone".into()))
+}
+
+fn garbled() -> Broken {
+    Broken::Cut("sent what is no reply of Redis".into())
+}
+
+fn tell(news: Option<News>) {
+    news.into_iter().for_each(News::tell);
+}
+
+fn nanos(tick: Tick) -> u64 {
+    u64::try_from(tick.since(Tick::ZERO).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipe").field("is_over", &self.is_over()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! The thread that writes and reads for others: for threads that sleep, and for calls for which no thread waits.
+//!
+//! A thread alone on a connection needs none: it writes and reads itself. So the pump is started when it is needed, and ends when it was idle for a while.
+//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`](super::waiting).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ends::Broken;
+use super::flight::News;
+use super::outbox::{Interest, Outbox, Pump};
+use super::pipe::Pipe;
+
+/// An idle pump ends after that.
+const IDLE: Duration = Duration::from_secs(10);
+/// Replies for which no thread waits are mostly read by the next call. After that time the pump reads them.
+const NAP: Duration = Duration::from_millis(20);
+
+impl Pipe {
+    /// Makes sure that there is a pump which is awake. False if no thread can be started.
+    pub(super) fn rouse(self: &Arc<Self>, outbox: &mut Outbox) -> bool {
+        match outbox.pump {
+            Pump::Awake => {}
+            Pump::Asleep | Pump::Naps => {
+                outbox.pump = Pump::Awake;
+                self.wake.notify_one();
+            }
+            // Under the mutex: no thread relies on a pump that does not come.
+            Pump::Absent => {
+                let pipe = Arc::clone(self);
+                if self.clock.start("redlock-pump", Box::new(move || pipe.pump())).is_err() {
+                    return false;
+                }
+                outbox.pump = Pump::Awake;
+            }
+        }
+        true
+    }
+
+    fn pump(self: Arc<Self>) {
+        let run = || {
+            while self.has_work() {
+                self.work();
+            }
+        };
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            self.end(Broken::Cut("the thread that reads for others panicked".into()));
+        }
+    }
+
+    /// Sleeps until there is work. False if the pump shall end.
+    fn has_work(&self) -> bool {
+        let mut outbox = self.outbox.lock();
+        let end = self.clock.now().after(IDLE);
+        let mut has_napped = false;
+        loop {
+            let interest = self.interest();
+            let is_due = interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
+            // What was missed is written by another thread, which wakes the pump.
+            let is_left = !outbox.is_empty() && !outbox.was_missed;
+            if !outbox.is_over && (is_due || is_left) {
+                outbox.pump = Pump::Awake;
+                return true;
+            }
+            let now = self.clock.now();
+            if outbox.is_over || interest == Interest::None && now >= end {
+                outbox.pump = Pump::Absent;
+                return false;
+            }
+            let naps = interest == Interest::Unattended;
+            let until = if naps { now.after(NAP) } else { end };
+            outbox.pump = if naps { Pump::Naps } else { Pump::Asleep };
+            self.clock.idle_until(&self.wake, &mut outbox, until);
+            has_napped = outbox.pump == Pump::Naps && self.clock.now() >= until;
+        }
+    }
+
+    /// Writes what is there, and reads once. Between two reads another thread may take the turn.
+    fn work(self: &Arc<Self>) {
+        let mut news = Vec::new();
+        let mut turn = self.turn();
+        self.flush();
+        // What was due may have been read by the last thread that had the turn, or its thread has gone before it was written.
+        if self.interest() != Interest::None {
+            let until = self.clock.now().after(self.patience);
+            self.read(&mut turn, until, &mut news);
+        }
+        self.give_back(turn);
+        news.into_iter().for_each(News::tell);
+    }
+}

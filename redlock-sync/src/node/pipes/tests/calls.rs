@@ -1,0 +1,119 @@
+//! What comes back over one connection, however its bytes come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use redlock_tests::eventually;
+
+use super::peer::Peer;
+use super::*;
+
+/// Calls of several threads, each of which gets its own replies.
+fn calls_of(threads: u64, each: u64, pipe: &Arc<Pipe>) {
+    thread::scope(|scope| {
+        for t in 0..threads {
+            scope.spawn(move || {
+                for n in 0..each {
+                    let n = t * 1000 + n;
+                    assert_eq!(ask(pipe, n, soon()), answer(n));
+                }
+            });
+        }
+    });
+    assert_eq!(pipe.len(), 0);
+}
+
+#[test]
+fn each_thread_gets_its_own_replies() {
+    let peer = Peer::start();
+    calls_of(1, 200, &peer.pipe());
+    calls_of(12, 200, &peer.pipe());
+}
+
+#[test]
+fn replies_that_come_byte_by_byte() {
+    let peer = Peer::start();
+    peer.in_pieces(1);
+    calls_of(6, 30, &peer.pipe());
+}
+
+/// Cut after each byte of two replies: each call has its own reply, whole, or is told that the connection broke.
+#[test]
+fn a_connection_that_is_cut_after_each_byte() {
+    let long = "*2\r\n:1\r\n$1\r\nx\r\n*1\r\n:1\r\n".len();
+    for bytes in 0..=long {
+        let peer = Peer::start();
+        peer.cut_after(bytes);
+        let pipe = peer.pipe();
+        let ends: Vec<End> = thread::scope(|scope| {
+            let acquire = scope.spawn(|| call(&pipe, script(Purpose::Acquire, "t"), false, soon()));
+            let acquired = acquire.join().unwrap();
+            vec![acquired, call(&pipe, script(Purpose::Release, "t"), true, soon())]
+        });
+        let [acquired, released] = &ends[..] else { panic!("{ends:?}") };
+        let whole = |end: &End, text: &str| *end == End::Reply(Reply::Raw(text.into()));
+        let is_cut = |end: &End| matches!(end, End::Cut { .. });
+        assert!(whole(acquired, "*2\r\n:1\r\n$1\r\nx\r\n") || bytes < 16 && is_cut(acquired), "{bytes}: {acquired:?}");
+        assert!(whole(released, "*1\r\n:1\r\n") || is_cut(released), "{bytes}: {released:?}");
+        assert_eq!(whole(released, "*1\r\n:1\r\n"), bytes >= long, "{bytes}: {released:?}");
+    }
+}
+
+/// Killed between the write and the reply: every call that waits learns of it, and what comes later is not written.
+#[test]
+fn a_connection_that_is_killed_between_write_and_read() {
+    let peer = Peer::start();
+    let pipe = peer.pipe();
+    assert_eq!(ask(&pipe, 1, soon()), answer(1));
+    peer.close_at_next_call();
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let pipe = &pipe;
+            scope.spawn(move || assert!(matches!(ask(pipe, n, soon()), End::Cut { .. })));
+        }
+    });
+    assert!(pipe.is_over());
+    assert_eq!(ask(&pipe, 2, soon()), End::Cut { was_written: false });
+    assert_eq!((peer.log(), pipe.len()), (vec!["1".to_owned()], 0));
+}
+
+/// Another thread ends the connection in the midst of calls.
+#[test]
+fn a_connection_that_is_ended_while_threads_wait() {
+    let peer = Peer::start();
+    peer.fall_silent();
+    let pipe = peer.pipe();
+    let ended = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for n in 0..6 {
+            let (pipe, ended) = (&pipe, &ended);
+            scope.spawn(move || {
+                assert!(matches!(ask(pipe, n, soon()), End::Cut { .. }));
+                ended.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        eventually("all calls are on their way", SOON, || pipe.len() == 6);
+        assert_eq!(ended.load(Ordering::SeqCst), 0);
+        pipe.end(super::super::ends::Broken::Cut("ended".into()));
+    });
+}
+
+/// What is written for no thread is executed in its order, and its replies go to no other call.
+#[test]
+fn calls_for_which_no_thread_waits() {
+    let peer = Peer::start();
+    let pipe = peer.pipe();
+    let mut expected = Vec::new();
+    for n in 0..50 {
+        let token = format!("t{n}");
+        pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, &token), true, None).unattended());
+        if n % 3 == 0 {
+            assert_eq!(ask(&pipe, n, soon()), answer(n));
+        }
+        expected.push(format!("-{token}"));
+    }
+    eventually("the pump reads what is left", SOON, || pipe.len() == 0);
+    let releases: Vec<String> = peer.log().into_iter().filter(|said| said.starts_with('-')).collect();
+    assert_eq!(releases, expected);
+}

@@ -1,0 +1,198 @@
+//! Replies that do not come in time.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use redlock_tests::eventually;
+
+use super::peer::Peer;
+use super::*;
+use crate::clock::Waiting;
+use crate::sync::Condvar;
+
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Silent for a while, and then all replies at once: each goes to its own call, also behind those that were left.
+#[test]
+fn silence_and_then_all_replies() {
+    let peer = Peer::start();
+    let pipe = peer.pipe();
+    peer.fall_silent();
+    thread::scope(|scope| {
+        let patient: Vec<_> = (0..4)
+            .map(|n| {
+                let pipe = &pipe;
+                scope.spawn(move || ask(pipe, n, soon()))
+            })
+            .collect();
+        eventually("all are on their way", SOON, || pipe.len() == 4);
+        let hurried: Vec<_> = (10..14)
+            .map(|n| {
+                let pipe = &pipe;
+                scope.spawn(move || ask(pipe, n, now().after(SHORT)))
+            })
+            .collect();
+        for call in hurried {
+            assert!(matches!(call.join().unwrap(), End::Left(Parting::Sent | Parting::Unsent)));
+        }
+        peer.go_on();
+        for (n, call) in (0..).zip(patient) {
+            assert_eq!(call.join().unwrap(), answer(n));
+        }
+    });
+    assert_eq!(ask(&pipe, 99, soon()), answer(99));
+    eventually("what was left is read", SOON, || pipe.len() == 0);
+}
+
+/// Thousands of calls that time out, each undone by its release: whatever was executed, each release was executed behind its acquire.
+#[test]
+fn thousands_of_calls_that_time_out() {
+    let peer = Peer::start();
+    let pipe = peer.pipe();
+    peer.fall_silent();
+    thread::scope(|scope| {
+        for t in 0..8 {
+            let pipe = &pipe;
+            scope.spawn(move || {
+                for n in 0..150 {
+                    let token = format!("{t}/{n}");
+                    let left =
+                        call(pipe, script(Purpose::Acquire, &token), false, now().after(Duration::from_micros(200)));
+                    if left != End::Left(Parting::Unsent) {
+                        call(pipe, script(Purpose::Release, &token), true, now().after(Duration::from_micros(200)));
+                    }
+                }
+            });
+        }
+    });
+    peer.go_on();
+    assert_eq!(ask(&pipe, 7, soon()), answer(7));
+    eventually("all is read", SOON, || pipe.len() == 0);
+    let (mut open, mut acquired) = (HashSet::new(), 0);
+    for said in peer.log() {
+        match said.split_at(1) {
+            ("+", token) => {
+                assert!(open.insert(token.to_owned()), "{token} twice");
+                acquired += 1;
+            }
+            ("-", token) => assert!(open.remove(token), "{token} was given up before it was taken"),
+            _ => {}
+        }
+    }
+    assert!(open.is_empty() && acquired > 0, "never given up: {open:?}, of {acquired}");
+}
+
+/// A server that does not even read: what fits into the socket is written, and all come back in time.
+#[test]
+fn a_server_that_does_not_read() {
+    let peer = Peer::start();
+    peer.be_deaf();
+    let pipe = peer.connect(Arc::new(SystemClock), Duration::from_millis(100));
+    let body = "x".repeat(256 << 10);
+    let long = Load::Command(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{body}\r\n", body.len()).into_bytes()));
+    let mut calls = 0;
+    while !pipe.is_over() {
+        calls += 1;
+        assert!(calls < 1000, "the socket takes everything");
+        let end = call(&pipe, long.clone(), false, now().after(Duration::from_millis(1)));
+        assert!(matches!(end, End::Left(Parting::Sent) | End::Cut { was_written: true }), "{end:?}");
+    }
+    assert_eq!(ask(&pipe, 1, soon()), End::Cut { was_written: false });
+    peer.go_on();
+}
+
+/// A pump that gets no processor time: from the first time at which it is idle until it is let go.
+struct Starving(AtomicBool);
+
+impl fmt::Debug for Starving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Starving")
+    }
+}
+
+impl Clock for Starving {
+    fn now(&self) -> Tick {
+        SystemClock.now()
+    }
+
+    fn sleep(&self, d: Duration) {
+        SystemClock.sleep(d);
+    }
+
+    fn idle(&self, condvar: &Arc<Condvar>, waiting: &mut dyn Waiting, until: Tick) {
+        SystemClock.wait(condvar, waiting, until);
+        waiting.unlocked(&mut || {
+            while self.0.load(Ordering::SeqCst) {
+                SystemClock.sleep(Duration::from_millis(1));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_pump_that_gets_no_processor_time() {
+    let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
+    let pipe = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, SOON);
+    pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, "a"), true, None).unattended());
+    eventually("the pump is idle", SOON, || pipe.len() == 0);
+    clock.0.store(true, Ordering::SeqCst);
+    // A thread alone needs no pump.
+    for n in 0..20 {
+        assert_eq!(ask(&pipe, n, soon()), answer(n));
+    }
+    // Several come back in time, with whatever.
+    let began = now();
+    thread::scope(|scope| {
+        for t in 0..6 {
+            let pipe = &pipe;
+            scope.spawn(move || {
+                for n in 0..5 {
+                    let end = ask(pipe, t * 100 + n, now().after(SHORT));
+                    assert!(end == answer(t * 100 + n) || matches!(end, End::Left(_)), "{end:?}");
+                }
+            });
+        }
+    });
+    assert!(now().since(began) < SOON, "a call waited for the pump");
+    clock.0.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&pipe, 77, soon()), answer(77));
+    eventually("nothing is left", SOON, || pipe.len() == 0);
+}
+
+/// The system starts no thread.
+#[derive(Debug)]
+struct Threadless;
+
+impl Clock for Threadless {
+    fn now(&self) -> Tick {
+        SystemClock.now()
+    }
+
+    fn sleep(&self, d: Duration) {
+        SystemClock.sleep(d);
+    }
+
+    fn start(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+#[test]
+fn without_a_pump_threads_look_after_themselves() {
+    let peer = Peer::start();
+    let pipe = peer.connect(Arc::new(Threadless), SOON);
+    thread::scope(|scope| {
+        for t in 0..6 {
+            let pipe = &pipe;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    assert_eq!(ask(pipe, t * 100 + n, soon()), answer(t * 100 + n));
+                }
+            });
+        }
+    });
+    assert_eq!(pipe.len(), 0);
+}

@@ -1,0 +1,84 @@
+//! Shared connections, against real servers and a server that does as it is told.
+//!
+//! 1. `peer.rs`: that server. `calls.rs`: what comes back over one connection, however its bytes come. `late.rs`: replies that do not come in time.
+//! 2. `servers.rs`: real servers, connections out of the pool, and calls to several servers.
+//! 3. `speed.rs`: pairs of many threads, beside those of bare connections.
+
+mod calls;
+mod late;
+mod peer;
+mod servers;
+mod speed;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::flight::{Load, Outcome, Parting, Trip, Wait};
+use super::framer::Reply;
+use super::pipe::{Hearer, Pipe};
+use super::waiting;
+use crate::clock::{Clock, SystemClock, Tick};
+use crate::protocol::script::{ACQUIRE, Arg, Call, Note, Purpose, RELEASE};
+use crate::token::LockId;
+
+/// Longer than anything here takes.
+const SOON: Duration = Duration::from_secs(30);
+
+fn now() -> Tick {
+    SystemClock.now()
+}
+
+fn soon() -> Tick {
+    now().after(SOON)
+}
+
+struct Unheard;
+
+impl Hearer for Unheard {
+    fn heard(&self, _: Tick) {}
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Reply(Reply),
+    Cut { was_written: bool },
+    Left(Parting),
+}
+
+fn number(n: u64) -> Load {
+    let n = n.to_string();
+    Load::Command(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+}
+
+fn script(purpose: Purpose, token: &str) -> Load {
+    let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
+    let id = LockId::from_server(token);
+    let call = Call::new(script, purpose, Some(&id), SOON, &["k"], &[Arg::Text(token)]);
+    Load::Script { call, note: Note::Nothing, with_source: false, asks: false }
+}
+
+fn call(pipe: &Arc<Pipe>, load: Load, is_release: bool, by: Tick) -> End {
+    let trip = Trip::new(1, None);
+    pipe.send(trip.flight(0, load, is_release, None));
+    let wait = waiting::wait(&trip, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
+    if wait == Wait::Goes {
+        let parting = pipe.leave(&trip, 0, is_release);
+        if parting != Parting::Answered {
+            return End::Left(parting);
+        }
+    }
+    match trip.take(0).unwrap() {
+        Outcome::Replied(reply) => End::Reply(reply),
+        Outcome::Cut { was_written, .. } => End::Cut { was_written },
+    }
+}
+
+fn ask(pipe: &Arc<Pipe>, n: u64, by: Tick) -> End {
+    call(pipe, number(n), false, by)
+}
+
+fn answer(n: u64) -> End {
+    End::Reply(Reply::Int(n.cast_signed()))
+}

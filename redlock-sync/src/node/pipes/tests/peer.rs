@@ -1,0 +1,193 @@
+//! A server that executes calls in their order and answers as it is told: late, byte by byte, in part.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::super::ends::Ends;
+use super::super::pipe::Pipe;
+use super::{SOON, Unheard};
+use crate::clock::{Clock, SystemClock};
+use crate::node::link::Connection;
+use crate::node::stream::{Stream, Timed};
+
+#[derive(Default)]
+struct State {
+    /// What was executed: the last word of each call, of a script with `+` or `-` before it.
+    log: Vec<String>,
+    is_silent: bool,
+    /// Replies go out in pieces of so many bytes; zero: whole.
+    piece: usize,
+    /// So many bytes are answered, then the connection is closed.
+    bytes_left: Option<usize>,
+    /// The connection is closed when a call comes, before it is executed.
+    closes: bool,
+    /// Calls are not even read.
+    is_deaf: bool,
+}
+
+#[derive(Clone)]
+pub(super) struct Peer {
+    state: Arc<(Mutex<State>, Condvar)>,
+    listener: Arc<TcpListener>,
+}
+
+impl Peer {
+    pub(super) fn start() -> Peer {
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+        Peer { state: Arc::default(), listener }
+    }
+
+    /// A connection to it.
+    pub(super) fn connect(&self, clock: Arc<dyn Clock>, patience: Duration) -> Arc<Pipe> {
+        let socket = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        socket.set_nodelay(true).unwrap();
+        let (theirs, _) = self.listener.accept().unwrap();
+        theirs.set_nodelay(true).unwrap();
+        let peer = self.clone();
+        std::thread::spawn(move || peer.serve(theirs));
+        let (sink, source, shut) = Box::new(Stream::new(Timed::new(socket))).split().unwrap();
+        Pipe::new(Ends { sink, source, shut, keeper: Box::new(()) }, Arc::new(Unheard), clock, patience)
+    }
+
+    pub(super) fn pipe(&self) -> Arc<Pipe> {
+        self.connect(Arc::new(SystemClock), SOON)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.0.lock());
+        self.state.1.notify_all();
+    }
+
+    /// Executes and does not answer, until it goes on.
+    pub(super) fn fall_silent(&self) {
+        self.set(|state| state.is_silent = true);
+    }
+
+    pub(super) fn be_deaf(&self) {
+        self.set(|state| state.is_deaf = true);
+    }
+
+    pub(super) fn go_on(&self) {
+        self.set(|state| (state.is_silent, state.is_deaf) = (false, false));
+    }
+
+    pub(super) fn in_pieces(&self, of: usize) {
+        self.set(|state| state.piece = of);
+    }
+
+    pub(super) fn cut_after(&self, bytes: usize) {
+        self.set(|state| state.bytes_left = Some(bytes));
+    }
+
+    pub(super) fn close_at_next_call(&self) {
+        self.set(|state| state.closes = true);
+    }
+
+    pub(super) fn log(&self) -> Vec<String> {
+        self.state.0.lock().log.clone()
+    }
+
+    fn wait_while(&self, so: impl Fn(&State) -> bool) {
+        let mut state = self.state.0.lock();
+        while so(&state) {
+            self.state.1.wait(&mut state);
+        }
+    }
+
+    /// Executes what comes. Another thread answers.
+    fn serve(&self, mut socket: TcpStream) {
+        let replies: Replies = Arc::default();
+        let answers = std::thread::spawn({
+            let (peer, replies, socket) = (self.clone(), Arc::clone(&replies), socket.try_clone().unwrap());
+            move || peer.answer(socket, &replies)
+        });
+        let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+        'open: loop {
+            self.wait_while(|state| state.is_deaf);
+            match socket.read(&mut chunk) {
+                Ok(read @ 1..) => bytes.extend_from_slice(&chunk[..read]),
+                _ => break,
+            }
+            while let Some((words, behind)) = command(&bytes) {
+                bytes.drain(..behind);
+                let mut state = self.state.0.lock();
+                if state.closes {
+                    break 'open;
+                }
+                let (said, reply) = execute(&words);
+                state.log.push(said);
+                replies.lock().0.extend(reply);
+                self.state.1.notify_all();
+            }
+        }
+        replies.lock().1 = true;
+        // Under its mutex the other thread looks before it waits.
+        drop(self.state.0.lock());
+        self.state.1.notify_all();
+        _ = socket.shutdown(Shutdown::Both);
+        answers.join().unwrap();
+    }
+
+    fn answer(&self, mut socket: TcpStream, replies: &Replies) {
+        loop {
+            self.wait_while(|state| {
+                let replies = replies.lock();
+                !replies.1 && (state.is_silent || replies.0.is_empty())
+            });
+            let bytes = std::mem::take(&mut replies.lock().0);
+            if bytes.is_empty() || !self.write(&mut socket, &bytes) {
+                _ = socket.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+    }
+
+    fn write(&self, socket: &mut TcpStream, replies: &[u8]) -> bool {
+        let (piece, left) = {
+            let mut state = self.state.0.lock();
+            let left = state.bytes_left;
+            state.bytes_left = left.map(|left| left.saturating_sub(replies.len()));
+            (if state.piece == 0 { replies.len() } else { state.piece }, left)
+        };
+        let whole = left.is_none_or(|left| left > replies.len());
+        let part = &replies[..left.unwrap_or(usize::MAX).min(replies.len())];
+        part.chunks(piece).all(|piece| socket.write_all(piece).is_ok()) && whole
+    }
+}
+
+/// What was answered and not written, and whether the connection is closed.
+type Replies = Arc<Mutex<(Vec<u8>, bool)>>;
+
+fn execute(words: &[String]) -> (String, Vec<u8>) {
+    let last = words.last().unwrap().clone();
+    match words[0].as_str() {
+        "ECHO" => (last.clone(), format!(":{last}\r\n").into_bytes()),
+        "PING" => ("PING".into(), b"+PONG\r\n".to_vec()),
+        _ if words[1] == super::ACQUIRE.sha => (format!("+{last}"), b"*2\r\n:1\r\n$1\r\nx\r\n".to_vec()),
+        _ => (format!("-{last}"), b"*1\r\n:1\r\n".to_vec()),
+    }
+}
+
+/// The first command, and where it ends.
+fn command(bytes: &[u8]) -> Option<(Vec<String>, usize)> {
+    let (words, mut at) = length(bytes, 0, b'*')?;
+    let mut found = Vec::new();
+    for _ in 0..words {
+        let (long, from) = length(bytes, at, b'$')?;
+        at = from + long + 2;
+        found.push(String::from_utf8_lossy(&bytes.get(..at)?[from..from + long]).into_owned());
+    }
+    Some((found, at))
+}
+
+/// The number in a line, and where the next one begins.
+fn length(bytes: &[u8], at: usize, mark: u8) -> Option<(usize, usize)> {
+    let line = bytes.get(at..)?;
+    let end = line.iter().position(|byte| *byte == b'\n')?;
+    assert_eq!(line[0], mark, "calls are mixed up");
+    Some((std::str::from_utf8(&line[1..end - 1]).unwrap().parse().unwrap(), at + end + 1))
+}

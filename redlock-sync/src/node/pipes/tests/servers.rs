@@ -1,0 +1,250 @@
+//! Real servers, connections out of the pool, and calls to several servers.
+
+use std::collections::HashSet;
+use std::thread;
+
+use redlock_tests::{Act, Proxy, Server, eventually, servers};
+
+use super::super::arrivals::Arrivals;
+use super::super::connector::Pooled;
+use super::super::exchange::{self, Exchange, flush};
+use super::super::server::{Heard, Pipes};
+use super::*;
+use crate::key::Key;
+use crate::node::{Answers, Background, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Value};
+use crate::protocol::{AcquireArgs, Exclusive, Next, Order, Protocol, ReleaseArgs};
+
+/// A client of some servers.
+pub(super) struct Client {
+    pub(super) servers: Vec<exchange::Server>,
+    arrivals: Arc<Arrivals>,
+    clock: Arc<dyn Clock>,
+    _nodes: Nodes,
+}
+
+impl Client {
+    pub(super) fn new(urls: &[String], node_timeout: Duration) -> Client {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let settings = NodeSettings { node_timeout, connections: 3, ..NodeSettings::default() };
+        let parsed: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
+        let nodes = Nodes::new(&parsed, settings, &clock).unwrap();
+        let (arrivals, background) = (Arrivals::new(urls.len()), Background::new(urls.len()));
+        let server = |i| {
+            let host = Arc::clone(&nodes.get(i).unwrap().server().host);
+            let heard = Arc::downgrade(&host);
+            let tell = move || heard.upgrade().iter().for_each(|host| host.answers());
+            let supply = Pooled::new(&host, i, &arrivals, &background).unwrap();
+            let pipes = Pipes::new(
+                (i, Box::new(supply)),
+                (Arc::clone(&arrivals), Heard::new(Box::new(tell))),
+                3,
+                Arc::clone(&clock),
+                node_timeout,
+            );
+            exchange::Server::new(host, pipes)
+        };
+        let servers = (0..urls.len()).map(server).collect();
+        Client { servers, arrivals, clock, _nodes: nodes }
+    }
+
+    fn ask_until(&self, call: &Arc<Call>, by: Tick) -> Answers {
+        let is_urgent = call.purpose == Purpose::Release;
+        let (servers, arrivals, clock) = (&*self.servers, &*self.arrivals, &*self.clock);
+        Exchange { servers, arrivals, clock, call, is_urgent, by }.run(&|_| true, servers.len() / 2 + 1)
+    }
+
+    pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
+        self.ask_until(call, soon())
+    }
+
+    fn flush(&self) {
+        flush(self.servers.iter().map(|server| &server.pipes), soon(), &*self.clock);
+    }
+}
+
+fn exclusive(key: &str) -> Exclusive {
+    Exclusive { key: Key::new("", key, 1024).unwrap() }
+}
+
+pub(super) fn acquire(key: &str, token: &str) -> Arc<Call> {
+    let id = LockId::from_server(token);
+    let lease = 2 * SOON;
+    let args = AcquireArgs { id: &id, lease, fence: None, wait: None, order: Order::None, orphans: &[] };
+    exclusive(key).acquire(&args).call
+}
+
+pub(super) fn release(key: &str, token: &str) -> Arc<Call> {
+    let id = LockId::from_server(token);
+    exclusive(key).release(&ReleaseArgs { id: Some(&id), keep: Duration::ZERO, wait: None, next: Next::Anybody }).call
+}
+
+fn yes(answers: &Answers) -> usize {
+    let is_yes = |value: &Value| {
+        matches!(value, Value::Int(1..)) || matches!(value, Value::List(list) if list.first() == Some(&Value::Int(1)))
+    };
+    answers.results.iter().filter(|result| result.as_ref().is_ok_and(is_yes)).count()
+}
+
+/// How many connections the server has, the fixture's own left out.
+fn sockets(server: &Server) -> usize {
+    let list: String = server.ask(redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal"));
+    list.lines().count() - 1
+}
+
+#[test]
+fn many_threads_share_a_few_connections() {
+    let server = Server::start();
+    let client = Client::new(&[server.url()], SOON);
+    thread::scope(|scope| {
+        for t in 0..24 {
+            let client = &client;
+            scope.spawn(move || {
+                for n in 0..20 {
+                    let (key, token) = (format!("k{t}"), format!("t{t}:{n}"));
+                    assert_eq!(yes(&client.ask(&acquire(&key, &token))), 1);
+                    assert_eq!(yes(&client.ask(&release(&key, &token))), 1);
+                }
+            });
+        }
+    });
+    assert!((1..=3).contains(&sockets(&server)), "{} connections", sockets(&server));
+    assert_eq!(server.keys(), Vec::<String>::new());
+}
+
+#[test]
+fn a_held_lock_is_a_no_and_a_script_that_is_unknown_is_sent() {
+    let server = Server::start();
+    let client = Client::new(&[server.url()], SOON);
+    assert_eq!(yes(&client.ask(&acquire("k", "a"))), 1);
+    assert!(matches!(&client.ask(&acquire("k", "b")).results[0], Ok(Value::List(no)) if no[0] == Value::Int(0)));
+    let _: () = server.ask(redis::cmd("SCRIPT").arg("FLUSH"));
+    assert_eq!(yes(&client.ask(&release("k", "a"))), 1);
+    assert_eq!(yes(&client.ask(&acquire("k", "b"))), 1);
+}
+
+#[test]
+fn several_servers_and_one_that_is_gone() {
+    let servers = servers(3);
+    let client = Client::new(&servers.iter().map(Server::url).collect::<Vec<_>>(), SOON);
+    assert_eq!(yes(&client.ask(&acquire("k", "t"))), 3);
+    assert_eq!(yes(&client.ask(&release("k", "t"))), 3);
+    servers[1].kill();
+    let answers = client.ask(&acquire("k", "t2"));
+    assert_eq!(yes(&answers), 2, "{answers:?}");
+    assert_eq!(answers.results[1].as_ref().unwrap_err().kind, FailureKind::Unreachable);
+    // It is left out, and the others do not wait for it.
+    let left_out = client.ask(&release("k", "t2"));
+    assert_eq!(yes(&left_out), 2, "{left_out:?}");
+}
+
+/// A call that is on its way when its connection breaks is sent once more, and says so.
+#[test]
+fn a_connection_that_breaks_is_made_anew() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = Client::new(&[proxy.url()], SOON);
+    assert_eq!(yes(&client.ask(&acquire("k", "a"))), 1);
+    proxy.on("release", Act::ResetAfter);
+    let again = client.ask(&release("k", "a"));
+    assert!(again.duplicate && again.results[0].is_ok(), "{again:?}");
+    assert_eq!(server.get("k"), None);
+    proxy.drop_connections();
+    assert_eq!(yes(&client.ask(&acquire("k", "b"))), 1);
+}
+
+/// The server hangs, calls are given up and undone, and it goes on: nothing is left held, and no call is lost.
+#[test]
+fn a_server_that_hangs_and_goes_on() {
+    let server = Server::start();
+    let client = Client::new(&[server.url()], Duration::from_millis(200));
+    eventually("it is warm", SOON, || yes(&client.ask(&acquire("warm", "w"))) == 1);
+    server.stop();
+    let tokens: Vec<String> = (0..8).map(|n| format!("t{n}")).collect();
+    thread::scope(|scope| {
+        for token in &tokens {
+            let client = &client;
+            scope.spawn(move || {
+                let late = client.ask(&acquire(token, token));
+                let failure = late.results[0].as_ref().unwrap_err();
+                if failure.executed == Executed::Maybe {
+                    let undone = client.ask(&release(token, token));
+                    assert_eq!(undone.results[0].as_ref().unwrap_err().executed, Executed::Maybe);
+                }
+            });
+        }
+    });
+    server.cont();
+    eventually("the server is used again", SOON, || {
+        yes(&client.ask(&acquire("k", "a"))) == 1 || yes(&client.ask(&release("k", "a"))) == 9
+    });
+    eventually("all of it is undone", SOON, || {
+        let held: HashSet<String> = server.keys().into_iter().collect();
+        tokens.iter().all(|token| !held.contains(token))
+    });
+}
+
+/// One connection falls silent, and the server does not. Calls about other keys go on; it is replaced, and a release stays behind its acquire.
+#[test]
+fn one_connection_that_falls_silent() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = Client::new(&[proxy.url()], Duration::from_millis(200));
+    eventually("it is warm", SOON, || yes(&client.ask(&acquire("warm", "w"))) == 1);
+    let held = proxy.on("acquire", Act::Hold);
+    let late = client.ask(&acquire("k", "t"));
+    assert_eq!(late.results[0].as_ref().unwrap_err().executed, Executed::Maybe);
+    let undone = client.ask(&release("k", "t"));
+    assert_eq!(undone.results[0].as_ref().unwrap_err().executed, Executed::Maybe, "{undone:?}");
+    // An attempt that is not answered is undone, as the library does.
+    eventually("another lock passes it", SOON, || {
+        let is_held = yes(&client.ask(&acquire("other", "o"))) == 1;
+        if !is_held {
+            client.ask(&release("other", "o"));
+        }
+        is_held
+    });
+    held.release();
+    eventually("the release was behind", SOON, || server.get("k").is_none() && proxy.count("release") > 0);
+    eventually("all is answered", SOON, || client.servers[0].pipes.all().iter().all(|pipe| pipe.len() == 0));
+    assert_eq!(server.get("k"), None);
+}
+
+/// What was written for no thread arrives before the client ends.
+#[test]
+fn the_last_handle_is_dropped_in_the_midst_of_releases() {
+    let server = Server::start();
+    let client = Client::new(&[server.url()], SOON);
+    for n in 0..40 {
+        assert_eq!(yes(&client.ask(&acquire(&format!("k{n}"), "t"))), 1);
+    }
+    thread::scope(|scope| {
+        for t in 0..8 {
+            let client = &client;
+            scope.spawn(move || {
+                for n in (0..40).filter(|n| n % 8 == t) {
+                    let call = release(&format!("k{n}"), "t");
+                    let (claim, pipe) = client.servers[0].pipes.claim(call.first_key().unwrap()).unwrap();
+                    let load = Load::Script { call, note: Note::Nothing, with_source: true, asks: false };
+                    pipe.send(Trip::new(1, None).flight(0, load, true, Some(claim)).unattended());
+                }
+            });
+        }
+    });
+    client.flush();
+    drop(client);
+    assert_eq!(server.keys(), Vec::<String>::new());
+    eventually("its connections end", SOON, || sockets(&server) == 0);
+}
+
+/// No server is there: it is told at once why, and the pool goes on trying.
+#[test]
+fn a_server_that_comes_later() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    proxy.refuse();
+    let client = Client::new(&[proxy.url()], Duration::from_millis(500));
+    let failure = client.ask(&acquire("k", "t")).results.remove(0).unwrap_err();
+    assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::No), "{failure:?}");
+    proxy.heal();
+    eventually("the pool has a connection", SOON, || yes(&client.ask(&acquire("k", "t"))) == 1);
+}

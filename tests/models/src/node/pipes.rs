@@ -1,0 +1,18 @@
+//! The connections that all threads share.
+
+#[path = "../../../../redlock-sync/src/node/pipes/ends.rs"]
+pub(crate) mod ends;
+#[path = "../../../../redlock-sync/src/node/pipes/flight.rs"]
+pub(crate) mod flight;
+#[path = "../../../../redlock-sync/src/node/pipes/framer.rs"]
+pub(crate) mod framer;
+#[path = "../../../../redlock-sync/src/node/pipes/outbox.rs"]
+mod outbox;
+#[path = "../../../../redlock-sync/src/node/pipes/pipe.rs"]
+pub(crate) mod pipe;
+#[path = "../../../../redlock-sync/src/node/pipes/pump.rs"]
+mod pump;
+#[path = "../../../../redlock-sync/src/node/pipes/table.rs"]
+pub(crate) mod table;
+#[path = "../../../../redlock-sync/src/node/pipes/waiting.rs"]
+pub(crate) mod waiting;

@@ -1,0 +1,267 @@
+//! Models of the connections that all threads share: `node/pipes`.
+//!
+//! Unless a model lets the time pass, a thread that sleeps goes on only if another one reads its reply: so a call that is not written, a reply that is not
+//! read, and a wake-up that is lost are deadlocks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::thread;
+
+use crate::clock::Tick;
+use crate::node::pipes::flight::{Parting, Trip, Wait};
+use crate::node::pipes::framer::Reply;
+use crate::node::pipes::waiting;
+use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
+use crate::sync::Mutex;
+use crate::world::{self, ModelClock};
+
+fn rig() -> Rig {
+    Rig::new(Arc::new(ModelClock))
+}
+
+/// Lets the time pass in such steps, until it is stopped.
+struct Passing(Arc<Mutex<bool>>, thread::JoinHandle<()>);
+
+impl Passing {
+    fn start(step: Duration) -> Passing {
+        let is_over = Arc::new(Mutex::new(false));
+        let passes = {
+            let is_over = Arc::clone(&is_over);
+            move || {
+                while !*is_over.lock() {
+                    world::pass(step);
+                    thread::yield_now();
+                }
+            }
+        };
+        Passing(is_over, thread::spawn(passes))
+    }
+
+    fn stop(self) {
+        *self.0.lock() = true;
+        self.1.join().unwrap();
+    }
+}
+
+fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+fn two_calls_each(rig: &Rig) {
+    let threads = [10, 20, 30, 40].map(|first| {
+        rig.spawn(move |rig| {
+            for n in first..first + 2 {
+                assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+            }
+        })
+    });
+    join(threads);
+}
+
+/// Each call is answered, and by its own reply. No time passes: calls gather in the outbox.
+pub fn each_gets_its_own_reply() {
+    let rig = rig();
+    let server = rig.serve();
+    two_calls_each(&rig);
+    rig.end();
+    server.join().unwrap();
+}
+
+/// As that, while the time passes: some find that the reader waits, and write at once.
+pub fn over_a_network() {
+    let rig = rig();
+    let (server, time) = (rig.serve(), Passing::start(Duration::from_micros(20)));
+    two_calls_each(&rig);
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// Calls for which no thread waits travel among others. All are written, once and in the order of each thread, and their replies go to no other call.
+pub fn calls_for_which_no_thread_waits() {
+    let rig = rig();
+    let server = rig.serve();
+    let threads = ["a", "b", "c"].map(|token| {
+        rig.spawn(move |rig| {
+            let n = u64::from(token.as_bytes()[0]);
+            rig.pipe.send(Trip::new(1, None).flight(0, release(token), true, None).unattended());
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+        })
+    });
+    join(threads);
+    rig.flush();
+    for token in ["a", "b", "c"] {
+        let executed = rig.server.executed();
+        let at = |said: Said| executed.iter().position(|other| *other == said).expect("executed");
+        assert!(at(Said::Release(token.into())) < at(Said::Number(u64::from(token.as_bytes()[0]))), "{executed:?}");
+        assert_eq!(executed.iter().filter(|said| **said == Said::Release(token.into())).count(), 1);
+    }
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The time of a thread that reads for others may be up. Those have time, and are answered all the same.
+pub fn a_reader_whose_time_is_up() {
+    let rig = rig();
+    let soon = world::now().after(PATIENCE / 4);
+    let hurried = [1, 2].map(|n: u64| {
+        rig.spawn(move |rig| match rig.number(n, soon) {
+            End::Reply(reply) => assert_eq!(reply, Reply::Int(n.cast_signed())),
+            End::Left(Parting::Sent | Parting::Unsent) => assert!(world::now() >= soon, "left before its time"),
+            other => panic!("{other:?}"),
+        })
+    });
+    let patient = [3, 4].map(|n: u64| {
+        rig.spawn(move |rig| assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed()))))
+    });
+    world::pass_until(soon);
+    let server = rig.serve();
+    join(hurried);
+    join(patient);
+    rig.flush();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// Attempts are given up at any moment, and undone. Whatever the server executed, it executed the release of a token after its acquire, and each acquire
+/// that may be executed is undone.
+pub fn a_release_is_behind_its_acquire() {
+    let rig = rig();
+    let soon = world::now().after(PATIENCE / 4);
+    let later = world::now().after(PATIENCE / 2);
+    let threads = ["a", "b", "c"].map(|token| {
+        rig.spawn(move |rig| {
+            let taken = rig.call(acquire(token), false, soon);
+            if taken == End::Left(Parting::Unsent) {
+                return false;
+            }
+            let undone = rig.call(release(token), true, later);
+            assert_ne!(undone, End::Left(Parting::Unsent), "a release is given up");
+            true
+        })
+    });
+    world::pass_until(soon);
+    thread::yield_now();
+    world::pass_until(later);
+    let server = rig.serve();
+    let written = threads.map(|thread| thread.join().unwrap());
+    rig.flush();
+    let executed = rig.server.executed();
+    for (token, was_written) in ["a", "b", "c"].into_iter().zip(written) {
+        let of_token: Vec<&Said> = executed
+            .iter()
+            .filter(|said| matches!(said, Said::Acquire(other) | Said::Release(other) if other == token))
+            .collect();
+        let both = [&Said::Acquire(token.into()), &Said::Release(token.into())];
+        assert_eq!(of_token, if was_written { both.to_vec() } else { Vec::new() }, "of {executed:?}");
+    }
+    rig.end();
+    server.join().unwrap();
+}
+
+/// One call at the end is behind all that was left in the outbox, by whatever thread.
+pub fn what_is_left_is_flushed() {
+    let rig = rig();
+    let server = rig.serve();
+    let leave = |token: &'static str| {
+        rig.spawn(move |rig| rig.pipe.send(Trip::new(1, None).flight(0, release(token), true, None).unattended()))
+    };
+    let threads = ["a", "b", "c"].map(leave);
+    let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
+    join(threads);
+    rig.flush();
+    for token in ["a", "b", "c"] {
+        assert!(rig.server.executed().contains(&Said::Release(token.into())), "{token} was not written");
+    }
+    number.join().unwrap();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The connection breaks at any moment. Each call is answered or told so, and one that was not written was not executed.
+pub fn a_connection_that_breaks() {
+    let rig = rig();
+    let server = rig.serve();
+    let threads = [1, 2, 3].map(|n: u64| {
+        rig.spawn(move |rig| {
+            let end = rig.number(n, Tick::NEVER);
+            match end {
+                End::Reply(reply) => assert_eq!(reply, Reply::Int(n.cast_signed())),
+                End::Cut { was_written } => {
+                    assert!(was_written || !rig.server.executed().contains(&Said::Number(n)), "was written");
+                }
+                End::Left(parting) => panic!("{parting:?} before its time"),
+            }
+        })
+    });
+    rig.server.cut();
+    join(threads);
+    server.join().unwrap();
+    rig.end();
+}
+
+/// Calls of two threads to two servers, in opposite orders: none waits for the other in a circle.
+pub fn several_servers() {
+    let rigs = [rig(), rig()];
+    let servers: Vec<_> = rigs.iter().map(Rig::serve).collect();
+    let threads = [[0, 1], [1, 0], [0, 1]].map(|order| {
+        let rigs = rigs.clone();
+        thread::spawn(move || {
+            let trip = Trip::new(2, None);
+            let asked = order.map(|seat| (seat, Arc::clone(&rigs[seat].pipe)));
+            for (seat, pipe) in &asked {
+                pipe.send(trip.flight(*seat, number(*seat as u64), false, None));
+            }
+            assert_eq!(waiting::wait(&trip, &asked, Tick::NEVER, &ModelClock), Wait::Over);
+            for seat in [0, 1] {
+                assert_eq!(outcome(&trip, seat), End::Reply(Reply::Int(i64::try_from(seat).unwrap())));
+            }
+        })
+    });
+    join(threads);
+    for rig in rigs {
+        rig.stop();
+    }
+    world::until_all_threads_ended();
+    join(servers);
+}
+
+/// The system starts no thread: callers look after their calls themselves, as the time passes.
+pub fn without_a_pump() {
+    let rig = Rig::new(Arc::new(Threadless));
+    let server = rig.serve();
+    let threads = [1, 2, 3].map(|n: u64| {
+        rig.spawn(move |rig| {
+            rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true, None).unattended());
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+        })
+    });
+    let time = Passing::start(Duration::from_millis(1));
+    join(threads);
+    rig.flush();
+    time.stop();
+    rig.end();
+    server.join().unwrap();
+}
+
+/// The pump reads replies that no thread waits for, rests, and comes again.
+pub fn a_pump_that_rests() {
+    let rig = rig();
+    let server = rig.serve();
+    rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true, None).unattended());
+    let time = thread::spawn(|| {
+        for _ in 0..3 {
+            world::pass(Duration::from_secs(5));
+            thread::yield_now();
+        }
+    });
+    let caller = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
+    time.join().unwrap();
+    caller.join().unwrap();
+    rig.flush();
+    rig.end();
+    server.join().unwrap();
+}
