@@ -309,7 +309,8 @@ fn a_key_that_is_lost_while_it_waits_for_another_is_taken_again() {
 #[test]
 fn a_server_that_hangs_does_not_hold_a_call_for_long() {
     let server = Server::start();
-    let locks = redlock_tests::open(server.url());
+    let settings = redlock_tests::patient().node(server.url());
+    let locks = settings.node_timeout(Duration::from_secs(1)).build().unwrap();
     let names: Vec<String> = (0..64).map(|i| format!("key:{i:02}")).collect();
     let guard = locks.multi_lock(&names).lock().unwrap();
     server.stop();

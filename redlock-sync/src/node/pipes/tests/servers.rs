@@ -101,8 +101,10 @@ fn many_threads_share_a_few_connections() {
             scope.spawn(move || {
                 for n in 0..20 {
                     let (key, token) = (format!("k{t}"), format!("t{t}:{n}"));
-                    assert_eq!(yes(&client.ask(&acquire(&key, &token))), 1);
-                    assert_eq!(yes(&client.ask(&release(&key, &token))), 1);
+                    for call in [acquire(&key, &token), release(&key, &token)] {
+                        let answers = client.ask(&call);
+                        assert_eq!(yes(&answers), 1, "{token}: {answers:?}");
+                    }
                 }
             });
         }
