@@ -57,7 +57,7 @@ impl Client {
         self.ask_until(call, soon())
     }
 
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         flush(self.servers.iter().map(|server| &server.pipes), soon(), &*self.clock);
     }
 }
