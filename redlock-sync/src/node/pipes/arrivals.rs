@@ -11,8 +11,15 @@ use crate::sync::{Condvar, Mutex};
 const MOMENT: Duration = Duration::from_micros(100);
 
 pub(crate) struct Arrivals {
-    list: Mutex<Vec<Arrival>>,
+    board: Mutex<Board>,
     moved: Arc<Condvar>,
+}
+
+/// What was heard of all servers.
+struct Board {
+    servers: Vec<Arrival>,
+    /// Rises with each failed attempt, and with each connection that was taken into use.
+    news: u64,
 }
 
 /// What was heard of the connections to one server.
@@ -27,12 +34,23 @@ struct Arrival {
 
 impl Arrivals {
     pub(crate) fn new(servers: usize) -> Arc<Arrivals> {
-        let list = (0..servers).map(|_| Arrival::default()).collect();
-        Arc::new(Arrivals { list: Mutex::new(list), moved: Arc::new(Condvar::new()) })
+        let servers = (0..servers).map(|_| Arrival::default()).collect();
+        Arc::new(Arrivals { board: Mutex::new(Board { servers, news: 0 }), moved: Arc::new(Condvar::new()) })
     }
 
     fn with<T: Default>(&self, server: usize, f: impl FnOnce(&mut Arrival) -> T) -> T {
-        self.list.lock().get_mut(server).map_or_else(T::default, f)
+        self.board.lock().servers.get_mut(server).map_or_else(T::default, f)
+    }
+
+    /// As [`with`](Self::with), and wakes the threads that wait.
+    fn tell(&self, server: usize, f: impl FnOnce(&mut Arrival)) {
+        let mut board = self.board.lock();
+        board.news += 1;
+        if let Some(arrival) = board.servers.get_mut(server) {
+            f(arrival);
+        }
+        drop(board);
+        self.moved.notify_all();
     }
 
     /// True if none is ordered; then one is from now on. One at a time: attempts to reach a server that does not answer shall not keep all threads that
@@ -49,8 +67,7 @@ impl Arrivals {
 
     /// An attempt has failed. The pool tries again: it stays ordered.
     pub(super) fn failed(&self, server: usize, failure: Failure) {
-        self.with(server, |arrival| (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure)));
-        self.moved.notify_all();
+        self.tell(server, |arrival| (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure)));
     }
 
     /// A connection may be there that was not taken.
@@ -58,8 +75,14 @@ impl Arrivals {
         self.with(server, |arrival| arrival.is_here)
     }
 
+    /// It was taken into use. The threads that waited for it share it, and one of them may not have seen that it was here.
     pub(super) fn taken(&self, server: usize) {
-        self.with(server, |arrival| (arrival.is_ordered, arrival.is_here) = (false, false));
+        self.tell(server, |arrival| (arrival.is_ordered, arrival.is_here) = (false, false));
+    }
+
+    /// How much was told until now: to be asked before a thread looks for connections, after which it may wait.
+    pub(super) fn news(&self) -> u64 {
+        self.board.lock().news
     }
 
     /// How many attempts have failed.
@@ -72,21 +95,18 @@ impl Arrivals {
         self.with(server, |arrival| arrival.last.clone().filter(|_| arrival.failures > failures))
     }
 
-    /// Waits until there is news of one of these servers: with each stands how many attempts had failed. At most until then.
-    pub(super) fn wait(&self, servers: &[(usize, u64)], until: Tick, clock: &dyn Clock) {
-        let mut list = self.list.lock();
-        let any = |list: &[Arrival], so: fn(&Arrival, u64) -> bool| {
-            servers.iter().any(|(server, failures)| list.get(*server).is_some_and(|arrival| so(arrival, *failures)))
-        };
-        while !any(&list, |arrival, failures| arrival.failures > failures) {
+    /// Waits until there is news since then, or a connection to one of these servers is here; at most until then.
+    pub(super) fn wait(&self, servers: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
+        let mut board = self.board.lock();
+        while board.news == seen {
             let now = clock.now();
-            if any(&list, |arrival, _| arrival.is_here) {
-                return clock.wait_until(&self.moved, &mut list, now.after(MOMENT).min(until));
+            if servers.iter().any(|server| board.servers.get(*server).is_some_and(|arrival| arrival.is_here)) {
+                return clock.wait_until(&self.moved, &mut board, now.after(MOMENT).min(until));
             }
             if now >= until {
                 return;
             }
-            clock.wait_until(&self.moved, &mut list, until);
+            clock.wait_until(&self.moved, &mut board, until);
         }
     }
 }

@@ -164,14 +164,16 @@ impl Course<'_> {
     fn run(&mut self) {
         self.pass();
         loop {
+            // Before the look: what comes after it ends the wait.
+            let seen = self.exchange.arrivals.news();
             self.set_out();
             let flying: Vec<(usize, Arc<Pipe>)> = self.flying().collect();
-            let waiting: Vec<(usize, u64)> = self.waiting().collect();
+            let waiting: Vec<usize> = self.waiting().collect();
             if flying.is_empty() && waiting.is_empty() {
                 return;
             }
             if flying.is_empty() {
-                self.exchange.arrivals.wait(&waiting, self.deadline, self.exchange.clock);
+                self.exchange.arrivals.wait(&waiting, seen, self.deadline, self.exchange.clock);
             } else if wait(&self.trip, &flying, self.patience(), self.exchange.clock) != Wait::Goes {
                 self.take_outcomes();
                 continue;
@@ -196,11 +198,8 @@ impl Course<'_> {
         })
     }
 
-    fn waiting(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.legs.iter().enumerate().filter_map(|(i, leg)| match leg {
-            Leg::Waits(failures) => Some((i, *failures)),
-            _ => None,
-        })
+    fn waiting(&self) -> impl Iterator<Item = usize> {
+        self.legs.iter().enumerate().filter(|(_, leg)| matches!(leg, Leg::Waits(_))).map(|(i, _)| i)
     }
 
     /// Writes where it does not wait for an answer.
