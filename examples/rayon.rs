@@ -6,7 +6,8 @@ use redlock_sync::{Error, distributed_lock};
 /// `kind = mutex`: a thread of rayon may start another task while it waits for a part of this one, and a reentrant lock would let that task in.
 #[distributed_lock("customer:{customer}", kind = mutex, wait = "30s")]
 fn ship(customer: u32, order: u32) -> Result<u32, Error> {
-    Ok(order % 10 + customer) // no par_iter, join or scope in here
+    // No par_iter, join or scope in here: docs/faq.md has what to do where that is needed.
+    Ok(order % 10 + customer)
 }
 
 fn main() -> Result<(), Error> {
