@@ -158,7 +158,7 @@ fn a_connection_that_breaks_is_made_anew() {
 #[test]
 fn a_server_that_hangs_and_goes_on() {
     let server = Server::start();
-    let client = Client::new(&[server.url()], Duration::from_millis(200));
+    let client = Client::new(&[server.url()], Duration::from_secs(1));
     eventually("it is warm", SOON, || yes(&client.ask(&acquire("warm", "w"))) == 1);
     server.stop();
     let tokens: Vec<String> = (0..8).map(|n| format!("t{n}")).collect();
@@ -190,7 +190,7 @@ fn a_server_that_hangs_and_goes_on() {
 fn one_connection_that_falls_silent() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let client = Client::new(&[proxy.url()], Duration::from_millis(200));
+    let client = Client::new(&[proxy.url()], Duration::from_secs(1));
     eventually("it is warm", SOON, || yes(&client.ask(&acquire("warm", "w"))) == 1);
     let held = proxy.on("acquire", Act::Hold);
     let late = client.ask(&acquire("k", "t"));
@@ -244,7 +244,7 @@ fn a_server_that_comes_later() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     proxy.refuse();
-    let client = Client::new(&[proxy.url()], Duration::from_millis(500));
+    let client = Client::new(&[proxy.url()], SOON);
     let failure = client.ask(&acquire("k", "t")).results.remove(0).unwrap_err();
     assert_eq!((failure.kind, failure.executed), (FailureKind::Unreachable, Executed::No), "{failure:?}");
     proxy.heal();
