@@ -108,7 +108,12 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
             outcome => return outcome,
         }
     }
-    let look = || client.look_after(key);
+    // Not at the end of the wait: a look and the last attempt would outlast it by two node timeouts.
+    let look = || {
+        if in_queue.since(client.quorum.now()) > client.quorum.limits.node_timeout {
+            client.look_after(key);
+        }
+    };
     loop {
         match queues.enter_and_look(key, in_queue, kind, &request.options, &look) {
             Entered::Head(head) => {

@@ -29,7 +29,10 @@ use crate::token::LockId;
 
 /// Longest sleep before the lease clock, and the end of the client, are looked at again.
 const SLICE: Duration = Duration::from_secs(1);
-/// As that, for a sleep that nothing can interrupt.
+/// A thread that has waited for so long asks the servers whether its client still has the lock: a key may have been deleted by hand before it came. Most
+/// waits are over before.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// The longest sleep that nothing can interrupt.
 const SHORT_SLICE: Duration = Duration::from_millis(50);
 
 /// The queues of one client, one for each key that a thread wants or of which something is remembered. `T` is what is
@@ -279,7 +282,7 @@ impl<T> WaitQueues<T> {
         self.enter_and_look(key, until, kind, options, &|| {})
     }
 
-    /// Like `enter`, but the first thread in the queue calls `look` after each [`SLICE`] without a message.
+    /// Like `enter`, but the first thread in the queue calls `look` after [`FIRST_LOOK`], and then after each [`SLICE`].
     pub(crate) fn enter_and_look(
         self: &Arc<Self>,
         key: &Arc<str>,
@@ -318,7 +321,7 @@ impl<T> WaitQueues<T> {
         until: Tick,
         look: &dyn Fn(),
     ) -> Entered<T> {
-        let mut next_look = self.clock.now().after(SLICE);
+        let mut next_look = self.clock.now().after(FIRST_LOOK);
         let mut place = thread.place.lock();
         loop {
             if !matches!(*place, Place::Waiting | Place::Promised)
@@ -346,8 +349,8 @@ impl<T> WaitQueues<T> {
                 place = thread.place.lock();
                 continue;
             }
-            let nap = if left.is_zero() { SLICE } else { left.min(SLICE) };
-            self.clock.wait_until(&thread.moved, &mut place, now.after(nap));
+            let nap_end = if matches!(*place, Place::Waiting) { until.min(next_look) } else { now.after(SLICE) };
+            self.clock.wait_until(&thread.moved, &mut place, nap_end);
         }
     }
 

@@ -21,8 +21,9 @@ impl Core {
         if !self.options.can_change_hands() || !self.has_successor() || self.pause().is_some() {
             return None;
         }
-        // A round under way would report to the wrong lease; then it is released for real.
-        let mut io = self.io.try_lock()?;
+        // A round under way would report to the wrong lease. Most are over in a moment, such as the look of a thread that waits; a release would wait for
+        // its end, too. A longer one is a reason to release the lock for real.
+        let mut io = self.io.try_lock_for(self.quorum.limits.node_timeout / 8)?;
         let local = self.next_local_handover(&mut io)?;
         let chain = self.passed_chain();
         let mut state = self.state.lock();
