@@ -42,7 +42,7 @@ impl Arrivals {
         self.board.lock().servers.get_mut(server).map_or_else(T::default, f)
     }
 
-    /// As [`with`](Self::with), and wakes the threads that wait.
+    /// Changes what is known of a server, and wakes the threads that wait.
     fn tell(&self, server: usize, f: impl FnOnce(&mut Arrival)) {
         let mut board = self.board.lock();
         board.news += 1;

@@ -25,8 +25,8 @@ pub(crate) struct Connector {
     news: News,
 }
 
-/// One that was made, until a pipe has its ends. What comes back to the pool has none: it is of no more use, and the pool makes another one when it is
-/// asked for one.
+/// A connection of the pool. A pipe takes its two ends, so a connection that comes back to the pool has none. The pool takes it for broken, and makes
+/// another connection when it is asked for one.
 pub(crate) struct Made(Mutex<Option<Halves>>);
 
 /// Why none was made.
@@ -74,7 +74,7 @@ impl HandleEvent for News {
 pub(crate) struct Pooled(Pool<Connector>);
 
 impl Pooled {
-    /// So many connections for calls, and a few more while the server does not answer. None is made before it is needed.
+    /// A pool with that number of connections for calls, and a few more while the server does not answer. It makes none before it is needed.
     pub(crate) fn new(
         host: &Arc<Host>,
         server: usize,

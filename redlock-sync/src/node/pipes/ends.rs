@@ -9,7 +9,7 @@ use crate::clock::Tick;
 #[derive(Debug)]
 pub(crate) enum Broken {
     TimedOut,
-    /// As that, but what was to be moved was moving: at an eighth of the floor at least. It is more than fits into the
+    /// The time is over, but the bytes were moving, at an eighth of the floor at least: there are more than fit into the
     /// time, which says nothing of the server.
     Slow,
     /// Reset, closed, or no longer understood; with a message.

@@ -324,7 +324,7 @@ pub(crate) fn flush<'a>(servers: impl Iterator<Item = &'a Pipes>, by: Tick, cloc
     for (seat, pipe) in &pipes {
         pipe.send(trip.flight(*seat, Load::Command(Cow::Borrowed(b"*1\r\n$4\r\nPING\r\n")), false, None));
     }
-    // One that is broken has nothing more to write.
+    // A broken connection has nothing more to write.
     while wait(&trip, &pipes, by, clock) == Wait::Cut {
         for (seat, _) in &pipes {
             drop(trip.take(*seat));

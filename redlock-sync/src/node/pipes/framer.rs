@@ -66,7 +66,7 @@ impl Framer {
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// So many bytes were read into the room.
+    /// The source has read that number of bytes into the room.
     pub(crate) fn filled(&mut self, read: usize) {
         self.end = (self.end + read).min(self.bytes.len());
     }

@@ -15,7 +15,7 @@ use super::table::{Claim, Table};
 use crate::clock::{Clock, Tick};
 use crate::sync::Mutex;
 
-/// So many connections that do not answer are kept beside those in use.
+/// How many connections that do not answer are kept beside those in use.
 pub(super) const MOST_OLD: usize = 2;
 
 /// What gives connections to one server: a pool of sockets, memory, or the simulation.
@@ -23,7 +23,7 @@ pub(crate) trait Supply: Send + Sync {
     /// A connection that is there.
     fn take(&self) -> Option<Ends>;
 
-    /// As that. If there is none, one is made, and [`Arrivals`] are told when it is there or why it is not.
+    /// A connection that is there, as [`take`](Self::take) gives. If there is none, one is made, and [`Arrivals`] are told when it is there or why it is not.
     fn order(&self) -> Option<Ends>;
 }
 
@@ -125,7 +125,7 @@ impl Pipes {
     /// Takes what has come, and replaces what does not answer.
     fn tend(&self, open: &mut Open) {
         open.used.retain(|one| !one.pipe.is_over());
-        // Old ones are of use until all is answered there.
+        // An old connection is of use until all is answered there.
         for one in open.old.extract_if(.., |one| one.pipe.is_over() || one.pipe.len() == 0) {
             one.pipe.end(Broken::Cut("has been replaced".into()));
         }
