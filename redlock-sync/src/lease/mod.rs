@@ -312,7 +312,7 @@ impl Lease {
     fn leave_to_others(&self, began: Tick) -> Option<Result<(), Error>> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Before this thread leaves: after that, the last one may end the lease at any time.
-        let held = if is_joint { self.core.check_at_leave(began) } else { Ok(()) };
+        let held = if is_joint { self.core.check_at_leave(began, self.part.get().is_some()) } else { Ok(()) };
         if !self.core.gate.leave() {
             if let Some(part) = self.part.get() {
                 self.core.forget_handlers(*part);

@@ -1,4 +1,5 @@
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -50,4 +51,28 @@ fn a_handler_of_a_loss_does_not_run_in_a_thread_that_waits_for_the_lock() {
         });
         assert!(held.check().unwrap_err().is_lost());
     }
+}
+
+/// A thread that joins what others read looks from time to time whether a writer waits, and notices the loss. Its own call has a bound.
+#[test]
+fn a_handler_of_a_loss_does_not_run_in_a_thread_that_joins_readers() {
+    let server = Server::start();
+    let locks = redlock_tests::open(server.url());
+    let lock = locks.rw_lock("prices").lease(Duration::from_secs(120));
+    let held = lock.read().unwrap();
+    let (tell, told) = mpsc::channel();
+    held.on_lost(move |_| tell.send(thread::current().id()).unwrap());
+    assert!(server.del("prices"));
+    let is_told = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !is_told.load(Ordering::SeqCst) {
+                lock.read().and_then(|guard| guard.unlock()).unwrap();
+            }
+        });
+        let id = told.recv_timeout(SOON);
+        is_told.store(true, Ordering::SeqCst);
+        assert_ne!(id.unwrap(), reader.thread().id());
+    });
+    assert!(held.check().unwrap_err().is_lost());
 }
