@@ -34,12 +34,12 @@ fn a_handler_of_a_loss_does_not_run_in_a_thread_that_waits_for_the_lock() {
         let (tell, told) = mpsc::channel();
         let again = lock.clone();
         held.on_lost(move |_| {
-            let outcome = again.try_lock_for(SOON).and_then(|guard| guard.unlock());
+            let outcome = again.try_lock_for(SOON).and_then(redlock_sync::MutexGuard::unlock);
             tell.send((thread::current().id(), outcome)).unwrap();
         });
         assert!(server.del("order:42"));
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| lock.try_lock_for(SOON).and_then(|guard| guard.unlock()));
+            let waiter = scope.spawn(|| lock.try_lock_for(SOON).and_then(redlock_sync::MutexGuard::unlock));
             let its_id = waiter.thread().id();
             let (id, outcome) = told.recv_timeout(SOON).unwrap();
             assert!(
@@ -67,7 +67,7 @@ fn a_handler_of_a_loss_does_not_run_in_a_thread_that_joins_readers() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             while !is_told.load(Ordering::SeqCst) {
-                lock.read().and_then(|guard| guard.unlock()).unwrap();
+                lock.read().and_then(redlock_sync::RwLockReadGuard::unlock).unwrap();
             }
         });
         let id = told.recv_timeout(SOON);

@@ -160,7 +160,8 @@ fn a_wait_behind_a_lock_of_another_kind_goes_on_while_the_server_does_not_answer
     let held = locks.mutex("order:42").lock().unwrap();
     let away = proxy.on("acquire", Act::Error("LOADING the server is away".into()));
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| locks.rw_lock("order:42").try_write_for(SOON).map(|guard| guard.unlock()));
+        let waiter =
+            scope.spawn(|| locks.rw_lock("order:42").try_write_for(SOON).map(redlock_sync::RwLockWriteGuard::unlock));
         away.wait_hit(SOON);
         held.unlock().unwrap();
         waiter.join().unwrap().unwrap().unwrap();
