@@ -225,8 +225,8 @@ impl Lease {
     }
 
     /// Calls `handler` once when the lock is lost: at once if it is lost already, never for a normal release. It runs
-    /// on the renewal thread, or on the thread whose call noticed the loss first; keep it short. A panic in it is
-    /// caught and logged. Several handlers are called in the order in which they were added.
+    /// on the renewal thread, or on the thread of a holder whose call noticed the loss first; keep it short. A panic in
+    /// it is caught and logged. Several handlers are called in the order in which they were added.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
