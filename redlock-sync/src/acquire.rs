@@ -101,10 +101,10 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     // Where attempts are counted, the wait in the queue takes no longer than they would.
     let attempts_take = request.options.retry.total_time();
     let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
-    // Behind a lock of another kind there is nothing to wait for, if the servers have it.
+    // Behind a lock of another kind there is nothing to wait for, if the servers have it. What they cannot say now, they may say at the head.
     if queues.is_of_another_kind(key, kind) {
         match only_attempt(client, request) {
-            Err(error) if error.is_busy() => {}
+            Err(error) if error.is_busy() || error.is_unavailable() => {}
             outcome => return outcome,
         }
     }

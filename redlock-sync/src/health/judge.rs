@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::NodeHealth;
+use crate::names::printable;
 use crate::protocol::reply::{self, Arrived, Failure, FailureKind, Vote};
 
 /// A server that uses more of its limit is about to refuse writes: in per cent.
@@ -24,7 +25,7 @@ impl Facts {
         let (said, failure) = match said {
             Vote::Yes(reply::Facts(text)) => {
                 let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
-                (pairs.map(|(name, value)| (name.into(), value.into())).collect(), None)
+                (pairs.map(|(name, value)| (name.into(), printable(value))).collect(), None)
             }
             Vote::Failed(failure) => (HashMap::new(), Some(failure)),
             Vote::Taken { .. } | Vote::Absent | Vote::Void => (HashMap::new(), None),

@@ -225,8 +225,8 @@ impl Lease {
     }
 
     /// Calls `handler` once when the lock is lost: at once if it is lost already, never for a normal release. It runs
-    /// on the renewal thread, or on the thread whose call noticed the loss first; keep it short. A panic in it is
-    /// caught and logged. Several handlers are called in the order in which they were added.
+    /// on the renewal thread, or on the thread of a holder whose call noticed the loss first; keep it short. A panic in
+    /// it is caught and logged. Several handlers are called in the order in which they were added.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -312,7 +312,7 @@ impl Lease {
     fn leave_to_others(&self, began: Tick) -> Option<Result<(), Error>> {
         let is_joint = self.core.protocol().kind().mode == Mode::Joint;
         // Before this thread leaves: after that, the last one may end the lease at any time.
-        let held = if is_joint { self.core.check_at_leave(began) } else { Ok(()) };
+        let held = if is_joint { self.core.check_at_leave(began, self.part.get().is_some()) } else { Ok(()) };
         if !self.core.gate.leave() {
             if let Some(part) = self.part.get() {
                 self.core.forget_handlers(*part);

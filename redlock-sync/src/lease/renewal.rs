@@ -13,7 +13,7 @@ use super::core::Core;
 use crate::clock::{Clock, Tick};
 use crate::sync::{Condvar, Mutex};
 
-/// Longest sleep before the lease's own clock is looked at again.
+/// Longest sleep before the lease's own clock is looked at again, and whether it was lost in between.
 const SLICE: Duration = Duration::from_secs(1);
 /// A thread without a guard for this long ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -169,7 +169,7 @@ impl Worker {
         loop {
             let now = renewer.clock.now();
             let sleep = match &slot.job {
-                Some(job) if now >= job.due => {
+                Some(job) if now >= job.due || job.core.has_untold_loss() => {
                     let core = Arc::clone(&job.core);
                     slot.is_running = true;
                     return Some(core);

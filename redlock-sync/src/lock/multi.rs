@@ -229,8 +229,8 @@ impl MultiLock {
             parts.push(mutex.guard(lease));
         }
         for mutex in mutexes.iter().skip(parts.len()) {
-            // Each attempt is bounded, but there can be many of them.
-            if quorum.now() >= until.after(quorum.limits.node_timeout) {
+            // Each attempt is bounded, but there can be many of them. The first also tells what is wrong if those together brought nothing.
+            if parts.len() > 0 && quorum.now() >= until.after(quorum.limits.node_timeout) {
                 return self.late(mutex, parts.len());
             }
             parts.push(mutex.take(wait)?);

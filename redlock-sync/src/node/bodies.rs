@@ -1,6 +1,6 @@
-//! Calls that carry the bodies of tasks. Other calls are a few hundred bytes, and the node timeout is for them; a body
-//! takes time of its own, and what travels with it waits. So such a call goes alone, over a line that no other call
-//! uses. Its time grows by what it moves.
+//! Calls that carry the bodies of tasks. Other calls are a few hundred bytes as a rule, and the node timeout is for
+//! them, however long their names are; a body takes time of its own, and what travels with it waits. So such a call
+//! goes alone, over a line that no other call uses. Its time grows by what it moves.
 //!
 //! How large a call is that brings a body to the server is known before. What a reply will bring is not: the call is
 //! sent as any other, and when its time is up while bytes come in, it fails, and those after it go alone for a while.
@@ -51,7 +51,7 @@ impl Bodies {
     /// The extra time of a call that has to go alone; nothing for any other.
     pub(super) fn extra(&self, call: &Call, now: Tick) -> Option<Extra> {
         let sent = at_the_floor(call.len());
-        if sent > self.node_timeout / 2 {
+        if call.script.takes_bodies() && sent > self.node_timeout / 2 {
             return Some(Extra { sent, waits: sent });
         }
         if !call.script.brings_bodies() {

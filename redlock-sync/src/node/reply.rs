@@ -146,10 +146,10 @@ fn known_code(code: &str) -> Option<(&'static str, FailureKind)> {
 /// What Redis and Valkey say, without a code, when a script runs a command that its user may not run.
 const FORBIDDEN_IN_SCRIPT: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 
-/// Redis 6 puts the error of a command inside a script into the text of an `ERR`; and no server has a code for a
-/// command inside a script that its user may not run.
+/// Redis 6 puts the error of a command inside a script into the text of an `ERR`, or behind the place in the script;
+/// and no server has a code for a command inside a script that its user may not run.
 fn wrapped_code(code: &str, detail: &str) -> Option<(&'static str, FailureKind)> {
-    if code != "ERR" || !detail.contains("script") {
+    if code != "@user_script:" && code != "ERR" || !detail.contains("script") {
         return None;
     }
     if FORBIDDEN_IN_SCRIPT.iter().any(|words| detail.contains(words)) {
@@ -222,6 +222,11 @@ mod tests {
             of(
                 "ERR ACL failure in script: User a has no permissions to run the 'set' command script: on @user_script:1."
             ),
+            (FailureKind::Misuse, Executed::Maybe)
+        );
+        // What Redis 6 gives to a script that asks carefully, and returns what it got.
+        assert_eq!(
+            of("@user_script: 68: The user executing the script can't run this command or subcommand"),
             (FailureKind::Misuse, Executed::Maybe)
         );
         assert_eq!(of("ERR something else"), (FailureKind::Refused, Executed::Maybe));

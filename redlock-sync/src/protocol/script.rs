@@ -32,6 +32,11 @@ impl Script {
         Script { operation, source, sha, head, needs, alone }
     }
 
+    /// It takes bodies of tasks to the server.
+    pub(crate) fn takes_bodies(&self) -> bool {
+        self.operation == "push"
+    }
+
     /// Its reply has bodies of tasks.
     pub(crate) fn brings_bodies(&self) -> bool {
         matches!(self.operation, "claim" | "peek" | "pop")

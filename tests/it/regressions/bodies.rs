@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{Queue, Redlock};
-use redlock_tests::{Proxy, Server, eventually};
+use redlock_tests::{Proxy, Server, Stopwatch, eventually};
 
 use crate::handover::rig::{SOON, ms};
 
@@ -104,4 +104,17 @@ fn a_body_that_is_too_slow_is_no_outage() {
         let error = queue.try_claim_for(3 * NODE_TIMEOUT).map(drop).unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     });
+}
+
+/// Only bodies of tasks have a time of their own. A long name has none, and with a short node timeout the name of any lock would be long.
+#[test]
+fn a_lock_with_a_long_name_is_given_up_after_a_node_timeout() {
+    let (_server, proxy, _) = rig();
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(NODE_TIMEOUT).max_key_len(100_000).build().unwrap();
+    let lock = locks.mutex("x".repeat(100_000));
+    lock.lock().unwrap().unlock().unwrap();
+    proxy.black_hole();
+    let start = Stopwatch::start();
+    assert!(lock.try_lock().unwrap_err().is_unavailable());
+    assert!(start.elapsed() < 2 * NODE_TIMEOUT, "{:?}", start.elapsed());
 }

@@ -1,5 +1,10 @@
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use redlock_tests::Server;
 
 use crate::handover::rig::{Rig, SOON, brisk, ms};
 
@@ -16,4 +21,58 @@ fn a_handler_of_a_loss_has_an_ordinary_stack() {
         tell.send((error.is_lost(), sum)).unwrap();
     });
     assert_eq!(told.recv_timeout(SOON), Ok((true, 400 * 1024)));
+}
+
+/// A thread that waits for the lock notices the loss. It would stand in the way of a handler that wants the lock, and be held up by it.
+#[test]
+fn a_handler_of_a_loss_does_not_run_in_a_thread_that_waits_for_the_lock() {
+    let server = Server::start();
+    for renews in [true, false] {
+        let locks = redlock_tests::open(server.url());
+        let lock = locks.mutex("order:42").renew(renews).lease(Duration::from_secs(120));
+        let held = lock.lock().unwrap();
+        let (tell, told) = mpsc::channel();
+        let again = lock.clone();
+        held.on_lost(move |_| {
+            let outcome = again.try_lock_for(SOON).and_then(redlock_sync::MutexGuard::unlock);
+            tell.send((thread::current().id(), outcome)).unwrap();
+        });
+        assert!(server.del("order:42"));
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock.try_lock_for(SOON).and_then(redlock_sync::MutexGuard::unlock));
+            let its_id = waiter.thread().id();
+            let (id, outcome) = told.recv_timeout(SOON).unwrap();
+            assert!(
+                id != its_id && outcome.is_ok(),
+                "renews: {renews}, in the waiting thread: {}, {outcome:?}",
+                id == its_id
+            );
+            waiter.join().unwrap().unwrap();
+        });
+        assert!(held.check().unwrap_err().is_lost());
+    }
+}
+
+/// A thread that joins what others read looks from time to time whether a writer waits, and notices the loss. Its own call has a bound.
+#[test]
+fn a_handler_of_a_loss_does_not_run_in_a_thread_that_joins_readers() {
+    let server = Server::start();
+    let locks = redlock_tests::open(server.url());
+    let lock = locks.rw_lock("prices").lease(Duration::from_secs(120));
+    let held = lock.read().unwrap();
+    let (tell, told) = mpsc::channel();
+    held.on_lost(move |_| tell.send(thread::current().id()).unwrap());
+    assert!(server.del("prices"));
+    let is_told = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !is_told.load(Ordering::SeqCst) {
+                lock.read().and_then(redlock_sync::RwLockReadGuard::unlock).unwrap();
+            }
+        });
+        let id = told.recv_timeout(SOON);
+        is_told.store(true, Ordering::SeqCst);
+        assert_ne!(id.unwrap(), reader.thread().id());
+    });
+    assert!(held.check().unwrap_err().is_lost());
 }

@@ -40,3 +40,21 @@ fn all_holders_of_a_lock_are_shown() {
     assert_eq!(locks.holders("prices").unwrap().len(), 1500);
     assert_eq!(locks.held_locks("*").unwrap().len(), 1500);
 }
+
+/// A key of a queue is shown with the queue, whatever it holds. Other names may end like one.
+#[test]
+fn a_lock_whose_name_ends_like_a_key_of_a_queue_is_shown() {
+    let server = Server::start();
+    let locks = redlock_tests::open(server.url());
+    for name in ["emails:q:due", "jobs:q:daily", "emails::q:dead", "{a}b}:q:due"] {
+        let held = locks.mutex(name).lock().unwrap();
+        let shown: Vec<String> = locks.held_locks("*").unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(shown, [name]);
+        assert!(locks.queues().unwrap().is_empty());
+        held.unlock().unwrap();
+    }
+    for name in ["emails", "user:{7}"] {
+        locks.queue(name).push("welcome").unwrap();
+    }
+    assert_eq!(locks.queues().unwrap(), ["emails", "user:{7}"]);
+}

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Error, LockToken, Mutex, Redlock, SemaphorePermit};
-use redlock_tests::{Server, Stopwatch, eventually};
+use redlock_tests::{Act, Proxy, Server, Stopwatch, eventually};
 
 use crate::handover::rig::{Rig, SLACK, SOON, brisk, for_sizes, ms};
 use crate::kinds::{Kind, each_kind};
@@ -149,6 +149,23 @@ fn a_thread_that_comes_after_a_key_was_deleted_by_hand_waits_for_a_moment_only()
         });
     });
     assert!(held.check().unwrap_err().is_lost());
+}
+
+/// The lock of the other kind may be released by the time at which the server answers.
+#[test]
+fn a_wait_behind_a_lock_of_another_kind_goes_on_while_the_server_does_not_answer() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = redlock_tests::open(proxy.url());
+    let held = locks.mutex("order:42").lock().unwrap();
+    let away = proxy.on("acquire", Act::Error("LOADING the server is away".into()));
+    thread::scope(|scope| {
+        let waiter =
+            scope.spawn(|| locks.rw_lock("order:42").try_write_for(SOON).map(redlock_sync::RwLockWriteGuard::unlock));
+        away.wait_hit(SOON);
+        held.unlock().unwrap();
+        waiter.join().unwrap().unwrap().unwrap();
+    });
 }
 
 /// Clients, handles and guards can be used within `catch_unwind`.

@@ -49,6 +49,17 @@ fn each_fault_of_a_server_is_said() {
     assert!(judged(&lru, &Vote::Yes(Arrived), 1).1.is_empty());
 }
 
+/// It is printed on terminals.
+#[test]
+fn what_a_server_says_of_itself_is_escaped() {
+    let facts = "valkey_version:9\u{1b}[2J\rX\nmaxmemory:1\nused_memory:0\nmaxmemory_policy:all\u{9b}2Jkeys\nrefused:\u{1b}]0;x\u{7}\n";
+    let (node, warnings) = judged(facts, &Vote::Yes(Arrived), 1);
+    assert_eq!(node.version.as_deref(), Some("9\\u{1b}[2J\\rX"));
+    assert_eq!(node.eviction_policy.as_deref(), Some("all\\u{9b}2Jkeys"));
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(!warnings.iter().any(|warning| warning.contains(char::is_control)), "{warnings:?}");
+}
+
 #[test]
 fn replicas_are_compared_with_those_that_must_confirm() {
     let said = |acks: u32, facts: &str, nodes: usize| {

@@ -66,7 +66,8 @@ impl Core {
         }
     }
 
-    /// Notices whether the lock was taken away.
+    /// Notices whether the lock was taken away. Its handlers are left to the renewal thread: one that wants the lock, or takes long, must not run in a
+    /// thread that waits for it.
     pub(crate) fn look_after(&self) {
         // A round that is under way notices it, too.
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {
@@ -75,7 +76,12 @@ impl Core {
             let ballot = self.quorum.round(&call, Lane::Reserved, self.quorum.round_deadline(), &|_| true);
             self.note_losses(&mut io, &ballot);
         }
-        self.tell_loss();
+    }
+
+    /// It is lost, and its handlers have not been called. What revokes it calls them itself.
+    pub(crate) fn has_untold_loss(&self) -> bool {
+        let state = self.state.lock().now;
+        matches!(state, LeaseState::Lost(reason) if reason != LostReason::Revoked) && !self.on_lost.lock().is_empty()
     }
 
     /// Takes from a round that lengthens nothing which nodes do not have the lock any more.

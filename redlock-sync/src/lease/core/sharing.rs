@@ -17,9 +17,14 @@ impl Core {
         self.is_held_for(self.options.lease / RENEW_DIVISOR, now)
     }
 
-    /// As `check`, for a thread that began to leave then, while others may stay.
-    pub(crate) fn check_at_leave(&self, began: Tick) -> Result<(), Error> {
-        if self.is_held_for(Duration::ZERO, began) { Ok(()) } else { self.check() }
+    /// As `check`, for a thread that began to leave then, while others may stay. One without handlers calls none: those of the others are left to the
+    /// renewal thread.
+    pub(crate) fn check_at_leave(&self, began: Tick, has_handlers: bool) -> Result<(), Error> {
+        match self.is_held_for(Duration::ZERO, began) {
+            true => Ok(()),
+            false if has_handlers => self.check(),
+            false => self.still_ours(),
+        }
     }
 
     fn is_held_for(&self, left: Duration, now: Tick) -> bool {
@@ -28,8 +33,9 @@ impl Core {
     }
 
     /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.
+    /// A loss is told as by [`look_after`](Core::look_after).
     pub(crate) fn keeps_none_out(&self) -> bool {
-        self.and_tell_loss(self.look().unwrap_or(false))
+        self.look().unwrap_or(false)
     }
 
     fn look(&self) -> Option<bool> {

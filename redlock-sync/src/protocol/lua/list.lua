@@ -25,10 +25,16 @@ local function value(key, is_named)
   return text
 end
 
+-- The tasks of a queue are at this key, or its dead ones; no lock has such a name (names.rs).
+local function is_key_of_queue(key)
+  local owner = string.match(key, '^(.*):q:due$') or string.match(key, '^(.*):q:dead$')
+  return owner and (string.find(owner, '^{[^}]+}$') or string.find(owner, '^[^{]*{[^}]+}.*:$'))
+end
+
 local function look(key, is_named, from)
   local token = from == 0 and value(key, is_named)
   -- Such a key is shown with the queue that it is in the way of, whatever it holds.
-  local is_of_queue = not is_named and string.find(key, ':q:d%l+$') and token ~= ''
+  local is_of_queue = not is_named and is_key_of_queue(key) and token ~= ''
   if type(token) == 'string' and not is_of_queue then
     if is_named or #token <= LONGEST and string.find(token, '^' .. OURS) then tell(key, 'mutex', token, redis.call('PTTL', key)) end
     return
