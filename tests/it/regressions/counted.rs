@@ -13,7 +13,8 @@ fn take_for(server: &Server, ms: u64) {
 #[test]
 fn counted_attempts_last_until_a_majority_is_free() {
     let servers = servers(3);
-    let locks = Redlock::builder().nodes(servers.iter().map(Server::url)).restart_guard(false).build().unwrap();
+    let settings = Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(Duration::from_secs(2));
+    let locks = settings.restart_guard(false).build().unwrap();
     // The servers know the scripts then.
     locks.mutex("warm-up").lock().unwrap().unlock().unwrap();
     let attempts = Retry::every(Duration::from_millis(600)).jitter(0.0).max_attempts(4);

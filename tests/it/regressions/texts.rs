@@ -55,7 +55,8 @@ fn a_password_in_place_of_parameters_is_not_told() {
 fn what_a_terminal_would_obey_is_escaped() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    let locks = Redlock::builder().node(proxy.url()).unavailable_after(ms(0)).build().unwrap();
+    let settings = Redlock::builder().node(proxy.url()).node_timeout(ms(5000));
+    let locks = settings.unavailable_after(ms(0)).build().unwrap();
     let odd = "a\u{1b}[31m\nERROR b\u{202e}";
     let guard = locks.mutex(odd).lock().unwrap();
     proxy.on_each("acquire", Act::Error("LOADING \u{1b}[2Jgone".into()));
