@@ -101,7 +101,8 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
     // Where attempts are counted, the wait in the queue takes no longer than they would.
     let attempts_take = request.options.retry.total_time();
     let in_queue = attempts_take.map_or(until, |time| until.min(client.quorum.now().after(time)));
-    // Behind a lock of another kind there is nothing to wait for, if the servers have it. What they cannot say now, they may say at the head.
+    // Behind a lock of another kind there is nothing to wait for, if the servers have it. If they do not answer now, the
+    // attempt at the head of the queue asks them again.
     if queues.is_of_another_kind(key, kind) {
         match only_attempt(client, request) {
             Err(error) if error.is_busy() || error.is_unavailable() => {}

@@ -116,5 +116,6 @@ fn a_lock_with_a_long_name_is_given_up_after_a_node_timeout() {
     proxy.black_hole();
     let start = Stopwatch::start();
     assert!(lock.try_lock().unwrap_err().is_unavailable());
-    assert!(start.elapsed() < 2 * NODE_TIMEOUT, "{:?}", start.elapsed());
+    // Taken for a body, it was waited for longer than four.
+    assert!(start.elapsed() < 3 * NODE_TIMEOUT, "{:?}", start.elapsed());
 }

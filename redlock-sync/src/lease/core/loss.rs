@@ -66,8 +66,8 @@ impl Core {
         }
     }
 
-    /// Notices whether the lock was taken away. Its handlers are left to the renewal thread: one that wants the lock, or takes long, must not run in a
-    /// thread that waits for it.
+    /// Notices whether the lock was taken away. The renewal thread then calls the handlers: a handler that wants the lock,
+    /// or takes long, must not run in a thread that waits for it.
     pub(crate) fn look_after(&self) {
         // A round that is under way notices it, too.
         if let (Ok(()), Some(mut io)) = (self.still_ours(), self.io.try_lock()) {

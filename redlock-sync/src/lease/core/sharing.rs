@@ -33,7 +33,7 @@ impl Core {
     }
 
     /// Asks the servers whether the lock is held and keeps no wait out that wants it alone; lengthens it in the same round. False without a majority.
-    /// A loss is told as by [`look_after`](Core::look_after).
+    /// The renewal thread calls the handlers of a loss.
     pub(crate) fn keeps_none_out(&self) -> bool {
         self.look().unwrap_or(false)
     }

@@ -23,7 +23,7 @@ pub(crate) trait Supply: Send + Sync {
     /// A connection that is there.
     fn take(&self) -> Option<Ends>;
 
-    /// A connection that is there, as [`take`](Self::take) gives. If there is none, one is made, and [`Arrivals`] are told when it is there or why it is not.
+    /// A connection that is there. If there is none, one is made: [`Arrivals`] then learn that it has come, or why it has not.
     fn order(&self) -> Option<Ends>;
 }
 
