@@ -84,7 +84,7 @@ impl Remote {
 impl Side for Remote {
     fn call(&mut self, call: &Arc<Call>) -> Result<Value, Failure> {
         let by = SystemClock.now().after(TIMEOUT);
-        self.nodes.wire.round(call, Lane::Ordinary, by, &|_| true, 1).results.remove(0)
+        self.nodes.call(call, Lane::Ordinary, by, &|_| true, 1).results.remove(0)
     }
 
     fn listen(&mut self, channel: &str) {

@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    fn wake_reader(&mut self, id: usize) {
+    pub(super) fn wake_reader(&mut self, id: usize) {
         if let Some(waiter) = self.connections[id].waiter.take() {
             self.plan_at(self.now, Event::Wake(waiter));
         }
@@ -209,8 +209,7 @@ impl World {
         (0..self.connections.len()).filter(|&id| is_meant(&self.connections[id])).collect()
     }
 
-    /// The client closes a connection; the node finds it closed a moment later. That makes a difference for push connections only: a thread of r2d2,
-    /// which is in no world, can be the last to have a line.
+    /// The client closes a connection; the node finds it closed a moment later.
     pub(super) fn close(&mut self, id: usize) {
         self.connections[id].is_closed = true;
         if self.connections[id].channel.is_some() {

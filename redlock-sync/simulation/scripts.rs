@@ -6,7 +6,7 @@ use crate::node::memory::{self, Reply, Source, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
 use crate::protocol::script::{
-    ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, RELEASE_ALL, Script, UNRESERVE,
+    ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE,
 };
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use crate::protocol::script::{
@@ -61,7 +61,6 @@ pub(super) fn name(script: &Script) -> &'static str {
         (&FENCE, "fence"),
         (&INSPECT, "inspect"),
         (&RELEASE, "release"),
-        (&RELEASE_ALL, "release_all"),
         (&PUBLISH, "publish"),
         (&UNRESERVE, "unreserve"),
         (&RW_ACQUIRE, "rw_acquire"),

@@ -65,7 +65,6 @@ impl World {
                 self.counts.renewals += 1;
                 self.note_length(script, token, ms);
             }
-            ("release_all", args) => args.iter().step_by(3).for_each(|token| self.note_release(token)),
             ("release", [token, granted, rest @ ..]) => {
                 self.note_release(token);
                 self.note_grant(granted.rsplit(' ').next().unwrap_or_default(), token);

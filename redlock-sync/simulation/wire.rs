@@ -1,6 +1,9 @@
 //! A node as a client connects to it: the simulated side of the seam between rounds and servers (`node/link.rs`).
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisConnectionInfo;
@@ -10,8 +13,8 @@ use super::plan::US;
 use super::server::Command;
 use super::world::{sleep, try_with, wait, with};
 use crate::clock::{Clock, Tick};
-use crate::node::memory::command;
-use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind, Login};
+use crate::node::memory::{command, encoded};
+use crate::node::{Broken, Connection as Wire, Dial, Failure, FailureKind, Halves, Login, Shut, Sink, Source};
 
 /// Node `node` for client `client`.
 pub(super) struct SimulatedServer {
@@ -172,6 +175,62 @@ impl Wire for SimulatedConnection {
 
     fn set_write_timeout(&mut self, _: Duration) -> Result<(), Broken> {
         Ok(())
+    }
+
+    fn split(self: Box<Self>) -> Halves {
+        let SimulatedConnection { id, client, .. } = *self;
+        let other = || ManuallyDrop::new(SimulatedConnection { id, client, read_timeout: Duration::ZERO, skips: 0 });
+        let whole = Arc::new(*self);
+        let back = Back { connection: other(), bytes: VecDeque::new(), _whole: Arc::clone(&whole) };
+        (Box::new(Front(other(), Arc::clone(&whole))), Box::new(back), Box::new(Door(whole)))
+    }
+}
+
+/// The end that writes.
+struct Front(ManuallyDrop<SimulatedConnection>, Arc<SimulatedConnection>);
+
+/// The end that reads, with the bytes that have come.
+struct Back {
+    connection: ManuallyDrop<SimulatedConnection>,
+    bytes: VecDeque<u8>,
+    _whole: Arc<SimulatedConnection>,
+}
+
+/// Closes it.
+struct Door(Arc<SimulatedConnection>);
+
+impl Sink for Front {
+    fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
+        self.0.send(bytes)
+    }
+}
+
+impl Source for Back {
+    fn read(&mut self, room: &mut [u8], until: Tick) -> Result<usize, Broken> {
+        if self.bytes.is_empty() {
+            let now = with(|world| world.tick(self.connection.client));
+            self.connection.read_timeout = until.since(now);
+            match self.connection.read(|connection| connection.replies.pop_front()) {
+                Ok(reply) => self.bytes.extend(encoded(&reply)),
+                Err(Broken::TimedOut) => return Ok(0),
+                Err(broken) => return Err(broken),
+            }
+        }
+        let bytes = room.len().min(self.bytes.len());
+        for (byte, room) in self.bytes.drain(..bytes).zip(room) {
+            *room = byte;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Shut for Door {
+    /// What reads there comes back.
+    fn shut(&self) {
+        try_with(|world| {
+            world.connections[self.0.id].is_broken = true;
+            world.wake_reader(self.0.id);
+        });
     }
 }
 

@@ -27,7 +27,7 @@ struct Attempt<'a> {
 }
 
 /// Takes as many of the locks as can be had at once, from the first on: up to one that is not free, or that threads of this process want. What it got
-/// behind that is taken back. None if the attempts cannot travel together.
+/// behind that is taken back.
 pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Result<Vec<Lease>, Error> {
     let _competing = client.competes();
     client.ready()?;
@@ -36,7 +36,7 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let attempts = requests.iter().map_while(|request| enter(client, request, began)).collect::<Result<Vec<_>, _>>()?;
     let calls = attempts.iter().map(|attempt| call(client, attempt)).collect::<Result<Vec<_>, _>>()?;
     let by = quorum.round_deadline();
-    let Some(mut ballots) = quorum.rounds(&calls, Lane::Ordinary, by) else { return Ok(Vec::new()) };
+    let mut ballots = quorum.rounds(&calls, Lane::Ordinary, by);
     for ballot in &mut ballots {
         quorum.disqualify_restarted(&mut ballot.votes);
     }
@@ -67,7 +67,7 @@ fn take_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
         return;
     }
     let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
-    for ((attempt, ballot), undone) in attempts.iter().zip(quorum.releases(None, &calls, by)) {
+    for ((attempt, ballot), undone) in attempts.iter().zip(quorum.rounds(&calls, Lane::Reserved, by)) {
         let votes = || ballot.votes.iter().zip(&undone.votes);
         let is_gone = votes().all(|(vote, said)| !vote.may_be_set() || said.is_yes() || said.is_definite_no());
         if ballot.may_linger() || undone.duplicate || !is_gone {

@@ -17,7 +17,8 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
 use crate::protocol::reply::Released;
-use crate::protocol::{Granting, HandOver, Next, Protocol, ReleaseArgs, TypedCall, release_all};
+use crate::node::Lane;
+use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
@@ -184,35 +185,11 @@ fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
     left
 }
 
-/// One call for all of a kind that can be released so, and one for each of the others, in one packet: a server that hangs has all of them when it goes on.
+/// All of them at the same time: a server that hangs has all of them when it goes on.
 fn release_each<'a>(quorum: &Quorum, all: &'a [Leftover], by: Tick) -> Vec<(&'a Leftover, Ballot<Released>)> {
     let now = quorum.now();
-    let (together, alone) = parted(quorum, all);
-    let calls = |some: &[&Leftover]| some.iter().map(|one| one.call(now)).collect::<Vec<_>>();
-    let many = (!together.is_empty())
-        .then(|| release_all(together.iter().map(|(one, lock)| (*lock, one.give_up(now)))))
-        .map(|call| (call, together.len()));
-    let (first, others) = alone.split_at(alone.len().min(MOST_TOGETHER));
-    let mut ballots = quorum.releases(many, &calls(first), by);
-    for some in others.chunks(MOST_TOGETHER) {
-        ballots.extend(quorum.releases(None, &calls(some), by));
-    }
-    together.into_iter().map(|(one, _)| one).chain(alone).zip(ballots).collect()
-}
-
-/// Those that one call can be about, and the others.
-fn parted<'a>(quorum: &Quorum, all: &'a [Leftover]) -> (Vec<(&'a Leftover, &'a dyn Granting)>, Vec<&'a Leftover>) {
-    let (mut together, mut alone) = (Vec::new(), Vec::new());
-    for one in all {
-        match one.protocol.handing_over().and_then(HandOver::granting) {
-            // One call is for one slot of a cluster.
-            Some(lock) if !quorum.nodes.are_in_slots() && !matches!(one.what, Remnant::Adoption { .. }) => {
-                together.push((one, lock));
-            }
-            _ => alone.push(one),
-        }
-    }
-    (together, alone)
+    let calls: Vec<_> = all.iter().map(|one| one.call(now)).collect();
+    all.iter().zip(quorum.rounds(&calls, Lane::Reserved, by)).collect()
 }
 
 /// Locks that were given up although their guards live.

@@ -42,13 +42,17 @@ impl Background {
         }))
     }
 
-    /// Gives each job away. What has threads is the pool of lines, which all clients of a simulation share.
+    /// Gives each job away.
     #[cfg(test)]
     pub(crate) fn given_to(taker: Taker) -> Background {
-        static LINES: OnceLock<Arc<ScheduledThreadPool>> = OnceLock::new();
-        let lines = LINES.get_or_init(|| Arc::new(ScheduledThreadPool::new(1)));
-        let (threads, starting) = (OnceLock::from(Arc::clone(lines)), Mutex::new(()));
+        let (threads, starting) = (OnceLock::new(), Mutex::new(()));
         Background(Arc::new(Lazy { size: 0, threads, starting, taker: Some(taker) }))
+    }
+
+    /// Jobs are given away.
+    #[cfg(test)]
+    pub(super) fn is_simulated(&self) -> bool {
+        self.0.taker.is_some()
     }
 
     /// Runs the job after a delay. Never if the client is gone by then, or if the threads cannot be started; as long as there is a connection, they

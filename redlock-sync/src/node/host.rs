@@ -1,7 +1,8 @@
 //! What everything about one server shares: how to connect, and how it is doing.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use parking_lot::Mutex;
 use super::cluster::told::Told;
 use super::condition::{Condition, During, News, Success};
 use super::handshake::{Greeting, Talk};
-use super::health::{Breaker, FIRST_PROBE, next_pause};
+use super::health::Breaker;
 use super::identities::{Identity, ServerIdentities};
-use super::line::Posts;
 use super::link::{Broken, Dial, Link};
+use super::pipes::arrivals::Arrivals;
 use super::{Background, Failure, FailureKind, Login, NodeSettings, Value, handshake, reply};
 use crate::clock::{Clock, Tick};
 use crate::names::printable;
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     pub(super) identities: Arc<ServerIdentities>,
     pub(super) background: Background,
     pub(super) hearers: Arc<Hearers>,
+    pub(super) arrivals: Arc<Arrivals>,
 }
 
 impl Shared {
@@ -60,7 +62,7 @@ pub(super) trait MapKeeper: Send + Sync {
 pub(super) struct Host {
     /// The place of its node among those of its client.
     pub(super) member: usize,
-    /// Its place in every line.
+    /// Its place among the servers of its client.
     pub(super) number: usize,
     pub(super) server: Arc<dyn Dial>,
     pub(super) settings: NodeSettings,
@@ -74,26 +76,10 @@ pub(super) struct Host {
     generation: AtomicU64,
     /// Raised when a call was refused because the user may not do something: then all earlier checks of permissions are void.
     permissions: AtomicU64,
-    links_made: AtomicU64,
-    /// The last attempt to connect succeeded.
-    proven: AtomicBool,
     /// Of the newest connection its generation, and when what it logged in with runs out.
     logged_in: Mutex<Option<(u64, Tick)>>,
-    orders: Mutex<Orders>,
     cluster: Option<Weak<dyn MapKeeper>>,
-    this: Weak<Host>,
 }
-
-/// The lines that wait for a connection to this server.
-#[derive(Default)]
-struct Orders {
-    waiting: Vec<Weak<Posts>>,
-    /// Attempts to connect that are under way.
-    dialling: usize,
-}
-
-/// How long a probe waits for the answer of a server that accepts connections: one that hangs is found again at the moment at which it goes on.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Host {
     pub(super) fn new(
@@ -102,8 +88,8 @@ impl Host {
         shared: Shared,
         cluster: Option<Weak<dyn MapKeeper>>,
     ) -> Arc<Host> {
-        let Shared { settings, clock, identities, background, hearers } = shared;
-        Arc::new_cyclic(|this| Host {
+        let Shared { settings, clock, identities, background, hearers, .. } = shared;
+        Arc::new(Host {
             member,
             number,
             server,
@@ -116,12 +102,8 @@ impl Host {
             condition: Condition::default(),
             generation: AtomicU64::new(0),
             permissions: AtomicU64::new(0),
-            links_made: AtomicU64::new(0),
-            proven: AtomicBool::new(false),
             logged_in: Mutex::default(),
-            orders: Mutex::default(),
             cluster,
-            this: this.clone(),
         })
     }
 
@@ -129,14 +111,8 @@ impl Host {
         by.since(self.clock.now())
     }
 
-    /// True if the link was made before the last time a connection to this server broke, or is of no use for another reason.
-    pub(super) fn is_stale(&self, link: &Link) -> bool {
-        let has_run_out = link.validity.is_some_and(|(_, end)| self.clock.now() >= end);
-        link.is_broken || link.generation < self.generation() || has_run_out
-    }
-
-    /// What a link made now has.
-    fn generation(&self) -> u64 {
+    /// What a connection made now has. One of an earlier generation is stale.
+    pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire) + self.server.moves().unwrap_or(0)
     }
 
@@ -151,30 +127,15 @@ impl Host {
         if passes { Failure { kind: FailureKind::Transient, ..failure } } else { failure }
     }
 
-    /// What the link logged in with runs out soon.
-    pub(super) fn runs_out(&self, link: &Link) -> bool {
-        link.validity.is_some_and(|(soon, _)| self.clock.now() >= soon)
-    }
-
-    /// Puts the link and all older ones out of use. Links made since the last such event stay.
-    pub(super) fn put_out_of_use(&self, link: &mut Link) {
-        link.is_broken = true;
-        let Some(seen) = link.generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
+    /// A connection of that generation broke: all older ones are out of use too. Those made since the last such event stay.
+    pub(super) fn put_out_of_use(&self, generation: u64) {
+        let Some(seen) = generation.checked_sub(self.server.moves().unwrap_or(0)) else { return };
         _ = self.generation.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// How often a refusal has made earlier checks void.
     pub(super) fn permissions(&self) -> u64 {
         self.permissions.load(Ordering::Acquire)
-    }
-
-    /// What the server's refusal of a call says of its link, and of all links.
-    pub(super) fn was_refused(&self, link: &mut Link, failure: &Failure) {
-        link.permitted.clear();
-        self.refused_call(failure);
-        if reply::wants_new_connection(failure) {
-            self.put_out_of_use(link);
-        }
     }
 
     pub(super) fn refused_call(&self, failure: &Failure) {
@@ -195,11 +156,10 @@ impl Host {
         if !matches!(failure.kind, FailureKind::Unreachable | FailureKind::TimedOut) {
             return;
         }
-        self.proven.store(false, Ordering::Release);
-        if self.breaker.trip(failure) {
+        if !self.breaker.is_open() {
             self.server.suspect();
-            self.probe_after(FIRST_PROBE);
         }
+        self.breaker.trip(failure);
         // Another server may serve its slots by now.
         if let Some(cluster) = self.cluster() {
             cluster.learn_soon();
@@ -255,76 +215,11 @@ impl Host {
         }
     }
 
-    /// Orders a connection for a line, unless one is ordered. It comes to the line's post, or the reason why there is none.
-    pub(super) fn order(&self, posts: &Arc<Posts>) {
-        if !posts.order(self.number) {
-            return;
-        }
-        if !self.server.may_wait() {
-            return posts.deliver(self.number, self.connect(self.settings.node_timeout));
-        }
-        self.orders.lock().waiting.push(Arc::downgrade(posts));
-        match self.background.threads() {
-            Ok(_) => self.dial_for_orders(),
-            Err(failure) => self.deliver(Err(failure)),
-        }
-    }
-
-    /// Starts as many attempts as lines wait. A server that has not answered yet, or no more, gets one at a time: the threads must stay free for
-    /// the others.
-    fn dial_for_orders(&self) {
-        while self.may_dial() {
-            let this = self.this.clone();
-            self.background.after(Duration::ZERO, move || {
-                if let Some(host) = this.upgrade() {
-                    let result = host.connect(host.settings.node_timeout);
-                    host.dialled(result);
-                }
-            });
-        }
-    }
-
-    /// True if the caller has to make one attempt now.
-    fn may_dial(&self) -> bool {
-        let mut orders = self.orders.lock();
-        orders.waiting.retain(|posts| posts.strong_count() > 0);
-        let most = if self.proven.load(Ordering::Acquire) { orders.waiting.len() } else { orders.waiting.len().min(1) };
-        let may = orders.dialling < most;
-        orders.dialling += usize::from(may);
-        may
-    }
-
-    /// An attempt has ended.
-    fn dialled(&self, result: Result<Link, Failure>) {
-        self.deliver(result);
-        self.orders.lock().dialling -= 1;
-        self.dial_for_orders();
-    }
-
-    /// A connection goes to one line; a failure to all that wait.
-    fn deliver(&self, result: Result<Link, Failure>) {
-        match result {
-            Ok(link) => {
-                let next = self.orders.lock().waiting.pop().and_then(|posts| posts.upgrade());
-                if let Some(posts) = next {
-                    posts.deliver(self.number, Ok(link));
-                }
-            }
-            Err(failure) => {
-                let all = std::mem::take(&mut self.orders.lock().waiting);
-                for posts in all.iter().filter_map(Weak::upgrade) {
-                    posts.deliver(self.number, Err(failure.clone()));
-                }
-            }
-        }
-    }
-
     /// Connects: a node timeout to reach the server, and `answer_timeout` for its answers.
     pub(super) fn connect(&self, answer_timeout: Duration) -> Result<Link, Failure> {
         let opened = self.open_or_fail(answer_timeout);
         match &opened {
             Ok(_) => {
-                self.proven.store(true, Ordering::Release);
                 self.answers();
                 self.succeeded(Success::Connected);
             }
@@ -370,13 +265,11 @@ impl Host {
         let dialled = self.server.shown().into_owned();
         let set = wire.set_write_timeout(timeout).and_then(|()| wire.set_read_timeout(timeout.max(answer_timeout)));
         set.map_err(Broken::while_connecting)?;
-        let id = self.links_made.fetch_add(1, Ordering::Relaxed);
-        let mut link = Link::live(&self.server, wire, id, generation, timeout.max(answer_timeout));
+        let mut link = Link::new(wire, generation);
         let greeting = self.log_in(&mut link, now, by)?;
         if self.breaker.outage().is_some() {
             self.server.is_still(&dialled, timeout / 2)?;
         }
-        link.longest = timeout;
         self.learn(greeting)?;
         Ok(link)
     }
@@ -436,64 +329,20 @@ impl Host {
         })
     }
 
-    /// The link cannot be replaced yet, before what it logged in with runs out.
-    pub(super) fn keeps(&self, link: &mut Link, failure: &Failure) {
-        let (number, address, why) = (self.member + 1, self.server.shown(), &failure.message);
-        log::warn!("node {number} ({address}): a connection whose login runs out cannot be replaced yet: {why}");
-        link.put_off(self.clock.now());
-    }
-
     fn greet(&self, link: &mut Link, login: &Login, by: Tick) -> Result<Greeting, Failure> {
         let talk = Talk { login: &login.info, of_cluster: self.is_of_cluster(), by, clock: &*self.clock };
         handshake::greet(link, &talk)
     }
 
-    fn probe_after(&self, pause: Duration) {
-        let this = self.this.clone();
-        self.background.after(pause, move || {
-            if let Some(host) = this.upgrade() {
-                host.probe(pause);
-            }
-        });
-    }
-
-    /// True if no attempt to connect is under way; then the caller has to make one now.
-    fn may_probe(&self) -> bool {
-        let mut orders = self.orders.lock();
-        let is_idle = orders.dialling == 0;
-        orders.dialling += usize::from(is_idle);
-        is_idle
-    }
-
-    /// Finds out now whether a server in memory is back. An attempt under way is waited for: it may have been refused already, and would leave the node
-    /// out again.
+    /// Finds out now whether a server in memory is back.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn probe_now(&self) {
-        while !self.may_probe() {
-            self.clock.sleep(Duration::from_millis(1));
-        }
-        let result = self.connect(self.settings.node_timeout);
-        self.dialled(result);
+        drop(self.connect(self.settings.node_timeout));
     }
+}
 
-    /// A fresh connection tells whether the server is back.
-    fn probe(&self, pause: Duration) {
-        if self.breaker.probe_is_done() {
-            return;
-        }
-        // While a line's own attempt to connect is under way it does the probing.
-        let is_idle = self.may_probe();
-        let began = self.clock.now();
-        if is_idle {
-            // One that hangs may be deposed meanwhile: then another one is to be found.
-            let least = if self.may_move() { Duration::ZERO } else { PROBE_TIMEOUT };
-            let result = self.connect(self.settings.node_timeout.max(least));
-            self.dialled(result);
-        }
-        if !self.breaker.probe_is_done() {
-            // One that waited all its time for an answer is followed at once by the next.
-            let pause = if is_idle { next_pause(pause) } else { pause };
-            self.probe_after(pause.saturating_sub(self.clock.now().since(began)).max(FIRST_PROBE / 4));
-        }
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
     }
 }

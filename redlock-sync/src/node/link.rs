@@ -4,14 +4,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub(crate) use super::pipes::ends::Broken;
 use super::pipes::ends::{Shut, Sink, Source};
 use super::{Failure, FailureKind, Login};
 use crate::clock::{Clock, Tick};
-use crate::protocol::script::Needs;
 
 /// A server that can be connected to.
 pub(crate) trait Dial: Send + Sync + fmt::Display {
@@ -73,13 +71,8 @@ pub(crate) trait Connection: Send {
     /// How long `send` waits from now on.
     fn set_write_timeout(&mut self, timeout: Duration) -> Result<(), Broken>;
 
-    /// The time of a step grows from now on by what it moves: by as long as that takes [at the floor](at_the_floor).
-    fn grow(&mut self) {}
-
-    /// Its two ends, to be used at the same time; no reply is due. None if it has no such ends.
-    fn split(self: Box<Self>) -> Option<Halves> {
-        None
-    }
+    /// Its two ends, to be used at the same time; no reply is due.
+    fn split(self: Box<Self>) -> Halves;
 }
 
 /// The two ends of a connection, and what closes it.
@@ -92,9 +85,6 @@ pub(super) fn at_the_floor(bytes: usize) -> Duration {
 
 /// A read waits at least this long, so that a reply which has come already is seen.
 pub(super) const SHORTEST: Duration = Duration::from_millis(1);
-
-/// Pause before another attempt to replace a link.
-const SOONEST: Duration = Duration::from_millis(50);
 
 impl Broken {
     /// The failure of what was begun on the connection and sent no call.
@@ -117,67 +107,20 @@ impl Broken {
     }
 }
 
-/// A connection as a line keeps it.
+/// A connection on which one thread asks and is answered: while it is made, and to listen.
 pub(super) struct Link {
     /// None once it was taken out.
     wire: Option<Box<dyn Connection>>,
-    /// Tells the links of a node apart.
-    pub(super) id: u64,
-    /// Links of an earlier generation than their host's are stale.
+    /// As [`Host::generation`](super::host::Host::generation) was before it was made.
     pub(super) generation: u64,
-    /// The longest a read may wait from now on: what the socket is set to most of the time.
-    pub(super) longest: Duration,
-    /// What the socket is set to now, so that it is told only of changes.
-    read_timeout: Duration,
-    /// Of no more use.
-    pub(super) is_broken: bool,
-    /// For which kinds the user's permissions were found to be enough, and when, as the host counts
-    /// (`Host::permissions`).
-    pub(super) permitted: Vec<(Needs, u64)>,
     /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out
     /// then.
     pub(super) validity: Option<(Tick, Tick)>,
-    /// Replies to so many commands come first, and are skipped.
-    pub(super) owed: usize,
-    server: Weak<dyn Dial>,
 }
 
 impl Link {
-    /// The socket must have `longest` as its read timeout.
-    pub(super) fn live(
-        server: &Arc<dyn Dial>,
-        wire: Box<dyn Connection>,
-        id: u64,
-        generation: u64,
-        longest: Duration,
-    ) -> Link {
-        let (wire, read_timeout) = (Some(wire), longest);
-        Link {
-            wire,
-            id,
-            generation,
-            longest,
-            read_timeout,
-            is_broken: false,
-            permitted: Vec::new(),
-            validity: None,
-            owed: 0,
-            server: Arc::downgrade(server),
-        }
-    }
-
-    /// Its server is gone.
-    pub(super) fn is_orphan(&self) -> bool {
-        self.server.strong_count() == 0
-    }
-
-    pub(super) fn is_permitted(&self, needs: Needs, permissions: u64) -> bool {
-        self.permitted.contains(&(needs, permissions))
-    }
-
-    pub(super) fn permit(&mut self, needs: Option<Needs>, permissions: u64) {
-        self.permitted.retain(|(other, _)| Some(*other) != needs);
-        self.permitted.extend(needs.map(|needs| (needs, permissions)));
+    pub(super) fn new(wire: Box<dyn Connection>, generation: u64) -> Link {
+        Link { wire: Some(wire), generation, validity: None }
     }
 
     /// What it logged in with lasts for so long from then on. The next connection is ordered when a quarter of that is
@@ -186,53 +129,21 @@ impl Link {
         self.validity = Some((began.after(valid_for / 4 * 3), began.after(valid_for)));
     }
 
-    /// No other one can be had now: it is asked for again when a quarter of what is left has passed.
-    pub(super) fn put_off(&mut self, now: Tick) {
-        if let Some((soon, end)) = &mut self.validity {
-            *soon = now.after((end.since(now) / 4).max(SOONEST));
-        }
-    }
-
     /// Takes the connection out; the link is of no more use.
     pub(super) fn take(&mut self) -> Option<Box<dyn Connection>> {
-        self.is_broken = true;
         self.wire.take()
     }
 
     /// Writes all of `bytes`. After an error the server has at most a part, which it can never execute.
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        let sent = self.wire()?.send(bytes);
-        self.checked(sent)
+        self.wire()?.send(bytes)
     }
 
     /// Reads one reply, waiting for about `left`. To be called exactly once for each command sent.
     pub(super) fn receive(&mut self, left: Duration) -> Result<redis::Value, Broken> {
-        let set = self.set_read_timeout(left);
-        self.checked(set)?;
-        let received = self.wire()?.receive();
-        self.checked(received)
-    }
-
-    /// Tells the socket only of a change that matters: most calls have nearly the whole time left.
-    fn set_read_timeout(&mut self, left: Duration) -> Result<(), Broken> {
-        let wanted = left.max(SHORTEST).min(self.longest);
-        let wanted = if nearly(wanted, self.longest) { self.longest } else { wanted };
-        if wanted == self.read_timeout || wanted < self.read_timeout && nearly(wanted, self.read_timeout) {
-            return Ok(());
-        }
-        if let Some(wire) = &mut self.wire {
-            wire.set_read_timeout(wanted)?;
-            self.read_timeout = wanted;
-        }
-        Ok(())
-    }
-
-    /// From now on a read may wait so long, and [longer](Connection::grow) while bytes come in.
-    pub(super) fn grow(&mut self, longest: Duration) {
-        self.longest = longest;
-        if let Some(wire) = &mut self.wire {
-            wire.grow();
-        }
+        let wire = self.wire()?;
+        wire.set_read_timeout(left.max(SHORTEST))?;
+        wire.receive()
     }
 
     fn wire(&mut self) -> Result<&mut dyn Connection, Broken> {
@@ -241,22 +152,11 @@ impl Link {
             None => Err(Broken::Cut("connection is gone".into())),
         }
     }
-
-    fn checked<T>(&mut self, result: Result<T, Broken>) -> Result<T, Broken> {
-        self.is_broken |= result.is_err();
-        result
-    }
 }
 
 /// At least 7/8 of `full`.
 pub(super) fn nearly(part: Duration, full: Duration) -> bool {
     part >= full.saturating_sub(full / 8)
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("id", &self.id).field("is_broken", &self.is_broken).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bodies::Bodies;
 use super::cluster::{self, Cluster};
 use super::server::Server;
 use super::{Failure, NodeSettings, Push, push};
@@ -69,16 +68,6 @@ impl Node {
         }
     }
 
-    /// Writes a release behind every late call for its token, on whatever server. True if there was one.
-    pub(super) fn send_behind(&self, release: &Call) -> bool {
-        match self {
-            Node::Server(server) => server.late.send_behind(release),
-            Node::Cluster(cluster) => {
-                cluster.all().iter().filter(|server| server.late.send_behind(release)).count() > 0
-            }
-        }
-    }
-
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self, Node::Cluster(_))
     }
@@ -106,7 +95,6 @@ pub(super) struct Members {
     pub(super) nodes: Vec<Node>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: NodeSettings,
-    pub(super) bodies: Bodies,
 }
 
 impl fmt::Debug for Node {

@@ -2,70 +2,55 @@
 //!
 //! What a [`Node`] promises to the layers above:
 //!
-//! - A round asks all nodes at the same time, and shares connections with the rounds of other threads: a client has a
-//!   few lines, however many threads it has.
+//! - A call goes to all nodes at the same time, over a few connections that all threads of a client share.
 //! - Every wait has a bound.
 //! - If it is not known whether the server executed a call, the failure says so ([`Executed::Maybe`]); it is never
 //!   reported as a "no".
-//! - An acquire that was given up keeps its connection for a while, and a release for the same token is written behind
-//!   it there: the server executes them in this order.
+//! - A server executes two calls of a client about one key in the order in which they were written, as long as the
+//!   earlier one is not answered and its connection not broken: so a release undoes an acquire that was given up.
 //!
-//! Its files, from the wire up:
+//! Its files, from the socket up:
 //!
 //! 1. `url.rs`: a node's URL and its address. `redact.rs`: how they are shown without a password.
 //! 2. `resolve.rs`: names to addresses, in bounded time. `credentials.rs`: users and passwords that are asked for at
 //!    each connection. `certificates.rs`: those of TLS.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
 //! 4. `link.rs`: what a connection is, and how it broke. `stream.rs`: one to Redis; `socket.rs` dials it, `tls.rs`
-//!    tells the errors of TLS that last. `memory/`: a server in memory, feature `testing`. `sentinel/`: a server that
-//!    Sentinels watch.
+//!    tells the errors of TLS that last, `duplex.rs` has its two ends. `memory/`: a server in memory, feature `testing`.
+//!    `sentinel/`: a server that Sentinels watch.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `identities.rs`: which server each member really is, and whether two of them are one.
-//! 7. `health.rs`: the circuit breaker of one node. `condition.rs`: what the log says of it.
-//! 8. `host.rs`: what everything about one server shares; connects and probes. `handshake.rs` is what is said on a new
-//!    connection.
-//! 9. `late.rs`: calls whose reply did not come in time, kept so that a release can go behind.
-//! 10. `push.rs`: the push connection, which is subscribed to a channel. `server.rs`: one server.
-//! 11. `line.rs`: a line, which is one connection to each node, and how r2d2 keeps the lines.
-//! 12. `bodies.rs`: calls that carry bodies of tasks, and go alone. `depot.rs`: which thread uses a line, and which
-//!     rounds travel along. `round.rs` is what is noted of a round.
-//! 13. `batch.rs`: rounds on their way, led by one thread over one line. `ride.rs` is what it carries,
-//!     `batch/replicas.rs` which replicas have what was written, `batch/alone.rs` a call that goes alone. `direct.rs`
-//!     is the usual round of one thread to one server, without a batch.
-//! 14. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or
+//! 7. `health.rs`: the circuit breaker of one server. `condition.rs`: what the log says of it.
+//! 8. `host.rs`: how to connect to a server, and how it is doing. `handshake.rs` is what is said on a new connection.
+//! 9. `push.rs`: the push connection, which is subscribed to a channel.
+//! 10. `pipes/`: the connections for calls. `server.rs`: one server with its connections.
+//! 11. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or
 //!     one server.
-//! 15. `wire.rs`: all that together: a round. `set.rs`: the nodes of a client.
+//! 12. `exchange.rs`: the calls of one thread on their way. `replicas.rs`: which replicas have what was written.
+//!     `set.rs`: the nodes of a client.
 
 mod background;
-mod batch;
-mod bodies;
 #[cfg(feature = "tls")]
 mod certificates;
 mod cluster;
 mod condition;
 mod credentials;
-mod depot;
-mod direct;
 mod duplex;
+mod exchange;
 mod handshake;
 mod health;
 mod host;
 mod identities;
-mod late;
-mod line;
 mod link;
 mod members;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
-// Used by its own tests only, until it takes the place of lines, depot, batches, rides and late sockets. That change removes this line.
-#[allow(dead_code, reason = "the transport that stands is used until the next change")]
 mod pipes;
 mod push;
 mod redact;
+mod replicas;
 mod reply;
 mod resolve;
-mod ride;
-mod round;
 mod sentinel;
 mod server;
 mod set;
@@ -77,7 +62,6 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 mod url;
-mod wire;
 
 use std::fmt;
 use std::time::Duration;
@@ -93,7 +77,9 @@ pub(crate) use credentials::Login;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use link::Dial;
 #[cfg(test)]
-pub(crate) use link::{Broken, Connection};
+pub(crate) use link::{Broken, Connection, Halves};
+#[cfg(test)]
+pub(crate) use pipes::ends::{Shut, Sink, Source};
 pub(crate) use members::Node;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
@@ -103,7 +89,7 @@ pub(crate) use url::NodeUrl;
 pub(crate) struct NodeSettings {
     /// Longest wait for one node: to connect, to write, to read.
     pub(crate) node_timeout: Duration,
-    /// Lines for ordinary rounds. There is one more, so that releases find one.
+    /// So many connections to each server are shared by all calls.
     pub(crate) connections: u32,
     /// A server that has become the master of its group counts as restarted at that moment.
     pub(crate) failover_guard: bool,
@@ -115,19 +101,19 @@ impl Default for NodeSettings {
     fn default() -> NodeSettings {
         NodeSettings {
             node_timeout: Duration::from_millis(250),
-            connections: 2,
+            connections: 3,
             failover_guard: false,
             min_replicas_ack: 0,
         }
     }
 }
 
-/// Which connections a call may use.
+/// Which calls go first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
-    /// Attempts to take a lock, and questions: they may have to wait for a connection.
+    /// Attempts to take a lock, and questions.
     Ordinary,
-    /// Renewals and releases: they have connections set aside, so that they never wait behind attempts.
+    /// Renewals and releases.
     Reserved,
 }
 

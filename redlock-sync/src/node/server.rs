@@ -1,59 +1,150 @@
-//! One server, with what is late there, and its place in the lines.
+//! One server: the connections to it, and what is known of it.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::Failure;
+use super::condition::During;
 use super::host::Host;
-use super::late::LateReplies;
+use super::pipes::arrivals::Arrivals;
+use super::pipes::connections::{Connections, Found};
+use super::pipes::ends::Broken;
+use super::pipes::supply::supply;
+use super::{Failure, FailureKind, Value, reply};
+use crate::protocol::script::{Call, Needs, Note, Purpose};
+use crate::sync::Mutex;
 
-/// One server, with what is late there.
+/// A call that is longer carries a body, and goes over a connection for those.
+const BODY: usize = 64 << 10;
+
 pub(crate) struct Server {
-    /// Its place in every line.
-    pub(super) number: usize,
     pub(super) host: Arc<Host>,
-    pub(super) late: Arc<LateReplies>,
-}
-
-/// Gives servers their places in the lines of a client.
-#[derive(Clone)]
-pub(super) struct ServerNumbers(Arc<AtomicUsize>);
-
-impl ServerNumbers {
-    pub(super) fn after(members: usize) -> ServerNumbers {
-        ServerNumbers(Arc::new(AtomicUsize::new(members)))
-    }
-
-    pub(super) fn next(&self) -> usize {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
+    arrivals: Arc<Arrivals>,
+    calls: Connections,
+    /// For calls that carry bodies of tasks: other calls shall not wait behind those.
+    bodies: OnceLock<Connections>,
+    /// For which kinds the user's permissions were found to be enough, and when, as the host counts.
+    permitted: Mutex<Vec<(Needs, u64)>>,
+    /// The scripts that it has executed, by their digests. Releases carry their source until then: no thread may be there to answer that it is unknown.
+    known: Mutex<Vec<&'static str>>,
 }
 
 impl Server {
-    pub(super) fn new(host: Arc<Host>) -> Server {
-        let late = LateReplies::new(Arc::clone(&host.clock), host.background.clone());
-        Server { number: host.number, host, late }
+    pub(super) fn new(host: Arc<Host>, arrivals: &Arc<Arrivals>) -> Server {
+        // What a server says of its replicas is about the connection that asks: a call that is sent again has to go over the same one.
+        let asks_replicas = host.settings.min_replicas_ack > 0;
+        let most = if asks_replicas { 1 } else { usize::try_from(host.settings.connections).unwrap_or(usize::MAX) };
+        Server {
+            calls: connections(&host, arrivals, most),
+            arrivals: Arc::clone(arrivals),
+            host,
+            bodies: OnceLock::new(),
+            permitted: Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.host.number
     }
 
     pub(super) fn address(&self) -> &str {
         self.host.server.address()
     }
 
-    /// The failure for which it is left out at the moment, if it is. Costs nothing.
+    /// The failure for which it is left out at the moment, if it is.
     pub(super) fn outage(&self) -> Option<Failure> {
-        self.host.breaker.outage()
+        let hung = || Failure::unsent(FailureKind::LeftOut, "left out: does not answer what was written before");
+        self.host.breaker.outage().or_else(|| self.calls.is_hung().then(hung))
     }
+
+    /// The connections for a call. A release of a call that carried a body goes behind it.
+    pub(super) fn connections(&self, call: &Call) -> &Connections {
+        let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY;
+        let is_behind = |bodies: &&Connections| bodies.has_unanswered(call.first_key().unwrap_or_default());
+        if carries_body {
+            return self.bodies.get_or_init(|| connections(&self.host, &self.arrivals, 1));
+        }
+        self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
+    }
+
+    /// A connection for a call, if there is one now. With `answers` it has to be one that answers in time.
+    pub(super) fn claim(&self, call: &Call, answers: bool) -> Option<Found> {
+        self.connections(call).claim(call.first_key().unwrap_or_default(), answers)
+    }
+
+    /// All connections for calls.
+    pub(super) fn all_connections(&self) -> impl Iterator<Item = &Connections> {
+        std::iter::once(&self.calls).chain(self.bodies.get())
+    }
+
+    /// What a transmission of a call tells the script. Those that set something have the user's permissions checked, until
+    /// the check of one of their kind was passed, so that nothing is set before.
+    pub(super) fn note(&self, call: &Call, permissions: u64) -> Note {
+        let is_known = |needs| self.permitted.lock().contains(&(needs, permissions));
+        if call.script.needs.is_none_or(is_known) { Note::Nothing } else { Note::Check }
+    }
+
+    pub(super) fn knows(&self, call: &Call) -> bool {
+        self.known.lock().contains(&&*call.script.sha)
+    }
+
+    fn note_known(&self, call: &Call) {
+        if call.purpose == Purpose::Release && !self.knows(call) {
+            self.known.lock().push(&call.script.sha);
+        }
+    }
+
+    /// A connection of that generation broke. A restart breaks all of them, and forgets all scripts.
+    pub(super) fn connection_broke(&self, generation: u64) {
+        self.known.lock().clear();
+        self.permitted.lock().clear();
+        self.host.put_out_of_use(generation);
+    }
+
+    /// No answer came in time.
+    pub(super) fn was_silent(&self, call: &Call, failure: &Failure) {
+        self.host.note(failure, During::Call);
+        self.connections(call).try_another();
+    }
+
+    /// What a reply says of the server.
+    pub(super) fn judged(
+        &self,
+        call: &Call,
+        note: Note,
+        permissions: u64,
+        result: Result<Value, Failure>,
+    ) -> Result<Value, Failure> {
+        match &result {
+            Ok(_) => {
+                self.note_known(call);
+                if note == Note::Check {
+                    let mut permitted = self.permitted.lock();
+                    permitted.retain(|(needs, _)| Some(*needs) != call.script.needs);
+                    permitted.extend(call.script.needs.map(|needs| (needs, permissions)));
+                }
+            }
+            Err(failure) => {
+                self.permitted.lock().clear();
+                self.host.refused_call(failure);
+                if reply::wants_new_connection(failure) {
+                    let all = self.all_connections().flat_map(Connections::all);
+                    all.for_each(|pipe| pipe.end(Broken::Cut("has to log in anew".into())));
+                }
+            }
+        }
+        self.host.replied(call, &result);
+        result.map_err(|failure| self.host.meant(failure))
+    }
+}
+
+fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
+    let place = arrivals.place();
+    Connections::new(host, (place, arrivals), supply(host, place, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("host", &self.host).field("late", &self.late).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.server.fmt(f)
+        self.host.fmt(f)
     }
 }

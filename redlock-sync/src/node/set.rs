@@ -2,26 +2,29 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use super::bodies::Bodies;
 use super::cluster::Cluster;
+use super::exchange::Exchange;
 use super::host::{Hearers, Host, Shared};
 use super::identities::ServerIdentities;
 use super::link::Dial;
 use super::members::{Members, Node};
 use super::sentinel::SentinelServer;
-use super::server::{Server, ServerNumbers};
+use super::pipes::arrivals::Arrivals;
+use super::server::Server;
 use super::socket::RedisServer;
-use super::wire::Wire;
-use super::{Background, NodeSettings, NodeUrl};
-use crate::clock::Clock;
+use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl};
+use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
+use crate::protocol::script::Call;
 
 /// The nodes in the order in which they were given.
 pub(crate) struct Nodes {
-    pub(crate) wire: Wire,
+    members: Members,
+    arrivals: Arc<Arrivals>,
     identities: Arc<ServerIdentities>,
     background: Background,
     hearers: Arc<Hearers>,
@@ -71,22 +74,37 @@ impl Nodes {
             identities: Arc::clone(&identities),
             background: connecting.clone(),
             hearers: Arc::clone(&hearers),
+            arrivals: Arrivals::new(),
         };
-        let numbers = ServerNumbers::after(places.len());
+        let arrivals = Arc::clone(&shared.arrivals);
+        let numbers = Arc::new(AtomicUsize::new(places.len()));
         let node = |(member, place)| match place {
             Place::Server(server) => {
-                Node::Server(Arc::new(Server::new(Host::new((member, member), server, shared.clone(), None))))
+                Node::Server(Arc::new(Server::new(Host::new((member, member), server, shared.clone(), None), &arrivals)))
             }
-            Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), numbers.clone())),
+            Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), Arc::clone(&numbers))),
         };
         let nodes = places.into_iter().enumerate().map(node).collect();
-        let bodies = Bodies::new(settings.node_timeout);
-        Nodes {
-            wire: Wire::new(Members { nodes, clock: Arc::clone(clock), settings, bodies }, connecting),
-            identities,
-            background,
-            hearers,
-        }
+        let members = Members { nodes, clock: Arc::clone(clock), settings };
+        Nodes { members, arrivals, identities, background, hearers }
+    }
+
+    /// Sends a call to every node that `ask` names, and waits for what they say; `need` nodes are a majority.
+    pub(crate) fn call(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Answers {
+        let none = || Answers { results: Vec::new(), started: self.members.clock.now(), duplicate: false };
+        self.calls(std::slice::from_ref(call), lane, by, ask, need).pop().unwrap_or_else(none)
+    }
+
+    /// As [`call`](Nodes::call), with several calls at the same time. The answers have the order of the calls.
+    pub(crate) fn calls(
+        &self,
+        calls: &[Arc<Call>],
+        lane: Lane,
+        by: Tick,
+        ask: Ask<'_>,
+        need: usize,
+    ) -> Vec<Answers> {
+        Exchange { members: &self.members, arrivals: &self.arrivals, lane, by, need }.run(calls, ask)
     }
 
     /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this
@@ -103,17 +121,17 @@ impl Nodes {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.wire.members.nodes.len()
+        self.members.nodes.len()
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = &Node> {
-        self.wire.members.nodes.iter()
+        self.members.nodes.iter()
     }
 
     /// If that node is left out: whether it is back.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn probe_now(&self, member: usize) {
-        let node = self.wire.members.nodes.get(member).filter(|node| node.outage().is_some());
+        let node = self.members.nodes.get(member).filter(|node| node.outage().is_some());
         if let Some(node) = node {
             node.probe_now();
         }
@@ -121,17 +139,12 @@ impl Nodes {
 
     #[cfg(test)]
     pub(super) fn get(&self, i: usize) -> Option<&Node> {
-        self.wire.members.nodes.get(i)
-    }
-
-    #[cfg(test)]
-    pub(super) fn waiting(&self) -> String {
-        self.wire.waiting()
+        self.members.nodes.get(i)
     }
 
     /// A node is a cluster: it keeps the keys in slots, so that one call cannot name any two locks.
     pub(crate) fn are_in_slots(&self) -> bool {
-        self.wire.members.nodes.iter().any(Node::is_cluster)
+        self.members.nodes.iter().any(Node::is_cluster)
     }
 
     /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
@@ -213,6 +226,6 @@ fn check(servers: &[Place], settings: NodeSettings) -> Result<(), Error> {
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.wire.fmt(f)
+        f.debug_list().entries(&self.members.nodes).finish()
     }
 }

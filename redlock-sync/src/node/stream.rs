@@ -102,12 +102,8 @@ impl<C: Channel + 'static> Connection for Stream<C> {
         Ok(())
     }
 
-    fn grow(&mut self) {
-        self.channel.timed().grows = true;
-    }
-
-    fn split(self: Box<Self>) -> Option<Halves> {
-        Some(self.channel.split())
+    fn split(self: Box<Self>) -> Halves {
+        self.channel.split()
     }
 }
 
@@ -122,8 +118,6 @@ pub(super) struct Timed {
     by: Tick,
     /// What the step has moved.
     moved: usize,
-    /// Its time grows by that.
-    grows: bool,
     /// The time is up. What has come already can still be read, once.
     is_over: bool,
     /// The socket's own time-outs; zero before they are set.
@@ -137,7 +131,7 @@ impl Timed {
         let (read_timeout, write_timeout) = (Duration::ZERO, Duration::ZERO);
         let (whole, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::new(socket);
-        Timed { socket, whole, is_new: true, by, moved: 0, grows: false, is_over: false, read_timeout, write_timeout }
+        Timed { socket, whole, is_new: true, by, moved: 0, is_over: false, read_timeout, write_timeout }
     }
 
     /// A step begins that may take so long.
@@ -150,7 +144,7 @@ impl Timed {
     pub(super) fn beside(&self) -> Timed {
         let (whole, by) = (Duration::ZERO, Tick::ZERO);
         let socket = Arc::clone(&self.socket);
-        Timed { socket, whole, by, is_new: true, moved: 0, grows: false, is_over: false, ..*self }
+        Timed { socket, whole, by, is_new: true, moved: 0, is_over: false, ..*self }
     }
 
     /// A step begins that only reads, and that may wait until then; the first wait by a seventh longer, which saves the socket most changes.
@@ -177,9 +171,6 @@ impl Timed {
 
     fn moves(&mut self, bytes: usize) {
         self.moved += bytes;
-        if self.grows {
-            self.by = self.by.after(at_the_floor(bytes));
-        }
     }
 
     /// The step has moved at least an eighth of what it would have at the floor.

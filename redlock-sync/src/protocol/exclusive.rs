@@ -129,7 +129,7 @@ impl Adopt for Exclusive {
 
 impl HandOver for Exclusive {
     fn extend_and_count(&self, id: &LockId, lease: Duration) -> TypedCall<Extended> {
-        lengthen(id, lease, &self.release_keys())
+        lengthen(id, lease, &self.key_and_queue())
     }
 
     fn granting(&self) -> Option<&dyn Granting> {
@@ -137,13 +137,15 @@ impl HandOver for Exclusive {
     }
 }
 
+impl Exclusive {
+    fn key_and_queue(&self) -> [&str; 2] {
+        [self.key.as_str(), self.key.queue()]
+    }
+}
+
 impl Granting for Exclusive {
     fn unreserve(&self, random: &str) -> TypedCall<Released> {
-        Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.release_keys(), &[Text(random)]).into()
-    }
-
-    fn release_keys(&self) -> [&str; 2] {
-        [self.key.as_str(), self.key.queue()]
+        Call::new(&UNRESERVE, Purpose::Other, None, Duration::ZERO, &self.key_and_queue(), &[Text(random)]).into()
     }
 }
 

@@ -7,7 +7,7 @@
 //! | [`Protocol`] | acquire, extend, release, inspect | all |
 //! | [`Fencing`] | fence | those whose holders have numbers that rise from one to the next |
 //! | [`HandOver`] | extend and count the waits | those with a queue of waits on the node, whose threads hand the lock to each other |
-//! | [`Granting`] | unreserve, [`release_all`] | those whose release gives the lock itself to the first wait |
+//! | [`Granting`] | unreserve | those whose release gives the lock itself to the first wait |
 //! | [`Lending`] | choose the votes that count together | those with numbered slots |
 //! | [`Sharing`] | extend and look for waits that are kept out, downgrade | those whose holders can share the lock, or have it alone |
 //! | [`Adopt`] | adopt | those that a holder can leave held, for another one that has the token |
@@ -40,7 +40,7 @@ use std::time::Duration;
 pub(crate) use self::exclusive::Exclusive;
 use self::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 pub(crate) use self::rw_lock::ReadWrite;
-use self::script::{Arg, Call, Purpose, RELEASE_ALL};
+use self::script::{Arg, Call};
 use crate::key::Key;
 use crate::observer::LockKind;
 use crate::options::{Kind, LockOptions};
@@ -229,8 +229,6 @@ pub(crate) trait HandOver {
 pub(crate) trait Granting {
     /// Frees what was reserved for a grant of which no wait was told.
     fn unreserve(&self, random: &str) -> TypedCall<Released>;
-    /// The keys that [`release_all`] needs: the lock and its queue.
-    fn release_keys(&self) -> [&str; 2];
 }
 
 /// Holders can share the lock, or have it alone.
@@ -257,17 +255,6 @@ pub(crate) const BEHIND: Duration = Duration::from_secs(1);
 /// The kind of lock that is granted by its key in a push.
 pub(crate) fn granting(key: Key) -> Arc<dyn Protocol> {
     Arc::new(Exclusive { key })
-}
-
-/// One call that gives up many locks, none of which is granted. The reply has a number for each.
-pub(crate) fn release_all<'a>(locks: impl Iterator<Item = (&'a dyn Granting, ReleaseArgs<'a>)>) -> Arc<Call> {
-    let (mut keys, mut args, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
-    for (lock, ReleaseArgs { id, keep, wait, .. }) in locks {
-        keys.extend(lock.release_keys());
-        args.extend([text(id), Arg::Number(millis(keep)), Arg::Text(wait.unwrap_or(""))]);
-        longest = longest.max(keep);
-    }
-    Call::new(&RELEASE_ALL, Purpose::Release, None, longest.max(BEHIND), &keys, &args)
 }
 
 pub(crate) fn text(id: Option<&LockId>) -> Arg<'_> {

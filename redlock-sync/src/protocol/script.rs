@@ -93,7 +93,6 @@ scripts! {
     EXTEND = "extend" for "extend" alone 1,
     FENCE = "fence" for "fence",
     RELEASE = "release" behind "push" for "release" alone 1,
-    RELEASE_ALL = "release_all" behind "push" for "release",
     UNRESERVE = "unreserve" behind "push" for "release",
     INSPECT = "inspect" for "inspect",
     PUBLISH = "publish" for "listen",
@@ -209,9 +208,9 @@ impl Call {
         self.packed.len()
     }
 
-    /// The call by its digest, if it is packed so.
-    pub(crate) fn packed(&self, note: Note) -> Option<&[u8]> {
-        self.word(note).is_none().then_some(&*self.packed)
+    /// The same words.
+    pub(crate) fn is_like(&self, other: &Call) -> bool {
+        self.packed == other.packed
     }
 
     /// Appends the call by its digest.

@@ -100,12 +100,10 @@ impl Quorum {
         said_by(node, self.say(call, Lane::Reserved, by, &|i| i == node))
     }
 
-    /// As that, with several calls: in one packet, or one after the other where that is not possible now.
+    /// As that, with several calls at the same time.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
-        match self.nodes.wire.rounds(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need()) {
-            Some(said) => said.into_iter().map(|said| said_by(node, said)).collect(),
-            None => calls.iter().map(|call| self.ask_one(node, call, self.round_deadline())).collect(),
-        }
+        let said = self.nodes.calls(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need());
+        said.into_iter().map(|said| said_by(node, said)).collect()
     }
 
     /// **The round.** Asks every node that `ask` names, all at the same time.
@@ -113,37 +111,14 @@ impl Quorum {
         ballot(self.say(&call.call, lane, by, ask))
     }
 
-    /// A round for each call, all in one packet to each node; `None` if that is not possible now.
-    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Option<Vec<Ballot<R>>> {
+    /// A round for each call, all at the same time.
+    pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Vec<Ballot<R>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
-        Some(self.nodes.wire.rounds(&calls, lane, by, &|_| true, self.need())?.into_iter().map(ballot).collect())
-    }
-
-    /// Releases of several locks: in one packet to each node, or one after the other where that is not possible now.
-    /// `many` is one call about so many locks, and comes first: a ballot for each of them, then one for each other
-    /// call.
-    pub(crate) fn releases(
-        &self,
-        many: Option<(Arc<Call>, usize)>,
-        calls: &[TypedCall<Released>],
-        by: Tick,
-    ) -> Vec<Ballot<Released>> {
-        let (many, locks) = many.unzip();
-        let calls: Vec<Arc<Call>> = many.into_iter().chain(calls.iter().map(|call| Arc::clone(&call.call))).collect();
-        let mut answers = self.say_all(&calls, by).into_iter();
-        let of_many = locks.and_then(|locks| Some(about_many(&answers.next()?, locks)));
-        of_many.into_iter().flatten().chain(answers.map(ballot)).collect()
-    }
-
-    fn say_all(&self, calls: &[Arc<Call>], by: Tick) -> Vec<Answers> {
-        self.nodes.wire.rounds(calls, Lane::Reserved, by, &|_| true, self.need()).unwrap_or_else(|| {
-            let alone = |call| self.say(call, Lane::Reserved, by, &|_| true);
-            calls.iter().map(alone).collect()
-        })
+        self.nodes.calls(&calls, lane, by, &|_| true, self.need()).into_iter().map(ballot).collect()
     }
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {
-        self.nodes.wire.round(call, lane, by, ask, self.need())
+        self.nodes.call(call, lane, by, ask, self.need())
     }
 
     /// Takes its vote from every node that restarted within the longest lease in use, as it may have forgotten a lock
@@ -259,18 +234,6 @@ impl Quorum {
         }
         Error::Unavailable { op, key: key.to_owned(), of: self.len(), nodes: self.node_errors(&ballot.votes) }
     }
-}
-
-/// A ballot for each of so many locks, from the answers to one call about all of them.
-fn about_many(Answers { results, started, duplicate }: &Answers, locks: usize) -> Vec<Ballot<Released>> {
-    let vote = |lock: usize, result: &Result<Value, Failure>| {
-        Vote::from_result(match result {
-            Ok(Value::List(each)) => Ok(each.get(lock).cloned().unwrap_or(Value::Nil)),
-            other => other.clone(),
-        })
-    };
-    let votes = |lock| results.iter().map(|result| vote(lock, result)).collect();
-    (0..locks).map(|lock| Ballot { votes: votes(lock), started: *started, duplicate: *duplicate }).collect()
 }
 
 fn said_by(node: usize, said: Answers) -> Result<Value, Failure> {

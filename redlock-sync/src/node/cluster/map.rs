@@ -33,7 +33,7 @@ impl Map {
             if let Some(part) = slots.get_mut(*first..=*last) {
                 part.fill(Some(Arc::clone(server)));
             }
-            servers.insert(server.number, Arc::clone(server));
+            servers.insert(server.number(), Arc::clone(server));
         }
         let mut servers: Vec<_> = servers.into_values().collect();
         servers.sort_by(|a, b| a.address().cmp(b.address()));

@@ -1,6 +1,6 @@
 //! Redis Cluster: one node of a client, kept on several servers of which each has a part of the slots.
 //!
-//! The servers are hosts as any others, each with its own connections, breaker and late calls; what is here says which of them a call goes to.
+//! The servers are as any others, each with its own connections and breaker; what is here says which of them a call goes to.
 //! The `redis` crate's own client for clusters is not used: it sends and receives in one step, so no round could go to several clusters at once, and a
 //! server that is stopped would hold up the calls for all others.
 //!
@@ -13,13 +13,13 @@
 
 mod map;
 mod push;
-mod redirect;
+pub(super) mod redirect;
 mod slots;
 pub(super) mod told;
 pub(super) mod url;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -27,12 +27,11 @@ use parking_lot::{Mutex, RwLock};
 
 use self::map::Map;
 pub(super) use self::push::subscribe;
-use self::redirect::{Address, Redirect};
+use self::redirect::{Address, Redirect, Route};
 use self::slots::slot_of;
 use self::told::Told;
 use super::host::{Host, MapKeeper, Shared};
-use super::ride::Ride;
-use super::server::{Server, ServerNumbers};
+use super::server::Server;
 use super::socket::RedisServer;
 use super::url::host_port;
 use super::{Failure, NodeUrl};
@@ -49,7 +48,8 @@ pub(crate) struct Cluster {
     member: usize,
     url: NodeUrl,
     shared: Shared,
-    numbers: ServerNumbers,
+    /// Those that its servers get.
+    numbers: Arc<AtomicUsize>,
     map: RwLock<Map>,
     /// When the servers were asked for the map last.
     asked: Mutex<Option<Tick>>,
@@ -59,7 +59,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn new(member: usize, url: NodeUrl, shared: Shared, numbers: ServerNumbers) -> Arc<Cluster> {
+    pub(super) fn new(member: usize, url: NodeUrl, shared: Shared, numbers: Arc<AtomicUsize>) -> Arc<Cluster> {
         Arc::new_cyclic(|this: &Weak<Cluster>| {
             let mut cluster = Cluster {
                 member,
@@ -88,10 +88,10 @@ impl Cluster {
     /// Makes what everything about one of its servers shares. No I/O.
     fn server(&self, host: &str, port: u16) -> Arc<Server> {
         let dial = Arc::new(RedisServer::new(self.url.at(host, port)));
-        let number = self.numbers.next();
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let keeper: Weak<dyn MapKeeper> = self.this.clone();
         let host = Host::new((self.member, number), dial, self.shared.clone(), Some(keeper));
-        Arc::new(Server::new(host))
+        Arc::new(Server::new(host, &self.shared.arrivals))
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {
@@ -121,20 +121,20 @@ impl Cluster {
         reply: &redis::Value,
         from: &Arc<Server>,
         call: &Call,
-        ride: Ride,
-    ) -> Option<(Arc<Server>, Ride)> {
-        let on = |asks| Ride { asks, redirects: ride.redirects + 1, ..ride };
+        route: Route,
+    ) -> Option<(Arc<Server>, Route)> {
+        let on = |asks| Route { asks, redirects: route.redirects + 1, ..route };
         match Redirect::read(reply)? {
             // What only takes a wait out of the queue needs the queue.
-            Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !ride.is_alone => {
-                Some((Arc::clone(from), Ride { is_alone: true, ..ride }))
+            Redirect::TryAgain if call.script.alone > 0 && call.token.is_some() && !route.is_alone => {
+                Some((Arc::clone(from), Route { is_alone: true, ..route }))
             }
             Redirect::TryAgain => None,
             Redirect::Down => {
                 self.learn_soon();
                 None
             }
-            _ if ride.redirects == MOST_REDIRECTS => None,
+            _ if route.redirects == MOST_REDIRECTS => None,
             Redirect::Ask(address) => Some((self.at(address, from), on(true))),
             Redirect::Moved(slot, address) => {
                 let server = self.at(address, from);
@@ -168,7 +168,6 @@ impl Cluster {
         *self.asked.lock() = Some(self.shared.clock.now());
         self.is_planned.store(false, Ordering::Release);
         let is_told = |server: &Arc<Server>| {
-            // One that is left out is probed anyway, and its probe brings the map.
             server.outage().is_none() && server.host.connect(self.shared.settings.node_timeout).is_ok()
         };
         let mut servers = self.servers();

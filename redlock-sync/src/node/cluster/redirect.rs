@@ -13,6 +13,17 @@ pub(super) enum Redirect {
     Down,
 }
 
+/// How a call goes to a server of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::node) struct Route {
+    /// `ASKING` stands before it.
+    pub(in crate::node) asks: bool,
+    /// It names its first keys alone.
+    pub(in crate::node) is_alone: bool,
+    /// How often it was sent elsewhere.
+    pub(in crate::node) redirects: u8,
+}
+
 /// Host and port; without a host it is that of the server that said so.
 pub(super) type Address = (Option<String>, u16);
 

@@ -4,11 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::on_the_wire;
+use super::{encoded, on_the_wire};
 use super::server::{Server, State};
 use crate::clock::{Clock, Tick};
-use crate::node::link::{Broken, Connection, Dial};
+use crate::node::link::{Broken, Connection, Dial, Halves};
+use crate::node::pipes::ends::{Shut, Sink, Source};
 use crate::node::{Failure, FailureKind, Login};
+use crate::sync::Mutex;
 
 pub(super) struct MemoryConnection {
     server: Arc<Server>,
@@ -74,6 +76,45 @@ impl Connection for MemoryConnection {
     fn set_write_timeout(&mut self, _: Duration) -> Result<(), Broken> {
         Ok(())
     }
+
+    fn split(self: Box<Self>) -> Halves {
+        let ends = Arc::new(Mutex::new((*self, VecDeque::new())));
+        (Box::new(End(Arc::clone(&ends))), Box::new(End(Arc::clone(&ends))), Box::new(End(ends)))
+    }
+}
+
+/// An end of a connection: commands are carried out while they are written, and what they brought is read as bytes.
+struct End(Arc<Mutex<(MemoryConnection, VecDeque<u8>)>>);
+
+impl Sink for End {
+    fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
+        let mut ends = self.0.lock();
+        let (connection, read) = &mut *ends;
+        connection.send(bytes)?;
+        for reply in connection.replies.drain(..) {
+            read.extend(encoded(&reply));
+        }
+        Ok(())
+    }
+}
+
+impl Source for End {
+    fn read(&mut self, room: &mut [u8], _: Tick) -> Result<usize, Broken> {
+        let mut ends = self.0.lock();
+        let (connection, read) = &mut *ends;
+        if read.is_empty() {
+            connection.check(&connection.server.state.lock())?;
+        }
+        let bytes = room.len().min(read.len());
+        for (byte, room) in read.drain(..bytes).zip(room) {
+            *room = byte;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Shut for End {
+    fn shut(&self) {}
 }
 
 impl Dial for Server {

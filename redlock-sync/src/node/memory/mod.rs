@@ -34,6 +34,26 @@ pub(crate) fn on_the_wire(reply: Reply) -> redis::Value {
     }
 }
 
+/// A reply in the form of the protocol.
+pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
+    match reply {
+        redis::Value::Int(n) => format!(":{n}\r\n").into_bytes(),
+        redis::Value::Okay => b"+OK\r\n".to_vec(),
+        redis::Value::SimpleString(text) => format!("+{text}\r\n").into_bytes(),
+        redis::Value::BulkString(bytes) => {
+            [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+        }
+        redis::Value::Array(items) => {
+            let head = format!("*{}\r\n", items.len()).into_bytes();
+            items.iter().fold(head, |bytes, item| [bytes, encoded(item)].concat())
+        }
+        redis::Value::ServerError(error) => {
+            format!("-{} {}\r\n", error.code(), error.details().unwrap_or_default()).into_bytes()
+        }
+        _ => b"$-1\r\n".to_vec(),
+    }
+}
+
 /// What a client makes of a reply.
 #[cfg(test)]
 pub(crate) fn outcome(reply: Reply) -> Result<super::Value, super::Failure> {

@@ -33,9 +33,16 @@ struct Arrival {
 }
 
 impl Arrivals {
-    pub(crate) fn new(servers: usize) -> Arc<Arrivals> {
-        let servers = (0..servers).map(|_| Arrival::default()).collect();
-        Arc::new(Arrivals { board: Mutex::new(Board { servers, news: 0 }), moved: Arc::new(Condvar::new()) })
+    pub(crate) fn new() -> Arc<Arrivals> {
+        let board = Mutex::new(Board { servers: Vec::new(), news: 0 });
+        Arc::new(Arrivals { board, moved: Arc::new(Condvar::new()) })
+    }
+
+    /// A place for one more server.
+    pub(crate) fn place(&self) -> usize {
+        let mut board = self.board.lock();
+        board.servers.push(Arrival::default());
+        board.servers.len() - 1
     }
 
     fn with<T: Default>(&self, server: usize, f: impl FnOnce(&mut Arrival) -> T) -> T {
@@ -70,6 +77,14 @@ impl Arrivals {
         self.tell(server, |arrival| (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure)));
     }
 
+    /// An attempt has failed, and there will be no other one until one is ordered.
+    pub(super) fn gave_up(&self, server: usize, failure: Failure) {
+        self.tell(server, |arrival| {
+            (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure));
+            arrival.is_ordered = false;
+        });
+    }
+
     /// A connection may be there that was not taken.
     pub(super) fn is_here(&self, server: usize) -> bool {
         self.with(server, |arrival| arrival.is_here)
@@ -81,26 +96,26 @@ impl Arrivals {
     }
 
     /// How much was told until now: to be asked before a thread looks for connections, after which it may wait.
-    pub(super) fn news(&self) -> u64 {
+    pub(crate) fn news(&self) -> u64 {
         self.board.lock().news
     }
 
     /// How many attempts have failed.
-    pub(super) fn failures(&self, server: usize) -> u64 {
+    pub(crate) fn failures(&self, server: usize) -> u64 {
         self.with(server, |arrival| arrival.failures)
     }
 
     /// Why an attempt failed since then.
-    pub(super) fn failure_since(&self, server: usize, failures: u64) -> Option<Failure> {
+    pub(crate) fn failure_since(&self, server: usize, failures: u64) -> Option<Failure> {
         self.with(server, |arrival| arrival.last.clone().filter(|_| arrival.failures > failures))
     }
 
     /// Waits until there is news since then, or a connection to one of these servers is here; at most until then.
-    pub(super) fn wait(&self, servers: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
+    pub(crate) fn wait(&self, places: &[usize], seen: u64, until: Tick, clock: &dyn Clock) {
         let mut board = self.board.lock();
         while board.news == seen {
             let now = clock.now();
-            if servers.iter().any(|server| board.servers.get(*server).is_some_and(|arrival| arrival.is_here)) {
+            if places.iter().any(|place| board.servers.get(*place).is_some_and(|arrival| arrival.is_here)) {
                 return clock.wait_until(&self.moved, &mut board, now.after(MOMENT).min(until));
             }
             if now >= until {

@@ -19,6 +19,11 @@ use crate::token::LockId;
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Replied(Reply),
+    /// The reply, and what the server said of its replicas behind it.
+    Acknowledged {
+        reply: Reply,
+        replicas: Reply,
+    },
     /// The connection is of no more use.
     Cut {
         /// The server may have the call.
@@ -36,9 +41,17 @@ enum Seat {
     Unsent,
     /// The server may have it.
     Sent,
+    /// The server has answered it, and has not said which replicas have it.
+    Unacknowledged,
     Done(Outcome),
     /// Its thread has gone. The reply is read and told to the heir.
     Left,
+}
+
+impl Seat {
+    fn is_awaited(&self) -> bool {
+        matches!(self, Seat::Unsent | Seat::Sent | Seat::Unacknowledged)
+    }
 }
 
 /// How a thread left a call whose time was up.
@@ -50,6 +63,8 @@ pub(crate) enum Parting {
     Unsent,
     /// The server may have executed it, or may still do so.
     Sent,
+    /// The server has executed it, and has not said which replicas have it.
+    Unacknowledged,
     /// It will be written: a release gets through.
     WillBeSent,
 }
@@ -98,7 +113,7 @@ impl Trip {
 
     /// It has neither an outcome nor was it left.
     pub(crate) fn is_awaited(&self, seat: usize) -> bool {
-        matches!(self.seats.lock().get(seat), Some(Seat::Unsent | Seat::Sent))
+        self.seats.lock().get(seat).is_some_and(Seat::is_awaited)
     }
 
     /// The outcome, once.
@@ -133,6 +148,7 @@ impl Trip {
             Seat::Unsent if is_release => Parting::WillBeSent,
             Seat::Unsent => Parting::Unsent,
             Seat::Sent => Parting::Sent,
+            Seat::Unacknowledged => Parting::Unacknowledged,
         };
         *seat = Seat::Left;
         parting
@@ -143,7 +159,7 @@ fn wait(seats: &[Seat]) -> Wait {
     if seats.iter().any(|seat| matches!(seat, Seat::Done(Outcome::Cut { .. }))) {
         return Wait::Cut;
     }
-    if seats.iter().any(|seat| matches!(seat, Seat::Unsent | Seat::Sent)) { Wait::Goes } else { Wait::Over }
+    if seats.iter().any(Seat::is_awaited) { Wait::Goes } else { Wait::Over }
 }
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
@@ -241,9 +257,25 @@ impl Flight {
         }
     }
 
+    pub(super) fn is_like(&self, call: &Call) -> bool {
+        self.call().is_some_and(|own| own.is_like(call))
+    }
+
     /// It takes a token away, and has to get through.
     pub(super) fn is_release(&self) -> bool {
         self.call().is_some_and(|call| call.purpose == Purpose::Release)
+    }
+
+    /// Its yes counts only once replicas have what it wrote.
+    pub(super) fn is_for_replicas(&self) -> bool {
+        self.call().is_some_and(|call| call.script.is_for_replicas())
+    }
+
+    /// It was answered, and what the server says of its replicas follows.
+    pub(super) fn note_unacknowledged(&self) {
+        if let Some(seat @ Seat::Sent) = self.trip.seats.lock().get_mut(self.seat) {
+            *seat = Seat::Unacknowledged;
+        }
     }
 
     /// The token that it may set.
@@ -277,7 +309,7 @@ impl Flight {
         let mut seats = self.trip.seats.lock();
         let seat = seats.get_mut(self.seat)?;
         let left = match seat {
-            Seat::Unsent | Seat::Sent => {
+            Seat::Unsent | Seat::Sent | Seat::Unacknowledged => {
                 *seat = Seat::Done(outcome);
                 if wait(&seats) == Wait::Goes {
                     return None;

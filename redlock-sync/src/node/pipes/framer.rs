@@ -26,6 +26,12 @@ pub(crate) enum Reply {
     Raw(Vec<u8>),
 }
 
+impl Reply {
+    pub(crate) fn is_error(&self) -> bool {
+        matches!(self, Reply::Raw(bytes) if bytes.first() == Some(&b'-'))
+    }
+}
+
 /// The bytes are no replies in the form of RESP2: nothing that follows can be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;

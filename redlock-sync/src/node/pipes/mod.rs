@@ -1,16 +1,12 @@
 //! Shared connections. All calls of a client to a server go over a few of them, in order, and a pool of `r2d2` makes and remakes them.
 //!
-//! Not in use yet: only its tests and the model `pipes.rs` use it. It is to take the place of lines, depot, batches, rides and late sockets.
-//!
 //! 1. `framer.rs`: where replies end in bytes.
 //! 2. `ends.rs`: a connection, whose two ends are used at the same time.
 //! 3. `flight.rs`: a call on its way, and what its thread waits for.
 //! 4. `table.rs`: over which connection calls about a key go.
 //! 5. `outbox.rs`: calls that are not written, and those that are owed a reply. `pipe.rs`: one connection, shared by all threads. `pump.rs`: the thread
 //!    that writes and reads for others. `waiting.rs`: how a thread waits.
-//! 6. `arrivals.rs`: where threads wait for connections. `server.rs`: the connections to one server, and what gives them. `connector.rs`: how `r2d2` makes
-//!    them.
-//! 7. `exchange.rs`: one call to all servers.
+//! 6. `arrivals.rs`: where threads wait for connections. `connections.rs`: those to one server. `supply.rs`: what gives them.
 //!
 //! What differs from the first sketch, and why:
 //!
@@ -24,18 +20,17 @@
 //!   then. A release carries its source until the server has executed one.
 //! - A connection that was replaced is read to its end, and not kept unread.
 
-mod arrivals;
-mod connector;
+pub(super) mod arrivals;
+pub(super) mod connections;
 pub(super) mod ends;
-mod exchange;
-mod flight;
-mod framer;
+pub(super) mod flight;
+pub(super) mod framer;
 mod outbox;
-mod pipe;
+pub(super) mod pipe;
 mod pump;
-mod server;
+pub(super) mod supply;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests;
-mod waiting;
+pub(super) mod waiting;

@@ -3,8 +3,10 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::flight::{Boarding, Flight, Trip};
+use super::flight::{Boarding, Flight, Outcome, Trip};
+use super::framer::Reply;
 use crate::clock::Tick;
+use crate::protocol::script::Call;
 
 /// One packet has at most so many bytes, but for its last call, and so many calls.
 const MOST_BYTES: usize = 128 << 10;
@@ -51,6 +53,11 @@ impl Outbox {
         self.urgent.iter().chain(&self.ordinary).any(|flight| group.is_none() || flight.group() == group)
     }
 
+    /// A call with the same words is not written.
+    pub(super) fn has_like(&self, call: &Call) -> bool {
+        self.urgent.iter().chain(&self.ordinary).any(|flight| flight.is_like(call))
+    }
+
     pub(super) fn put(&mut self, flight: Flight) {
         if flight.is_urgent { self.urgent.push_back(flight) } else { self.ordinary.push_back(flight) }
     }
@@ -79,6 +86,7 @@ impl Outbox {
                 Boarding::Awaited | Boarding::Unattended => calls += 1,
             }
         }
+        owed.complete(packet, now);
         refused
     }
 
@@ -95,12 +103,30 @@ pub(super) struct Owed {
     due: VecDeque<Due>,
     /// What stood before the first of them was answered.
     was_let_in: bool,
+    /// Asks the server for its replicas; empty if they are not asked.
+    wait: Vec<u8>,
+    /// A call of the packet that is being made is for replicas.
+    asks_replicas: bool,
+    /// Calls that are answered, and wait for what the server says of its replicas.
+    held: Vec<(Flight, Reply)>,
 }
 
 #[derive(Debug)]
 struct Due {
-    flight: Flight,
+    /// Nothing for the question about replicas.
+    flight: Option<Flight>,
     written: Tick,
+}
+
+/// What a reply was for.
+#[derive(Debug)]
+pub(super) enum Answered {
+    /// It was the last one of a call.
+    Call(Flight, Reply),
+    /// For these, it tells of the replicas.
+    Held(Vec<(Flight, Outcome)>),
+    /// More follows for its call.
+    Nothing,
 }
 
 /// What the next replies are for.
@@ -114,37 +140,65 @@ pub(super) enum Interest {
 }
 
 impl Owed {
-    /// Appends a call to the packet. The packet has to be written next.
+    /// With the command that asks for replicas, if they are asked.
+    pub(super) fn new(wait: Vec<u8>) -> Owed {
+        Owed { wait, ..Owed::default() }
+    }
+
+    /// Appends a call to the packet. The packet has to be completed and written next.
     pub(super) fn board(&mut self, mut flight: Flight, packet: &mut Vec<u8>, written: Tick) -> Boarding {
         let boarding = flight.board();
         if boarding != Boarding::Refused {
             flight.write_to(packet);
-            self.due.push_back(Due { flight, written });
+            self.asks_replicas |= !self.wait.is_empty() && flight.is_for_replicas();
+            self.due.push_back(Due { flight: Some(flight), written });
         }
         boarding
     }
 
-    /// The call to which the next reply belongs, with the moment at which it was written; the call itself only if this reply is the last one of it.
-    /// `None` if no reply is due.
-    pub(super) fn answer(&mut self) -> Option<(Option<Flight>, Tick)> {
-        let due = self.due.pop_front()?;
-        if due.flight.asks() && !self.was_let_in {
+    /// Once behind all calls of a packet: the replicas get all writes in one order, so what they have of the last one they have of all.
+    pub(super) fn complete(&mut self, packet: &mut Vec<u8>, written: Tick) {
+        if std::mem::take(&mut self.asks_replicas) {
+            packet.extend_from_slice(&self.wait);
+            self.due.push_back(Due { flight: None, written });
+        }
+    }
+
+    /// What the next reply is for, with the moment at which its call was written. `None` if no reply is due.
+    pub(super) fn answer(&mut self, reply: Reply) -> Option<(Answered, Tick)> {
+        let Due { flight, written } = self.due.pop_front()?;
+        let Some(flight) = flight else {
+            let of = |(flight, said)| (flight, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
+            let held = std::mem::take(&mut self.held).into_iter().map(of).collect();
+            return Some((Answered::Held(held), written));
+        };
+        if flight.asks() && !self.was_let_in {
             self.was_let_in = true;
-            let written = due.written;
-            self.due.push_front(due);
-            return Some((None, written));
+            self.due.push_front(Due { flight: Some(flight), written });
+            return Some((Answered::Nothing, written));
         }
         self.was_let_in = false;
-        Some((Some(due.flight), due.written))
+        if !self.wait.is_empty() && flight.is_for_replicas() && !reply.is_error() {
+            flight.note_unacknowledged();
+            self.held.push((flight, reply));
+            return Some((Answered::Nothing, written));
+        }
+        Some((Answered::Call(flight, reply), written))
     }
 
     /// The awaited ones mostly are the first.
     pub(super) fn interest(&self) -> Interest {
-        match self.due.iter().any(|due| due.flight.is_awaited()) {
+        let held = self.held.iter().map(|(flight, _)| flight);
+        match self.due.iter().filter_map(|due| due.flight.as_ref()).chain(held).any(Flight::is_awaited) {
             true => Interest::Awaited,
             false if self.due.is_empty() => Interest::None,
             false => Interest::Unattended,
         }
+    }
+
+    /// A call with the same words is not answered.
+    pub(super) fn has_like(&self, call: &Call) -> bool {
+        self.due.iter().filter_map(|due| due.flight.as_ref()).any(|flight| flight.is_like(call))
     }
 
     /// When the oldest call was written.
@@ -156,14 +210,15 @@ impl Owed {
     /// given.
     pub(super) fn is_undone(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
-        let about = |due: &&Due| group.is_none() || due.flight.group() == group;
-        self.due.iter().rev().filter(about).all(|Due { flight, .. }| {
+        let about = |flight: &&Flight| group.is_none() || flight.group() == group;
+        self.due.iter().rev().filter_map(|due| due.flight.as_ref()).filter(about).all(|flight| {
             released.extend(flight.releases());
             flight.acquires().is_none_or(|token| released.contains(token))
         })
     }
 
     pub(super) fn end(&mut self) -> impl Iterator<Item = Flight> + use<> {
-        std::mem::take(&mut self.due).into_iter().map(|due| due.flight)
+        let held = std::mem::take(&mut self.held).into_iter().map(|(flight, _)| flight);
+        held.chain(std::mem::take(&mut self.due).into_iter().filter_map(|due| due.flight))
     }
 }

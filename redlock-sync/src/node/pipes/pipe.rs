@@ -31,12 +31,16 @@ use std::time::Duration;
 use super::ends::{Broken, Ends, Shut, Sink, Source};
 use super::flight::{Boarding, Flight, News, Outcome, Parting, Trip};
 use super::framer::{Framer, Garbled};
-use super::outbox::{Interest, Outbox, Owed, Pump};
+use super::outbox::{Answered, Interest, Outbox, Owed, Pump};
 use crate::clock::{Clock, Tick};
+use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
 /// As long as the reader has not waited for longer, calls gather in the outbox: on one machine the next replies come within that time.
 const GATHERING: Duration = Duration::from_micros(30);
+
+/// A packet that is not longer has no time of its own.
+const SMALL: usize = 256 << 10;
 
 /// No thread reads.
 const FREE: u64 = 0;
@@ -62,6 +66,8 @@ pub(crate) struct Pipe {
     /// which connection a call goes over, and whether one is late.
     unanswered: AtomicUsize,
     oldest: AtomicU64,
+    /// Bytes that were read.
+    read: AtomicUsize,
     /// Of no more use. Set before the calls are told so.
     is_over: AtomicBool,
     shut: Box<dyn Shut>,
@@ -84,17 +90,25 @@ pub(super) struct Reading {
 }
 
 impl Pipe {
-    pub(crate) fn new(ends: Ends, hearer: Arc<dyn Hearer>, clock: Arc<dyn Clock>, patience: Duration) -> Arc<Pipe> {
+    /// `wait` is the command that asks for replicas behind what is for them; empty if they are not asked.
+    pub(crate) fn new(
+        ends: Ends,
+        hearer: Arc<dyn Hearer>,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+        wait: Vec<u8>,
+    ) -> Arc<Pipe> {
         let Ends { sink, source, shut, keeper } = ends;
         Arc::new(Pipe {
             write: Mutex::new(Writing { sink, packet: Vec::new() }),
             turn: Mutex::new(Reading { source, framer: Framer::new() }),
             outbox: Mutex::new(Outbox::default()),
-            owed: Mutex::new(Owed::default()),
+            owed: Mutex::new(Owed::new(wait)),
             wake: Arc::new(Condvar::new()),
             reader: AtomicU64::new(FREE),
             unanswered: AtomicUsize::new(0),
             oldest: AtomicU64::new(0),
+            read: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
             shut,
             hearer,
@@ -134,6 +148,12 @@ impl Pipe {
     pub(crate) fn is_undone(&self, group: Option<usize>) -> bool {
         let outbox = self.outbox.lock();
         !outbox.has(group) && self.owed.lock().is_undone(group)
+    }
+
+    /// A call with the same words is not answered.
+    pub(crate) fn has_like(&self, call: &Call) -> bool {
+        let outbox = self.outbox.lock();
+        outbox.has_like(call) || self.owed.lock().has_like(call)
     }
 
     /// The reader has waited for so long that no reply is likely to come at once.
@@ -193,16 +213,28 @@ impl Pipe {
                 return self.refuse(flight);
             }
             let boarding = owed.board(flight, packet, now);
+            owed.complete(packet, now);
             self.note_oldest(&owed);
             boarding
         };
-        let written = sink.write(packet, now.after(self.patience));
+        let written = sink.write(packet, self.write_by(packet, now));
         drop(write);
         section.ended(written);
         self.look_again();
         if boarding == Boarding::Unattended {
             self.tidy();
         }
+    }
+
+    /// Bodies of tasks need time of their own: as long as they take at the lowest rate at which a server counts as well, 1 Mbit in a second.
+    fn write_by(&self, packet: &[u8], now: Tick) -> Tick {
+        let bytes = u32::try_from(packet.len().saturating_sub(SMALL)).unwrap_or(u32::MAX);
+        now.after(self.patience).after(Duration::from_micros(8).saturating_mul(bytes))
+    }
+
+    /// How many bytes were read.
+    pub(crate) fn has_read(&self) -> usize {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// Writes what is in the outbox, unless another thread writes: that one looks again.
@@ -239,7 +271,7 @@ impl Pipe {
             self.unanswered.fetch_sub(refused, Ordering::AcqRel);
             self.note_oldest(&owed);
         }
-        let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, now.after(self.patience)) };
+        let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, self.write_by(packet, now)) };
         drop(write);
         section.ended(written);
     }
@@ -285,6 +317,7 @@ impl Pipe {
         let read = turn.source.read(turn.framer.room(), until);
         self.reader.store(AT_WORK, Ordering::Relaxed);
         let given = read.and_then(|read| {
+            self.read.fetch_add(read, Ordering::Relaxed);
             turn.framer.filled(read);
             self.give(&mut turn.framer, news).map(|()| read > 0)
         });
@@ -297,14 +330,21 @@ impl Pipe {
         while let Some(reply) = framer.take_reply().map_err(|Garbled| garbled())? {
             let answered = {
                 let mut owed = self.owed.lock();
-                let answered = owed.answer();
+                let answered = owed.answer(reply);
                 self.note_oldest(&owed);
                 answered
             };
-            let (flight, written) = answered.ok_or_else(|| Broken::Cut("sent a reply to no call".into()))?;
+            let (answered, written) = answered.ok_or_else(|| Broken::Cut("sent a reply to no call".into()))?;
             heard = Some(written);
-            self.unanswered.fetch_sub(usize::from(flight.is_some()), Ordering::AcqRel);
-            news.extend(flight.and_then(|flight| flight.end(Outcome::Replied(reply))));
+            let mut end = |flight: Flight, outcome| {
+                self.unanswered.fetch_sub(1, Ordering::AcqRel);
+                news.extend(flight.end(outcome));
+            };
+            match answered {
+                Answered::Call(flight, reply) => end(flight, Outcome::Replied(reply)),
+                Answered::Held(held) => held.into_iter().for_each(|(flight, outcome)| end(flight, outcome)),
+                Answered::Nothing => {}
+            }
         }
         if let Some(written) = heard {
             self.hearer.heard(written);
@@ -333,7 +373,7 @@ impl Pipe {
                 let removed = self.outbox.lock().remove(trip, seat);
                 self.unanswered.fetch_sub(removed, Ordering::AcqRel);
             }
-            Parting::Sent | Parting::WillBeSent => self.tidy(),
+            Parting::Sent | Parting::Unacknowledged | Parting::WillBeSent => self.tidy(),
         }
         parting
     }

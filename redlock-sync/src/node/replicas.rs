@@ -1,0 +1,61 @@
+//! Acknowledgements of replicas ([`Builder::min_replicas_ack`](crate::Builder::min_replicas_ack)): a `WAIT` behind the
+//! calls of a packet.
+//!
+//! A yes counts only if its script wrote something in this packet, since the write of an earlier copy may have come by
+//! another connection, for which this `WAIT` does not speak: those scripts write even where nothing changes.
+
+use std::time::Duration;
+
+use super::{Executed, Failure, FailureKind, Value};
+use crate::protocol::reply::is_no;
+
+/// What a reply counts, by what the server said of its replicas behind it. If they are too few, the call was executed all the same.
+pub(super) fn judged(
+    said: Result<Value, Failure>,
+    replicas: Result<Value, Failure>,
+    least: u32,
+    waited: Duration,
+) -> Result<Value, Failure> {
+    let yes = said?;
+    if is_no(&yes) {
+        return Ok(yes);
+    }
+    match replicas {
+        Ok(Value::Int(replicas)) if replicas >= i64::from(least) => Ok(yes),
+        Ok(Value::Int(replicas)) => Err(too_few(&format!("{replicas} of {least}"), waited)),
+        Ok(other) => Err(too_few(&format!("{other:?} of {least}"), waited)),
+        Err(failure) => Err(Failure { executed: Executed::Maybe, ..failure }),
+    }
+}
+
+/// The server did not say it in time.
+pub(super) fn silent(least: u32, waited: Duration) -> Failure {
+    too_few(&format!("fewer than {least}"), waited)
+}
+
+fn too_few(how_many: &str, waited: Duration) -> Failure {
+    let message = format!(
+        "written, but acknowledged by {how_many} replicas within {} ms (`Builder::min_replicas_ack`)",
+        waited.as_millis()
+    );
+    Failure::new(FailureKind::Refused, Executed::Maybe, message)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+    use crate::node::reply;
+
+    #[test]
+    fn too_few_is_a_refusal_of_what_may_have_been_done() {
+        let judged = |replicas| judged(Ok(Value::Int(1)), replicas, 2, Duration::from_millis(125));
+        assert_eq!((judged(Ok(Value::Int(2))), judged(Ok(Value::Int(3)))), (Ok(Value::Int(1)), Ok(Value::Int(1))));
+        let failure = judged(Ok(Value::Int(1))).unwrap_err();
+        assert_eq!((failure.kind, failure.executed), (FailureKind::Refused, Executed::Maybe));
+        assert!(failure.message.contains("by 1 of 2 replicas within 125 ms"), "{}", failure.message);
+        let forbidden = redis::parse_redis_value(b"-NOPERM this user has no permissions to run the 'wait' command\r\n");
+        let failure = judged(reply::value(forbidden.unwrap())).unwrap_err();
+        assert_eq!((failure.kind, failure.executed), (FailureKind::Misuse, Executed::Maybe));
+    }
+}
