@@ -3,7 +3,7 @@
 //! its end, and be missing from the majorities of the next holders.
 //!
 //! Only releases are sent from here, and calls that give an adoption back. They compare a token that is never used again, so a late or doubled one does no
-//! harm. All that are due go out in one call: a server that hung while hundreds of guards were dropped gets one request when it goes on, and not hundreds.
+//! harm. All that are due go out at the same time, and what is sent and not answered is not sent again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,18 +16,16 @@ use super::giving_up::{is_confirmed, is_gone_from};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::rules::{LONGEST_GRANT, QUEUE_LIFETIME};
-use crate::protocol::reply::Released;
 use crate::node::Lane;
+use crate::protocol::reply::Released;
 use crate::protocol::{Next, Protocol, ReleaseArgs, TypedCall};
 use crate::quorum::{Ballot, Quorum};
 use crate::token::LockId;
 
 /// Most releases that are remembered; the one whose lease ends first makes room.
 const MOST: usize = 4096;
-/// Most locks in one call: so many keep the server busy for some 20 ms.
-const MOST_IN_A_CALL: usize = MOST;
-/// Most calls in one packet.
-const MOST_TOGETHER: usize = 128;
+/// Most calls at the same time.
+const MOST_TOGETHER: usize = 512;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
@@ -177,7 +175,7 @@ fn give_up(quorum: &Quorum, all: Vec<Leftover>, by: Tick) -> Vec<Unconfirmed> {
     let now = quorum.now();
     let (due, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.is_due(now));
     let mut left: Vec<Unconfirmed> = others.into_iter().map(|one| (one, None)).collect();
-    for batch in due.chunks(MOST_IN_A_CALL) {
+    for batch in due.chunks(MOST_TOGETHER) {
         for (one, ballot) in release_each(quorum, batch, by) {
             left.extend(one.after(&ballot, quorum).map(|one| (one, Some(ballot))));
         }

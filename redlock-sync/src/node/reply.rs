@@ -24,11 +24,6 @@ fn convert(reply: redis::Value) -> Result<Value, Failure> {
     })
 }
 
-/// True for the reply of a server that does not know the script's digest.
-pub(super) fn is_noscript(reply: &redis::Value) -> bool {
-    matches!(reply, redis::Value::ServerError(e) if e.code() == "NOSCRIPT")
-}
-
 /// True if the connection should not be used again: the next one learns the server's role, or logs in, anew.
 pub(super) fn wants_new_connection(failure: &Failure) -> bool {
     let words = ["NOAUTH", "WRONGPASS"];

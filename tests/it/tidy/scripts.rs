@@ -36,7 +36,7 @@ fn sent() -> Vec<String> {
             "q_push" | "q_claim" | "q_finish" | "q_revive" | "q_leave" => script.insert_str(0, &wake),
             _ if name.starts_with("semaphore_") => script.insert_str(0, &slots),
             "rw_acquire" | "rw_extend" | "rw_fence" | "rw_release" => script.insert_str(0, &rw),
-            "acquire" | "release" | "release_all" | "unreserve" | "latch_arrive" => script.insert_str(0, &push),
+            "acquire" | "release" | "unreserve" | "latch_arrive" => script.insert_str(0, &push),
             _ => {}
         }
     }
@@ -121,7 +121,6 @@ const KINDS: [(&str, &str, &[&str]); 4] = [
             "extend",
             "fence",
             "release",
-            "release_all",
             "unreserve",
             "inspect",
             "push",

@@ -191,7 +191,7 @@ impl Rig {
             shut: Box::new(Door(Arc::clone(&server))),
             keeper: Box::new(()),
         };
-        let pipe = Pipe::new(ends, Arc::new(Unheard), Arc::clone(&clock), PATIENCE);
+        let pipe = Pipe::new(ends, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
         Rig { pipe, server, clock }
     }
 
@@ -245,7 +245,7 @@ impl Rig {
 
 pub(crate) fn outcome(trip: &Trip, seat: usize) -> End {
     match trip.take(seat).expect("it has an outcome") {
-        Outcome::Replied(reply) => End::Reply(reply),
+        Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Cut { was_written, .. } => End::Cut { was_written },
     }
 }

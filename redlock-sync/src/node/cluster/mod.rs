@@ -98,11 +98,6 @@ impl Cluster {
         self.map.read().servers.clone()
     }
 
-    /// Also those that have no slots.
-    pub(super) fn all(&self) -> Vec<Arc<Server>> {
-        self.map.read().all().cloned().collect()
-    }
-
     /// One that is well, if any is.
     pub(super) fn any(&self) -> Option<Arc<Server>> {
         self.map.read().any().cloned()

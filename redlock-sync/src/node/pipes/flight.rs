@@ -175,6 +175,7 @@ pub(crate) enum Load {
         /// Behind `ASKING`, which lets the call in for a slot that is on its way to that server.
         asks: bool,
     },
+    #[cfg_attr(not(test), allow(dead_code, reason = "for first attempts without a script, which come next"))]
     /// A command that is no script, in the form of the protocol, with one reply.
     Command(Cow<'static, [u8]>),
 }
@@ -210,6 +211,7 @@ pub(crate) struct Flight {
 
 impl Flight {
     /// The call of a trip that no thread waits for.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for drops that do not wait, which come next"))]
     pub(crate) fn unattended(self) -> Flight {
         self.trip.set(self.seat, Seat::Left);
         self

@@ -78,6 +78,7 @@ impl Framer {
     }
 
     /// A part of a reply has come.
+    #[cfg(test)]
     pub(crate) fn is_amid_reply(&self) -> bool {
         self.begin < self.end
     }

@@ -1,7 +1,7 @@
 //! The node layer against real servers.
 //!
 //! 1. `calls.rs`: what comes back from a server that works.
-//! 2. `lines.rs`: connections: none, not enough, stale; and rounds that share them.
+//! 2. `lines.rs`: connections: none, stale, shared by many threads.
 //! 3. `late.rs`: replies that do not come in time.
 //! 4. `outage.rs`: servers that are gone, and come back.
 //! 5. `members.rs`: which servers the nodes really are.
@@ -20,7 +20,7 @@ use super::*;
 use crate::clock::{Clock, SystemClock, Tick};
 use crate::key::Key;
 use crate::protocol::Exclusive;
-use crate::protocol::script::{Call, Purpose};
+use crate::protocol::script::Call;
 use crate::protocol::{AcquireArgs, Next, Order, Protocol, ReleaseArgs};
 use crate::token::LockId;
 
@@ -102,7 +102,7 @@ struct Answer {
 fn ask_until(node: At<'_>, call: &Arc<Call>, lane: Lane, by: Tick) -> Answer {
     let nodes = node.nodes;
     // All nodes are needed: none can be left out.
-    let Answers { mut results, duplicate, .. } = nodes.wire.round(call, lane, by, &|i| i == node.place, nodes.len());
+    let Answers { mut results, duplicate, .. } = nodes.call(call, lane, by, &|i| i == node.place, nodes.len());
     Answer { result: results.swap_remove(node.place), duplicate }
 }
 

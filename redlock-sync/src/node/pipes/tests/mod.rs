@@ -70,7 +70,7 @@ fn call(pipe: &Arc<Pipe>, load: Load, is_release: bool, by: Tick) -> End {
         }
     }
     match trip.take(0).unwrap() {
-        Outcome::Replied(reply) => End::Reply(reply),
+        Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Cut { was_written, .. } => End::Cut { was_written },
     }
 }

@@ -49,7 +49,7 @@ impl Peer {
         theirs.set_nodelay(true).unwrap();
         let peer = self.clone();
         std::thread::spawn(move || peer.serve(theirs));
-        let (sink, source, shut) = Box::new(Stream::new(Timed::new(socket))).split().unwrap();
+        let (sink, source, shut) = Box::new(Stream::new(Timed::new(socket))).split();
         Pipe::new(Ends { sink, source, shut, keeper: Box::new(()) }, Arc::new(Unheard), clock, patience, Vec::new())
     }
 

@@ -5,60 +5,34 @@ use std::thread;
 
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
-use super::super::arrivals::Arrivals;
-use super::super::connector::Pooled;
-use super::super::exchange::{self, Exchange, flush};
-use super::super::server::{Heard, Pipes};
+use super::super::connections::{Connections, Found};
 use super::*;
 use crate::key::Key;
-use crate::node::{Answers, Background, Executed, FailureKind, NodeSettings, NodeUrl, Nodes, Value};
+use crate::node::{Answers, Executed, FailureKind, Lane, NodeSettings, NodeUrl, Nodes, Value, server};
 use crate::protocol::{AcquireArgs, Exclusive, Next, Order, Protocol, ReleaseArgs};
 
 /// A client of some servers.
-pub(super) struct Client {
-    pub(super) servers: Vec<exchange::Server>,
-    arrivals: Arc<Arrivals>,
-    clock: Arc<dyn Clock>,
-    _nodes: Nodes,
-}
+pub(super) struct Client(Nodes);
 
 impl Client {
     pub(super) fn new(urls: &[String], node_timeout: Duration) -> Client {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let settings = NodeSettings { node_timeout, connections: 3, ..NodeSettings::default() };
+        let settings = NodeSettings { node_timeout, ..NodeSettings::default() };
         let parsed: Vec<_> = urls.iter().map(|url| NodeUrl::parse(url).unwrap()).collect();
-        let nodes = Nodes::new(&parsed, settings, &clock).unwrap();
-        let (arrivals, background) = (Arrivals::new(urls.len()), Background::new(urls.len()));
-        let server = |i| {
-            let host = Arc::clone(&nodes.get(i).unwrap().server().host);
-            let heard = Arc::downgrade(&host);
-            let tell = move || heard.upgrade().iter().for_each(|host| host.answers());
-            let supply = Pooled::new(&host, i, &arrivals, &background).unwrap();
-            let pipes = Pipes::new(
-                (i, Box::new(supply)),
-                (Arc::clone(&arrivals), Heard::new(Box::new(tell))),
-                3,
-                Arc::clone(&clock),
-                node_timeout,
-            );
-            exchange::Server::new(host, pipes)
-        };
-        let servers = (0..urls.len()).map(server).collect();
-        Client { servers, arrivals, clock, _nodes: nodes }
+        Client(Nodes::new(&parsed, settings, &clock).unwrap())
     }
 
-    fn ask_until(&self, call: &Arc<Call>, by: Tick) -> Answers {
-        let is_urgent = call.purpose == Purpose::Release;
-        let (servers, arrivals, clock) = (&*self.servers, &*self.arrivals, &*self.clock);
-        Exchange { servers, arrivals, clock, call, is_urgent, by }.run(&|_| true, servers.len() / 2 + 1)
+    pub(super) fn server(&self) -> &server::Server {
+        self.0.get(0).unwrap().server()
     }
 
     pub(super) fn ask(&self, call: &Arc<Call>) -> Answers {
-        self.ask_until(call, soon())
+        let lane = if call.purpose == Purpose::Release { Lane::Reserved } else { Lane::Ordinary };
+        self.0.call(call, lane, soon(), &|_| true, self.0.len() / 2 + 1)
     }
 
-    pub(super) fn flush(&self) {
-        flush(self.servers.iter().map(|server| &server.pipes), soon(), &*self.clock);
+    fn is_idle(&self) -> bool {
+        self.server().all_connections().flat_map(Connections::all).all(|pipe| pipe.len() == 0)
     }
 }
 
@@ -207,7 +181,7 @@ fn one_connection_that_falls_silent() {
     });
     held.release();
     eventually("the release was behind", SOON, || server.get("k").is_none() && proxy.count("release") > 0);
-    eventually("all is answered", SOON, || client.servers[0].pipes.all().iter().all(|pipe| pipe.len() == 0));
+    eventually("all is answered", SOON, || client.is_idle());
     assert_eq!(server.get("k"), None);
 }
 
@@ -225,14 +199,14 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
             scope.spawn(move || {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
-                    let (claim, pipe) = client.servers[0].pipes.claim(call.first_key().unwrap()).unwrap();
+                    let Found { claim, pipe, .. } = client.server().claim(&call, false).unwrap();
                     let load = Load::Script { call, note: Note::Nothing, with_source: true, asks: false };
                     pipe.send(Trip::new(1, None).flight(0, load, true, Some(claim)).unattended());
                 }
             });
         }
     });
-    client.flush();
+    eventually("all is answered", SOON, || client.is_idle());
     drop(client);
     assert_eq!(server.keys(), Vec::<String>::new());
     eventually("its connections end", SOON, || sockets(&server) == 0);

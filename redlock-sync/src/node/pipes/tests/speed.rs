@@ -10,6 +10,7 @@ use std::thread;
 use redlock_tests::Server;
 
 use super::super::flight::Heir;
+use super::super::connections::Found;
 use super::servers::{Client, acquire, release};
 use super::*;
 
@@ -93,14 +94,14 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let lock = packed(&["SET", &key, &token, "NX", "PX", "60000"]);
     let heir: Arc<dyn Heir> = Arc::new(Looks);
     move || {
-        let pipes = &client.servers[0].pipes;
-        let (claim, pipe) = pipes.claim(key.as_bytes()).unwrap();
+        let free = release(&key, &token);
+        let Found { claim, pipe, .. } = client.server().claim(&free, false).unwrap();
         let trip = Trip::new(1, None);
         pipe.send(trip.flight(0, Load::Command(Cow::Owned(lock.clone())), false, Some(claim)));
         assert_eq!(waiting::wait(&trip, &[(0, pipe)], soon(), &SystemClock), Wait::Over);
         assert!(matches!(trip.take(0), Some(Outcome::Replied(Reply::Okay))));
-        let (claim, pipe) = pipes.claim(key.as_bytes()).unwrap();
-        let load = Load::Script { call: release(&key, &token), note: Note::Nothing, with_source: false, asks: false };
+        let Found { claim, pipe, .. } = client.server().claim(&free, false).unwrap();
+        let load = Load::Script { call: free, note: Note::Nothing, with_source: false, asks: false };
         pipe.send(Trip::new(1, Some(Arc::clone(&heir))).flight(0, load, true, Some(claim)).unattended());
     }
 }
@@ -129,5 +130,4 @@ fn pairs_of_many_threads() {
         let line = format!("{threads:>4} threads: lock + unlock by scripts {waits}, native lock + drop {drops}\n");
         std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
-    client.flush();
 }
