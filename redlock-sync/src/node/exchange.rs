@@ -347,7 +347,7 @@ impl Course<'_> {
             return None;
         };
         let failure = Failure::new(FailureKind::Unreachable, executed, both(first, &why));
-        server.host.note(&failure, During::Call);
+        server.was_silent(&leg.call, &failure);
         Some(State::Over(Err(server.host.named(failure))))
     }
 

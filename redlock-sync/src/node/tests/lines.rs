@@ -51,25 +51,6 @@ fn a_crowd_shares_a_few_connections() {
     assert!(proxy.connections() <= 3, "{}", proxy.connections());
 }
 
-/// A release passes an attempt about another key that is not answered.
-#[test]
-fn releases_do_not_wait_behind_attempts() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let nodes = patient(&[proxy.url()]);
-    let node = first(&nodes);
-    assert!(is_yes(&ask(node, &acquire("warm", "a"))));
-    let held = proxy.on("acquire", Act::Hold);
-    thread::scope(|scope| {
-        let slow = scope.spawn(|| ask(node, &acquire("k", "a")));
-        eventually("the attempt is on its way", SOON, || held.hits() == 1);
-        assert_eq!(ask_on(node, &release("warm", "a"), Lane::Reserved).result, Ok(Value::Int(1)));
-        held.release();
-        assert!(is_yes(&slow.join().unwrap()));
-    });
-    assert_eq!(node.outage(), None);
-}
-
 #[test]
 fn one_retry_absorbs_a_restart_whatever_the_number_of_stale_connections() {
     let server = Server::start();
