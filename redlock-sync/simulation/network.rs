@@ -143,7 +143,8 @@ impl World {
             Fate::Good => self.send_back(id, Incoming::Replies(replies)),
             Fate::LostReply => self.connections[id].is_mute = true,
             Fate::CutAfter => {
-                self.connections[id].is_cut = true;
+                // What the node answers to later packets does not come through either.
+                (self.connections[id].is_cut, self.connections[id].is_mute) = (true, true);
                 let at = now + self.one_way();
                 self.plan_at(at, Event::Broken { connection: id, for_client: true });
             }

@@ -195,6 +195,8 @@ impl Course<'_> {
             let mut failure = server.host.named(outage.clone());
             if let Some(State::Flies { pipe, .. }) = self.fly(i, leg, server, (false, false)) {
                 pipe.leave(&self.trip, i, true);
+                // Its connection can have broken just then, which shall not end the wait for the others.
+                drop(self.trip.take(i));
                 failure.executed = Executed::Maybe;
                 failure.message.push_str("; the release was written all the same");
             }
