@@ -5,9 +5,7 @@ use std::sync::LazyLock;
 use crate::node::memory::{self, Reply, Source, Store};
 use crate::node::{Failure, Value};
 use crate::protocol::script;
-use crate::protocol::script::{
-    ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE,
-};
+use crate::protocol::script::{ACQUIRE, ADOPT, EXTEND, FENCE, GIVE_BACK, INSPECT, PUBLISH, RELEASE, Script, UNRESERVE};
 use crate::protocol::script::{RW_ACQUIRE, RW_EXTEND, RW_FENCE, RW_INSPECT, RW_RELEASE};
 use crate::protocol::script::{
     SEMAPHORE_ACQUIRE, SEMAPHORE_EXTEND, SEMAPHORE_FENCE, SEMAPHORE_INSPECT, SEMAPHORE_RELEASE,

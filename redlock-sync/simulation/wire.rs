@@ -182,12 +182,15 @@ impl Wire for SimulatedConnection {
         let other = || ManuallyDrop::new(SimulatedConnection { id, client, read_timeout: Duration::ZERO, skips: 0 });
         let whole = Arc::new(*self);
         let back = Back { connection: other(), bytes: VecDeque::new(), _whole: Arc::clone(&whole) };
-        (Box::new(Front(other(), Arc::clone(&whole))), Box::new(back), Box::new(Door(whole)))
+        (Box::new(Front { connection: other(), _whole: Arc::clone(&whole) }), Box::new(back), Box::new(Door(whole)))
     }
 }
 
 /// The end that writes.
-struct Front(ManuallyDrop<SimulatedConnection>, Arc<SimulatedConnection>);
+struct Front {
+    connection: ManuallyDrop<SimulatedConnection>,
+    _whole: Arc<SimulatedConnection>,
+}
 
 /// The end that reads, with the bytes that have come.
 struct Back {
@@ -201,7 +204,7 @@ struct Door(Arc<SimulatedConnection>);
 
 impl Sink for Front {
     fn write(&mut self, bytes: &[u8], _: Tick) -> Result<(), Broken> {
-        self.0.send(bytes)
+        self.connection.send(bytes)
     }
 }
 

@@ -68,6 +68,11 @@ impl Node {
         }
     }
 
+    /// It answers in no time.
+    pub(super) fn is_instant(&self) -> bool {
+        matches!(self, Node::Server(server) if !server.host.server.may_wait())
+    }
+
     pub(super) fn is_cluster(&self) -> bool {
         matches!(self, Node::Cluster(_))
     }

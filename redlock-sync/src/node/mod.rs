@@ -78,9 +78,9 @@ pub(crate) use credentials::Login;
 pub(crate) use link::Dial;
 #[cfg(test)]
 pub(crate) use link::{Broken, Connection, Halves};
+pub(crate) use members::Node;
 #[cfg(test)]
 pub(crate) use pipes::ends::{Shut, Sink, Source};
-pub(crate) use members::Node;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
 

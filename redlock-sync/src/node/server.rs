@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::condition::During;
 use super::host::Host;
 use super::pipes::arrivals::Arrivals;
-use super::pipes::connections::{Connections, Found};
+use super::pipes::connections::{Connections, Found, Wish};
 use super::pipes::ends::Broken;
 use super::pipes::supply::supply;
 use super::{Failure, FailureKind, Value, reply};
@@ -67,9 +67,9 @@ impl Server {
         self.bodies.get().filter(is_behind).unwrap_or(&self.calls)
     }
 
-    /// A connection for a call, if there is one now. With `answers` it has to be one that answers in time.
-    pub(super) fn claim(&self, call: &Call, answers: bool) -> Option<Found> {
-        self.connections(call).claim(call.first_key().unwrap_or_default(), answers)
+    /// A connection for a call, if there is one now.
+    pub(super) fn claim(&self, call: &Call, wish: &Wish<'_>) -> Option<Found> {
+        self.connections(call).claim(call.first_key().unwrap_or_default(), wish)
     }
 
     /// All connections for calls.

@@ -11,8 +11,8 @@ use super::host::{Hearers, Host, Shared};
 use super::identities::ServerIdentities;
 use super::link::Dial;
 use super::members::{Members, Node};
-use super::sentinel::SentinelServer;
 use super::pipes::arrivals::Arrivals;
+use super::sentinel::SentinelServer;
 use super::server::Server;
 use super::socket::RedisServer;
 use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl};
@@ -79,9 +79,10 @@ impl Nodes {
         let arrivals = Arc::clone(&shared.arrivals);
         let numbers = Arc::new(AtomicUsize::new(places.len()));
         let node = |(member, place)| match place {
-            Place::Server(server) => {
-                Node::Server(Arc::new(Server::new(Host::new((member, member), server, shared.clone(), None), &arrivals)))
-            }
+            Place::Server(server) => Node::Server(Arc::new(Server::new(
+                Host::new((member, member), server, shared.clone(), None),
+                &arrivals,
+            ))),
             Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), Arc::clone(&numbers))),
         };
         let nodes = places.into_iter().enumerate().map(node).collect();
@@ -96,14 +97,7 @@ impl Nodes {
     }
 
     /// As [`call`](Nodes::call), with several calls at the same time. The answers have the order of the calls.
-    pub(crate) fn calls(
-        &self,
-        calls: &[Arc<Call>],
-        lane: Lane,
-        by: Tick,
-        ask: Ask<'_>,
-        need: usize,
-    ) -> Vec<Answers> {
+    pub(crate) fn calls(&self, calls: &[Arc<Call>], lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Vec<Answers> {
         Exchange { members: &self.members, arrivals: &self.arrivals, lane, by, need }.run(calls, ask)
     }
 

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{encoded, on_the_wire};
 use super::server::{Server, State};
+use super::{encoded, on_the_wire};
 use crate::clock::{Clock, Tick};
 use crate::node::link::{Broken, Connection, Dial, Halves};
 use crate::node::pipes::ends::{Shut, Sink, Source};

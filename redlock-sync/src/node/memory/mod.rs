@@ -40,9 +40,7 @@ pub(crate) fn encoded(reply: &redis::Value) -> Vec<u8> {
         redis::Value::Int(n) => format!(":{n}\r\n").into_bytes(),
         redis::Value::Okay => b"+OK\r\n".to_vec(),
         redis::Value::SimpleString(text) => format!("+{text}\r\n").into_bytes(),
-        redis::Value::BulkString(bytes) => {
-            [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
-        }
+        redis::Value::BulkString(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
         redis::Value::Array(items) => {
             let head = format!("*{}\r\n", items.len()).into_bytes();
             items.iter().fold(head, |bytes, item| [bytes, encoded(item)].concat())

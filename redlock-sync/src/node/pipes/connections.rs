@@ -9,17 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
-use super::ends::{Broken, Ends};
+use super::ends::{Broken, Ends, Made};
 use super::pipe::{Hearer, Pipe};
-use super::supply::{Made, Supply};
+use super::supply::{MOST_OLD, Supply};
 use super::table::{Claim, Table};
 use crate::clock::{Clock, Tick};
 use crate::fork::ForkGuard;
 use crate::node::host::Host;
 use crate::sync::Mutex;
-
-/// How many connections that do not answer are kept beside those in use.
-pub(super) const MOST_OLD: usize = 2;
 
 pub(crate) struct Connections {
     /// Its place where threads wait for connections.
@@ -63,6 +60,17 @@ struct Numbered {
     validity: Option<(Tick, Tick)>,
 }
 
+/// Which connection a call wants.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wish<'a> {
+    /// None that answers slowly at the moment.
+    pub(crate) prompt: bool,
+    /// It goes behind what is unanswered about its key, however slow that is.
+    pub(crate) is_release: bool,
+    /// The same as this one, so that calls travel in one packet.
+    pub(crate) beside: Option<&'a Arc<Pipe>>,
+}
+
 /// The connection for a call.
 pub(crate) struct Found {
     pub(crate) claim: Claim,
@@ -100,7 +108,8 @@ impl Connections {
             most: most.max(1),
             open: Mutex::default(),
             clock: Arc::clone(&host.clock),
-            patience: host.settings.node_timeout,
+            // What takes no time is never late, however far a test advances the clock.
+            patience: if host.server.may_wait() { host.settings.node_timeout } else { Duration::MAX },
             fork: ForkGuard::new(),
         }
     }
@@ -109,16 +118,17 @@ impl Connections {
         self.place
     }
 
-    /// The connection for a call about that key, with the note that the call is unanswered. `None` if there is none now: one is ordered then. With `answers`
-    /// it has to be one that answers in time.
-    pub(crate) fn claim(&self, key: &[u8], answers: bool) -> Option<Found> {
+    /// The connection for a call about that key, with the note that the call is unanswered. `None` if there is none now: one is ordered then.
+    pub(crate) fn claim(&self, key: &[u8], wish: &Wish<'_>) -> Option<Found> {
         let mut open = self.open.lock();
         self.tend(&mut open);
         let group = Table::group_of(key);
-        let fits = |one: &Numbered| !answers || !self.is_late(&one.pipe, 1);
-        let found = self.table.claim(group, |busy| match open.find(busy, group) {
-            Some(one) => Some(one).filter(|one| fits(one)).map(Numbered::chosen),
-            None => self.choose(&open, fits).map(Numbered::chosen),
+        let found = self.table.claim(group, |busy| {
+            match self.bound(&open, busy, group) {
+                Some(one) => Some(one).filter(|one| wish.is_release || !wish.prompt || !self.is_slow(&one.pipe)),
+                None => self.choose(&open, wish),
+            }
+            .map(Numbered::chosen)
         });
         if found.is_none() || open.used.len() < self.most && open.used.iter().all(|one| one.pipe.reader_waits()) {
             self.order(&mut open);
@@ -127,10 +137,25 @@ impl Connections {
         found.map(|(claim, (pipe, generation))| Found { claim, pipe, generation })
     }
 
-    /// One that is idle, else the one with the fewest calls.
-    fn choose<'a>(&self, open: &'a Open, fits: impl Fn(&Numbered) -> bool) -> Option<&'a Numbered> {
-        let usable = || open.used.iter().filter(|one| self.is_usable(one) && fits(one));
-        usable().find(|one| one.pipe.len() == 0).or_else(|| usable().min_by_key(|one| one.pipe.len()))
+    /// The one on which calls about keys of this group are unanswered. What only asks, or lengthens a lease, binds for a moment: a release of the same
+    /// token needs not wait behind it.
+    fn bound<'a>(&self, open: &'a Open, busy: Option<u32>, group: usize) -> Option<&'a Numbered> {
+        open.find(busy, group).filter(|one| !self.is_slow(&one.pipe) || !one.pipe.is_undone(Some(group)))
+    }
+
+    /// A call there is unanswered for a while.
+    fn is_slow(&self, pipe: &Pipe) -> bool {
+        pipe.is_late(self.patience / 4)
+    }
+
+    /// The one that is wanted, else one that is idle, else the one with the fewest calls.
+    fn choose<'a>(&self, open: &'a Open, wish: &Wish<'_>) -> Option<&'a Numbered> {
+        let fits = |one: &&Numbered| self.is_usable(one) && !(wish.prompt && self.is_slow(&one.pipe));
+        let usable = || open.used.iter().filter(fits);
+        let wanted = || usable().find(|one| wish.beside.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
+        wanted()
+            .or_else(|| usable().find(|one| one.pipe.len() == 0))
+            .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))
     }
 
     /// What is new may go over it.
@@ -175,7 +200,8 @@ impl Connections {
     fn tend(&self, open: &mut Open) {
         open.used.retain(|one| !one.pipe.is_over());
         let (stale, used) = std::mem::take(&mut open.used).into_iter().partition(|one| !self.is_usable(one));
-        (open.used, open.old) = (used, std::mem::take(&mut open.old).into_iter().chain::<Vec<Numbered>>(stale).collect());
+        (open.used, open.old) =
+            (used, std::mem::take(&mut open.old).into_iter().chain::<Vec<Numbered>>(stale).collect());
         // An old connection is of use until all is answered there.
         for one in open.old.extract_if(.., |one| one.pipe.is_over() || one.pipe.len() == 0) {
             one.pipe.end(Broken::Cut("has been replaced".into()));

@@ -45,6 +45,15 @@ pub(crate) struct Ends {
     pub(crate) keeper: Box<dyn Any + Send>,
 }
 
+/// A connection that was made, with what is known of it.
+pub(crate) struct Made {
+    pub(crate) ends: Ends,
+    /// How often connections to the server had broken before it was made, as its host counts.
+    pub(crate) generation: u64,
+    /// From when on it shall be replaced, and from when on it must not be used: what it logged in with has run out then.
+    pub(crate) validity: Option<(Tick, Tick)>,
+}
+
 impl fmt::Debug for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ends").finish_non_exhaustive()

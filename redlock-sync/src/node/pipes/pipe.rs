@@ -40,7 +40,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 const GATHERING: Duration = Duration::from_micros(30);
 
 /// A packet that is not longer has no time of its own.
-const SMALL: usize = 256 << 10;
+const SMALL: usize = 64 << 10;
 
 /// No thread reads.
 const FREE: u64 = 0;
@@ -199,6 +199,17 @@ impl Pipe {
         }
     }
 
+    /// Leaves the call in the outbox. [`Pipe::flush`] must follow: so several calls of a thread travel in one packet.
+    pub(crate) fn put(self: &Arc<Self>, flight: Flight) {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        let mut outbox = self.outbox.lock();
+        if outbox.is_over {
+            drop(outbox);
+            return self.refuse(flight);
+        }
+        outbox.put(flight);
+    }
+
     fn send_now(self: &Arc<Self>, mut write: MutexGuard<'_, Writing>, flight: Flight) {
         let section = Section::new(self);
         let Writing { sink, packet } = &mut *write;
@@ -238,7 +249,7 @@ impl Pipe {
     }
 
     /// Writes what is in the outbox, unless another thread writes: that one looks again.
-    pub(super) fn flush(self: &Arc<Self>) {
+    pub(crate) fn flush(self: &Arc<Self>) {
         while self.has_left() {
             let write = self.write.try_lock().or_else(|| {
                 self.outbox.lock().was_missed = true;

@@ -11,23 +11,15 @@ use r2d2::event::{AcquireEvent, HandleEvent};
 use r2d2::{ManageConnection, NopErrorHandler, Pool};
 
 use super::arrivals::Arrivals;
-use super::connections::MOST_OLD;
-use super::ends::Ends;
-use crate::clock::Tick;
+use super::ends::{Ends, Made};
 use crate::node::host::Host;
 use crate::node::{Failure, FailureKind};
 
 /// The pool tries again after half of it, as long as a connection is ordered.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// A connection that is ready for calls.
-pub(crate) struct Made {
-    pub(crate) ends: Ends,
-    /// As [`Host::generation`] was before it was made.
-    pub(crate) generation: u64,
-    /// From when on it shall be replaced, and from when on it must not be used.
-    pub(crate) validity: Option<(Tick, Tick)>,
-}
+/// How many connections that do not answer are kept beside those in use.
+pub(super) const MOST_OLD: usize = 2;
 
 pub(crate) trait Supply: Send + Sync {
     /// A connection that is there.

@@ -5,7 +5,7 @@ use std::thread;
 
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
-use super::super::connections::{Connections, Found};
+use super::super::connections::{Connections, Found, Wish};
 use super::*;
 use crate::key::Key;
 use crate::node::{Answers, Executed, FailureKind, Lane, NodeSettings, NodeUrl, Nodes, Value, server};
@@ -199,7 +199,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
             scope.spawn(move || {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
-                    let Found { claim, pipe, .. } = client.server().claim(&call, false).unwrap();
+                    let Found { claim, pipe, .. } = client.server().claim(&call, &Wish::default()).unwrap();
                     let load = Load::Script { call, note: Note::Nothing, with_source: true, asks: false };
                     pipe.send(Trip::new(1, None).flight(0, load, true, Some(claim)).unattended());
                 }

@@ -9,8 +9,8 @@ use std::thread;
 
 use redlock_tests::Server;
 
+use super::super::connections::{Found, Wish};
 use super::super::flight::Heir;
-use super::super::connections::Found;
 use super::servers::{Client, acquire, release};
 use super::*;
 
@@ -96,12 +96,12 @@ fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let heir: Arc<dyn Heir> = Arc::new(Looks);
     move || {
         let free = release(&key, &token);
-        let Found { claim, pipe, .. } = client.server().claim(&free, false).unwrap();
+        let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
         let trip = Trip::new(1, None);
         pipe.send(trip.flight(0, Load::Command(Cow::Owned(lock.clone())), false, Some(claim)));
         assert_eq!(waiting::wait(&trip, &[(0, pipe)], soon(), &SystemClock), Wait::Over);
         assert!(matches!(trip.take(0), Some(Outcome::Replied(Reply::Okay))));
-        let Found { claim, pipe, .. } = client.server().claim(&free, false).unwrap();
+        let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
         let load = Load::Script { call: free, note: Note::Nothing, with_source: false, asks: false };
         pipe.send(Trip::new(1, Some(Arc::clone(&heir))).flight(0, load, true, Some(claim)).unattended());
     }
