@@ -16,8 +16,8 @@ use crate::node::{Asked, Credentials, NodeSettings, NodeUrl};
 use crate::observer::Observer;
 use crate::options::{ClientOptions, LockOptions, Retry};
 
-/// Most connections to a node: room for them is made in advance, and more than a few do not help.
-const MAX_CONNECTIONS: u32 = 1_000;
+/// Most connections to a node: more than a few do not help.
+const MAX_CONNECTIONS: u32 = 16;
 
 /// Collects the settings of a [`Redlock`] client; [`build`](Builder::build) checks them.
 ///
@@ -128,10 +128,8 @@ impl Builder {
     }
 
     /// How long an operation waits for one node: to connect, and for its reply; at least 1 ms, default 250 ms. All
-    /// nodes are asked at the same time, so it bounds the operation. With several nodes a call waits for a reply during
-    /// seven eighths of it, so that the calls of other threads that wait for the same connection have time left for the
-    /// other nodes. Longer: slow nodes still count. Shorter: a dead node delays the first call less, and short leases
-    /// become possible, since a lease must exceed it.
+    /// nodes are asked at the same time, so it bounds the operation. Longer: slow nodes still count. Shorter: a dead
+    /// node delays the first call less, and short leases become possible, since a lease must exceed it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -305,12 +303,13 @@ impl Builder {
         self
     }
 
-    /// Connections to each node that the calls of all threads share, 1 to 1000; default 2. One more is kept for
-    /// releases and renewals, and one for waiting. They are opened when they are needed.
+    /// Connections to each node that the calls of all threads share, 1 to 16; default 3. They are opened when they are
+    /// needed, and made anew when they break. One more is for waiting, one for bodies of tasks, and up to two are added
+    /// while a server does not answer.
     ///
-    /// Calls that are made while the connections are in use travel together with the next one, up to 64 in a packet. So
-    /// hundreds of threads need no more connections than one. More can help if the round trip to a server is long and
-    /// thousands of calls a second make it; with a short round trip they do not help.
+    /// Calls of many threads travel together in one packet, and a connection carries the next calls before the last
+    /// ones are answered. So hundreds of threads need no more connections than one. More connections let calls about
+    /// other keys pass one that is not answered. With [`min_replicas_ack`](Builder::min_replicas_ack) there is one.
     ///
     /// ```
     /// let locks = redlock_sync::Redlock::builder().node("redis://127.0.0.1/").connections(4).build()?;

@@ -185,12 +185,18 @@ impl Course<'_> {
         let prompt = self.prompt();
         let deadline = if now < prompt { self.deadline.min(prompt) } else { self.deadline };
         let is_out = |leg: &Leg| {
-            matches!(leg.state, State::Waits(_)) && leg.server.as_ref().is_some_and(|server| server.outage().is_some())
+            let out = |server: &Arc<Server>| self.why_out(leg, server).is_some();
+            matches!(leg.state, State::Waits(_)) && leg.server.as_ref().is_some_and(out)
         };
         if self.legs.iter().any(is_out) {
             return deadline.min(now.after(GLANCE));
         }
         if flies { deadline.min(now.after(self.patience / 8)) } else { deadline }
+    }
+
+    /// Why a connection to the server is not waited for any longer than [`GLANCE`].
+    fn why_out(&self, leg: &Leg, server: &Server) -> Option<Failure> {
+        server.outage().or_else(|| self.exchange.arrivals.failure(server.connections(&leg.call).place()))
     }
 
     /// Until then a connection that answers slowly is not taken: another one may come.
@@ -257,7 +263,7 @@ impl Course<'_> {
                 let place = server.connections(&leg.call).place();
                 let failed = self.exchange.arrivals.failure_since(place, *failures);
                 let is_over = self.clock.now() >= self.started.after(GLANCE);
-                failed.or_else(|| outage.clone().filter(|_| is_over))
+                failed.or_else(|| self.why_out(leg, server).filter(|_| is_over))
             };
             let state = flies.or_else(|| Some(State::Over(Err(self.after_connect(leg, server, failure()?)))));
             if let Some(state) = state {
@@ -320,10 +326,10 @@ impl Course<'_> {
             let Some(server) = leg.server.clone() else { continue };
             let state = match outcome {
                 Outcome::Replied(said) => self.after_reply(i, &server, (note, permissions), said),
-                Outcome::Acknowledged { reply, replicas } => {
+                Outcome::Acknowledged { reply: said, replicas } => {
                     let waited = self.clock.now().since(self.started);
                     let least = self.exchange.members.settings.min_replicas_ack;
-                    let result = replicas::judged(value(reply), value(replicas), least, waited);
+                    let result = replicas::judged(reply::read(said), reply::read(replicas), least, waited);
                     Some(self.over(i, &server, (note, permissions), result))
                 }
                 Outcome::Cut { was_written, why } => self.after_cut(i, &server, (generation, was_written), &why),
@@ -353,7 +359,7 @@ impl Course<'_> {
 
     /// A script that is unknown is sent with its source, and a call that a server of a cluster sends elsewhere goes on there. `None`: as soon as there is a connection.
     fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<State> {
-        if is_noscript(&said) {
+        if reply::is_noscript(&said) {
             self.legs.get_mut(i)?.with_source = true;
             let is_release = self.legs.get(i)?.call.purpose == Purpose::Release;
             return self.fly(i, self.legs.get(i)?, server, &Wish { is_release, ..Wish::default() });
@@ -361,7 +367,7 @@ impl Course<'_> {
         if said.is_error()
             && let Some(leg) = self.legs.get_mut(i)
             && let Some(Node::Cluster(cluster)) = self.exchange.members.nodes.get(leg.node)
-            && let Some((next, route)) = cluster.redirect(&parsed(&said), server, &leg.call, leg.route)
+            && let Some((next, route)) = cluster.redirect(&reply::parsed(&said), server, &leg.call, leg.route)
         {
             if route.is_alone
                 && !leg.route.is_alone
@@ -372,7 +378,7 @@ impl Course<'_> {
             (leg.server, leg.route) = (Some(next), route);
             return None;
         }
-        Some(self.over(i, server, sent, value(said)))
+        Some(self.over(i, server, sent, reply::read(said)))
     }
 
     /// A connection broke: the call is sent once more, on another one.
@@ -484,28 +490,4 @@ fn executed(was_written: bool) -> Executed {
 
 fn timed_out(executed: Executed, message: &str) -> Failure {
     Failure::new(FailureKind::TimedOut, executed, message)
-}
-
-fn is_noscript(reply: &Reply) -> bool {
-    matches!(reply, Reply::Raw(bytes) if bytes.starts_with(b"-NOSCRIPT"))
-}
-
-fn parsed(said: &Reply) -> redis::Value {
-    match said {
-        Reply::Raw(bytes) => redis::parse_redis_value(bytes).unwrap_or_default(),
-        _ => redis::Value::Nil,
-    }
-}
-
-/// A reply in the crate's own terms.
-fn value(said: Reply) -> Result<Value, Failure> {
-    match said {
-        Reply::Nil => Ok(Value::Nil),
-        Reply::Okay => Ok(Value::Text(b"OK".to_vec())),
-        Reply::Int(n) => Ok(Value::Int(n)),
-        Reply::Raw(bytes) => redis::parse_redis_value(&bytes).map_or_else(
-            |_| Err(Failure::new(FailureKind::Refused, Executed::Maybe, "replied with something unexpected")),
-            reply::value,
-        ),
-    }
 }

@@ -16,8 +16,8 @@
 //!    each connection. `certificates.rs`: those of TLS.
 //! 3. `reply.rs`: replies as values, and what the server's errors mean.
 //! 4. `link.rs`: what a connection is, and how it broke. `stream.rs`: one to Redis; `socket.rs` dials it, `tls.rs`
-//!    tells the errors of TLS that last, `duplex.rs` has its two ends. `memory/`: a server in memory, feature `testing`.
-//!    `sentinel/`: a server that Sentinels watch.
+//!    tells the errors of TLS that last, `duplex.rs` has its two ends. `memory/`: a server in memory, feature
+//!    `testing`. `sentinel/`: a server that Sentinels watch.
 //! 5. `background.rs`: the few threads that all nodes of a client share.
 //! 6. `identities.rs`: which server each member really is, and whether two of them are one.
 //! 7. `health.rs`: the circuit breaker of one server. `condition.rs`: what the log says of it.

@@ -2,10 +2,33 @@
 
 use redis::{RedisError, ServerError};
 
+use super::pipes::framer::Reply;
 use super::{Executed, Failure, FailureKind, Value};
 
 /// Longest error text that is passed on; a server's own can be a page.
 const MAX_TEXT: usize = 200;
+
+/// True for the reply of a server that does not know the script's digest.
+pub(super) fn is_noscript(said: &Reply) -> bool {
+    matches!(said, Reply::Raw(bytes) if bytes.starts_with(b"-NOSCRIPT"))
+}
+
+pub(super) fn parsed(said: &Reply) -> redis::Value {
+    match said {
+        Reply::Raw(bytes) => redis::parse_redis_value(bytes).unwrap_or_default(),
+        _ => redis::Value::Nil,
+    }
+}
+
+/// What was read, in the crate's own terms, or the error that it is.
+pub(super) fn read(said: Reply) -> Result<Value, Failure> {
+    match said {
+        Reply::Nil => Ok(Value::Nil),
+        Reply::Okay => Ok(Value::Text(b"OK".to_vec())),
+        Reply::Int(n) => Ok(Value::Int(n)),
+        Reply::Raw(bytes) => redis::parse_redis_value(&bytes).map_or_else(|_| Err(unexpected()), value),
+    }
+}
 
 /// A reply in the crate's own terms, or the error that it is.
 pub(super) fn value(reply: redis::Value) -> Result<Value, Failure> {
@@ -20,8 +43,12 @@ fn convert(reply: redis::Value) -> Result<Value, Failure> {
         redis::Value::SimpleString(text) => Value::Text(text.into_bytes()),
         redis::Value::Okay => Value::Text(b"OK".to_vec()),
         redis::Value::Array(items) => Value::List(items.into_iter().map(convert).collect::<Result<_, _>>()?),
-        _ => return Err(Failure::new(FailureKind::Refused, Executed::Maybe, "replied with something unexpected")),
+        _ => return Err(unexpected()),
     })
+}
+
+fn unexpected() -> Failure {
+    Failure::new(FailureKind::Refused, Executed::Maybe, "replied with something unexpected")
 }
 
 /// True if the connection should not be used again: the next one learns the server's role, or logs in, anew.

@@ -89,7 +89,7 @@ fn several_threads_push_and_claim_large_bodies_at_a_time() {
     let (_server, proxy, locks) = rig();
     let queue = locks.queue("q");
     proxy.bandwidth(RATE);
-    let bodies = [1, 2, 3].map(|byte| vec![byte; LARGEST / 2]);
+    let bodies = [1, 2, 3].map(|byte| vec![byte; LARGEST / 4]);
     beside_locks(&locks, || {
         thread::scope(|scope| bodies.iter().for_each(|body| _ = scope.spawn(|| queue.push(body.clone()).unwrap())));
         let mut all = thread::scope(|scope| {

@@ -45,12 +45,6 @@ models! {
         from_hand_to_hand
         from_hand_to_hand_in_time
     }
-    rounds {
-        one_line
-        several_lines
-        urgent_rounds_find_a_line
-        some_leave
-    }
     pipes {
         each_gets_its_own_reply
         over_a_network

@@ -1,6 +1,6 @@
 //! Models of the library's threads: the queue in which the threads of a process wait for a lock (`handover/queue.rs`), the lease that they hold together
-//! (`handover/sharing.rs`), the threads that renew leases (`lease/renewal.rs`), the push connection that waiting threads read in turn (`handover/listener`), the rounds that share lines (`node/depot.rs`), and the connections
-//! that all threads share (`node/pipes`).
+//! (`handover/sharing.rs`), the threads that renew leases (`lease/renewal.rs`), the push connection that waiting threads read in turn (`handover/listener`), and the connections that all threads
+//! share (`node/pipes`).
 //!
 //! These are the library's own files. In place of its `sync` they get one that belongs to the scheduler `shuttle`, which runs a model many
 //! times and decides at every lock, notification and atomic which thread goes on. A thread that waits for ever is a deadlock, and fails the model.
@@ -9,7 +9,7 @@
 //! 2. [`world`]: a clock that moves only when a model says so, and a count of threads.
 //! 3. [`lease`]: the real renewal threads, and a lease that counts its rounds instead of sending them.
 //! 4. [`handover`] and [`node`]: the real turns at the push connection, and what such a connection is; the real pipes.
-//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`rounds`], [`pipes`]: the models. The fourth is of the first and third together;
+//! 5. [`queue`], [`sharing`], [`renewal`], [`relay`], [`turns`], [`pipes`]: the models. The fourth is of the first and third together;
 //!    [`listening`] is what the fifth has, [`piping`] what the last has.
 //! 6. [`explore`]: how often, and in which order of threads, a model is run.
 
@@ -36,7 +36,6 @@ macro_rules! from_library {
 
 from_library! {
     clock "../../../redlock-sync/src/clock.rs"
-    depot "../../../redlock-sync/src/node/depot.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"
     names "../../../redlock-sync/src/names.rs"
@@ -58,7 +57,6 @@ mod protocol;
 pub mod queue;
 pub mod relay;
 pub mod renewal;
-pub mod rounds;
 pub mod sharing;
 mod sync;
 pub mod turns;

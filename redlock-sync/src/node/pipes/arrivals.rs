@@ -68,7 +68,7 @@ impl Arrivals {
 
     /// A connection can be had, now or in a moment.
     pub(super) fn came(&self, server: usize) {
-        self.with(server, |arrival| arrival.is_here = true);
+        self.with(server, |arrival| (arrival.is_here, arrival.last) = (true, None));
         self.moved.notify_all();
     }
 
@@ -92,7 +92,9 @@ impl Arrivals {
 
     /// It was taken into use. The threads that waited for it share it, and one of them may not have seen that it was here.
     pub(super) fn taken(&self, server: usize) {
-        self.tell(server, |arrival| (arrival.is_ordered, arrival.is_here) = (false, false));
+        self.tell(server, |arrival| {
+            (arrival.is_ordered, arrival.is_here, arrival.last) = (false, false, None);
+        });
     }
 
     /// How much was told until now: to be asked before a thread looks for connections, after which it may wait.
@@ -108,6 +110,11 @@ impl Arrivals {
     /// Why an attempt failed since then.
     pub(crate) fn failure_since(&self, server: usize, failures: u64) -> Option<Failure> {
         self.with(server, |arrival| arrival.last.clone().filter(|_| arrival.failures > failures))
+    }
+
+    /// Why the last attempt failed, if no connection has come since.
+    pub(crate) fn failure(&self, server: usize) -> Option<Failure> {
+        self.with(server, |arrival| arrival.last.clone())
     }
 
     /// Waits until there is news since then, or a connection to one of these servers is here; at most until then.

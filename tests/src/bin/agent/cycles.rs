@@ -14,11 +14,11 @@ use redlock_sync::{Error, MutexGuard, Redlock, Retry};
 use redlock_tests::poll;
 
 const THREADS: u64 = 4;
-/// Lines that a client has.
-const LINES: u32 = 4;
-/// Connections that it may keep besides: the line in reserve, and that for pushes.
-const BESIDES: u32 = 2;
-/// Threads and late sockets end by themselves, after some seconds without work.
+/// Connections that a client has for calls.
+const SHARED: u32 = 4;
+/// Connections that it may keep besides: two that do not answer, and that for pushes.
+const BESIDES: u32 = 3;
+/// Threads end by themselves, after some seconds without work.
 const SETTLES: Duration = Duration::from_secs(60);
 
 /// How the cycles ended.
@@ -35,7 +35,7 @@ pub(crate) fn main(args: &[String]) {
     let base = settled((1, usize::MAX));
     tell(&ends, base);
     let (direct, proxied) = (open(direct), open(proxy));
-    let full = base.1 + usize::try_from(2 * (LINES + BESIDES)).expect("a small number");
+    let full = base.1 + usize::try_from(2 * (SHARED + BESIDES)).expect("a small number");
     run(&direct, &proxied, 100, &ends);
     let first = settled((usize::MAX, full));
     tell(&ends, first);
@@ -46,7 +46,7 @@ pub(crate) fn main(args: &[String]) {
 }
 
 fn open(url: &str) -> Redlock {
-    let builder = Redlock::builder().node(url).connections(LINES).node_timeout(Duration::from_millis(500));
+    let builder = Redlock::builder().node(url).connections(SHARED).node_timeout(Duration::from_millis(500));
     builder.retry(Retry::every(Duration::from_millis(1))).build().expect("the settings are good")
 }
 
