@@ -35,8 +35,8 @@ pub(super) struct Exchange<'a> {
 
 /// How far a call has come at one server.
 enum State {
-    /// Waits for a connection. So many attempts to connect had failed.
-    Waits(u64),
+    /// Waits for a connection.
+    Waits,
     /// A release for a server that is left out: it is written where that takes no time, and not waited for.
     Passes(Failure),
     Flies {
@@ -92,8 +92,10 @@ impl Exchange<'_> {
     pub(super) fn run(&self, calls: &[Arc<Call>], ask: Ask<'_>) -> Vec<Answers> {
         let clock = &*self.members.clock;
         let (started, patience) = (clock.now(), self.members.settings.node_timeout);
-        let spares = self.members.nodes.iter().filter(|node| node.outage().is_none()).count() >= self.need;
         let nodes = self.members.nodes.len();
+        // With one node nothing can be left out, and this is asked of all.
+        let well = || self.members.nodes.iter().filter(|node| node.outage().is_none()).count();
+        let spares = nodes > 1 && well() >= self.need;
         let legs: Vec<Leg> = calls
             .iter()
             .flat_map(|call| self.members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
@@ -118,21 +120,17 @@ impl Exchange<'_> {
             Some(server) => {
                 // A server of a cluster has no others that could do without it, and is not waited for either: another one may serve its slots by now.
                 let leaves_out = spares || server.host.is_of_cluster();
-                match server.outage().filter(|_| leaves_out) {
+                match leaves_out.then(|| server.outage()).flatten() {
                     // It may have to go behind what is unanswered there.
                     Some(outage) if call.purpose == Purpose::Release => State::Passes(outage),
                     Some(outage) => State::Over(Err(server.host.named(outage))),
-                    None => State::Waits(self.failures(server, call)),
+                    None => State::Waits,
                 }
             }
         };
         let call = Arc::clone(call);
         let (route, with_source, duplicate) = (Route::default(), false, false);
         Leg { node, call, server, route, state, with_source, first_cut: None, duplicate, has_read: 0 }
-    }
-
-    fn failures(&self, server: &Server, call: &Call) -> u64 {
-        self.arrivals.failures(server.connections(call).place())
     }
 }
 
@@ -155,9 +153,12 @@ impl Course<'_> {
     fn run(&mut self) {
         self.pass();
         loop {
-            // Before the look: what comes after it ends the wait.
-            let seen = self.exchange.arrivals.news();
             self.set_out();
+            // Before the second look: what comes after it ends the wait.
+            let seen = if self.waiting().is_empty() { 0 } else { self.exchange.arrivals.news() };
+            if seen > 0 {
+                self.set_out();
+            }
             let flying: Vec<(usize, Arc<Pipe>)> = self.flying().collect();
             let waiting = self.waiting();
             if flying.is_empty() && waiting.is_empty() {
@@ -186,7 +187,7 @@ impl Course<'_> {
         let deadline = if now < prompt { self.deadline.min(prompt) } else { self.deadline };
         let is_out = |leg: &Leg| {
             let out = |server: &Arc<Server>| self.why_out(leg, server).is_some();
-            matches!(leg.state, State::Waits(_)) && leg.server.as_ref().is_some_and(out)
+            matches!(leg.state, State::Waits) && leg.server.as_ref().is_some_and(out)
         };
         if self.legs.iter().any(is_out) {
             return deadline.min(now.after(GLANCE));
@@ -214,7 +215,7 @@ impl Course<'_> {
     /// Where connections are waited for.
     fn waiting(&self) -> Vec<usize> {
         let place = |leg: &Leg| Some(leg.server.as_ref()?.connections(&leg.call).place());
-        self.legs.iter().filter(|leg| matches!(leg.state, State::Waits(_))).filter_map(place).collect()
+        self.legs.iter().filter(|leg| matches!(leg.state, State::Waits)).filter_map(place).collect()
     }
 
     /// Writes where it does not wait for an answer.
@@ -253,18 +254,13 @@ impl Course<'_> {
     fn put_out(&mut self) {
         for i in 0..self.legs.len() {
             let Some(leg) = self.legs.get(i) else { continue };
-            let (State::Waits(failures), Some(server)) = (&leg.state, &leg.server) else { continue };
+            let (State::Waits, Some(server)) = (&leg.state, &leg.server) else { continue };
             let is_release = leg.call.purpose == Purpose::Release;
-            let outage = server.outage();
-            let prompt = self.clock.now() < self.prompt() || outage.is_some() && !is_release;
+            let prompt = self.clock.now() < self.prompt() || !is_release && server.outage().is_some();
             let beside = self.legs.iter().find_map(|other| other.pipe_to(server));
             let flies = self.fly(i, leg, server, &Wish { prompt, is_release, beside });
-            let failure = || {
-                let place = server.connections(&leg.call).place();
-                let failed = self.exchange.arrivals.failure_since(place, *failures);
-                let is_over = self.clock.now() >= self.started.after(GLANCE);
-                failed.or_else(|| self.why_out(leg, server).filter(|_| is_over))
-            };
+            let is_over = || self.clock.now() >= self.started.after(GLANCE);
+            let failure = || self.why_out(leg, server).filter(|_| is_over());
             let state = flies.or_else(|| Some(State::Over(Err(self.after_connect(leg, server, failure()?)))));
             if let Some(state) = state {
                 self.put(i, state);
@@ -293,7 +289,7 @@ impl Course<'_> {
         }
         let permissions = server.host.permissions();
         let note = if leg.route.is_alone { Note::Nothing } else { server.note(call, permissions) };
-        let with_source = leg.with_source || call.purpose == Purpose::Release && !server.knows(call);
+        let with_source = leg.with_source || server.needs_source(call);
         let load = Load::Script { call: Arc::clone(call), note, with_source, asks: leg.route.asks };
         let flight = self.trip.flight(i, load, self.exchange.lane == Lane::Reserved, Some(claim));
         if self.is_single() {
@@ -319,7 +315,7 @@ impl Course<'_> {
             let flies = |leg: &&mut Leg| matches!(leg.state, State::Flies { .. });
             let Some(leg) = self.legs.get_mut(i).filter(flies) else { continue };
             let Some(outcome) = self.trip.take(i) else { continue };
-            let State::Flies { generation, note, permissions, .. } = std::mem::replace(&mut leg.state, State::Waits(0))
+            let State::Flies { generation, note, permissions, .. } = std::mem::replace(&mut leg.state, State::Waits)
             else {
                 continue;
             };
@@ -334,15 +330,8 @@ impl Course<'_> {
                 }
                 Outcome::Cut { was_written, why } => self.after_cut(i, &server, (generation, was_written), &why),
             };
-            let state = state.unwrap_or_else(|| self.waits(i));
-            self.put(i, state);
+            self.put(i, state.unwrap_or(State::Waits));
         }
-    }
-
-    /// It has to wait for a connection.
-    fn waits(&self, i: usize) -> State {
-        let failures = |leg: &Leg| Some(self.exchange.failures(leg.server.as_ref()?, &leg.call));
-        State::Waits(self.legs.get(i).and_then(failures).unwrap_or_default())
     }
 
     fn over(
@@ -361,6 +350,7 @@ impl Course<'_> {
     fn after_reply(&mut self, i: usize, server: &Arc<Server>, sent: (Note, u64), said: Reply) -> Option<State> {
         if reply::is_noscript(&said) {
             self.legs.get_mut(i)?.with_source = true;
+            self.deadline = self.deadline.after(time_for(&self.legs.get(i)?.call));
             let is_release = self.legs.get(i)?.call.purpose == Purpose::Release;
             return self.fly(i, self.legs.get(i)?, server, &Wish { is_release, ..Wish::default() });
         }
@@ -431,7 +421,7 @@ impl Course<'_> {
             let Some(server) = leg.server.clone() else { continue };
             let (pipe, is_release) = match &leg.state {
                 State::Flies { pipe, .. } => (Arc::clone(pipe), leg.call.purpose == Purpose::Release),
-                State::Waits(_) => {
+                State::Waits => {
                     let failure = self.after_connect(leg, &server, timed_out(Executed::No, "no connection in time"));
                     if waited >= self.patience / 2 {
                         server.host.note(&failure, During::Connect);

@@ -24,7 +24,7 @@ pub(crate) struct Server {
     bodies: OnceLock<Connections>,
     /// For which kinds the user's permissions were found to be enough, and when, as the host counts.
     permitted: Mutex<Vec<(Needs, u64)>>,
-    /// The scripts that it has executed, by their digests. Releases carry their source until then: no thread may be there to answer that it is unknown.
+    /// The scripts that it has executed, by their digests; of those calls that carry their source until then.
     known: Mutex<Vec<&'static str>>,
 }
 
@@ -84,12 +84,13 @@ impl Server {
         if call.script.needs.is_none_or(is_known) { Note::Nothing } else { Note::Check }
     }
 
-    pub(super) fn knows(&self, call: &Call) -> bool {
-        self.known.lock().contains(&&*call.script.sha)
+    /// The call has to carry its source: no thread may be there to send a release again, and a body is not sent twice.
+    pub(super) fn needs_source(&self, call: &Call) -> bool {
+        brings_its_source(call) && !self.known.lock().contains(&&*call.script.sha)
     }
 
     fn note_known(&self, call: &Call) {
-        if call.purpose == Purpose::Release && !self.knows(call) {
+        if self.needs_source(call) {
             self.known.lock().push(&call.script.sha);
         }
     }
@@ -136,6 +137,10 @@ impl Server {
         self.host.replied(call, &result);
         result.map_err(|failure| self.host.meant(failure))
     }
+}
+
+fn brings_its_source(call: &Call) -> bool {
+    call.purpose == Purpose::Release || call.script.takes_bodies() && call.len() > BODY
 }
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {

@@ -28,13 +28,12 @@ struct Arrival {
     is_ordered: bool,
     /// One has come, and was not taken.
     is_here: bool,
-    failures: u64,
     last: Option<Failure>,
 }
 
 impl Arrivals {
     pub(crate) fn new() -> Arc<Arrivals> {
-        let board = Mutex::new(Board { servers: Vec::new(), news: 0 });
+        let board = Mutex::new(Board { servers: Vec::new(), news: 1 });
         Arc::new(Arrivals { board, moved: Arc::new(Condvar::new()) })
     }
 
@@ -74,14 +73,13 @@ impl Arrivals {
 
     /// An attempt has failed. The pool tries again: it stays ordered.
     pub(super) fn failed(&self, server: usize, failure: Failure) {
-        self.tell(server, |arrival| (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure)));
+        self.tell(server, |arrival| arrival.last = Some(failure));
     }
 
     /// An attempt has failed, and there will be no other one until one is ordered.
     pub(super) fn gave_up(&self, server: usize, failure: Failure) {
         self.tell(server, |arrival| {
-            (arrival.failures, arrival.last) = (arrival.failures + 1, Some(failure));
-            arrival.is_ordered = false;
+            (arrival.is_ordered, arrival.last) = (false, Some(failure));
         });
     }
 
@@ -100,16 +98,6 @@ impl Arrivals {
     /// How much was told until now: to be asked before a thread looks for connections, after which it may wait.
     pub(crate) fn news(&self) -> u64 {
         self.board.lock().news
-    }
-
-    /// How many attempts have failed.
-    pub(crate) fn failures(&self, server: usize) -> u64 {
-        self.with(server, |arrival| arrival.failures)
-    }
-
-    /// Why an attempt failed since then.
-    pub(crate) fn failure_since(&self, server: usize, failures: u64) -> Option<Failure> {
-        self.with(server, |arrival| arrival.last.clone().filter(|_| arrival.failures > failures))
     }
 
     /// Why the last attempt failed, if no connection has come since.
