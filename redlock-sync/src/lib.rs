@@ -190,6 +190,7 @@
 extern crate self as redlock_sync;
 
 mod acquire;
+mod cancel;
 mod client;
 mod clock;
 mod default_client;
@@ -236,6 +237,7 @@ pub mod guarantees {}
 #[doc(hidden)]
 pub mod __private;
 
+pub use cancel::Cancel;
 pub use client::{Builder, Ended, HeldLock, Redlock};
 pub use error::{Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
@@ -248,6 +250,7 @@ pub use lease::{Lease, LeaseState};
 pub use lock::hold::Unlocked;
 pub use lock::holder::{HoldMode, Holder};
 pub use lock::latch::CountDownLatch;
+pub use lock::leader::{Leader, LeaderHandle};
 pub use lock::multi::{MultiLock, MultiLockGuard};
 pub use lock::mutex::{GuardSend, Mutex, MutexGuard, ThreadBound};
 pub use lock::permit::SemaphorePermit;

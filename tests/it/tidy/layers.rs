@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 28] = [
+const LAYERS: [(&str, u8); 29] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -31,6 +31,7 @@ const LAYERS: [(&str, u8); 28] = [
     ("observer", 0),
     ("fork", 0),
     ("clock", 0),
+    ("cancel", 0),
     // Of the unit tests.
     ("simulation", 0),
     ("sync", 0),
@@ -38,8 +39,11 @@ const LAYERS: [(&str, u8); 28] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 11] = [
+const EDGES: [(&str, &str); 14] = [
     ("__private", "testing"),
+    ("cancel", "clock"),
+    ("cancel", "error"),
+    ("cancel", "sync"),
     ("clock", "sync"),
     ("facades", "testing"),
     ("error", "names"),

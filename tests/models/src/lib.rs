@@ -35,6 +35,7 @@ macro_rules! from_library {
 }
 
 from_library! {
+    cancel "../../../redlock-sync/src/cancel.rs"
     clock "../../../redlock-sync/src/clock.rs"
     depot "../../../redlock-sync/src/node/depot.rs"
     error "../../../redlock-sync/src/error.rs"
