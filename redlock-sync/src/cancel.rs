@@ -45,7 +45,7 @@ const SEEN: Duration = Duration::from_millis(5);
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// One that is not cancelled yet.
+    /// Makes a `Cancel` that is not cancelled yet.
     ///
     /// ```
     /// assert!(!redlock_sync::Cancel::new().is_cancelled());

@@ -10,13 +10,11 @@
 //! 8. [`reentry`]: what this thread holds; [`hold`]: one of several guards that it has of one lock.
 //! 9. [`holder`]: the holder of a lock, as other clients see it.
 //! 10. [`with`]: a lock for the time of a closure.
-//! 11. [`leader`]: a mutex that one of several candidates holds while its body runs.
 
 pub(crate) mod handle;
 pub(crate) mod hold;
 pub(crate) mod holder;
 pub(crate) mod latch;
-pub(crate) mod leader;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod permit;

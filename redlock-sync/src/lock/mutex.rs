@@ -218,7 +218,7 @@ impl Mutex {
         self.take_by(Wait::No, || self.handle.adopt(&token.id()))
     }
 
-    pub(super) fn key(&self) -> Result<&Key, Error> {
+    pub(crate) fn key(&self) -> Result<&Key, Error> {
         self.handle.key()
     }
 

@@ -43,10 +43,10 @@ macro_rules! closures {
         /// outlive the call; a guard can be kept in a struct or sent to another thread.
         ///
         /// # Errors
-        #[doc = concat!("- As for [`", stringify!($lock), "`](Self::", stringify!($lock), "): the body did not run, and nothing is held")]
+        #[doc = concat!("- As for [`", stringify!($lock), "`](Self::", stringify!($lock), "): the body did not run")]
         /// - The error of the body, once the lock is released
-        /// - [`Lost`](crate::Error::Lost) in place of the body's `Ok`, if the lock was not held any more at the end: what
-        ///   the body did may have overlapped with another holder
+        /// - [`Lost`](crate::Error::Lost) in place of the body's `Ok`, if the lock was not held any more at the end:
+        ///   what the body did may have overlapped with another holder
         /// - [`WrongType`](crate::Error::WrongType) likewise, if the key holds something else by then
         ///
         /// A release that no majority confirmed is logged at WARN, and the body's value is returned. Nothing is held

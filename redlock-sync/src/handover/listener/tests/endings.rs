@@ -15,7 +15,7 @@ fn closing_wakes_all() {
         thread.join().unwrap();
     }
     assert!(now().since(start) < Duration::from_secs(2), "the reader too");
-    assert_eq!(listener.begin().sleep(soon()), Woken::Closed);
+    assert_eq!(listener.begin().sleep(soon(), &Cancelling::default()), Woken::Closed);
     eventually("the server has seen it", SOON, || subscribers(&server) == 0);
 }
 

@@ -28,11 +28,11 @@ const SLICE: Duration = Duration::from_secs(1);
 /// the same name, and waiting candidates cost the servers what waiting threads do. A leader whose process dies is
 /// followed one lease later at most.
 ///
-/// **What is promised.** Under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
-/// [`check`](crate::Lease::check) at one moment. **What the body has to do**: call `lease.check()?` before each step,
-/// and return when it fails. A leader that was paused, or cut off from the servers, learns of it there before it acts.
-/// A resource that can compare numbers should get the [fencing token](crate::Lease::fencing_token) too, since a step
-/// that began in time can end late.
+/// **The promise**: under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
+/// [`check`](crate::Lease::check) at one moment. **The duty of the body**: it calls `lease.check()?` before each step,
+/// and returns when that fails. A leader that was paused, or cut off from the servers, learns of it there before it
+/// acts. A resource that can compare numbers should get the [fencing token](crate::Lease::fencing_token) too, since a
+/// step that began in time can end late.
 ///
 /// A term ends when the body returns, or panics; the lock is released then, so that another candidate leads. This one
 /// waits again after a [pause](Leader::pause). An error or a panic of the body is logged. So a body that fails at once
@@ -77,8 +77,7 @@ impl Leader {
     /// Waits until this process leads, runs the body, releases the lock, and waits again, on this thread. Returns when
     /// it was [cancelled](Leader::cancel), once a body that runs has returned; else only by an error.
     ///
-    /// While no majority of the servers answers it goes on trying, and logs that. So it does after `Busy` of a body
-    /// that holds the lock itself.
+    /// While no majority of the servers answers, it goes on trying, and logs that.
     ///
     /// # Errors
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the lock already
@@ -238,8 +237,8 @@ impl Leader {
     }
 
     /// What ends the candidacy from another thread; default: nothing for [`run`](Leader::run), and
-    /// [`resign`](LeaderHandle::resign) for [`spawn`](Leader::spawn). Unlike `resign` it takes no lock away: a body that
-    /// runs goes on until it returns.
+    /// [`resign`](LeaderHandle::resign) for [`spawn`](Leader::spawn). Unlike `resign` it takes no lock away: a body
+    /// that runs goes on until it returns.
     ///
     /// ```
     /// use redlock_sync::{Cancel, Error, Redlock};
