@@ -1,6 +1,7 @@
 //! One of several processes leads, the others stand by: `REDIS_URL=redis://127.0.0.1/ cargo run --example leader`, several times at once.
 //!
 //! Kill the one that leads: another one goes on after its lease.
+#![allow(clippy::disallowed_methods, reason = "an example sleeps by the real clock")]
 
 use std::time::Duration;
 use std::{env, thread};

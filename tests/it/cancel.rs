@@ -142,6 +142,7 @@ fn waits_for_other_things_end<P: Place>() {
     let held = locks.mutex("b").lock().unwrap().into_send();
     let (tell, told) = mpsc::channel();
     let (latch, queue) = (locks.count_down_latch("l", 1).cancel(&cancel), locks.queue("q").cancel(&cancel));
+    let free = client(&nodes).multi_lock(["c", "d"]).cancel(&cancel);
     let multi = client(&nodes).multi_lock(["a", "b"]).cancel(&cancel);
     let tell = |outcome: Result<(), Error>| tell.send(outcome).unwrap();
     thread::scope(|scope| {
@@ -162,6 +163,7 @@ fn waits_for_other_things_end<P: Place>() {
         .collect();
     ops.sort_unstable();
     assert_eq!(ops, ["acquire", "claim", "wait for"]);
+    assert!(matches!(free.try_lock(), Err(Error::Cancelled { .. })));
     assert!(!locks.mutex("a").is_locked().unwrap());
     held.unlock().unwrap();
 }

@@ -77,6 +77,13 @@ fn rig<P: Place>(nodes: usize) -> (Vec<P>, Redlock, Redlock) {
     (nodes, one, other)
 }
 
+/// Deletes the key behind the holder's back.
+fn lose<P: Place>(nodes: &[P]) {
+    for node in nodes {
+        assert!(node.del(KEY));
+    }
+}
+
 /// Whether a majority has the key.
 fn is_held<P: Place>(nodes: &[P]) -> bool {
     let having = nodes.iter().filter(|node| node.keys().iter().any(|key| key == KEY));
@@ -112,7 +119,7 @@ fn the_error_of_the_body_is_returned<P: Place>() {
         assert_eq!(method(locks, &mut |_| Err(error.clone())), Err(error.clone()), "{kind}");
         // It comes before that of the release.
         let lost = method(locks, &mut |_| {
-            nodes.iter().for_each(|node| assert!(node.del(KEY)));
+            lose(nodes);
             Err(error.clone())
         });
         assert_eq!(lost, Err(error), "{kind}");
@@ -122,7 +129,7 @@ fn the_error_of_the_body_is_returned<P: Place>() {
 fn a_lock_that_was_lost_is_an_error<P: Place>() {
     on_each::<P>(|nodes, locks, _, kind, method| {
         let lost = method(locks, &mut |lease| {
-            nodes.iter().for_each(|node| assert!(node.del(KEY)));
+            lose(nodes);
             // Only the servers know it.
             lease.check().map(|()| 42)
         });
