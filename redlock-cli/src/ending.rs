@@ -61,7 +61,7 @@ impl From<Error> for Failure {
         let code = match &error {
             Error::Busy { .. } => BUSY,
             Error::Unavailable { .. } | Error::Unconfirmed { .. } => UNAVAILABLE,
-            Error::Lost { .. } | Error::Closed => LOST,
+            Error::Lost { .. } | Error::Cancelled { .. } | Error::Closed => LOST,
             _ => USAGE,
         };
         Failure::new(code, error.to_string())

@@ -80,7 +80,7 @@ fn observed(
 fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Lease, Error> {
     let _competing = client.competes();
     client.ready()?;
-    request.options.check(&client.quorum.limits)?;
+    request.options.check(&client.quorum.limits).and_then(|()| request.not_cancelled())?;
     let (queues, key, kind) = (&client.queues, request.key.name(), request.protocol.kind());
     let until = match wait {
         Wait::No => {
@@ -133,7 +133,7 @@ fn take(client: &Arc<ClientInner>, request: &Request, wait: Wait) -> Result<Leas
                 }
             }
             // A thread that never got to the head still makes one attempt, and so learns whether the lock is busy or Redis is away.
-            Entered::Late => return only_attempt(client, request),
+            Entered::Late => return request.not_cancelled().and_then(|()| only_attempt(client, request)),
             Entered::Closed => return Err(Error::Closed),
         }
     }
@@ -213,12 +213,11 @@ impl<'a> AcquireLoop<'a> {
     /// **This is the loop**: attempts, and waiting in between.
     fn attempts(&mut self) -> Result<Lease, Error> {
         loop {
-            // The first time, `acquire` has asked.
-            if self.made > 0
-                && let Err(closed) = self.client.ready()
-            {
+            // The first time, `take` has asked whether the client is ready.
+            let ready = if self.made > 0 { self.client.ready() } else { Ok(()) };
+            if let Err(error) = ready.and_then(|()| self.request.not_cancelled()) {
                 self.wait.leave();
-                return Err(closed);
+                return Err(error);
             }
             let tried_at = self.client.quorum.now();
             let retry = &self.request.options.retry;

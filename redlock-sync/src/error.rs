@@ -13,7 +13,8 @@ use crate::names::{printable, told};
 /// ([`Busy`](Error::Busy)), Redis cannot be asked ([`Unavailable`](Error::Unavailable),
 /// [`Unconfirmed`](Error::Unconfirmed)), the lock was held and no longer is ([`Lost`](Error::Lost)), and the call
 /// cannot work as written ([`WouldDeadlock`](Error::WouldDeadlock), [`WrongType`](Error::WrongType),
-/// [`Config`](Error::Config), [`Closed`](Error::Closed)). Only a queue of tasks can be [`Full`](Error::Full). What to
+/// [`Config`](Error::Config), [`Closed`](Error::Closed)). A wait that the program ended itself is
+/// [`Cancelled`](Error::Cancelled). Only a queue of tasks can be [`Full`](Error::Full). What to
 /// do about each, in a table: [errors, and how to
 /// react](https://github.com/redlock-sync/redlock-sync/blob/main/docs/errors.md).
 ///
@@ -117,6 +118,14 @@ pub enum Error {
         key: String,
         /// How many tasks there are.
         len: u64,
+    },
+    /// A [`Cancel`](crate::Cancel) ended the wait. Nothing is held, and no server has this wait in a queue, but for one
+    /// that could not be reached: that one forgets it when its turn comes.
+    Cancelled {
+        /// What was waited for: `acquire`, `claim`, or of a latch `wait for` or `count down`.
+        op: &'static str,
+        /// The lock's key, with prefix.
+        key: String,
     },
     /// The client was [closed](crate::Redlock::close) or is [shutting down](crate::Redlock::shutdown), or it belongs to
     /// another process: it was opened, or the guard was made, before a fork, and is used in the child. Nothing is
@@ -289,6 +298,7 @@ impl fmt::Display for Error {
             }
             Error::Full { key, len } => write!(f, "{} is full: it has {len} tasks", told(key, "queue ", "queue ")),
             Error::Config { message } => write!(f, "{message}"),
+            Error::Cancelled { op, key } => write!(f, "the wait to {op} {} was cancelled", told(key, "", "in queue ")),
             Error::Closed => write!(f, "the lock client is closed, or was opened in another process before a fork"),
         }
     }
@@ -325,7 +335,7 @@ impl std::error::Error for NodeError {}
 
 /// For functions that return `io::Result`. The kind is `WouldBlock` for `Busy`, `TimedOut` for `Unavailable` and
 /// `Unconfirmed`, `Deadlock` for `WouldDeadlock`, `InvalidInput` for `WrongType` and `Config`, `QuotaExceeded` for
-/// `Full`, and `Other` for `Lost` and `Closed`. The error itself is kept inside: [`io::Error::get_ref`].
+/// `Full`, and `Other` for `Lost`, `Cancelled` and `Closed`. The error itself is kept inside: [`io::Error::get_ref`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {
@@ -334,7 +344,7 @@ impl From<Error> for io::Error {
             Error::WouldDeadlock { .. } => io::ErrorKind::Deadlock,
             Error::WrongType { .. } | Error::Config { .. } => io::ErrorKind::InvalidInput,
             Error::Full { .. } => io::ErrorKind::QuotaExceeded,
-            Error::Lost { .. } | Error::Closed => io::ErrorKind::Other,
+            Error::Lost { .. } | Error::Cancelled { .. } | Error::Closed => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::Wait;
+use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{self, Awaits, Woken};
@@ -54,6 +55,7 @@ pub(crate) struct Latch {
     pub(crate) count: usize,
     pub(crate) lifetime: Duration,
     pub(crate) retry: Retry,
+    pub(crate) cancel: Cancelling,
 }
 
 /// How far a latch is.
@@ -186,6 +188,7 @@ impl Latch {
     pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
+        self.cancel.check("wait for", self.calls.key.as_str())?;
         let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
         if limit != Wait::No && listener.listens() {
@@ -362,7 +365,7 @@ impl<'a> LatchWait<'a> {
             (true, false) => jittered(NAP),
             (false, _) => self.poll(),
         };
-        self.rest(nap)
+        self.rest(nap, "wait for")
     }
 
     /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as
@@ -379,9 +382,7 @@ impl<'a> LatchWait<'a> {
     /// Rests after a failure; returns the error if no further attempt can help, or the time is up.
     fn after(&mut self, error: Error, tried_at: Tick) -> Result<(), Error> {
         let client = &self.latch.client;
-        if !error.is_unavailable() {
-            return Err(error);
-        }
+        let Error::Unavailable { op, .. } = error else { return Err(error) };
         let now = client.quorum.now();
         let since = client.outages.since(tried_at, now, &error);
         let since = *self.since.get_or_insert(since);
@@ -394,7 +395,7 @@ impl<'a> LatchWait<'a> {
         }
         self.wait().await_also(Awaits::Servers);
         let nap = self.poll();
-        self.rest(nap)
+        self.rest(nap, op)
     }
 
     fn poll(&mut self) -> Duration {
@@ -402,11 +403,14 @@ impl<'a> LatchWait<'a> {
         self.latch.retry.pause(self.polls, fastrand::f64())
     }
 
-    fn rest(&mut self, nap: Duration) -> Result<(), Error> {
-        let until = self.latch.client.quorum.now().after(nap).min(self.until);
-        match self.wait().sleep(until) {
+    fn rest(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
+        let Latch { client, calls, cancel, .. } = self.latch;
+        let until = client.quorum.now().after(nap).min(self.until);
+        match self.wait().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
-            Woken::Push(_) | Woken::Timer | Woken::Connected => self.latch.client.ready(),
+            Woken::Push(_) | Woken::Timer | Woken::Connected => {
+                client.ready().and_then(|()| cancel.check(op, calls.key.as_str()))
+            }
         }
     }
 }

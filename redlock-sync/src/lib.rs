@@ -190,6 +190,7 @@
 extern crate self as redlock_sync;
 
 mod acquire;
+mod cancel;
 mod client;
 mod clock;
 mod default_client;
@@ -201,6 +202,7 @@ mod health;
 mod inner;
 mod key;
 mod latch;
+mod leader;
 mod lease;
 mod lock;
 mod names;
@@ -236,6 +238,7 @@ pub mod guarantees {}
 #[doc(hidden)]
 pub mod __private;
 
+pub use cancel::Cancel;
 pub use client::{Builder, Ended, HeldLock, Redlock};
 pub use error::{Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
@@ -244,6 +247,7 @@ pub use facades::Metrics;
 pub use facades::Tracing;
 pub use health::{Health, NodeHealth};
 pub use key::LockKey;
+pub use leader::{Leader, LeaderHandle};
 pub use lease::{Lease, LeaseState};
 pub use lock::hold::Unlocked;
 pub use lock::holder::{HoldMode, Holder};

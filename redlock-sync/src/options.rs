@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use crate::cancel::Cancelling;
 use crate::error::Error;
 use crate::observer::{LockKind, ObservedLock, Observers};
 
@@ -102,6 +103,8 @@ pub(crate) struct LockOptions {
     pub(crate) retry: Retry,
     pub(crate) holder_name: Option<String>,
     pub(crate) take_over_keys_without_ttl: bool,
+    /// What ends its waits.
+    pub(crate) cancel: Cancelling,
     /// What observers are told of it.
     pub(crate) label: Cow<'static, str>,
 }
@@ -118,6 +121,7 @@ impl Default for LockOptions {
             retry: Retry::default(),
             holder_name: None,
             take_over_keys_without_ttl: false,
+            cancel: Cancelling::default(),
             label: Cow::Borrowed(""),
         }
     }

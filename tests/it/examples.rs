@@ -92,6 +92,7 @@ fn those_to_copy_run_with_the_url_of_a_server() {
     };
     says("hello", "no other process has the lock now");
     says("rayon", "parcels in 200 orders");
+    says("leader", "leads after 3 s: true");
     says("cron", "the report is written");
     // As another machine that is late.
     eventually("another machine skips it", SOON, || outcome(&mut with_url("cron")) == (String::new(), Some(0)));

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use redlock_sync::{
-    Error, HoldMode, Holder, Lease, MultiLock, MultiLockGuard, Mutex, MutexGuard, Redlock, ReentrantMutex,
+    Cancel, Error, HoldMode, Holder, Lease, MultiLock, MultiLockGuard, Mutex, MutexGuard, Redlock, ReentrantMutex,
     ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
 
@@ -31,6 +31,7 @@ pub(crate) trait Kind: Clone + Send + Sync + 'static {
     fn fenced(self, fenced: bool) -> Self;
     fn retry(self, retry: redlock_sync::Retry) -> Self;
     fn holder_name(self, holder_name: &str) -> Self;
+    fn cancel(self, cancel: &Cancel) -> Self;
 
     fn lock(&self) -> Result<Self::Guard, Error>;
     fn try_lock(&self) -> Result<Self::Guard, Error>;
@@ -71,6 +72,9 @@ macro_rules! settings {
         }
         fn holder_name(self, holder_name: &str) -> Self {
             <$handle>::holder_name(self, holder_name)
+        }
+        fn cancel(self, cancel: &Cancel) -> Self {
+            <$handle>::cancel(self, cancel)
         }
     };
 }
@@ -221,6 +225,9 @@ macro_rules! settings_within {
         fn holder_name(self, holder_name: &str) -> Self {
             $wrapped(self.0.holder_name(holder_name))
         }
+        fn cancel(self, cancel: &Cancel) -> Self {
+            $wrapped(self.0.cancel(cancel))
+        }
     };
 }
 
@@ -342,6 +349,9 @@ impl Kind for OfOneKey {
     }
     fn holder_name(self, holder_name: &str) -> Self {
         self.set(|lock| lock.holder_name(holder_name))
+    }
+    fn cancel(self, cancel: &Cancel) -> Self {
+        self.set(|lock| lock.cancel(cancel))
     }
     fn lock(&self) -> Result<OfOneKeyGuard, Error> {
         self.lock.lock().map(OfOneKeyGuard)

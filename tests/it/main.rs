@@ -2,7 +2,7 @@
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
 //! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `logged`: what the library logs.
-//! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too.
+//! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread ends. `leader`: one of several.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
@@ -26,7 +26,9 @@
 
 mod attribute;
 mod attribute_misuse;
+mod cancel;
 mod chaos;
+mod closures;
 mod cluster;
 mod contract;
 mod credentials;
@@ -42,6 +44,7 @@ mod inputs;
 mod interop;
 mod kinds;
 mod latch;
+mod leader;
 mod logged;
 mod multi;
 mod observer;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{judge, keep, observed, take_back, undo};
+use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};
 use crate::handover::queue::Entered;
@@ -47,7 +48,7 @@ fn take_over(client: &Arc<ClientInner>, request: &Request, former: &LockId) -> R
         if let Some(error) = attempt.ends_with(&refused, error, may_repeat) {
             return Err(error);
         }
-        client.queues.rest(client.quorum.now().after(jittered(pause)));
+        client.queues.rest(client.quorum.now().after(jittered(pause)), &Cancelling::default());
         (made, pause) = (made + 1, pause * 2);
     };
     if let Some(head) = head {

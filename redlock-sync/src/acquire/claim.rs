@@ -49,6 +49,12 @@ pub(crate) struct Wanted<'a> {
     pub(crate) stop: Option<&'a AtomicBool>,
 }
 
+impl Wanted<'_> {
+    fn not_cancelled(&self) -> Result<(), Error> {
+        self.options.cancel.check("claim", self.tasks.keys.due.as_str())
+    }
+}
+
 /// A task that is held.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -82,6 +88,7 @@ pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Er
     let client = wanted.client;
     let _competing = client.competes();
     client.ready()?;
+    wanted.not_cancelled()?;
     let until = match limit {
         Wait::No => Tick::ZERO,
         Wait::Until(until) => until,
@@ -103,6 +110,7 @@ pub(crate) fn claim(wanted: &Wanted<'_>, limit: Wait) -> Result<Option<Held>, Er
             // No claim is handed on.
             Entered::Handed(lease) => drop(lease),
             Entered::Late if waiting.is_stopped() => return Ok(None),
+            Entered::Late if wanted.options.cancel.is_cancelled() => return wanted.not_cancelled().map(|()| None),
             Entered::Late if client.quorum.now() >= until => return waiting.look(&Role::Aside).unwrap_or(Ok(None)),
             Entered::Late => {}
             Entered::Closed => return Err(Error::Closed),
@@ -139,9 +147,9 @@ impl Waiting<'_> {
                 self.leave();
                 return Ok(None);
             }
-            if let Err(closed) = self.wanted.client.ready() {
+            if let Err(error) = self.wanted.client.ready().and_then(|()| self.wanted.not_cancelled()) {
                 self.leave();
-                return Err(closed);
+                return Err(error);
             }
             // A client that listens already, as after its last task, is told of a push from this look on.
             if self.queued.is_none() && self.wanted.client.listener.listens() {
@@ -224,7 +232,7 @@ impl Waiting<'_> {
         loop {
             let slice = end.min(self.slice());
             let Some(queued) = &self.queued else { return };
-            let woken = queued.listener.sleep(slice);
+            let woken = queued.listener.sleep(slice, &self.wanted.options.cancel);
             let is_over = slice == end || client.quorum.now() < slice || self.is_stopped();
             if woken != Woken::Timer || is_over {
                 return;

@@ -9,7 +9,7 @@ use crate::options::{Kind, LockOptions, Mode};
 /// for a look from time to time whether another process is kept out: then, and if the lease may end soon, no more
 /// threads join it.
 pub(crate) fn join(client: &ClientInner, key: &str, kind: Kind, options: &LockOptions) -> Option<Lease> {
-    if kind.mode != Mode::Joint || !options.is_plain() || client.ready().is_err() {
+    if kind.mode != Mode::Joint || !options.is_plain() || options.cancel.is_cancelled() || client.ready().is_err() {
         return None;
     }
     let (mut lease, is_look_due) = client.queues.join(key, kind, options)?;

@@ -32,7 +32,9 @@ pub(crate) fn together(client: &Arc<ClientInner>, requests: &[Request]) -> Resul
     let _competing = client.competes();
     client.ready()?;
     let (quorum, began) = (&client.quorum, client.quorum.now());
-    requests.iter().try_for_each(|request| request.options.check(&quorum.limits))?;
+    requests
+        .iter()
+        .try_for_each(|request| request.options.check(&quorum.limits).and_then(|()| request.not_cancelled()))?;
     let attempts = requests.iter().map_while(|request| enter(client, request, began)).collect::<Result<Vec<_>, _>>()?;
     let calls = attempts.iter().map(|attempt| call(client, attempt)).collect::<Result<Vec<_>, _>>()?;
     let by = quorum.round_deadline();

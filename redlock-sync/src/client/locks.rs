@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Redlock;
 use crate::error::Error;
 use crate::key::{Key, LockKey, QueueKeys};
+use crate::leader::Leader;
 use crate::lock::handle::Handle;
 use crate::lock::latch::CountDownLatch;
 use crate::lock::multi::MultiLock;
@@ -99,6 +100,19 @@ impl Redlock {
     #[must_use]
     pub fn count_down_latch(&self, name: impl LockKey, count: usize) -> CountDownLatch {
         CountDownLatch::new(Arc::clone(&self.inner), self.key(&name), count, self.options.retry.clone())
+    }
+
+    /// A candidate for the leader of that name: of all processes that have one, the body of one runs at a time. No I/O;
+    /// a wrong name is reported by [`run`](Leader::run). It excludes [`mutex`](Redlock::mutex) of the same name.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let candidate = locks.leader("scheduler");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn leader(&self, name: impl LockKey) -> Leader {
+        Leader::new(Arc::clone(&self.inner), self.mutex(name))
     }
 
     /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first

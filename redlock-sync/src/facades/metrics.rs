@@ -113,6 +113,7 @@ fn outcome(error: &Error) -> &'static str {
     match error {
         Error::Busy { .. } => "busy",
         Error::Unavailable { .. } => "unavailable",
+        Error::Cancelled { .. } => "cancelled",
         Error::Closed => "closed",
         _ => "error",
     }

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::cancel::Cancelling;
 use crate::clock::{Clock, Tick};
 use crate::handover::rules::Pauses;
 use crate::handover::sharing::Shared;
-use crate::options::{Kind, LockOptions, Mode, Retry};
+use crate::options::{Kind, LockOptions, Mode};
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex};
 use crate::token::LockId;
 
@@ -330,6 +331,7 @@ impl<T> WaitQueues<T> {
                 return entered;
             }
             let now = self.clock.now();
+            let until = thread.options.cancel.slice(now, until);
             let left = until.since(now);
             if left.is_zero() && matches!(*place, Place::Waiting) {
                 drop(place);
@@ -407,16 +409,17 @@ impl<T> WaitQueues<T> {
 
     /// The wait between attempt number `made` and the next: never past `until`, and no longer than the holder's lease
     /// can last.
-    pub(crate) fn pause(&self, retry: &Retry, made: u32, expires_in: Option<Duration>, until: Tick) {
-        let planned = retry.pause(made, fastrand::f64());
+    pub(crate) fn pause(&self, options: &LockOptions, made: u32, expires_in: Option<Duration>, until: Tick) {
+        let planned = options.retry.pause(made, fastrand::f64());
         let lease_end = expires_in.map_or(Duration::MAX, |left| left + Duration::from_millis(1));
-        self.rest(self.clock.now().after(planned.min(lease_end)).min(until));
+        self.rest(self.clock.now().after(planned.min(lease_end)).min(until), &options.cancel);
     }
 
-    /// Sleeps until then, or until the client is closed.
-    pub(crate) fn rest(&self, end: Tick) {
+    /// Sleeps until then, or until the client is closed, or the wait is cancelled.
+    pub(crate) fn rest(&self, end: Tick, cancel: &Cancelling) {
         while !self.is_closed() {
-            let left = end.since(self.clock.now());
+            let now = self.clock.now();
+            let left = cancel.slice(now, end).since(now);
             if left.is_zero() {
                 return;
             }

@@ -130,8 +130,7 @@ impl<'a, T> ServerWait<'a, T> {
     /// last holder granted the lock to this wait, if that has come.
     pub(crate) fn sleep(&mut self, refusal: &Refusal, was_bare: bool, made: u32) -> Option<Pushed> {
         if !self.may_queue() {
-            let retry = &self.request.options.retry;
-            self.queues.pause(retry, made, refusal.expires_in(), self.until);
+            self.queues.pause(&self.request.options, made, refusal.expires_in(), self.until);
             return None;
         }
         let queued = self.begin();
@@ -198,12 +197,15 @@ impl<'a, T> ServerWait<'a, T> {
 
     fn sleep_until(&mut self, refusal: &Refusal, end: Tick) -> Option<Pushed> {
         let (quorum, mut end, mut looks) = (self.quorum, end.min(self.until), false);
+        let cancel = &self.request.options.cancel;
         self.await_also(refusal);
         loop {
             let Some(queued) = &self.queued else { return None };
             let next_look = if looks { quorum.now().after(LOOK) } else { Tick::NEVER };
-            match queued.listener.sleep(end.min(next_look)) {
-                Woken::Timer if next_look < end => look(quorum, self.queues, self.request, end),
+            match queued.listener.sleep(end.min(next_look), cancel) {
+                Woken::Timer if next_look < end && !cancel.is_cancelled() => {
+                    look(quorum, self.queues, self.request, end);
+                }
                 Woken::Timer | Woken::Connected | Woken::Closed => return None,
                 Woken::Push(pushed) => {
                     let now = quorum.now();
@@ -266,10 +268,11 @@ fn longest_pause(quorum: &Quorum, request: &Request) -> Duration {
 /// Leaves the key to programs of other libraries until then, and looks whether one comes.
 pub(crate) fn rest<T>(quorum: &Quorum, queues: &Arc<WaitQueues<T>>, request: &Request, end: Tick) {
     // What is left of a minimum hold comes first.
-    queues.rest(end.before(LONG_PAUSE));
-    while quorum.now() < end && !queues.is_closed() {
+    let cancel = &request.options.cancel;
+    queues.rest(end.before(LONG_PAUSE), cancel);
+    while quorum.now() < end && !queues.is_closed() && !cancel.is_cancelled() {
         look(quorum, queues, request, end);
-        queues.rest(quorum.now().after(LOOK).min(end));
+        queues.rest(quorum.now().after(LOOK).min(end), cancel);
     }
 }
 

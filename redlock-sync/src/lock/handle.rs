@@ -233,6 +233,24 @@ macro_rules! settings {
             self
         }
 
+        /// What ends the waits of this handle from another thread; default: nothing does. See
+        /// [`Cancel`](crate::Cancel), also for what it costs. A wait that it ends is
+        /// [`Cancelled`](crate::Error::Cancelled), and so is each later call that would take the lock.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// let (locks, cancel) = (redlock_sync::Redlock::open(&url)?, redlock_sync::Cancel::new());
+        #[doc = concat!("let guard = ", $open, ".cancel(&cancel).", $take, "()?;")]
+        /// # drop(guard);
+        /// # Ok::<(), redlock_sync::Error>(())
+        /// ```
+        #[must_use]
+        pub fn cancel(mut self, cancel: &crate::Cancel) -> Self {
+            self.set(|options| options.cancel = crate::cancel::Cancelling::by(cancel));
+            self
+        }
+
         /// The label under which observers and metrics show the lock, in place of its key; default empty. Choose one
         /// label for all locks of a kind, such as `order` for `order:42`: metrics have a series for each label. In an
         /// annotated function it is the template. Threads that use different labels for one lock do not hand it to each

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
+use crate::cancel::{Cancel, Cancelling};
 use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -68,11 +69,12 @@ pub struct CountDownLatch {
     count: usize,
     lifetime: Duration,
     retry: Retry,
+    cancel: Cancelling,
 }
 
 impl CountDownLatch {
     pub(crate) fn new(client: Arc<ClientInner>, key: Result<Key, Error>, count: usize, retry: Retry) -> CountDownLatch {
-        CountDownLatch { client, key, count, lifetime: LIFETIME, retry }
+        CountDownLatch { client, key, count, lifetime: LIFETIME, retry, cancel: Cancelling::default() }
     }
 
     /// For how long the servers keep the latch after the last arrival, 1 s to 365 days; default 24 h. Then it is
@@ -92,6 +94,25 @@ impl CountDownLatch {
     #[must_use]
     pub fn lifetime(mut self, lifetime: Duration) -> CountDownLatch {
         self.lifetime = lifetime;
+        self
+    }
+
+    /// What ends the waits of this handle from another thread; default: nothing does. They are
+    /// [`Cancelled`](Error::Cancelled) then. A count-down that waits for its servers ends too; it may count all the
+    /// same. See [`Cancel`] for what it costs.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let (locks, cancel) = (redlock_sync::Redlock::open(&url)?, redlock_sync::Cancel::new());
+    /// let latch = locks.count_down_latch("import:42", 1).cancel(&cancel);
+    /// cancel.cancel();
+    /// assert!(matches!(latch.wait(), Err(redlock_sync::Error::Cancelled { .. })));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cancel(mut self, cancel: &Cancel) -> CountDownLatch {
+        self.cancel = Cancelling::by(cancel);
         self
     }
 
@@ -286,8 +307,8 @@ impl CountDownLatch {
         }
         self.retry.check()?;
         let calls = LatchCalls::new(key, self.count);
-        let (client, retry) = (Arc::clone(&self.client), self.retry.clone());
-        Ok(Latch { client, calls, count: self.count, lifetime: self.lifetime, retry })
+        let (client, retry, cancel) = (Arc::clone(&self.client), self.retry.clone(), self.cancel.clone());
+        Ok(Latch { client, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
     }
 }
 

@@ -9,6 +9,7 @@
 //! 7. [`latch`]: no lock, but waited for.
 //! 8. [`reentry`]: what this thread holds; [`hold`]: one of several guards that it has of one lock.
 //! 9. [`holder`]: the holder of a lock, as other clients see it.
+//! 10. [`with`]: a lock for the time of a closure.
 
 pub(crate) mod handle;
 pub(crate) mod hold;
@@ -22,3 +23,4 @@ pub(crate) mod reentry;
 pub(crate) mod rw_guard;
 pub(crate) mod rw_lock;
 pub(crate) mod semaphore;
+pub(crate) mod with;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::Wait;
 use crate::acquire::together::together;
+use crate::cancel::Cancel;
 use crate::clock::{Tick, tick_at};
 use crate::error::{Error, NodeError};
 use crate::inner::ClientInner;
@@ -298,6 +299,21 @@ impl MultiLock {
     #[must_use]
     pub fn max_hold(self, hold: Duration) -> MultiLock {
         self.each(|mutex| mutex.max_hold(hold))
+    }
+
+    /// What ends the waits of this handle from another thread; see [`Mutex::cancel`](crate::Mutex::cancel).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let (locks, cancel) = (redlock_sync::Redlock::open(&url)?, redlock_sync::Cancel::new());
+    /// let guard = locks.multi_lock(["a", "b"]).cancel(&cancel).lock()?;
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cancel(self, cancel: &Cancel) -> MultiLock {
+        self.each(|mutex| mutex.cancel(cancel))
     }
 
     /// The label of each of the locks, which observers show; see [`Mutex::label`](crate::Mutex::label).

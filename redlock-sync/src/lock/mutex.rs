@@ -10,6 +10,7 @@ use crate::key::Key;
 use crate::lease::{Lease, finish_all};
 use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
 use crate::lock::reentry::{self, Entry};
+use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::Request;
 use crate::quorum::Quorum;
@@ -217,7 +218,7 @@ impl Mutex {
         self.take_by(Wait::No, || self.handle.adopt(&token.id()))
     }
 
-    pub(super) fn key(&self) -> Result<&Key, Error> {
+    pub(crate) fn key(&self) -> Result<&Key, Error> {
         self.handle.key()
     }
 
@@ -246,6 +247,11 @@ impl Mutex {
         self.refuse_own(wait)?;
         Ok(self.guard(acquire()?))
     }
+}
+
+/// # With a closure
+impl Mutex {
+    closures!("locks.mutex(\"order:42\")", MutexGuard unlock, with lock, try_with try_lock, try_with_for try_lock_for);
 }
 
 /// # Settings

@@ -8,6 +8,7 @@ use crate::acquire::Wait;
 use crate::error::Error;
 use crate::lock::handle::{Handle, derefs_to_lease, looking, rarely_needed, settings, taking_over};
 use crate::lock::hold::{Hold, Unlocked};
+use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::exclusive::MUTEX;
 
@@ -135,6 +136,11 @@ impl ReentrantMutex {
         let hold = Hold::enter(&self.handle, wait, true, |held| held == MUTEX)?;
         Ok(ReentrantMutexGuard { hold, bound: PhantomData })
     }
+}
+
+/// # With a closure
+impl ReentrantMutex {
+    closures!("locks.reentrant_mutex(\"order:42\")", ReentrantMutexGuard unlock, with lock, try_with try_lock, try_with_for try_lock_for);
 }
 
 /// # Settings

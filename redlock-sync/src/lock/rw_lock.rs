@@ -12,6 +12,7 @@ use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::hold::Hold;
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::rw_guard::{RwLockReadGuard, RwLockWriteGuard};
+use crate::lock::with::closures;
 use crate::options::{LockOptions, Mode};
 use crate::protocol::ReadWrite;
 use crate::protocol::rw_lock::{RW_LOCK, read_holder};
@@ -361,6 +362,12 @@ impl RwLock {
         let hold = Hold::enter(&self.writer, wait, true, |held| held.name == RW_LOCK && held.mode == Mode::Exclusive)?;
         Ok(RwLockWriteGuard::new(hold))
     }
+}
+
+/// # With a closure
+impl RwLock {
+    closures!("locks.rw_lock(\"prices\")", RwLockReadGuard unlock, with_read read, try_with_read try_read, try_with_read_for try_read_for);
+    closures!("locks.rw_lock(\"prices\")", RwLockWriteGuard unlock, with_write write, try_with_write try_write, try_with_write_for try_write_for);
 }
 
 /// # Settings of one side

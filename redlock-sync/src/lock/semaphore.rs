@@ -13,6 +13,7 @@ use crate::lock::handle::{Handle, rarely_needed, settings};
 use crate::lock::holder::{HoldMode, Holder};
 use crate::lock::permit::SemaphorePermit;
 use crate::lock::reentry::{self, Mine};
+use crate::lock::with::closures;
 use crate::options::LockOptions;
 use crate::protocol::semaphore::{self as protocol, MAX_PERMITS};
 
@@ -359,6 +360,11 @@ impl Semaphore {
         let lock = Arc::new(protocol::Semaphore { many, ..(*lock).clone() });
         Ok(Handle { lock: Ok((key, lock)), ..self.handle.clone() })
     }
+}
+
+/// # With a closure
+impl Semaphore {
+    closures!("locks.semaphore(\"geocoder\", 1)", SemaphorePermit release, with acquire, try_with try_acquire, try_with_for try_acquire_for);
 }
 
 /// # Settings

@@ -41,6 +41,7 @@ pub(crate) use self::exclusive::Exclusive;
 use self::reply::{Acquired, Extended, Fenced, Holders, Released, Vote};
 pub(crate) use self::rw_lock::ReadWrite;
 use self::script::{Arg, Call};
+use crate::error::Error;
 use crate::key::Key;
 use crate::observer::LockKind;
 use crate::options::{Kind, LockOptions};
@@ -52,6 +53,12 @@ pub(crate) struct Request {
     pub(crate) key: Key,
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) options: Arc<LockOptions>,
+}
+
+impl Request {
+    pub(crate) fn not_cancelled(&self) -> Result<(), Error> {
+        self.options.cancel.check("acquire", self.key.as_str())
+    }
 }
 
 /// The parameters of one attempt to take a lock.

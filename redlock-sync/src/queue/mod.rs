@@ -23,6 +23,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cancel::{Cancel, Cancelling};
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::QueueKeys;
@@ -136,6 +137,20 @@ impl Queue {
     #[must_use]
     pub fn max_hold(mut self, hold: Duration) -> Queue {
         self.options_mut().max_hold = Some(hold);
+        self
+    }
+
+    /// What ends [`claim`](Queue::claim) and [`try_claim_for`](Queue::try_claim_for) of this handle while they wait;
+    /// default: nothing does. They are [`Cancelled`](crate::Error::Cancelled) then. See [`Cancel`] for what it costs.
+    ///
+    /// ```
+    /// let cancel = redlock_sync::Cancel::new();
+    /// let mails = redlock_sync::Redlock::open("redis://127.0.0.1/")?.queue("emails").cancel(&cancel);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cancel(mut self, cancel: &Cancel) -> Queue {
+        self.options_mut().cancel = Cancelling::by(cancel);
         self
     }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 28] = [
+const LAYERS: [(&str, u8); 30] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
     ("facades", 12),
     ("testing", 12),
     ("client", 11),
+    ("leader", 11),
     ("lock", 10),
     ("queue", 10),
     ("latch", 9),
@@ -31,6 +32,7 @@ const LAYERS: [(&str, u8); 28] = [
     ("observer", 0),
     ("fork", 0),
     ("clock", 0),
+    ("cancel", 0),
     // Of the unit tests.
     ("simulation", 0),
     ("sync", 0),
@@ -38,8 +40,12 @@ const LAYERS: [(&str, u8); 28] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 11] = [
+const EDGES: [(&str, &str); 15] = [
     ("__private", "testing"),
+    ("cancel", "clock"),
+    ("client", "leader"),
+    ("cancel", "error"),
+    ("cancel", "sync"),
     ("clock", "sync"),
     ("facades", "testing"),
     ("error", "names"),
@@ -169,8 +175,8 @@ fn fault_14_nothing_reads_the_wall_clock() {
 fn only_renewal_and_nodes_start_threads() {
     let threads = ["thread::Builder", "thread::spawn", "thread::scope"];
     only_in(|source| source.name == "clock.rs" || source.module() == "node", &threads);
-    // The threads of a worker are what its user asks for. A pump writes and reads for threads that sleep.
-    let start = ["lease/renewal.rs", "queue/worker.rs", "node/pipes/pump.rs"];
+    // The threads of a worker, or of a leader, are what its user asks for. A pump writes and reads for threads that sleep.
+    let start = ["lease/renewal.rs", "queue/worker.rs", "leader.rs", "node/pipes/pump.rs"];
     only_in(|source| start.contains(&source.name.as_str()), &["clock.start("]);
 }
 

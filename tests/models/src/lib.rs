@@ -35,6 +35,7 @@ macro_rules! from_library {
 }
 
 from_library! {
+    cancel "../../../redlock-sync/src/cancel.rs"
     clock "../../../redlock-sync/src/clock.rs"
     error "../../../redlock-sync/src/error.rs"
     fork "../../../redlock-sync/src/fork.rs"

@@ -40,6 +40,7 @@ pub(crate) use self::desk::Woken;
 pub(crate) use self::ended::OnLatePush;
 pub(crate) use self::pushed::{Pushed, Stray};
 use self::turns::Turns;
+use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::quorum::Quorum;
 
@@ -130,9 +131,17 @@ impl Wait {
     }
 
     /// Waits until then, or for a push, or until a subscription is confirmed or refused of which this wait has not seen the
-    /// [`subscription`](Wait::subscription) yet. Pushes that came since the last sleep are returned first.
-    pub(crate) fn sleep(&self, until: Tick) -> Woken {
-        self.listener.turns.sleep(self.number, until)
+    /// [`subscription`](Wait::subscription) yet. Pushes that came since the last sleep are returned first. The timer also ends when the wait is cancelled.
+    pub(crate) fn sleep(&self, until: Tick, cancel: &Cancelling) -> Woken {
+        let clock = &self.listener.quorum.clock;
+        loop {
+            let slice = cancel.slice(clock.now(), until);
+            let woken = self.listener.turns.sleep(self.number, slice);
+            // Before the end of its slice something else has ended it.
+            if woken != Woken::Timer || slice == until || clock.now() < slice || cancel.is_cancelled() {
+                return woken;
+            }
+        }
     }
 
     /// What else ends the sleeps of this wait from now on.

@@ -13,7 +13,7 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
     let (wait, before) = wait(&listener);
     for _ in 0..3 {
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| wait.sleep(soon()));
+            let sleeper = scope.spawn(|| wait.sleep(soon(), &Cancelling::default()));
             eventually("it is subscribed", SOON, || kill_pushes(&server) == 1);
             assert_eq!(sleeper.join().unwrap(), Woken::Connected);
         });
@@ -22,7 +22,7 @@ fn a_killed_connection_is_made_anew_on_the_same_channel() {
     assert_eq!((&after.channel, after.node), (&before.channel, before.node));
     assert_eq!(after.generation, before.generation + 3);
     assert!(push(&server, &after, wait.number()));
-    assert_eq!(fence(wait.sleep(soon())), wait.number());
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
 /// Passes everything, until it is told to keep to itself what the server says on connections with a subscription.
@@ -93,7 +93,7 @@ fn a_connection_on_which_nothing_arrives_is_replaced() {
     };
     thread::scope(|scope| {
         let start = now();
-        let sleeper = scope.spawn(|| wait.sleep(soon()));
+        let sleeper = scope.spawn(|| wait.sleep(soon(), &Cancelling::default()));
         unmute();
         assert_eq!(sleeper.join().unwrap(), Woken::Connected);
         assert!(now().since(start) < Duration::from_secs(5));
@@ -110,7 +110,7 @@ fn a_subscription_that_the_server_forgot_is_made_anew() {
     // The client does not see the end of its connection.
     assert_eq!(kill_pushes(&server), 1);
     let start = now();
-    assert_eq!(wait.sleep(soon()), Woken::Connected);
+    assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
     assert!(now().since(start) < Duration::from_secs(2), "a second and a round trip");
     assert_eq!(wait.subscription().unwrap().generation, before.generation + 1);
 }
@@ -121,12 +121,12 @@ fn a_server_that_hangs_keeps_its_subscriptions() {
     let listener = listener(server.url());
     let (wait, subscription) = wait(&listener);
     server.stop();
-    assert_eq!(wait.sleep(now().after(Duration::from_millis(2500))), Woken::Timer);
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(2500)), &Cancelling::default()), Woken::Timer);
     server.cont();
-    assert_eq!(wait.sleep(now().after(Duration::from_millis(1500))), Woken::Timer);
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(1500)), &Cancelling::default()), Woken::Timer);
     assert_eq!(wait.subscription(), Some(subscription.clone()));
     assert!(push(&server, &subscription, wait.number()));
-    assert_eq!(fence(wait.sleep(soon())), wait.number());
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
 #[test]
@@ -135,11 +135,11 @@ fn a_server_that_comes_back_is_subscribed_to_again() {
     let listener = listener(server.url());
     let (wait, before) = wait(&listener);
     server.kill();
-    assert_eq!(wait.sleep(now().after(Duration::from_millis(500))), Woken::Timer);
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(500)), &Cancelling::default()), Woken::Timer);
     assert_eq!(wait.subscription(), None);
     assert!(!wait.polls());
     server.restart();
-    assert_eq!(wait.sleep(soon()), Woken::Connected);
+    assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
     assert_eq!(wait.subscription().unwrap().generation, before.generation + 1);
 }
 
@@ -150,9 +150,9 @@ fn a_proxy_is_no_hindrance() {
     let listener = listener(proxy.url());
     let (wait, subscription) = wait(&listener);
     assert!(push(&server, &subscription, wait.number()));
-    assert_eq!(fence(wait.sleep(soon())), wait.number());
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
     proxy.drop_connections();
-    assert_eq!(wait.sleep(soon()), Woken::Connected);
+    assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Connected);
 }
 
 /// All clients of the same nodes listen at the same one, in whatever order they name them, and move when it fails.
@@ -184,7 +184,7 @@ fn clients_meet_at_one_node() {
     }
     let sleep = || {
         for wait in &waits {
-            wait.sleep(now().after(Duration::from_millis(20)));
+            wait.sleep(now().after(Duration::from_millis(20)), &Cancelling::default());
         }
     };
     eventually("they meet", SOON, || {

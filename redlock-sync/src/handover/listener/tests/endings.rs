@@ -15,7 +15,7 @@ fn closing_wakes_all() {
         thread.join().unwrap();
     }
     assert!(now().since(start) < Duration::from_secs(2), "the reader too");
-    assert_eq!(listener.begin().sleep(soon()), Woken::Closed);
+    assert_eq!(listener.begin().sleep(soon(), &Cancelling::default()), Woken::Closed);
     eventually("the server has seen it", SOON, || subscribers(&server) == 0);
 }
 
@@ -25,7 +25,7 @@ fn closing_while_the_server_hangs_takes_a_second() {
     let listener = listener(server.url());
     let (wait, _) = wait(&listener);
     thread::scope(|scope| {
-        let sleeper = scope.spawn(|| wait.sleep(soon()));
+        let sleeper = scope.spawn(|| wait.sleep(soon(), &Cancelling::default()));
         SystemClock.sleep(Duration::from_millis(50));
         server.stop();
         let start = now();
@@ -43,7 +43,7 @@ fn closing_before_there_is_a_connection() {
     let listener = listener(server.url());
     let wait = listener.begin();
     listener.close();
-    assert_eq!(wait.sleep(soon()), Woken::Closed);
+    assert_eq!(wait.sleep(soon(), &Cancelling::default()), Woken::Closed);
     server.cont();
 }
 
@@ -75,7 +75,7 @@ fn a_grant_to_a_wait_that_is_over_goes_to_its_handler() {
     for number in [over, plain, over, alive.number()] {
         assert!(push(&server, &subscription, number));
     }
-    assert_eq!(fence(alive.sleep(soon())), alive.number());
+    assert_eq!(fence(alive.sleep(soon(), &Cancelling::default())), alive.number());
     assert_eq!(*came.lock(), [over, over]);
     assert_eq!(alive.subscription(), Some(subscription));
 }
@@ -90,7 +90,7 @@ fn what_was_kept_for_a_wait_goes_to_its_handler() {
     for number in [number, alive.number()] {
         assert!(push(&server, &subscription, number));
     }
-    alive.sleep(soon());
+    alive.sleep(soon(), &Cancelling::default());
     let (ended, came) = ended();
     listener.watch_ended(number, ended);
     assert_eq!(*came.lock(), [number]);

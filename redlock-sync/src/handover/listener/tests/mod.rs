@@ -69,7 +69,7 @@ fn connected(wait: &Wait) -> Subscription {
         if let Some(subscription) = wait.subscription() {
             return subscription;
         }
-        assert_eq!(wait.sleep(until), Woken::Connected);
+        assert_eq!(wait.sleep(until, &Cancelling::default()), Woken::Connected);
     }
 }
 
@@ -104,13 +104,13 @@ fn a_lone_wait_hears_its_push() {
     let listener = listener(server.url());
     let (wait, subscription) = wait(&listener);
     assert_eq!(subscription.channel.len(), "redlock-sync:".len() + 16);
-    assert_eq!(wait.sleep(now().after(Duration::from_millis(20))), Woken::Timer);
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(20)), &Cancelling::default()), Woken::Timer);
     assert!(push(&server, &subscription, wait.number()));
-    let Woken::Push(pushed) = wait.sleep(soon()) else { panic!() };
+    let Woken::Push(pushed) = wait.sleep(soon(), &Cancelling::default()) else { panic!() };
     let ms = Duration::from_millis;
     let (random, key) = (Some("abc".to_owned()), Some("k".to_owned()));
     assert_eq!(pushed, Pushed { fence: wait.number(), span: ms(300), age: ms(20), pauses: Pauses(3), random, key });
-    assert_eq!(wait.sleep(now()), Woken::Timer);
+    assert_eq!(wait.sleep(now(), &Cancelling::default()), Woken::Timer);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn pushes_that_come_while_the_thread_is_busy_are_kept() {
     publish(&server, &subscription.channel, &format!("redlock-sync:0/{} 1 300 20 3 abc k", one.number()));
     assert!(push(&server, &subscription, other.number()));
     assert!(push(&server, &subscription, one.number()));
-    assert_eq!(fence(one.sleep(soon())), one.number());
+    assert_eq!(fence(one.sleep(soon(), &Cancelling::default())), one.number());
     // The one that read has kept it.
     assert_eq!(other.take().map(|pushed| pushed.fence), Some(other.number()));
     assert_eq!(other.take(), None);
@@ -139,7 +139,7 @@ fn crowd(listener: &Arc<Listener>, size: usize, woken: &mpsc::Sender<(u64, Tick)
                 let (wait, _) = wait(&listener);
                 woken.send((wait.number(), now())).unwrap();
                 loop {
-                    match wait.sleep(Tick::NEVER) {
+                    match wait.sleep(Tick::NEVER, &Cancelling::default()) {
                         Woken::Push(pushed) => {
                             assert_eq!(pushed.fence, wait.number());
                             woken.send((wait.number(), now())).unwrap();

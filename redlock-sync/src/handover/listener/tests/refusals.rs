@@ -11,11 +11,11 @@ fn limited(server: &Server, rights: &[&str]) -> Arc<Listener> {
 fn refused(wait: &Wait) {
     let until = soon();
     while !wait.polls() {
-        assert_eq!(wait.sleep(until), Woken::Connected);
+        assert_eq!(wait.sleep(until, &Cancelling::default()), Woken::Connected);
     }
     assert_eq!(wait.subscription(), None);
     // Known now.
-    assert_eq!(wait.sleep(now().after(Duration::from_millis(5))), Woken::Timer);
+    assert_eq!(wait.sleep(now().after(Duration::from_millis(5)), &Cancelling::default()), Woken::Timer);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn the_rule_that_the_warning_names_is_enough() {
         limited(&server, &["+evalsha", "+eval", "+info", "resetchannels", "&redlock-sync:*", "+subscribe", "+publish"]);
     let (wait, subscription) = wait(&listener);
     assert!(push(&server, &subscription, wait.number()));
-    assert_eq!(fence(wait.sleep(soon())), wait.number());
+    assert_eq!(fence(wait.sleep(soon(), &Cancelling::default())), wait.number());
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! Ending one wait from another thread. All waits look at it: those in the queue of threads, those that sleep until a
+//! server tells them something, and pauses.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::sync::AtomicBool;
+
+/// How soon a wait that can be cancelled sees that it was.
+const SEEN: Duration = Duration::from_millis(5);
+
+/// Ends waits for locks from another thread: of all handles that have it as their setting
+/// [`cancel`](crate::Mutex::cancel).
+///
+/// Clones are one and the same. Once cancelled it stays so: make a new one for the next wait. A lock that is held is
+/// not affected, and neither are its renewals.
+///
+/// A wait ends within 10 ms, or when the round that is under way has ended, which takes one node timeout at most. It
+/// leaves the queues on the servers by one more round. What was granted to it meanwhile goes to the next waiter. A wait
+/// that got the lock at that moment returns the lock.
+///
+/// A wait with a `Cancel` looks at it each 5 ms. That costs no call to a server, and about 0.2 % of a core for each
+/// such thread.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Cancel, Error, Redlock};
+/// let locks = Redlock::open(&url)?;
+/// let held = locks.mutex("order:42").lock()?;
+/// let (cancel, order) = (Cancel::new(), locks.mutex("order:42"));
+/// let waiter = std::thread::spawn({
+///     let order = order.cancel(&cancel);
+///     move || order.lock().map(drop)
+/// });
+/// cancel.cancel();
+/// assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled { .. })));
+/// # drop(held);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Makes a `Cancel` that is not cancelled yet.
+    ///
+    /// ```
+    /// assert!(!redlock_sync::Cancel::new().is_cancelled());
+    /// ```
+    #[must_use]
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Ends the waits, also those that begin later. Returns at once; the waits end within 10 ms or the round that is
+    /// under way. May be called from any thread, and more than once.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Cancel, Error};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let cancel = Cancel::new();
+    /// cancel.clone().cancel();
+    /// assert!(matches!(locks.mutex("order:42").cancel(&cancel).lock(), Err(Error::Cancelled { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was cancelled.
+    ///
+    /// ```
+    /// let cancel = redlock_sync::Cancel::new();
+    /// cancel.cancel();
+    /// assert!(cancel.is_cancelled());
+    /// ```
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// What cancels a wait, if anything does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cancelling(Option<Cancel>);
+
+/// Threads that differ in it alone hand a lock to each other, or share one.
+impl PartialEq for Cancelling {
+    fn eq(&self, _: &Cancelling) -> bool {
+        true
+    }
+}
+
+impl Cancelling {
+    pub(crate) fn by(cancel: &Cancel) -> Cancelling {
+        Cancelling(Some(cancel.clone()))
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+
+    pub(crate) fn check(&self, op: &'static str, key: &str) -> Result<(), Error> {
+        if self.is_cancelled() { Err(Error::Cancelled { op, key: key.to_owned() }) } else { Ok(()) }
+    }
+
+    /// Until when a sleep until then may last before it is looked whether it was cancelled; now, if it was.
+    pub(crate) fn slice(&self, now: Tick, until: Tick) -> Tick {
+        match &self.0 {
+            None => until,
+            Some(cancel) if cancel.is_cancelled() => until.min(now),
+            Some(_) => until.min(now.after(SEEN)),
+        }
+    }
+}

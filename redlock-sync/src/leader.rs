@@ -1,0 +1,394 @@
+//! One of several processes leads: it holds a mutex while its body runs, and the others wait for it.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cancel::{Cancel, Cancelling};
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::lease::{Core, Lease};
+use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::options::jittered;
+use crate::sync::{Condvar, Mutex as SyncMutex};
+
+/// The default pause after a term.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest uninterrupted wait for the thread of a handle.
+const SLICE: Duration = Duration::from_secs(1);
+
+/// A candidate that leads whenever it is its turn. Made by [`Redlock::leader`](crate::Redlock::leader).
+///
+/// Picture a chair at the head of a table: one process sits there and works, the others stand in line behind it. When
+/// it stands up, or its process dies, the next one sits down.
+///
+/// The chair is the [`Mutex`](crate::Mutex) of that name, with its [order](crate::Mutex#order): it excludes a mutex of
+/// the same name, and waiting candidates cost the servers what waiting threads do. A leader whose process dies is
+/// followed one lease later at most.
+///
+/// **The promise**: under the [two conditions](crate::guarantees) of every lock, no two leaders both pass
+/// [`check`](crate::Lease::check) at one moment. **The duty of the body**: it calls `lease.check()?` before each step,
+/// and returns when that fails. A leader that was paused, or cut off from the servers, learns of it there before it
+/// acts. A resource that can compare numbers should get the [fencing token](crate::Lease::fencing_token) too, since a
+/// step that began in time can end late.
+///
+/// A term ends when the body returns, or panics; the lock is released then, so that another candidate leads. This one
+/// waits again after a [pause](Leader::pause). An error or a panic of the body is logged. So a body that fails at once
+/// makes no storm.
+///
+/// Observers are told of terms as of any lock, under the [`label`](Leader::label):
+/// [`Acquired`](crate::Event::Acquired) when this process leads, and [`Released`](crate::Event::Released) or
+/// [`Lost`](crate::Event::Lost) when it does no longer.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Error, Redlock};
+/// let locks = Redlock::open(&url)?;
+/// let leading = locks.leader("scheduler").spawn(|lease| {
+///     loop {
+///         lease.check()?; // `Err` once this process does not lead any more: the body returns
+///         // one step of the work
+///         std::thread::sleep(std::time::Duration::from_millis(10));
+///     }
+///     # #[allow(unreachable_code)]
+///     Ok::<_, Error>(())
+/// })?;
+/// # while !leading.is_leader() { std::thread::yield_now(); }
+/// leading.resign();
+/// leading.join()?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Leader {
+    client: Arc<ClientInner>,
+    mutex: Mutex,
+    cancel: Option<Cancel>,
+    pause: Duration,
+}
+
+impl Leader {
+    pub(crate) fn new(client: Arc<ClientInner>, mutex: Mutex) -> Leader {
+        Leader { client, mutex, cancel: None, pause: PAUSE }
+    }
+
+    /// Waits until this process leads, runs the body, releases the lock, and waits again, on this thread. Returns when
+    /// it was [cancelled](Leader::cancel), once a body that runs has returned; else only by an error.
+    ///
+    /// While no majority of the servers answers, it goes on trying, and logs that.
+    ///
+    /// # Errors
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the lock already
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config)
+    /// - [`Closed`](Error::Closed) when the client was closed
+    ///
+    /// Nothing is held after an error.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Cancel, Error, Redlock};
+    /// let (locks, cancel) = (Redlock::open(&url)?, Cancel::new());
+    /// locks.leader("scheduler").cancel(&cancel).run(|lease| {
+    ///     lease.check()?;
+    ///     cancel.cancel(); // enough
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn run<E: fmt::Display>(&self, body: impl FnMut(&Lease) -> Result<(), E>) -> Result<(), Error> {
+        self.lead(&self.cancel.clone().unwrap_or_default(), &Seat::default(), body)
+    }
+
+    /// As [`run`](Leader::run), on a thread of its own.
+    ///
+    /// # Errors
+    /// [`Unavailable`](Error::Unavailable) if no thread could be started. What `run` would return is returned by
+    /// [`join`](LeaderHandle::join).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Error, Redlock};
+    /// let locks = Redlock::open(&url)?;
+    /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
+    /// leading.resign();
+    /// leading.join()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn spawn<E: fmt::Display + 'static>(
+        &self,
+        body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
+    ) -> Result<LeaderHandle, Error> {
+        let (leader, cancel, seat) = (self.clone(), self.cancel.clone().unwrap_or_default(), Arc::new(Seat::default()));
+        let handle = LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), seat: Arc::clone(&seat) };
+        let run = move || {
+            let outcome = leader.lead(&cancel, &seat, body);
+            seat.state.lock().ended = Some(outcome);
+            seat.changed.notify_all();
+        };
+        self.client.quorum.clock.start("redlock-leader", Box::new(run)).map_err(|error| {
+            let quorum = &self.client.quorum;
+            let nodes = vec![quorum.node_error(0, format!("no thread could be started: {error}"))];
+            let key = self.mutex.key().map_or_else(|_| String::new(), |key| key.as_str().to_owned());
+            Error::Unavailable { op: "acquire", key, of: quorum.len(), nodes }
+        })?;
+        Ok(handle)
+    }
+
+    fn lead<E: fmt::Display>(
+        &self,
+        cancel: &Cancel,
+        seat: &Seat,
+        mut body: impl FnMut(&Lease) -> Result<(), E>,
+    ) -> Result<(), Error> {
+        let (mutex, cancelling) = (self.mutex.clone().cancel(cancel), Cancelling::by(cancel));
+        loop {
+            match mutex.lock() {
+                Ok(guard) => term(guard, cancel, seat, &mut body),
+                Err(Error::Cancelled { .. }) => return Ok(()),
+                Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
+                    log::warn!("a candidate waits: {error}");
+                }
+                Err(error) => return Err(error),
+            }
+            self.client.queues.rest(self.client.quorum.now().after(jittered(self.pause)), &cancelling);
+        }
+    }
+}
+
+/// While this process leads.
+fn term<E: fmt::Display>(
+    guard: MutexGuard,
+    cancel: &Cancel,
+    seat: &Seat,
+    body: &mut impl FnMut(&Lease) -> Result<(), E>,
+) {
+    seat.state.lock().leads = Some(Arc::clone(guard.core()));
+    // Asked after that: `resign` looks the other way round, so that one of the two sees the other.
+    let outcome = if cancel.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(|| body(&guard))) };
+    seat.state.lock().leads = None;
+    let key = guard.key().to_owned();
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => log::warn!("the body of leader `{}` ended: {error}", key.escape_debug()),
+        Err(panic) => {
+            log::error!("the body of leader `{}` panicked", key.escape_debug());
+            // What it panicked with could panic when it is dropped.
+            std::mem::forget(panic);
+        }
+    }
+    match guard.unlock() {
+        // What resigns has given it up.
+        Err(error) if !cancel.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
+        _ => {}
+    }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the candidate with this setting.
+impl Leader {
+    fn each(mut self, set: impl FnOnce(Mutex) -> Mutex) -> Leader {
+        self.mutex = set(self.mutex);
+        self
+    }
+
+    /// How long this process leads without a renewal; default: the client's (30 s). Shorter: another one leads sooner
+    /// after this process dies. See [`Mutex::lease`](crate::Mutex::lease).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let candidate = locks.leader("scheduler").lease(Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> Leader {
+        self.each(|mutex| mutex.lease(lease))
+    }
+
+    /// The label under which observers show it, in place of its key; default empty. See
+    /// [`Mutex::label`](crate::Mutex::label).
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let candidate = locks.leader("scheduler:7").label("scheduler");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn label(self, label: impl Into<std::borrow::Cow<'static, str>>) -> Leader {
+        self.each(|mutex| mutex.label(label))
+    }
+
+    /// Whether leading brings a [fencing token](crate::Lease::fencing_token) along; default false. See
+    /// [`Mutex::fenced`](crate::Mutex::fenced).
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let candidate = locks.leader("scheduler").fenced(true);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fenced(self, fenced: bool) -> Leader {
+        self.each(|mutex| mutex.fenced(fenced))
+    }
+
+    /// What ends the candidacy from another thread; default: nothing for [`run`](Leader::run), and
+    /// [`resign`](LeaderHandle::resign) for [`spawn`](Leader::spawn). Unlike `resign` it takes no lock away: a body
+    /// that runs goes on until it returns.
+    ///
+    /// ```
+    /// use redlock_sync::{Cancel, Error, Redlock};
+    /// let (locks, cancel) = (Redlock::open("redis://127.0.0.1/")?, Cancel::new());
+    /// cancel.cancel();
+    /// locks.leader("scheduler").cancel(&cancel).run(|_lease| Ok::<_, Error>(()))?; // returns at once
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn cancel(mut self, cancel: &Cancel) -> Leader {
+        self.cancel = Some(cancel.clone());
+        self
+    }
+
+    /// How long this candidate stands aside after each term, and after a call that found no servers; default 1 s, of
+    /// which up to half is left out at random. Longer: a body that fails at once costs less. Shorter: where this is the
+    /// only candidate, it leads again sooner.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let candidate = locks.leader("scheduler").pause(Duration::from_secs(10));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn pause(mut self, pause: Duration) -> Leader {
+        self.pause = pause;
+        self
+    }
+}
+
+impl fmt::Debug for Leader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leader").field("mutex", &self.mutex).field("pause", &self.pause).finish_non_exhaustive()
+    }
+}
+
+/// What a candidate's thread and its handle share.
+#[derive(Default)]
+struct Seat {
+    state: SyncMutex<State>,
+    changed: Arc<Condvar>,
+}
+
+#[derive(Default)]
+struct State {
+    /// While the body runs.
+    leads: Option<Arc<Core>>,
+    ended: Option<Result<(), Error>>,
+}
+
+/// A candidate on a thread of its own. Made by [`Leader::spawn`]. Dropping it cancels the candidacy; a body that runs
+/// goes on until it returns.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
+/// println!("leads now: {}", leading.is_leader());
+/// leading.resign();
+/// leading.join()?;
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[must_use = "dropping it cancels the candidacy"]
+pub struct LeaderHandle {
+    client: Arc<ClientInner>,
+    cancel: Cancel,
+    seat: Arc<Seat>,
+}
+
+impl LeaderHandle {
+    /// Whether the body runs at this moment, and its lease has not ended. Advisory: it can have changed when this
+    /// returns. Use it to watch; the body asks [`check`](crate::Lease::check).
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
+    /// println!("leads now: {}", leading.is_leader());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        // In a forked child a thread that is not there can have it locked.
+        self.seat.state.try_lock().is_some_and(|state| state.leads.as_ref().is_some_and(|core| core.check().is_ok()))
+    }
+
+    /// Ends the candidacy. A wait ends within 10 ms. A lock that is held is given up at once, within two node timeouts:
+    /// from then on `check` in the body is [`Lost`](Error::Lost), and another candidate leads. The body is not
+    /// interrupted: [`join`](LeaderHandle::join) waits for it.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
+    /// leading.resign();
+    /// assert!(!leading.is_leader());
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn resign(&self) {
+        self.cancel.cancel();
+        if self.client.serves().is_ok() {
+            // Under the lock, so that the term cannot end meanwhile and hand its lease to another thread.
+            let state = self.seat.state.lock();
+            state.leads.iter().for_each(|core| self.client.give_up(core));
+        }
+    }
+
+    /// Waits until the candidacy has ended: after [`resign`](LeaderHandle::resign) or [`cancel`](Leader::cancel), or by
+    /// an error.
+    ///
+    /// # Errors
+    /// As for [`Leader::run`]. [`Closed`](Error::Closed) at once in a forked child, which has no such thread.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let leading = locks.leader("scheduler").spawn(|lease| lease.check())?;
+    /// locks.close()?;
+    /// assert_eq!(leading.join(), Err(redlock_sync::Error::Closed));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn join(self) -> Result<(), Error> {
+        if self.client.tokens.home().is_left() {
+            return Err(Error::Closed);
+        }
+        let clock = &self.client.quorum.clock;
+        let mut state = self.seat.state.lock();
+        loop {
+            if let Some(outcome) = state.ended.take() {
+                return outcome;
+            }
+            let until: Tick = clock.now().after(SLICE);
+            clock.wait_until(&self.seat.changed, &mut state, until);
+        }
+    }
+}
+
+impl Drop for LeaderHandle {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl fmt::Debug for LeaderHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderHandle").field("is_leader", &self.is_leader()).finish_non_exhaustive()
+    }
+}

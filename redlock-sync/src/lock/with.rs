@@ -1,0 +1,125 @@
+//! A lock for the time of a closure: taken, the body run, released by the method that tells a loss.
+
+use std::ops::Deref;
+
+use crate::error::Error;
+use crate::lease::Lease;
+
+/// Runs the body under the guard, and releases it by `end`. As an annotated function does: the body's own error comes
+/// before that of the release, and a release that is not confirmed is logged. A panic drops the guard.
+pub(crate) fn run<G, R, T, E>(
+    guard: Result<G, Error>,
+    body: impl FnOnce(&Lease) -> Result<T, E>,
+    end: impl FnOnce(G) -> Result<R, Error>,
+) -> Result<T, E>
+where
+    G: Deref<Target = Lease>,
+    E: From<Error>,
+{
+    let guard = guard?;
+    let outcome = body(&guard);
+    match end(guard) {
+        Ok(_) => outcome,
+        Err(error) if outcome.is_err() || matches!(error, Error::Unconfirmed { .. }) => {
+            log::warn!("{error}");
+            outcome
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The methods of a handle that hold its lock while a closure runs. `$open` is how the examples make a handle; `$lock`,
+/// `$try_lock` and `$try_lock_for` are its methods that take the lock, `$unlock` is that of its guard.
+macro_rules! closures {
+    (
+        $open:literal, $guard:ident $unlock:ident,
+        $with:ident $lock:ident, $try_with:ident $try_lock:ident, $for:ident $lock_for:ident
+    ) => {
+        #[doc = concat!("Takes the lock as [`", stringify!($lock), "`](Self::", stringify!($lock), ") does, runs the body, and releases")]
+        #[doc = concat!("the lock by [`", stringify!($unlock), "`](crate::", stringify!($guard), "::", stringify!($unlock), "). The value of the body is returned.")]
+        ///
+        /// The body gets the [`Lease`](crate::Lease), to [`check`](crate::Lease::check) before each step that needs the
+        /// lock. If the body panics, the lock is released, and the panic goes on. Unlike a guard, the lock cannot
+        /// outlive the call; a guard can be kept in a struct or sent to another thread.
+        ///
+        /// # Errors
+        #[doc = concat!("- As for [`", stringify!($lock), "`](Self::", stringify!($lock), "): the body did not run")]
+        /// - The error of the body, once the lock is released
+        /// - [`Lost`](crate::Error::Lost) in place of the body's `Ok`, if the lock was not held any more at the end:
+        ///   what the body did may have overlapped with another holder
+        /// - [`WrongType`](crate::Error::WrongType) likewise, if the key holds something else by then
+        ///
+        /// A release that no majority confirmed is logged at WARN, and the body's value is returned. Nothing is held
+        /// after an error.
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use redlock_sync::{Error, Redlock};
+        /// let locks = Redlock::open(&url)?;
+        #[doc = concat!("let sum = ", $open, ".", stringify!($with), "(|lease| {")]
+        ///     lease.check()?;
+        ///     Ok::<_, Error>(40 + 2)
+        /// })?;
+        /// assert_eq!(sum, 42);
+        /// # Ok::<(), Error>(())
+        /// ```
+        pub fn $with<T, E: From<crate::Error>>(
+            &self,
+            body: impl FnOnce(&crate::Lease) -> Result<T, E>,
+        ) -> Result<T, E> {
+            $crate::lock::with::run(self.$lock(), body, $guard::$unlock)
+        }
+
+        #[doc = concat!("As [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") does: by one attempt.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use redlock_sync::{Error, Redlock};
+        /// let locks = Redlock::open(&url)?;
+        #[doc = concat!("match ", $open, ".", stringify!($try_with), "(|_lease| Ok::<_, Error>(\"done\")) {")]
+        ///     Ok(done) => println!("{done}"),
+        ///     Err(error) if error.is_busy() => println!("another holder has it"),
+        ///     Err(error) => return Err(error),
+        /// }
+        /// # Ok::<(), Error>(())
+        /// ```
+        pub fn $try_with<T, E: From<crate::Error>>(
+            &self,
+            body: impl FnOnce(&crate::Lease) -> Result<T, E>,
+        ) -> Result<T, E> {
+            $crate::lock::with::run(self.$try_lock(), body, $guard::$unlock)
+        }
+
+        #[doc = concat!("As [`", stringify!($with), "`](Self::", stringify!($with), "), but takes the lock as [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") does: it waits for at most `wait`.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As for [`", stringify!($lock_for), "`](Self::", stringify!($lock_for), ") and [`", stringify!($with), "`](Self::", stringify!($with), "). After [`Busy`](crate::Error::Busy) the body did not run.")]
+        ///
+        /// ```
+        /// # let server = redlock_tests::Server::start();
+        /// # let url = server.url();
+        /// use redlock_sync::{Error, Redlock};
+        /// use std::time::Duration;
+        /// let locks = Redlock::open(&url)?;
+        #[doc = concat!(
+            "let done = ", $open, ".", stringify!($for), "(Duration::from_secs(2), |_lease| Ok::<_, Error>(\"done\"))?;"
+        )]
+        /// # let _ = done;
+        /// # Ok::<(), Error>(())
+        /// ```
+        pub fn $for<T, E: From<crate::Error>>(
+            &self,
+            wait: std::time::Duration,
+            body: impl FnOnce(&crate::Lease) -> Result<T, E>,
+        ) -> Result<T, E> {
+            $crate::lock::with::run(self.$lock_for(wait), body, $guard::$unlock)
+        }
+    };
+}
+
+pub(crate) use closures;

@@ -1,0 +1,187 @@
+//! `with`, `try_with` and `try_with_for` of each kind: what they return, and that nothing is held afterwards.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use redlock_sync::{Error, Lease, LostReason, Redlock};
+
+use crate::place::{Place, each_place};
+
+const KEY: &str = "order:42";
+
+/// What a body returns here.
+type Answer = Result<u32, Error>;
+/// One of the methods, with a body.
+type Method = fn(&Redlock, &mut dyn FnMut(&Lease) -> Answer) -> Answer;
+
+const WAIT: Duration = Duration::from_millis(5);
+
+/// Of each kind: `with`, `try_with` and `try_with_for`, and what else keeps it taken.
+const KINDS: [(&str, [Method; 3]); 5] = [
+    (
+        "mutex",
+        [
+            |locks, body| locks.mutex(KEY).with(body),
+            |locks, body| locks.mutex(KEY).try_with(body),
+            |locks, body| locks.mutex(KEY).try_with_for(WAIT, body),
+        ],
+    ),
+    (
+        "reentrant mutex",
+        [
+            |locks, body| locks.reentrant_mutex(KEY).with(body),
+            |locks, body| locks.reentrant_mutex(KEY).try_with(body),
+            |locks, body| locks.reentrant_mutex(KEY).try_with_for(WAIT, body),
+        ],
+    ),
+    (
+        "reader",
+        [
+            |locks, body| locks.rw_lock(KEY).with_read(body),
+            |locks, body| locks.rw_lock(KEY).try_with_read(body),
+            |locks, body| locks.rw_lock(KEY).try_with_read_for(WAIT, body),
+        ],
+    ),
+    (
+        "writer",
+        [
+            |locks, body| locks.rw_lock(KEY).with_write(body),
+            |locks, body| locks.rw_lock(KEY).try_with_write(body),
+            |locks, body| locks.rw_lock(KEY).try_with_write_for(WAIT, body),
+        ],
+    ),
+    (
+        "permit",
+        [
+            |locks, body| locks.semaphore(KEY, 1).with(body),
+            |locks, body| locks.semaphore(KEY, 1).try_with(body),
+            |locks, body| locks.semaphore(KEY, 1).try_with_for(WAIT, body),
+        ],
+    ),
+];
+
+/// Keeps all others out of the lock of that kind.
+fn occupied(locks: &Redlock, kind: &str, while_held: impl FnOnce() -> Answer) -> Answer {
+    match kind {
+        "mutex" | "reentrant mutex" => locks.mutex(KEY).with(|_| while_held()),
+        "permit" => locks.semaphore(KEY, 1).with(|_| while_held()),
+        _ => locks.rw_lock(KEY).with_write(|_| while_held()),
+    }
+}
+
+/// Nodes, with a client that has room for a busy machine, and another one.
+fn rig<P: Place>(nodes: usize) -> (Vec<P>, Redlock, Redlock) {
+    let nodes = P::start(nodes);
+    let client = || P::client(&nodes, Redlock::builder().node_timeout(Duration::from_secs(5)));
+    let (one, other) = (client(), client());
+    (nodes, one, other)
+}
+
+/// Deletes the key behind the holder's back.
+fn lose<P: Place>(nodes: &[P]) {
+    for node in nodes {
+        assert!(node.del(KEY));
+    }
+}
+
+/// Whether a majority has the key.
+fn is_held<P: Place>(nodes: &[P]) -> bool {
+    let having = nodes.iter().filter(|node| node.keys().iter().any(|key| key == KEY));
+    having.count() > nodes.len() / 2
+}
+
+/// On one node and on three, for each method of each kind.
+fn on_each<P: Place>(test: impl Fn(&[P], &Redlock, &Redlock, &str, Method)) {
+    for count in [1, 3] {
+        let (nodes, one, other) = rig::<P>(count);
+        for (kind, methods) in KINDS {
+            for method in methods {
+                test(&nodes, &one, &other, kind, method);
+                assert!(!is_held(&nodes), "{kind}: it is held afterwards");
+            }
+        }
+    }
+}
+
+fn the_value_of_the_body_is_returned<P: Place>() {
+    on_each::<P>(|nodes, locks, _, kind, method| {
+        let value = method(locks, &mut |lease| {
+            assert!(is_held(nodes), "{kind}: it is not held");
+            lease.check().map(|()| 42)
+        });
+        assert_eq!(value, Ok(42), "{kind}");
+    });
+}
+
+fn the_error_of_the_body_is_returned<P: Place>() {
+    on_each::<P>(|nodes, locks, _, kind, method| {
+        let error = Error::WouldDeadlock { key: "of the body".into() };
+        assert_eq!(method(locks, &mut |_| Err(error.clone())), Err(error.clone()), "{kind}");
+        // It comes before that of the release.
+        let lost = method(locks, &mut |_| {
+            lose(nodes);
+            Err(error.clone())
+        });
+        assert_eq!(lost, Err(error), "{kind}");
+    });
+}
+
+fn a_lock_that_was_lost_is_an_error<P: Place>() {
+    on_each::<P>(|nodes, locks, _, kind, method| {
+        let lost = method(locks, &mut |lease| {
+            lose(nodes);
+            // Only the servers know it.
+            lease.check().map(|()| 42)
+        });
+        assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted), "{kind}");
+    });
+}
+
+fn a_panic_releases_it<P: Place>() {
+    on_each::<P>(|nodes, locks, _, kind, method| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| method(locks, &mut |_| panic!("of the body"))));
+        assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"of the body"), "{kind}");
+        assert!(!is_held(nodes), "{kind}");
+    });
+}
+
+fn a_body_without_the_lock_does_not_run<P: Place>() {
+    on_each::<P>(|_, locks, other, kind, method| {
+        // The first of the three methods waits.
+        if method as usize != KINDS.iter().find(|(name, _)| *name == kind).unwrap().1[0] as usize {
+            let busy = occupied(other, kind, || method(locks, &mut |_| panic!("{kind}: it ran")));
+            assert!(busy.unwrap_err().is_busy(), "{kind}");
+        }
+    });
+}
+
+each_place!(
+    the_value_of_the_body_is_returned,
+    the_error_of_the_body_is_returned,
+    a_lock_that_was_lost_is_an_error,
+    a_panic_releases_it,
+    a_body_without_the_lock_does_not_run,
+);
+
+/// A nested call of the same thread runs under the outer lock.
+#[test]
+fn closures_nest() {
+    let locks = Redlock::in_memory();
+    let order = locks.reentrant_mutex(KEY);
+    let sum = order.with(|outer| order.with(|inner| Ok::<_, Error>(inner.id() == outer.id())));
+    assert_eq!(sum, Ok(true));
+    let refused: Result<(), Error> = locks.mutex(KEY).with(|_| locks.mutex(KEY).with(|_| Ok(())));
+    assert!(matches!(refused, Err(Error::WouldDeadlock { .. })));
+}
+
+/// The error type is the caller's own.
+#[test]
+fn the_body_has_an_error_of_its_own() {
+    let locks = Redlock::in_memory();
+    let of_body = locks.mutex(KEY).with(|_| Err::<(), Box<dyn std::error::Error>>("no such order".into()));
+    assert_eq!(of_body.unwrap_err().to_string(), "no such order");
+    let held = locks.mutex(KEY).lock().unwrap().into_send();
+    let of_lock = locks.mutex(KEY).try_with(|_| Ok::<(), Box<dyn std::error::Error>>(()));
+    assert!(of_lock.unwrap_err().downcast_ref::<Error>().unwrap().is_busy());
+    held.unlock().unwrap();
+}

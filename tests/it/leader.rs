@@ -1,0 +1,188 @@
+//! Leaders: one at a time, and what follows the end of a term.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Cancel, Error, Event, Lease, Observer, Redlock};
+use redlock_tests::eventually;
+
+use crate::place::{Place, each_place};
+
+const KEY: &str = "scheduler";
+/// More than a busy machine needs for anything here.
+const SOON: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(100);
+
+fn client<P: Place>(nodes: &[P]) -> Redlock {
+    P::client(nodes, Redlock::builder().node_timeout(Duration::from_secs(5)))
+}
+
+/// Works until it does not lead any more.
+fn until_the_end(lease: &Lease) -> Result<(), Error> {
+    loop {
+        lease.check()?;
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn one_leads_until_it_resigns<P: Place>() {
+    for count in [1, 3] {
+        let nodes = P::start(count);
+        let candidates: Vec<_> =
+            (0..3).map(|_| client(&nodes).leader(KEY).pause(PAUSE).spawn(until_the_end).unwrap()).collect();
+        for _ in 0..3 {
+            let leads = || candidates.iter().filter(|candidate| candidate.is_leader()).count();
+            eventually("one leads", SOON, || leads() == 1);
+            let leader = candidates.iter().find(|candidate| candidate.is_leader()).unwrap();
+            leader.resign();
+            assert!(!leader.is_leader());
+        }
+        for candidate in candidates {
+            candidate.join().unwrap();
+        }
+        assert!(!client(&nodes).mutex(KEY).is_locked().unwrap());
+    }
+}
+
+/// When each term began.
+fn terms<P: Place>(end: fn(usize) -> Result<(), Error>) -> Vec<Instant> {
+    let nodes = P::start(1);
+    let (began, cancel) = (Mutex::new(Vec::new()), Cancel::new());
+    let outcome = client(&nodes).leader(KEY).pause(PAUSE).cancel(&cancel).run(|lease| {
+        lease.check()?;
+        let count = {
+            let mut began = began.lock().unwrap_or_else(PoisonError::into_inner);
+            began.push(Instant::now());
+            began.len()
+        };
+        if count == 4 {
+            cancel.cancel();
+        }
+        end(count)
+    });
+    assert_eq!(outcome, Ok(()));
+    assert!(!client(&nodes).mutex(KEY).is_locked().unwrap());
+    began.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn a_pause_follows_each_term<P: Place>() {
+    let ends: [fn(usize) -> Result<(), Error>; 3] =
+        [|_| Ok(()), |_| Err(Error::Closed), |count| if count < 4 { panic!("of the body") } else { Ok(()) }];
+    for end in ends {
+        let began = terms::<P>(end);
+        assert_eq!(began.len(), 4);
+        assert!(began.windows(2).all(|pair| pair[1].duration_since(pair[0]) >= PAUSE / 2), "{began:?}");
+    }
+}
+
+/// A cancelled candidate ends its wait; one that leads ends after its term.
+fn a_candidate_can_be_cancelled<P: Place>() {
+    let nodes = P::start(1);
+    let (held, cancel) = (client(&nodes).mutex(KEY).lock().unwrap(), Cancel::new());
+    let waiting = client(&nodes).leader(KEY).cancel(&cancel).spawn(until_the_end).unwrap();
+    eventually("it waits", SOON, || nodes[0].waits() > 0);
+    assert!(!waiting.is_leader());
+    cancel.cancel();
+    waiting.join().unwrap();
+    assert_eq!(nodes[0].waits(), 0);
+    held.unlock().unwrap();
+}
+
+fn a_leader_learns_of_a_loss_and_leads_again<P: Place>() {
+    let nodes = P::start(1);
+    let (terms, other) = (Arc::new(AtomicUsize::new(0)), client(&nodes));
+    let counted = Arc::clone(&terms);
+    let locks = P::client(&nodes, Redlock::builder().node_timeout(P::LEASE / 3).lease(P::LEASE));
+    let leading = locks.leader(KEY).pause(PAUSE).spawn(move |lease| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        until_the_end(lease)
+    });
+    let leading = leading.unwrap();
+    eventually("it leads", SOON, || leading.is_leader());
+    nodes[0].del(KEY);
+    nodes[0].until("it leads again", || terms.load(Ordering::SeqCst) > 1);
+    assert!(other.mutex(KEY).is_locked().unwrap());
+    leading.resign();
+    leading.join().unwrap();
+}
+
+fn an_error_that_stays_ends_it<P: Place>() {
+    let nodes = P::start(1);
+    let locks = client(&nodes);
+    let leading = locks.leader(KEY).spawn(until_the_end).unwrap();
+    eventually("it leads", SOON, || leading.is_leader());
+    locks.close().unwrap();
+    assert_eq!(leading.join(), Err(Error::Closed));
+    let without_name = client(&nodes).leader("").run(until_the_end);
+    assert!(matches!(without_name, Err(Error::Config { .. })));
+}
+
+/// What observers are told, but for renewals.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Observer for Told {
+    fn event(&self, event: &Event<'_>) {
+        let (lock, what) = match *event {
+            Event::Acquired { lock, .. } => (lock, "leads"),
+            Event::Lost { lock, .. } => (lock, "lost"),
+            Event::Released { lock, .. } => (lock, "released"),
+            _ => return,
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {what}", lock.label));
+    }
+}
+
+fn observers_are_told<P: Place>() {
+    let (nodes, told, cancel) = (P::start(1), Arc::new(Told::default()), Cancel::new());
+    let locks = P::client(&nodes, Redlock::builder().observer(Arc::clone(&told)));
+    let body = |_: &Lease| {
+        cancel.cancel();
+        Ok::<_, Error>(())
+    };
+    locks.leader(KEY).label("the one").cancel(&cancel).run(body).unwrap();
+    let leading = locks.leader(KEY).label("another").spawn(until_the_end).unwrap();
+    eventually("it leads", SOON, || leading.is_leader());
+    leading.resign();
+    leading.join().unwrap();
+    let told = told.0.lock().unwrap().clone();
+    assert_eq!(told, ["the one leads", "the one released", "another leads", "another lost"]);
+}
+
+each_place!(
+    one_leads_until_it_resigns,
+    a_pause_follows_each_term,
+    a_candidate_can_be_cancelled,
+    a_leader_learns_of_a_loss_and_leads_again,
+    an_error_that_stays_ends_it,
+    observers_are_told,
+);
+
+/// No two bodies pass their check at one moment, while leaders resign all the time.
+#[test]
+fn no_two_lead_at_a_time() {
+    let servers = redlock_tests::servers(3);
+    let (at_work, terms, cancel) = (AtomicUsize::new(0), AtomicUsize::new(0), Cancel::new());
+    thread::scope(|scope| {
+        for _ in 0..5 {
+            let candidate = client(&servers).leader(KEY).pause(Duration::from_millis(1)).cancel(&cancel);
+            let (at_work, terms, cancel) = (&at_work, &terms, &cancel);
+            scope.spawn(move || {
+                let body = |lease: &Lease| {
+                    lease.check()?;
+                    assert_eq!(at_work.fetch_add(1, Ordering::SeqCst), 0, "two lead");
+                    thread::sleep(Duration::from_millis(2));
+                    at_work.fetch_sub(1, Ordering::SeqCst);
+                    if terms.fetch_add(1, Ordering::SeqCst) >= 50 {
+                        cancel.cancel();
+                    }
+                    Ok::<_, Error>(())
+                };
+                candidate.run(body).unwrap();
+            });
+        }
+    });
+    assert_eq!(at_work.load(Ordering::SeqCst), 0);
+}
