@@ -417,30 +417,35 @@ impl Course<'_> {
     fn leave(&mut self) {
         let waited = self.clock.now().since(self.started);
         for i in 0..self.legs.len() {
-            let Some(leg) = self.legs.get(i) else { continue };
-            let Some(server) = leg.server.clone() else { continue };
-            let (pipe, is_release) = match &leg.state {
-                State::Flies { pipe, .. } => (Arc::clone(pipe), leg.call.purpose == Purpose::Release),
-                State::Waits => {
-                    let failure = self.after_connect(leg, &server, timed_out(Executed::No, "no connection in time"));
-                    if waited >= self.patience / 2 {
-                        server.host.note(&failure, During::Connect);
-                    }
-                    self.put(i, State::Over(Err(failure)));
-                    continue;
-                }
-                _ => continue,
-            };
-            let parting = pipe.leave(&self.trip, i, is_release);
-            if parting == Parting::Answered {
-                self.take_outcomes();
-                if self.legs.get(i).is_some_and(|leg| matches!(leg.state, State::Over(_))) {
-                    continue;
-                }
-            }
-            let failure = self.left(i, &server, parting, waited);
-            self.put(i, State::Over(Err(server.host.named(failure))));
+            // What is answered just then can be on its way once more: with its source, or to another server.
+            while !self.has_left(i, waited) {}
         }
+    }
+
+    fn has_left(&mut self, i: usize, waited: Duration) -> bool {
+        let Some(leg) = self.legs.get(i) else { return true };
+        let Some(server) = leg.server.clone() else { return true };
+        let failure = match &leg.state {
+            State::Flies { pipe, .. } => {
+                let (pipe, is_release) = (Arc::clone(pipe), leg.call.purpose == Purpose::Release);
+                let parting = pipe.leave(&self.trip, i, is_release);
+                if parting == Parting::Answered {
+                    self.take_outcomes();
+                    return false;
+                }
+                server.host.named(self.left(i, &server, parting, waited))
+            }
+            State::Waits => {
+                let failure = self.after_connect(leg, &server, timed_out(Executed::No, "no connection in time"));
+                if waited >= self.patience / 2 {
+                    server.host.note(&failure, During::Connect);
+                }
+                failure
+            }
+            State::Passes(_) | State::Over(_) => return true,
+        };
+        self.put(i, State::Over(Err(failure)));
+        true
     }
 
     /// The failure of a call that its thread leaves.
