@@ -67,6 +67,27 @@ struct Leg {
 }
 
 impl Leg {
+    fn new(call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, spares: bool) -> Leg {
+        let not_asked = || State::Over(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
+        let server = if is_asked { member.server_for(call) } else { None };
+        let state = match &server {
+            None => not_asked(),
+            Some(server) => {
+                // A server of a cluster has no others that could do without it, and is not waited for either: another one may serve its slots by now.
+                let leaves_out = spares || server.host.is_of_cluster();
+                match leaves_out.then(|| server.outage()).flatten() {
+                    // It may have to go behind what is unanswered there.
+                    Some(outage) if call.purpose == Purpose::Release => State::Passes(outage),
+                    Some(outage) => State::Over(Err(server.host.named(outage))),
+                    None => State::Waits,
+                }
+            }
+        };
+        let call = Arc::clone(call);
+        let (route, with_source, duplicate) = (Route::default(), false, false);
+        Leg { node, call, server, route, state, with_source, first_cut: None, duplicate, has_read: 0 }
+    }
+
     /// The connection over which it goes to that server.
     fn pipe_to(&self, server: &Server) -> Option<&Arc<Pipe>> {
         let is_there = self.server.as_ref().is_some_and(|own| own.number() == server.number());
@@ -99,7 +120,7 @@ impl Exchange<'_> {
         let legs: Vec<Leg> = calls
             .iter()
             .flat_map(|call| self.members.nodes.iter().enumerate().map(move |(i, node)| (call, i, node)))
-            .map(|(call, i, node)| self.leg(call, i, node, ask(i), spares))
+            .map(|(call, i, node)| Leg::new(call, i, node, ask(i), spares))
             .collect();
         let longest = calls.iter().map(|call| time_for(call)).max().unwrap_or_default();
         // What takes no time cannot come too late, however far a test advances the clock.
@@ -110,27 +131,6 @@ impl Exchange<'_> {
         course.run();
         let mut legs = course.legs.into_iter();
         calls.iter().map(|_| answers(legs.by_ref().take(nodes).collect(), started)).collect()
-    }
-
-    fn leg(&self, call: &Arc<Call>, node: usize, member: &Node, is_asked: bool, spares: bool) -> Leg {
-        let not_asked = || State::Over(Err(Failure::unsent(FailureKind::LeftOut, "not asked")));
-        let server = if is_asked { member.server_for(call) } else { None };
-        let state = match &server {
-            None => not_asked(),
-            Some(server) => {
-                // A server of a cluster has no others that could do without it, and is not waited for either: another one may serve its slots by now.
-                let leaves_out = spares || server.host.is_of_cluster();
-                match leaves_out.then(|| server.outage()).flatten() {
-                    // It may have to go behind what is unanswered there.
-                    Some(outage) if call.purpose == Purpose::Release => State::Passes(outage),
-                    Some(outage) => State::Over(Err(server.host.named(outage))),
-                    None => State::Waits,
-                }
-            }
-        };
-        let call = Arc::clone(call);
-        let (route, with_source, duplicate) = (Route::default(), false, false);
-        Leg { node, call, server, route, state, with_source, first_cut: None, duplicate, has_read: 0 }
     }
 }
 
@@ -261,21 +261,11 @@ impl Course<'_> {
             let flies = self.fly(i, leg, server, &Wish { prompt, is_release, beside });
             let is_over = || self.clock.now() >= self.started.after(GLANCE);
             let failure = || self.why_out(leg, server).filter(|_| is_over());
-            let state = flies.or_else(|| Some(State::Over(Err(self.after_connect(leg, server, failure()?)))));
+            let state = flies.or_else(|| Some(State::Over(Err(after_connect(leg, server, failure()?)))));
             if let Some(state) = state {
                 self.put(i, state);
             }
         }
-    }
-
-    /// No connection can be had.
-    fn after_connect(&self, leg: &Leg, server: &Server, failure: Failure) -> Failure {
-        let executed = if leg.duplicate { Executed::Maybe } else { failure.executed };
-        let message = match &leg.first_cut {
-            Some(first) => both(first, &failure.message),
-            None => failure.message,
-        };
-        server.host.named(Failure { kind: failure.kind, executed, message })
     }
 
     /// Sends the call over a connection, if there is one.
@@ -293,9 +283,9 @@ impl Course<'_> {
         let load = Load::Script { call: Arc::clone(call), note, with_source, asks: leg.route.asks };
         let flight = self.trip.flight(i, load, self.exchange.lane == Lane::Reserved, Some(claim));
         if self.is_single() {
-            pipe.send(flight)
+            pipe.send(flight);
         } else {
-            pipe.put(flight)
+            pipe.put(flight);
         }
         Some(State::Flies { pipe, generation, note, permissions })
     }
@@ -436,7 +426,7 @@ impl Course<'_> {
                 server.host.named(self.left(i, &server, parting, waited))
             }
             State::Waits => {
-                let failure = self.after_connect(leg, &server, timed_out(Executed::No, "no connection in time"));
+                let failure = after_connect(leg, &server, timed_out(Executed::No, "no connection in time"));
                 if waited >= self.patience / 2 {
                     server.host.note(&failure, During::Connect);
                 }
@@ -473,6 +463,16 @@ impl Course<'_> {
         }
         failure
     }
+}
+
+/// No connection can be had.
+fn after_connect(leg: &Leg, server: &Server, failure: Failure) -> Failure {
+    let executed = if leg.duplicate { Executed::Maybe } else { failure.executed };
+    let message = match &leg.first_cut {
+        Some(first) => both(first, &failure.message),
+        None => failure.message,
+    };
+    server.host.named(Failure { kind: failure.kind, executed, message })
 }
 
 fn both(first: &str, second: &str) -> String {

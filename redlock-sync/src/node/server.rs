@@ -12,6 +12,7 @@ use super::pipes::supply::supply;
 use super::{Failure, FailureKind, Value, reply};
 use crate::protocol::script::{Call, Needs, Note, Purpose};
 use crate::sync::Mutex;
+use crate::token::LockId;
 
 /// A call that is longer carries a body, and goes over a connection for those.
 const BODY: usize = 64 << 10;
@@ -60,7 +61,10 @@ impl Server {
     /// The connections for a call. A release of a call that carried a body goes behind it.
     pub(super) fn connections(&self, call: &Call) -> &Connections {
         let carries_body = call.script.brings_bodies() || call.script.takes_bodies() && call.len() > BODY;
-        let is_behind = |bodies: &&Connections| bodies.has_unanswered(call.first_key().unwrap_or_default());
+        let is_behind = |bodies: &&Connections| {
+            let is_release = |token: &&LockId| call.purpose == Purpose::Release && !token.as_str().is_empty();
+            call.token.as_ref().filter(is_release).is_some_and(|token| bodies.may_set(token.as_str()))
+        };
         if carries_body {
             return self.bodies.get_or_init(|| connections(&self.host, &self.arrivals, 1));
         }

@@ -72,7 +72,7 @@ impl Nodes {
             settings,
             clock: Arc::clone(clock),
             identities: Arc::clone(&identities),
-            background: connecting.clone(),
+            background: connecting,
             hearers: Arc::clone(&hearers),
             arrivals: Arrivals::new(),
         };

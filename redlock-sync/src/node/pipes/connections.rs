@@ -148,13 +148,15 @@ impl Connections {
         pipe.is_late(self.patience / 4)
     }
 
-    /// The one that is wanted, else one that is idle, else the one with the fewest calls.
+    /// The one that is wanted, else the first one on which calls are answered at once, so that calls travel together; else the one with the fewest calls.
     fn choose<'a>(&self, open: &'a Open, wish: &Wish<'_>) -> Option<&'a Numbered> {
         let fits = |one: &&Numbered| self.is_usable(one) && !(wish.prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| wish.beside.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
         wanted()
-            .or_else(|| usable().find(|one| one.pipe.len() == 0))
+            .or_else(|| {
+                usable().find(|one| one.pipe.len() == 0 || !one.pipe.reader_waits() && !self.is_slow(&one.pipe))
+            })
             .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))
     }
 
@@ -164,9 +166,9 @@ impl Connections {
         one.generation >= self.host.generation() && !has_run_out
     }
 
-    /// Whether a call about a key of this group is unanswered.
-    pub(crate) fn has_unanswered(&self, key: &[u8]) -> bool {
-        self.table.is_busy(Table::group_of(key))
+    /// A call that may set this token is unanswered.
+    pub(crate) fn may_set(&self, token: &str) -> bool {
+        self.all().iter().any(|pipe| pipe.may_set(token))
     }
 
     /// A call there is unanswered for so many node timeouts.

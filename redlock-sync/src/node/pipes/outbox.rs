@@ -53,6 +53,11 @@ impl Outbox {
         self.urgent.iter().chain(&self.ordinary).any(|flight| group.is_none() || flight.group() == group)
     }
 
+    /// A call that may set this token is not written.
+    pub(super) fn may_set(&self, token: &str) -> bool {
+        self.urgent.iter().chain(&self.ordinary).any(|flight| flight.acquires() == Some(token))
+    }
+
     /// A call with the same words is not written.
     pub(super) fn has_like(&self, call: &Call) -> bool {
         self.urgent.iter().chain(&self.ordinary).any(|flight| flight.is_like(call))
@@ -194,6 +199,11 @@ impl Owed {
             false if self.due.is_empty() => Interest::None,
             false => Interest::Unattended,
         }
+    }
+
+    /// A call that may set this token is not answered.
+    pub(super) fn may_set(&self, token: &str) -> bool {
+        self.due.iter().filter_map(|due| due.flight.as_ref()).any(|flight| flight.acquires() == Some(token))
     }
 
     /// A call with the same words is not answered.

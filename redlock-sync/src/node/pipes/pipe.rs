@@ -150,6 +150,12 @@ impl Pipe {
         !outbox.has(group) && self.owed.lock().is_undone(group)
     }
 
+    /// A call that may set this token is not answered.
+    pub(crate) fn may_set(&self, token: &str) -> bool {
+        let outbox = self.outbox.lock();
+        outbox.may_set(token) || self.owed.lock().may_set(token)
+    }
+
     /// A call with the same words is not answered.
     pub(crate) fn has_like(&self, call: &Call) -> bool {
         let outbox = self.outbox.lock();

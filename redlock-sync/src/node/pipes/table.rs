@@ -40,11 +40,6 @@ impl Table {
         self.0.get(group)
     }
 
-    /// A call of this group is unanswered.
-    pub(crate) fn is_busy(&self, group: usize) -> bool {
-        self.word(group).is_some_and(|word| word.load(Ordering::Acquire) & COUNT > 0)
-    }
-
     /// Notes a call of this group. It has to go over the connection that `choose` returns, to which the number is given of the one that has unanswered
     /// calls of the group; if that is of no more use, it chooses another one.
     pub(crate) fn claim<T>(
