@@ -78,7 +78,11 @@ impl Leg {
                 match leaves_out.then(|| server.outage()).flatten() {
                     // It may have to go behind what is unanswered there.
                     Some(outage) if call.purpose == Purpose::Release => State::Passes(outage),
-                    Some(outage) => State::Over(Err(server.host.named(outage))),
+                    Some(outage) => {
+                        // That finds out when it is back.
+                        server.connections(call).try_another();
+                        State::Over(Err(server.host.named(outage)))
+                    }
                     None => State::Waits,
                 }
             }

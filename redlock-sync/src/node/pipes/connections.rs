@@ -221,7 +221,9 @@ impl Connections {
 
     /// Has a connection made beside those that do not answer: it tells whether the server does.
     pub(crate) fn try_another(&self) {
-        self.order(&mut self.open.lock());
+        let mut open = self.open.lock();
+        self.tend(&mut open);
+        self.order(&mut open);
     }
 
     fn order(&self, open: &mut Open) {
