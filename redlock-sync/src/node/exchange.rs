@@ -201,7 +201,7 @@ impl Course<'_> {
 
     /// Why a connection to the server is not waited for any longer than [`GLANCE`].
     fn why_out(&self, leg: &Leg, server: &Server) -> Option<Failure> {
-        server.outage().or_else(|| self.exchange.arrivals.failure(server.connections(&leg.call).place()))
+        self.exchange.arrivals.failure(server.connections(&leg.call).place()).or_else(|| server.outage())
     }
 
     /// Until then a connection that answers slowly is not taken: another one may come.

@@ -79,6 +79,8 @@ pub(super) struct Host {
     /// Of the newest connection its generation, and when what it logged in with runs out.
     logged_in: Mutex<Option<(u64, Tick)>>,
     cluster: Option<Weak<dyn MapKeeper>>,
+    /// Has a connection made, which finds out when the server is back.
+    pub(super) seek: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Host {
@@ -104,6 +106,7 @@ impl Host {
             permissions: AtomicU64::new(0),
             logged_in: Mutex::default(),
             cluster,
+            seek: OnceLock::new(),
         })
     }
 
@@ -160,6 +163,9 @@ impl Host {
             self.server.suspect();
         }
         self.breaker.trip(failure);
+        if let Some(seek) = self.seek.get() {
+            seek();
+        }
         // Another server may serve its slots by now.
         if let Some(cluster) = self.cluster() {
             cluster.learn_soon();

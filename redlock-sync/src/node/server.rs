@@ -30,18 +30,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(host: Arc<Host>, arrivals: &Arc<Arrivals>) -> Server {
+    pub(super) fn new(host: Arc<Host>, arrivals: &Arc<Arrivals>) -> Arc<Server> {
         // What a server says of its replicas is about the connection that asks: a call that is sent again has to go over the same one.
         let asks_replicas = host.settings.min_replicas_ack > 0;
         let most = if asks_replicas { 1 } else { usize::try_from(host.settings.connections).unwrap_or(usize::MAX) };
-        Server {
+        let server = Arc::new(Server {
             calls: connections(&host, arrivals, most),
             arrivals: Arc::clone(arrivals),
             host,
             bodies: OnceLock::new(),
             permitted: Mutex::default(),
             known: Mutex::default(),
-        }
+        });
+        let this = Arc::downgrade(&server);
+        let seek = move || this.upgrade().iter().for_each(|server| server.calls.try_another());
+        drop(server.host.seek.set(Box::new(seek)));
+        server
     }
 
     pub(super) fn number(&self) -> usize {

@@ -79,10 +79,9 @@ impl Nodes {
         let arrivals = Arc::clone(&shared.arrivals);
         let numbers = Arc::new(AtomicUsize::new(places.len()));
         let node = |(member, place)| match place {
-            Place::Server(server) => Node::Server(Arc::new(Server::new(
-                Host::new((member, member), server, shared.clone(), None),
-                &arrivals,
-            ))),
+            Place::Server(server) => {
+                Node::Server(Server::new(Host::new((member, member), server, shared.clone(), None), &arrivals))
+            }
             Place::Cluster(url) => Node::Cluster(Cluster::new(member, *url, shared.clone(), Arc::clone(&numbers))),
         };
         let nodes = places.into_iter().enumerate().map(node).collect();

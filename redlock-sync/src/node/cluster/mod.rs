@@ -91,7 +91,7 @@ impl Cluster {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let keeper: Weak<dyn MapKeeper> = self.this.clone();
         let host = Host::new((self.member, number), dial, self.shared.clone(), Some(keeper));
-        Arc::new(Server::new(host, &self.shared.arrivals))
+        Server::new(host, &self.shared.arrivals)
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<Server>> {

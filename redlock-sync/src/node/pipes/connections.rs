@@ -219,11 +219,12 @@ impl Connections {
         }
     }
 
-    /// Has a connection made beside those that do not answer: it tells whether the server does.
+    /// Has a connection made beside those that do not answer: it tells whether the server does. A thread that looks for one at the moment does that.
     pub(crate) fn try_another(&self) {
-        let mut open = self.open.lock();
-        self.tend(&mut open);
-        self.order(&mut open);
+        if let Some(mut open) = self.open.try_lock() {
+            self.tend(&mut open);
+            self.order(&mut open);
+        }
     }
 
     fn order(&self, open: &mut Open) {
