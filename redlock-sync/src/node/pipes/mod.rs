@@ -15,7 +15,6 @@
 //! - A writer that was found at work looks at the outbox once more when it is done. Without that a call can stay there.
 //! - The pump counts no sleepers. It reads as long as a thread waits for any call that is owed, and looks at that under the mutex under which calls move
 //!   from the outbox to what is owed.
-//! - Closing is one `PING` on each connection: its answer says that all before it was written and executed.
 //! - Permissions are checked by the first acquire on a server, as before, and not when a connection is made: an ACL can be about keys, and none is known
 //!   then. A release carries its source until the server has executed one.
 //! - A connection that was replaced is read to its end, and not kept unread.
