@@ -18,6 +18,9 @@ use crate::fork::ForkGuard;
 use crate::node::host::Host;
 use crate::sync::Mutex;
 
+/// A connection is given up after so many node timeouts without an answer.
+const PATIENT: u32 = 8;
+
 pub(crate) struct Connections {
     /// Its place where threads wait for connections.
     place: usize,
@@ -208,6 +211,12 @@ impl Connections {
         for one in open.old.extract_if(.., |one| one.pipe.is_over() || one.pipe.len() == 0) {
             one.pipe.end(Broken::Cut("has been replaced".into()));
         }
+        // One that lost its way to the server tells nobody. Calls about its keys would go there for ever.
+        let Open { used, old, .. } = &mut *open;
+        let is_dead = |one: &mut Numbered| self.is_late(&one.pipe, PATIENT);
+        for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
+            one.pipe.end(Broken::Cut(format!("did not answer for {:?}", self.patience * PATIENT)));
+        }
         self.give_up(open);
         if open.used.iter().any(|one| self.is_bad(one)) {
             self.order(open);
@@ -228,7 +237,9 @@ impl Connections {
     }
 
     fn order(&self, open: &mut Open) {
-        if self.arrivals.order(self.place)
+        let has_room = open.used.len() + open.old.len() < self.most + MOST_OLD;
+        if has_room
+            && self.arrivals.order(self.place)
             && let Some(made) = self.supply.order()
         {
             self.join(open, made);
