@@ -211,7 +211,7 @@ impl Connections {
         for one in open.old.extract_if(.., |one| one.pipe.is_over() || one.pipe.len() == 0) {
             one.pipe.end(Broken::Cut("has been replaced".into()));
         }
-        // One that lost its way to the server tells nobody. Calls about its keys would go there for ever.
+        // A connection whose way to the server is lost never ends by itself, and calls about its keys would go there for ever.
         let Open { used, old, .. } = &mut *open;
         let is_dead = |one: &mut Numbered| self.is_late(&one.pipe, PATIENT);
         for one in used.extract_if(.., is_dead).chain(old.extract_if(.., is_dead)) {
