@@ -38,7 +38,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// waits again after a [pause](Leader::pause). An error or a panic of the body is logged. So a body that fails at once
 /// makes no storm.
 ///
-/// Observers are told of terms as of any lock, under the [`label`](Leader::label):
+/// Observers get the events of the mutex, with the [`label`](Leader::label) of the leader:
 /// [`Acquired`](crate::Event::Acquired) when this process leads, and [`Released`](crate::Event::Released) or
 /// [`Lost`](crate::Event::Lost) when it does no longer.
 ///

@@ -23,13 +23,13 @@ use crate::protocol::script::{Call, Note, Purpose};
 /// that is silent would cost each exchange all of its time.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// What an exchange has to go by.
+/// The nodes, the deadline and the order in which an exchange sends its calls.
 pub(super) struct Exchange<'a> {
     pub(super) members: &'a Members,
     pub(super) arrivals: &'a Arrivals,
     pub(super) lane: Lane,
     pub(super) by: Tick,
-    /// So many nodes are a majority.
+    /// How many nodes are a majority.
     pub(super) need: usize,
 }
 
@@ -79,7 +79,7 @@ impl Leg {
                     // It may have to go behind what is unanswered there.
                     Some(outage) if call.purpose == Purpose::Release => State::Passes(outage),
                     Some(outage) => {
-                        // That finds out when it is back.
+                        // The new connection finds out when the server is back.
                         server.connections(call).try_another();
                         State::Over(Err(server.host.named(outage)))
                     }

@@ -89,7 +89,7 @@ pub(crate) use url::NodeUrl;
 pub(crate) struct NodeSettings {
     /// Longest wait for one node: to connect, to write, to read.
     pub(crate) node_timeout: Duration,
-    /// So many connections to each server are shared by all calls.
+    /// How many connections to each server all calls share.
     pub(crate) connections: u32,
     /// A server that has become the master of its group counts as restarted at that moment.
     pub(crate) failover_guard: bool,

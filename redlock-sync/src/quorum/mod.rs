@@ -100,7 +100,7 @@ impl Quorum {
         said_by(node, self.say(call, Lane::Reserved, by, &|i| i == node))
     }
 
-    /// As that, with several calls at the same time.
+    /// Asks one node several calls at the same time. The replies have the order of the calls.
     pub(crate) fn ask_one_all(&self, node: usize, calls: &[Arc<Call>]) -> Vec<Result<Value, Failure>> {
         let said = self.nodes.calls(calls, Lane::Reserved, self.round_deadline(), &|i| i == node, self.need());
         said.into_iter().map(|said| said_by(node, said)).collect()

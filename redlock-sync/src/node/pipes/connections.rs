@@ -1,8 +1,9 @@
 //! The connections to one server, and which of them a call goes over.
 //!
-//! *Order.* Two calls of a client about one key to one server are executed in the order in which they were written; or the earlier one was answered, or was on
-//! a connection that is known to be broken, or on one that was given up with a release behind it. For a call goes over the connection on which a call about
-//! its key is unanswered ([`Table`]), and a connection that does not answer is given up only where [`Pipe::is_undone`].
+//! *Order.* A server executes two calls of a client about one key in the order in which they were written, as long as the earlier one is unanswered on a
+//! connection that is in use: for a call goes over the connection on which a call about its key is unanswered ([`Table`]). Two rules end that. A call may go
+//! elsewhere once a release stands behind each acquire there ([`Pipe::is_undone`]). A connection that breaks, or that is given up after [`PATIENT`] node
+//! timeouts, can leave an acquire that is executed later: its token is an orphan, which no lease has, until its key ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,7 @@ pub(crate) struct Connections {
     arrivals: Arc<Arrivals>,
     table: Arc<Table>,
     heard: Arc<Heard>,
-    /// Calls share so many.
+    /// How many connections calls share.
     most: usize,
     open: Mutex<Open>,
     clock: Arc<dyn Clock>,
