@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::ends::{Broken, Ends, Made};
-use super::pipe::{Hearer, Pipe};
+use super::pipe::{Hearer, MANY, Pipe};
 use super::supply::{MOST_OLD, Supply};
 use super::table::{Claim, Table};
 use crate::clock::{Clock, Tick};
@@ -152,15 +152,17 @@ impl Connections {
         pipe.is_late(self.patience / 4)
     }
 
-    /// The one that is wanted, else the first one on which calls are answered at once, so that calls travel together; else the one with the fewest calls.
+    /// The one that is wanted. Else, of few calls each has a connection that is idle. Many travel together on the first one that answers at once: that
+    /// costs the server and the threads less. Else the one with the fewest calls.
     fn choose<'a>(&self, open: &'a Open, wish: &Wish<'_>) -> Option<&'a Numbered> {
         let fits = |one: &&Numbered| self.is_usable(one) && !(wish.prompt && self.is_slow(&one.pipe));
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| wish.beside.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
+        let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY;
+        let takes =
+            |one: &&Numbered| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
         wanted()
-            .or_else(|| {
-                usable().find(|one| one.pipe.len() == 0 || !one.pipe.reader_waits() && !self.is_slow(&one.pipe))
-            })
+            .or_else(|| usable().find(takes))
             .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))
     }
 
@@ -202,8 +204,17 @@ impl Connections {
         runs_out || !self.is_usable(one) || self.is_suspect(&one.pipe) || self.is_late(&one.pipe, 2)
     }
 
+    /// Nothing has come, and nothing is to be replaced.
+    fn is_settled(&self, open: &Open) -> bool {
+        let is_fine = |one: &Numbered| !one.pipe.is_over() && !self.is_bad(one);
+        open.old.is_empty() && open.used.iter().all(is_fine) && !self.arrivals.is_here(self.place)
+    }
+
     /// Takes what has come, and replaces what does not answer.
     fn tend(&self, open: &mut Open) {
+        if self.is_settled(open) {
+            return;
+        }
         open.used.retain(|one| !one.pipe.is_over());
         let (stale, used) = std::mem::take(&mut open.used).into_iter().partition(|one| !self.is_usable(one));
         (open.used, open.old) =

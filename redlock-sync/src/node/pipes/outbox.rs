@@ -44,7 +44,7 @@ impl Outbox {
         self.urgent.is_empty() && self.ordinary.is_empty()
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.urgent.len() + self.ordinary.len()
     }
 

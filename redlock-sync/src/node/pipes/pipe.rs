@@ -11,8 +11,8 @@
 //! for room in the socket, which is made when replies are read. That is also why `owed` is not a part of what `write` guards.
 //!
 //! While no other thread reads, a call is written at once by its own thread. Otherwise it is put into the outbox, where calls gather; what is there is
-//! written in one packet before the reader waits for more bytes. Once it has waited for longer than [`GATHERING`], a call that comes is written at once,
-//! with those that are there: no call waits for replies of others over a network.
+//! written in one packet before the reader waits for more bytes. The outbox is written earlier when [`MANY`] calls are in it, or when the reader has waited
+//! for longer than [`GATHERING`]: no call waits for replies of others over a network.
 //!
 //! 1. *A call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads next, or makes sure before it sleeps
 //!    that the pump is awake; so does a thread that puts a call there for which no thread waits. The pump does not sleep while the outbox has a call. A thread that cannot write because another one does says so
@@ -36,8 +36,12 @@ use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 
-/// As long as the reader has not waited for longer, calls gather in the outbox: on one machine the next replies come within that time.
+/// As long as the reader has not waited for longer, for each unanswered call, calls gather in the outbox: a server on the same machine answers within that
+/// time, and a call that is written sooner waits there.
 const GATHERING: Duration = Duration::from_micros(30);
+
+/// So many calls are written at once: the server works on them while the replies to others are read.
+pub(super) const MANY: usize = 12;
 
 /// A packet that is not longer has no time of its own.
 const SMALL: usize = 64 << 10;
@@ -166,7 +170,11 @@ impl Pipe {
     pub(crate) fn reader_waits(&self) -> bool {
         match self.reader.load(Ordering::Relaxed) {
             FREE | AT_WORK => false,
-            since => nanos(self.clock.now()).saturating_sub(since) > nanos(Tick::ZERO.after(GATHERING)),
+            since => {
+                let unanswered = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
+                let while_gathering = GATHERING.saturating_mul(unanswered);
+                nanos(self.clock.now()).saturating_sub(since) > nanos(Tick::ZERO.after(while_gathering))
+            }
         }
     }
 
@@ -199,8 +207,9 @@ impl Pipe {
         if !is_awaited {
             self.rouse(&mut outbox);
         }
+        let is_enough = outbox.len() >= MANY;
         drop(outbox);
-        if !self.gathers() {
+        if is_enough || !self.gathers() {
             self.flush();
         }
     }

@@ -86,7 +86,8 @@ impl Pipe {
             let until = self.clock.now().after(self.patience);
             self.read(&mut turn, until, &mut news);
         }
-        self.give_back(turn);
+        // While it wakes them, their next calls gather.
         news.into_iter().for_each(News::tell);
+        self.give_back(turn);
     }
 }
