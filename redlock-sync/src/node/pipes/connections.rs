@@ -159,8 +159,7 @@ impl Connections {
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| wish.beside.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
         let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY;
-        let takes =
-            |one: &&Numbered| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
+        let takes = |one: &&Numbered| one.pipe.len() == 0 || many && !self.is_slow(&one.pipe);
         wanted()
             .or_else(|| usable().find(takes))
             .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))
@@ -189,6 +188,11 @@ impl Connections {
 
     /// Hung is a server of which no connection has answered what was written later than a call that is unanswered for a node timeout.
     pub(crate) fn is_hung(&self) -> bool {
+        // What it answered was written less than a node timeout ago: none that is late was written after that.
+        let latest = self.heard.latest.load(Ordering::Acquire);
+        if nanos(self.clock.now()).saturating_sub(latest) < nanos(Tick::ZERO.after(self.patience)) {
+            return false;
+        }
         let open = self.open.lock();
         open.used.iter().any(|one| self.is_late(&one.pipe, 1) && !self.is_suspect(&one.pipe))
     }

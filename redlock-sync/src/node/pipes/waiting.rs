@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::flight::{Trip, Wait};
-use super::pipe::Pipe;
+use super::pipe::{MANY, Pipe};
 use crate::clock::{Clock, Tick};
 
 /// How often a thread looks after its call where no pump does.
@@ -13,9 +13,9 @@ const ALONE: Duration = Duration::from_millis(1);
 /// Waits until each server that was asked has an outcome, or a connection broke; at most until then. What has come by then is read.
 pub(crate) fn wait(trip: &Arc<Trip>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
     loop {
-        // Written to all before, and read one after the other: it takes as long as the slowest server.
+        // Written to all before, and read one after the other: it takes as long as the slowest server. Among many the pump reads for all.
         for (seat, pipe) in asked {
-            if trip.is_awaited(*seat) {
+            if pipe.len() < MANY && trip.is_awaited(*seat) {
                 pipe.read_for(trip, *seat, by);
             }
         }
