@@ -20,9 +20,12 @@ impl Tick {
     /// After every other moment: no deadline.
     pub(crate) const NEVER: Tick = Tick(u64::MAX);
 
-    #[cfg(test)]
     pub(crate) const fn from_nanos(nanos: u64) -> Tick {
         Tick(nanos)
+    }
+
+    pub(crate) fn as_nanos(self) -> u64 {
+        self.0
     }
 
     pub(crate) fn after(self, d: Duration) -> Tick {

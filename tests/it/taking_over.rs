@@ -320,7 +320,7 @@ fn force_frees_the_lock_of_the_holder_that_was_shown_and_no_other() {
 #[test]
 fn a_holder_that_renews_learns_of_force_and_a_waiter_gets_the_lock() {
     let server = Server::start();
-    let short = || Redlock::builder().node(server.url()).node_timeout(200 * MS).lease(600 * MS).build().unwrap();
+    let short = || Redlock::builder().node(server.url()).node_timeout(1000 * MS).lease(3000 * MS).build().unwrap();
     let (here, there) = (short(), short());
     let guard = here.mutex(KEY).lock().unwrap();
     let waiter = thread::spawn({

@@ -1,7 +1,7 @@
 //! Permits that end by themselves, are lost, or are given up together.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::cmd;
 use redlock_sync::{Error, LostReason};
@@ -70,7 +70,7 @@ fn kind_02_a_node_that_lost_the_key_gets_it_again_in_the_same_slot() {
 #[test]
 fn kind_04_what_a_node_lent_beside_the_permit_is_given_back() {
     let servers = servers(3);
-    let semaphore = brisk(&servers, ms(900)).semaphore(KEY, 2);
+    let semaphore = brisk(&servers, Duration::from_secs(9)).semaphore(KEY, 2);
     let lent = |node: usize| servers[node].ask::<Vec<String>>(cmd("ZRANGE").arg(KEY).arg(0).arg(-1));
     // About every second attempt begins at slot 0, which the first node has lent to another token.
     let taken = format!("0 {}:other", "f".repeat(32));

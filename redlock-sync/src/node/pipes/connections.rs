@@ -85,13 +85,9 @@ pub(crate) struct Found {
 
 impl Hearer for Heard {
     fn heard(&self, written: Tick) {
-        self.latest.fetch_max(nanos(written), Ordering::AcqRel);
+        self.latest.fetch_max(written.as_nanos(), Ordering::AcqRel);
         self.host.answers();
     }
-}
-
-fn nanos(tick: Tick) -> u64 {
-    u64::try_from(tick.since(Tick::ZERO).as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Connections {
@@ -190,7 +186,7 @@ impl Connections {
     pub(crate) fn is_hung(&self) -> bool {
         // What it answered was written less than a node timeout ago: none that is late was written after that.
         let latest = self.heard.latest.load(Ordering::Acquire);
-        if nanos(self.clock.now()).saturating_sub(latest) < nanos(Tick::ZERO.after(self.patience)) {
+        if self.clock.now().since(Tick::from_nanos(latest)) < self.patience {
             return false;
         }
         let open = self.open.lock();
@@ -199,7 +195,7 @@ impl Connections {
 
     /// The server has answered something that was written since then.
     pub(crate) fn has_answered_since(&self, then: Tick) -> bool {
-        self.heard.latest.load(Ordering::Acquire) >= nanos(then)
+        self.heard.latest.load(Ordering::Acquire) >= then.as_nanos()
     }
 
     /// It shall be replaced.

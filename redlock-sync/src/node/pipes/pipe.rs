@@ -135,7 +135,7 @@ impl Pipe {
     /// A call is written and not answered for so long.
     pub(crate) fn is_late(&self, by: Duration) -> bool {
         let oldest = self.oldest.load(Ordering::Acquire);
-        oldest > 0 && nanos(self.clock.now()).saturating_sub(oldest) >= nanos(Tick::ZERO.after(by))
+        oldest > 0 && self.clock.now().since(Tick::from_nanos(oldest)) >= by
     }
 
     /// When the call was written that is unanswered for longest, in nanoseconds; zero if there is none.
@@ -145,7 +145,7 @@ impl Pipe {
 
     /// To be called under the mutex of what is owed, after each change.
     fn note_oldest(&self, owed: &Owed) {
-        self.oldest.store(owed.oldest().map_or(0, nanos), Ordering::Release);
+        self.oldest.store(owed.oldest().map_or(0, Tick::as_nanos), Ordering::Release);
     }
 
     /// A release stands behind each acquire that may still be executed, and no call waits to be written: of calls about keys of that group, if one is given.
@@ -172,19 +172,15 @@ impl Pipe {
             FREE | AT_WORK => false,
             since => {
                 let unanswered = u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
-                let while_gathering = GATHERING.saturating_mul(unanswered);
-                nanos(self.clock.now()).saturating_sub(since) > nanos(Tick::ZERO.after(while_gathering))
+                self.clock.now().since(Tick::from_nanos(since)) > GATHERING.saturating_mul(unanswered)
             }
         }
     }
 
     /// A thread reads, and has not waited for long, or for many replies: calls gather.
     fn gathers(&self) -> bool {
-        self.reader.load(Ordering::Relaxed) != FREE && (!self.reader_waits() || self.awaits_many())
-    }
-
-    fn awaits_many(&self) -> bool {
-        self.len() >= MANY && self.len().saturating_sub(self.outbox.lock().len()) >= MANY
+        let awaits_many = || self.len() >= MANY && self.len().saturating_sub(self.outbox.lock().len()) >= MANY;
+        self.reader.load(Ordering::Relaxed) != FREE && (!self.reader_waits() || awaits_many())
     }
 
     /// Writes the call, or leaves it in the outbox, from where it is written. On a connection that is over it ends at once.
@@ -343,7 +339,7 @@ impl Pipe {
     pub(super) fn read(self: &Arc<Self>, turn: &mut Reading, until: Tick, news: &mut Vec<News>) -> bool {
         self.flush();
         let section = Section::new(self);
-        self.reader.store(nanos(self.clock.now()), Ordering::Relaxed);
+        self.reader.store(self.clock.now().as_nanos(), Ordering::Relaxed);
         let read = turn.source.read(turn.framer.room(), until);
         self.reader.store(AT_WORK, Ordering::Relaxed);
         let given = read.and_then(|read| {
@@ -453,7 +449,7 @@ impl Pipe {
     /// The connection is over.
     fn refuse(&self, flight: Flight) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        tell(flight.end(cut(false, &over())));
+        tell(flight.end(cut(false, &Arc::new(Broken::Cut("connection is gone".into())))));
     }
 }
 
@@ -489,20 +485,12 @@ fn cut(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Cut { was_written, why: Arc::clone(why) }
 }
 
-fn over() -> Arc<Broken> {
-    Arc::new(Broken::Cut("connection is gone".into()))
-}
-
 fn garbled() -> Broken {
     Broken::Cut("sent what is no reply of Redis".into())
 }
 
 fn tell(news: Option<News>) {
     news.into_iter().for_each(News::tell);
-}
-
-fn nanos(tick: Tick) -> u64 {
-    u64::try_from(tick.since(Tick::ZERO).as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Pipe {
