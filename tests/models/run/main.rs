@@ -53,6 +53,7 @@ models! {
         a_release_is_behind_its_acquire
         what_is_left_is_flushed
         a_connection_that_breaks
+        a_packet_that_is_written_in_part
         several_servers
         without_a_pump
         a_pump_that_rests

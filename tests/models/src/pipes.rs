@@ -203,6 +203,17 @@ pub fn a_connection_that_breaks() {
     rig.end();
 }
 
+/// The time of a writer is up in the midst of a packet. Nothing is written behind that part: the server would take it for the rest.
+pub fn a_packet_that_is_written_in_part() {
+    let rig = rig();
+    rig.server.be_full();
+    let threads = [1, 2, 3].map(|n: u64| {
+        rig.spawn(move |rig| assert!(matches!(rig.number(n, Tick::NEVER), End::Cut { .. })))
+    });
+    join(threads);
+    rig.end();
+}
+
 /// Calls of two threads to two servers, in opposite orders: none waits for the other in a circle.
 pub fn several_servers() {
     let rigs = [rig(), rig()];

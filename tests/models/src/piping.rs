@@ -39,6 +39,9 @@ struct Line {
     replies: VecDeque<u8>,
     is_cut: bool,
     is_done: bool,
+    /// The socket takes a part of the next packet, and no more until the time of its writer is up.
+    is_full: bool,
+    has_part: bool,
 }
 
 /// A server with one connection.
@@ -75,6 +78,10 @@ impl Server {
         self.moved.notify_all();
     }
 
+    pub(crate) fn be_full(&self) {
+        self.line.lock().is_full = true;
+    }
+
     pub(crate) fn executed(&self) -> Vec<Said> {
         self.line.lock().executed.clone()
     }
@@ -89,6 +96,11 @@ impl Sink for Front {
         let mut line = self.0.line.lock();
         if line.is_cut {
             return Err(Broken::Cut("cut".into()));
+        }
+        assert!(!line.has_part, "written behind a part of a packet");
+        if line.is_full {
+            line.has_part = true;
+            return Err(Broken::TimedOut);
         }
         line.sent.extend(commands(bytes));
         self.0.moved.notify_all();

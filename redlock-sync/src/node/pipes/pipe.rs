@@ -244,8 +244,9 @@ impl Pipe {
             boarding
         };
         let written = sink.write(packet, self.write_by(packet, now));
-        drop(write);
+        // With `write` locked: behind a part of a packet nothing is written.
         section.ended(written);
+        drop(write);
         self.look_again();
         if boarding == Boarding::Unattended {
             self.tidy();
@@ -298,7 +299,7 @@ impl Pipe {
             self.note_oldest(&owed);
         }
         let written = if packet.is_empty() { Ok(()) } else { sink.write(packet, self.write_by(packet, now)) };
-        drop(write);
+        // With `write` locked: behind a part of a packet nothing is written.
         section.ended(written);
     }
 
