@@ -492,8 +492,8 @@ fn take_back(
     }
 }
 
-/// Undoes by this call what an attempt may have set; returns where it may stand all the same, now or later.
+/// Undoes by this call what an attempt may have set; returns where it may stand all the same, now or later. Where the time is up it is not waited for: it
+/// stands behind the attempt on each connection.
 fn undo(quorum: &Quorum, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
-    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
     quorum.roll_back(ballot, call, by).then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
 }

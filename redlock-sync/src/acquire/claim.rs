@@ -317,7 +317,6 @@ fn take_back(wanted: &Wanted<'_>, ballot: &Ballot<ClaimReply>, id: &LockId, leas
     let (client, quorum) = (wanted.client, &wanted.client.quorum);
     let claim = Arc::new(Claim::new(wanted.tasks.keys.clone(), String::new(), wanted.limits.keep_dead));
     let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
-    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
     if quorum.roll_back(ballot, &claim.release(&release), by) {
         let (key, ends) = (wanted.tasks.keys.due.name(), quorum.now().after(lease));
         client.backlog.add(Leftover::of_token(claim, key, id.clone(), ends, vec![true]));

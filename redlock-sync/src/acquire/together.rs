@@ -68,7 +68,6 @@ fn take_back(client: &ClientInner, attempts: &[(Attempt<'_>, Ballot<Acquired>)],
     if calls.is_empty() {
         return;
     }
-    let by = by.max(quorum.now().after(quorum.limits.node_timeout / 4));
     for ((attempt, ballot), undone) in attempts.iter().zip(quorum.rounds(&calls, Lane::Reserved, by)) {
         let votes = || ballot.votes.iter().zip(&undone.votes);
         let is_gone = votes().all(|(vote, said)| !vote.may_be_set() || said.is_yes() || said.is_definite_no());

@@ -12,8 +12,8 @@ use crate::handover::rig::{Rig, SLACK, SOON, ms};
 const NODE_TIMEOUT: Duration = ms(1200);
 /// Less than the time for which a reply is awaited, so that no byte comes too late.
 const PAUSE: Duration = ms(1000);
-/// The longest that a call may take: one node timeout for its round and one to take back what it may have set.
-const BOUND: Duration = ms(2400);
+/// The longest that a call may take. What it may have set is taken back behind it, which is not waited for.
+const BOUND: Duration = NODE_TIMEOUT;
 
 /// Runs `call` and returns what it returned; fails if that takes longer than [`BOUND`], without waiting for the end of a call that hangs.
 fn within<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {

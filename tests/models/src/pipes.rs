@@ -207,9 +207,8 @@ pub fn a_connection_that_breaks() {
 pub fn a_packet_that_is_written_in_part() {
     let rig = rig();
     rig.server.be_full();
-    let threads = [1, 2, 3].map(|n: u64| {
-        rig.spawn(move |rig| assert!(matches!(rig.number(n, Tick::NEVER), End::Cut { .. })))
-    });
+    let threads =
+        [1, 2, 3].map(|n: u64| rig.spawn(move |rig| assert!(matches!(rig.number(n, Tick::NEVER), End::Cut { .. }))));
     join(threads);
     rig.end();
 }
