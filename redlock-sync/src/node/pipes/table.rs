@@ -3,6 +3,9 @@
 //!
 //! A word for each of 256 groups of keys: how many calls of the group are unanswered, and on which connection. Keys of a group share a connection, which
 //! costs a little and breaks nothing. Nothing is locked and nothing allocated.
+//!
+//! A group can leave a connection on which its calls are unanswered, and come back to it. Each choice of a connection has a number, so that the end of a call
+//! from before takes nothing from the count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const GROUPS: usize = 256;
 /// The number of a connection stands above the count.
 const PIPE: u32 = 32;
-const COUNT: u64 = (1 << PIPE) - 1;
+const COUNT: u64 = (1 << 20) - 1;
+/// The number of the choice stands between the two.
+const CHOICE: u64 = (1 << PIPE) - 1 - COUNT;
 
 #[derive(Debug)]
 pub(crate) struct Table(Box<[AtomicU64; GROUPS]>);
@@ -20,7 +25,8 @@ pub(crate) struct Table(Box<[AtomicU64; GROUPS]>);
 pub(crate) struct Claim {
     table: Arc<Table>,
     group: usize,
-    pipe: u32,
+    /// The connection and the choice, as they stand in the word.
+    chosen: u64,
 }
 
 impl Table {
@@ -52,9 +58,10 @@ impl Table {
         loop {
             let busy = (seen & COUNT > 0).then(|| u32::try_from(seen >> PIPE).unwrap_or(0));
             let (pipe, chosen) = choose(busy)?;
-            let count = if busy == Some(pipe) { (seen & COUNT) + 1 } else { 1 };
-            match word.compare_exchange(seen, u64::from(pipe) << PIPE | count, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some((Claim { table: Arc::clone(self), group, pipe }, chosen)),
+            let anew = || u64::from(pipe) << PIPE | seen.wrapping_add(COUNT + 1) & CHOICE | 1;
+            let new = if busy == Some(pipe) { seen + 1 } else { anew() };
+            match word.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some((Claim { table: Arc::clone(self), group, chosen: new & !COUNT }, chosen)),
                 Err(other) => seen = other,
             }
         }
@@ -71,7 +78,7 @@ impl Drop for Claim {
     /// The call is answered, or its connection is over. What was noted of another connection since then stays.
     fn drop(&mut self) {
         let answered = |word: u64| {
-            let is_mine = word >> PIPE == u64::from(self.pipe) && word & COUNT > 0;
+            let is_mine = word & !COUNT == self.chosen && word & COUNT > 0;
             is_mine.then(|| word - 1)
         };
         if let Some(word) = self.table.word(self.group) {
@@ -109,6 +116,19 @@ mod tests {
         let new = table.claim(7, |busy| (busy == Some(1)).then_some((2, ()))).unwrap();
         drop(old);
         assert_eq!(claim(&table, 3).1, 2, "the end of the old call takes nothing from the new one");
+        drop(new);
+        assert_eq!(claim(&table, 3).1, 3);
+    }
+
+    #[test]
+    fn a_connection_that_is_chosen_again() {
+        let table = Table::new();
+        let choose = |pipe| table.claim(7, |_| Some((pipe, ()))).unwrap().0;
+        let old = choose(1);
+        drop(choose(2));
+        let new = choose(1);
+        drop(old);
+        assert_eq!(claim(&table, 3).1, 1, "the end of the old call takes nothing from the new one");
         drop(new);
         assert_eq!(claim(&table, 3).1, 3);
     }
