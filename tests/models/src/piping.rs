@@ -201,7 +201,6 @@ impl Rig {
             sink: Box::new(Front(Arc::clone(&server))),
             source: Box::new(Back(Arc::clone(&server))),
             shut: Box::new(Door(Arc::clone(&server))),
-            keeper: Box::new(()),
         };
         let pipe = Pipe::new(ends, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
         Rig { pipe, server, clock }

@@ -79,8 +79,6 @@ pub(crate) struct Pipe {
     pub(super) clock: Arc<dyn Clock>,
     /// How long a write may take, and how long the pump waits for bytes at a time.
     pub(super) patience: Duration,
-    /// Dropped last, when no thread uses the connection any more.
-    _keeper: Mutex<Box<dyn std::any::Any + Send>>,
 }
 
 struct Writing {
@@ -102,7 +100,7 @@ impl Pipe {
         patience: Duration,
         wait: Vec<u8>,
     ) -> Arc<Pipe> {
-        let Ends { sink, source, shut, keeper } = ends;
+        let Ends { sink, source, shut } = ends;
         Arc::new(Pipe {
             write: Mutex::new(Writing { sink, packet: Vec::new() }),
             turn: Mutex::new(Reading { source, framer: Framer::new() }),
@@ -118,7 +116,6 @@ impl Pipe {
             hearer,
             clock,
             patience,
-            _keeper: Mutex::new(keeper),
         })
     }
 

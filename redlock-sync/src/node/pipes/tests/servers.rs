@@ -6,6 +6,7 @@ use std::thread;
 use redlock_tests::{Act, Proxy, Server, eventually, servers};
 
 use super::super::connections::{Connections, Found, Wish};
+use super::super::ends::Broken;
 use super::*;
 use crate::key::Key;
 use crate::node::{Answers, Executed, FailureKind, Lane, NodeSettings, NodeUrl, Nodes, Value, server};
@@ -210,6 +211,22 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
     drop(client);
     assert_eq!(server.keys(), Vec::<String>::new());
     eventually("its connections end", SOON, || sockets(&server) == 0);
+}
+
+/// Threads still hold connections that broke: new ones are made all the same, however many.
+#[test]
+fn connections_that_broke_and_are_still_held() {
+    let server = Server::start();
+    let client = Client::new(&[server.url()], Duration::from_secs(5));
+    let mut held = Vec::new();
+    for n in 0..12 {
+        let answers = client.ask(&acquire(&format!("k{n}"), "t"));
+        assert_eq!(yes(&answers), 1, "{} connections broke: {answers:?}", held.len());
+        for pipe in client.server().all_connections().flat_map(Connections::all) {
+            pipe.end(Broken::Cut("broken".into()));
+            held.push(pipe);
+        }
+    }
 }
 
 /// No server is there: it is told at once why, and the pool goes on trying.
