@@ -55,6 +55,7 @@ models! {
         a_connection_that_breaks
         a_packet_that_is_written_in_part
         several_servers
+        a_server_that_hangs_beside_another_one
         without_a_pump
         a_pump_that_rests
     }

@@ -239,6 +239,34 @@ pub fn several_servers() {
     join(servers);
 }
 
+/// One of two servers hangs after a while. What the other one is asked is written and executed all the same.
+pub fn a_server_that_hangs_beside_another_one() {
+    let rigs = [rig(), rig()];
+    let well = rigs[1].serve();
+    let hangs = rigs[0].spawn(|rig| _ = rig.server.execute());
+    let threads = [1, 2, 3].map(|n: u64| {
+        let rigs = rigs.clone();
+        thread::spawn(move || {
+            let trip = Trip::new(2, None);
+            let asked = [0, 1].map(|seat| (seat, Arc::clone(&rigs[seat].pipe)));
+            for (seat, pipe) in &asked {
+                pipe.send(trip.flight(*seat, number(n), false, None));
+            }
+            assert_eq!(waiting::wait(&trip, &asked, Tick::NEVER, &ModelClock), Wait::Over);
+        })
+    });
+    let time = Passing::start(PATIENCE / 8);
+    rigs[1].server.wait_until_executed(3);
+    let hung = rigs[0].serve();
+    join(threads);
+    time.stop();
+    for rig in rigs {
+        rig.stop();
+    }
+    world::until_all_threads_ended();
+    join([well, hangs, hung]);
+}
+
 /// The system starts no thread: callers look after their calls themselves, as the time passes.
 pub fn without_a_pump() {
     let rig = Rig::new(Arc::new(Threadless));

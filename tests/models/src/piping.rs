@@ -52,7 +52,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Executes what was written so far, or what is written next. False when there will be no more.
-    fn execute(&self) -> bool {
+    pub(crate) fn execute(&self) -> bool {
         let mut line = self.line.lock();
         while line.sent.is_empty() {
             if line.is_done || line.is_cut {
@@ -76,6 +76,13 @@ impl Server {
     pub(crate) fn cut(&self) {
         self.line.lock().is_cut = true;
         self.moved.notify_all();
+    }
+
+    pub(crate) fn wait_until_executed(&self, calls: usize) {
+        let mut line = self.line.lock();
+        while line.executed.len() < calls {
+            self.moved.wait(&mut line);
+        }
     }
 
     pub(crate) fn be_full(&self) {

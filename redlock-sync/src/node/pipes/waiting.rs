@@ -13,10 +13,12 @@ const ALONE: Duration = Duration::from_millis(1);
 /// Waits until each server that was asked has an outcome, or a connection broke; at most until then. What has come by then is read.
 pub(crate) fn wait(trip: &Arc<Trip>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
     loop {
-        // Written to all before, and read one after the other: it takes as long as the slowest server. Among many the pump reads for all.
+        // Written to all before, and read one after the other: it takes as long as the slowest server. Among many the pump reads for all. Of several servers
+        // one that is slow does not keep this thread for long: its call to another one may be in an outbox, and the pumps see to all of them.
         for (seat, pipe) in asked {
             if pipe.len() < MANY && trip.is_awaited(*seat) {
-                pipe.read_for(trip, *seat, by);
+                let until = if asked.len() > 1 { by.min(clock.now().after(pipe.patience / 8)) } else { by };
+                pipe.read_for(trip, *seat, until);
             }
         }
         let wait = trip.wait();
