@@ -135,7 +135,8 @@ impl World {
             return now;
         }
         let Some(packet) = packet.filter(|_| !is_lost) else { return now };
-        if is_cut {
+        // The client has given the connection up, and nothing it sends from now on comes behind that.
+        if is_cut || self.connections[id].is_broken {
             self.note_duplicate(&packet);
         }
         let replies = self.execute(&packet);
