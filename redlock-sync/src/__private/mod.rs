@@ -22,6 +22,12 @@ pub use self::hold::{AnyValue, Guard, Hold, Run, SharedHold, Value, client, defa
 #[cfg(feature = "testing")]
 pub use self::memory::command;
 pub use self::policy::{OrError, OrSkip, panic};
+pub use crate::once::OnceGuard;
+
+/// The lock of a run of a function with `once`; `None` if there was a success.
+pub fn begin(job: &crate::RunOnce) -> Result<Option<OnceGuard>, crate::Error> {
+    job.begin()
+}
 
 /// Operation and SHA-1 of every script, so that a proxy can tell them apart.
 #[must_use]
