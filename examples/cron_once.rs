@@ -9,17 +9,11 @@ use std::process::ExitCode;
 use redlock_sync::{Error, distributed_lock};
 
 /// It can run more than once, if a machine dies in it: so the report is written anew, and not appended to.
-#[distributed_lock("example:report:{date}", once, remember = "48h", done = done_before, guard = lease)]
-fn write_report(date: &str) -> Result<(), Error> {
+#[distributed_lock("example:report:{date}", once, remember = "48h", guard = lease)]
+fn write_report(date: &str) -> Result<Option<String>, Error> {
     let report = format!("the report of {date} is written");
     lease.check()?; // before each step
-    println!("{report}");
-    Ok(())
-}
-
-fn done_before(date: &str) -> Result<(), Error> {
-    println!("the report of {date} was written before");
-    Ok(())
+    Ok(Some(report))
 }
 
 fn main() -> ExitCode {
@@ -29,14 +23,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     match write_report(&date) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is_busy() => {
-            println!("another machine writes the report of {date}");
-            ExitCode::SUCCESS
-        }
+        Ok(Some(report)) => println!("{report}"),
+        Ok(None) => println!("the report of {date} was written before"),
+        Err(error) if error.is_busy() => println!("another machine writes the report of {date}"),
         Err(error) => {
             eprintln!("report of {date}: {error}");
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
     }
+    ExitCode::SUCCESS
 }

@@ -11,10 +11,11 @@
 //! 6. It calls `check` again, and releases the mutex. If neither says that the lock was lost, the call is `Ran`.
 //!
 //! **At most one call is `Ran`.** Let A and B be two calls that are `Ran`. Each holds the mutex from step 3 to step 6,
-//! and under the two conditions no two holders pass `check` at one moment. So one hold ends before the other begins: say
-//! that of A. A's mark stood on a majority before A's last `check`. B's look began after B had the mutex. Each look asks
-//! a majority, and one mark that any node tells is enough. So B's look found the mark, and B was `Done`. The release in
-//! step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does not end as `Ran`.
+//! and under the two conditions no two holders pass `check` at one moment. So one hold ends before the other begins:
+//! say that of A. A's mark stood on a majority before A's last `check`. B's look began after B had the mutex. Each
+//! look asks a majority, and one mark that any node tells is enough. So B's look found the mark, and B was `Done`. The
+//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does
+//! not end as `Ran`.
 //!
 //! The mark and the release are two steps, so that the nodes keep the mutex until the mark is set. One script for both
 //! would be wrong on several nodes, which execute it at different times. A node that has executed it is free for the
@@ -22,14 +23,14 @@
 //!
 //! What goes wrong, and what follows:
 //!
-//! - A body fails after half of its work, or the process dies before the mark: the next call runs the body again, from its
-//!   start. So the body runs at least once for each success.
-//! - The reply to the mark is lost: the mark is sent again, and counts once. If none arrives within a lease, the call is
-//!   an error, and later calls are `Done` if a server has executed it.
-//! - The mark is on a minority: the call is not `Ran`. A later look that meets the mark stores it on a majority first, and
-//!   is `Done` then. A look that does not meet it runs the body.
-//! - The holder was paused beyond its lease: `check` fails in step 4, 5 or 6. A mark that it set in step 5 is true all the
-//!   same: its body had ended under the lock.
+//! - A body fails after half of its work, or the process dies before the mark: the next call runs the body again, from
+//!   its start. So the body runs at least once for each success.
+//! - The reply to the mark is lost: the mark is sent again, and counts once. If none arrives within a lease, the call
+//!   is an error, and later calls are `Done` if a server has executed it.
+//! - The mark is on a minority: the call is not `Ran`. A later look that meets the mark stores it on a majority first,
+//!   and is `Done` then. A look that does not meet it runs the body.
+//! - The holder was paused beyond its lease: `check` fails in step 4, 5 or 6. A mark that it set in step 5 is true all
+//!   the same: its body had ended under the lock.
 //! - A server loses its data, or has been promoted without the mark: as for the arrivals of a latch (`latch.rs`).
 //! - A server becomes full during the body: it takes the mark, which is the open-mark of a latch.
 //! - Clocks of clients play no part. A time-to-live is counted by a server, whose wall clock may be set forward.
@@ -80,28 +81,28 @@ const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
 /// [`Ran`](Once::Ran), for as long as the success is [remembered](RunOnce::remember). A call that returned
 /// [`Done`](Once::Done) is not followed by one that runs.
 ///
-/// **The duty of the body**: it can run more than once. A body that failed, panicked, or whose process died is run again
-/// by the next call, from its start, also if only the mark of its success was missing. So each of its steps has to do
-/// no harm when it is repeated. It calls `lease.check()?` before each of them, as under any lock.
+/// **The duty of the body**: it can run more than once. A body that failed, panicked, or whose process died is run
+/// again by the next call, from its start, also if only the mark of its success was missing. So each of its steps has
+/// to do no harm when it is repeated. It calls `lease.check()?` before each of them, as under any lock.
 ///
 /// **The duty of the caller**: after [`Busy`](Once::Busy) and after an error it calls again, or leaves the job to a
 /// process that does. If no process calls again, and the one that runs the body dies, the job does not run at all.
 ///
-/// The lock is the [`Mutex`](crate::Mutex) of that name: it excludes a mutex and a leader of the same name. The mark is a
-/// key of about 150 bytes beside it. A call costs one round trip if the job is done, two if it is in hand, and five
-/// around the body.
+/// The lock is the [`Mutex`](crate::Mutex) of that name: it excludes a mutex and a leader of the same name. The mark
+/// is a key of about 150 bytes beside it. A call costs one round trip if the job is done, two if it is in hand, and
+/// five around the body.
 ///
 /// # The name
 ///
 /// A name stands for one run, so it has to say which: `report:2026-11-24`, `import:42`, `invoice:7:reminder:2`. **Put
-/// the time in it for which the job was scheduled**, as cron libraries tell it. Clocks play no part then: a process whose
-/// clock is an hour off, or that comes five hours late, asks for the same name. A name of the current time does not
-/// work: at midnight two processes ask for two days, and both run.
+/// the time in it for which the job was scheduled**, as cron libraries tell it. Clocks play no part then: a process
+/// whose clock is an hour off, or that comes five hours late, asks for the same name. A name of the current time does
+/// not work: at midnight two processes ask for two days, and both run.
 ///
 /// # What does not work instead
 ///
-/// - [`min_hold`](crate::Mutex::min_hold): it lasts for a lease at most, and a process that is later than that runs the
-///   job again.
+/// - [`min_hold`](crate::Mutex::min_hold): it lasts for a lease at most, and a process that is later than that runs
+///   the job again.
 /// - "Not within 24 hours of the last run": a run that was five hours late suppresses the one of the next day.
 /// - Periods counted by a server's clock: if that is a second late at the boundary, all processes find the old period
 ///   done, and the new one is not run.
@@ -112,8 +113,8 @@ const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
 /// the mark, has forgotten the success, and the next call runs the body again:
 /// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers the mark
 /// is stored on a majority, and each look gives it to those that lack it. A server that restarted within
-/// [`remember`](RunOnce::remember), while another one did not, does not count among those without a mark as long as one
-/// server does not answer ([`restart_guard`](crate::Builder::restart_guard)): the call is `Unavailable` then.
+/// [`remember`](RunOnce::remember), while another one did not, does not count among those without a mark as long as
+/// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)): the call is `Unavailable` then.
 #[derive(Clone)]
 pub struct RunOnce {
     client: Arc<ClientInner>,
@@ -154,8 +155,8 @@ impl RunOnce {
     /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. Does not wait for
     /// the lock.
     ///
-    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers, and the
-    /// lock is released. While no majority answers, that is repeated for one lease at most.
+    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers, and
+    /// the lock is released. While no majority answers, that is repeated for one lease at most.
     ///
     /// # Errors
     /// The body did not run:
@@ -172,8 +173,8 @@ impl RunOnce {
     ///   release, likewise
     ///
     /// After an error nothing is held. Call again: the next call is [`Done`](Once::Done) if the mark was stored, and
-    /// runs the body if it was not. A release that no majority confirmed is logged at WARN. If the body panics, the lock
-    /// is released, there is no mark, and the panic goes on.
+    /// runs the body if it was not. A release that no majority confirmed is logged at WARN. If the body panics, the
+    /// lock is released, there is no mark, and the panic goes on.
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -219,11 +220,12 @@ impl RunOnce {
         self.mark()?.is_set()
     }
 
-    /// Forgets a success, on every server, so that the next call runs the body again: for an operator whose job did the
-    /// wrong thing. A run that is under way is not affected.
+    /// Forgets a success, on every server, so that the next call runs the body again: for an operator whose job did
+    /// the wrong thing. A run that is under way is not affected.
     ///
     /// # Errors
-    /// - [`Unavailable`](Error::Unavailable) if not all servers have confirmed it: then some may remember it; repeat it
+    /// - [`Unavailable`](Error::Unavailable) if not all servers have confirmed it: then some may remember it; repeat
+    ///   it
     /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
@@ -243,12 +245,12 @@ impl RunOnce {
     }
 
     /// Takes the lock for a run; `None` if there was a success.
-    pub(crate) fn begin(&self) -> Result<Option<OnceGuard>, Error> {
+    pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
         let mark = self.mark()?;
         if mark.is_set()? {
             return Ok(None);
         }
-        let run = OnceGuard { guard: self.mutex.try_lock()?, mark };
+        let run = Run { guard: self.mutex.try_lock()?, mark };
         // Another run may have ended since. From here on none can.
         if run.mark.is_set()? {
             return Ok(None);
@@ -295,26 +297,26 @@ impl Mark {
 
 /// The lock of a run. Dropping it releases the lock, and sets no mark.
 #[derive(Debug)]
-pub struct OnceGuard {
+pub(crate) struct Run {
     guard: MutexGuard,
     mark: Mark,
 }
 
-impl OnceGuard {
+impl Run {
     pub(crate) fn lease(&self) -> &Lease {
         &self.guard
     }
 
     /// Ends the run: sets the mark if the body succeeded and the lock is still held, and releases the lock.
     pub(crate) fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        let OnceGuard { guard, mark } = self;
+        let Run { guard, mark } = self;
         if !has_succeeded {
             return guard.unlock();
         }
         guard.check()?;
         let until = mark.latch.client.quorum.now().after(guard.core().options.lease);
         let marked = mark.latch.open(Wait::Until(until)).map_err(|error| mark.about("mark", error));
-        // No other run has looked for the mark while the lock was held, and the release tells what the servers know of that.
+        // No other run has looked for the mark while the lock was held. What the servers know of that the release tells.
         let held = guard.check();
         let released = match guard.unlock() {
             Err(error @ Error::Unconfirmed { .. }) => {
@@ -336,13 +338,13 @@ impl RunOnce {
         self
     }
 
-    /// For how long a success is remembered, 1 s to 365 days; default 48 h. Longer than the time from the first call for
-    /// a name to the last one: a call that comes later runs the body again. Longer costs memory on the servers, about
-    /// 150 bytes for each name.
+    /// For how long a success is remembered, 1 s to 365 days; default 48 h. Longer than the time from the first call
+    /// for a name to the last one: a call that comes later runs the body again. Longer costs memory on the servers,
+    /// about 150 bytes for each name.
     ///
-    /// It is a time-to-live, which each success sets anew with the setting of its own call, and no look makes longer. So
-    /// versions of a program may differ in it. Wall clocks of clients play no part. A server whose wall clock is set
-    /// forward forgets sooner.
+    /// It is a time-to-live, which each success sets anew with the setting of its own call, and no look makes longer.
+    /// So versions of a program may differ in it. Wall clocks of clients play no part. A server whose wall clock is
+    /// set forward forgets sooner.
     ///
     /// ```
     /// use std::time::Duration;

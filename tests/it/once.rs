@@ -108,16 +108,16 @@ fn a_lock_that_was_lost_is_no_run<P: Place>() {
     for count in [1, 3] {
         let nodes = P::start(count);
         let locks = client(&nodes);
-        let lose = || nodes.iter().for_each(|node| assert!(node.del(NAME)));
+        let take_away = || nodes.iter().for_each(|node| assert!(node.del(NAME)));
         let lost = locks.once(NAME).run(|lease| {
-            lose();
+            take_away();
             assert_eq!(lease.extend(HOUR).unwrap_err().lost_reason(), Some(LostReason::Deleted));
             Ok::<_, Error>(1)
         });
         assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted));
         assert!(!locks.once(NAME).is_done().unwrap());
         let lost = locks.once(NAME).run(|lease| {
-            lose();
+            take_away();
             lease.check().map(|()| 2)
         });
         assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted));

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::span::{Span, enter};
-use crate::once::OnceGuard;
 use crate::{
-    Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit,
+    Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
+    SemaphorePermit, once,
 };
 
 /// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is
@@ -152,19 +151,28 @@ impl Guard for MultiLockGuard {
     }
 }
 
+/// The lock of a run of a function with `once`.
+#[derive(Debug)]
+pub struct OnceGuard(once::Run);
+
+/// Takes it; `None` if the job has succeeded before.
+pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
+    Ok(job.begin()?.map(OnceGuard))
+}
+
 impl Guard for OnceGuard {
     type Seen = Lease;
 
     fn seen(&self) -> &Lease {
-        self.lease()
+        self.0.lease()
     }
 
     fn leases(&self) -> impl Iterator<Item = &Lease> {
-        std::iter::once(self.lease())
+        std::iter::once(self.0.lease())
     }
 
     fn end(self, has_succeeded: bool) -> Result<(), Error> {
-        OnceGuard::end(self, has_succeeded)
+        self.0.end(has_succeeded)
     }
 }
 

@@ -39,6 +39,7 @@ fn loses_or_nine(date: &str) -> Result<u8, Error> {
     lease.check().map(|()| 7)
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "as the function in whose place it is called")]
 fn nine(_: &str) -> Result<u8, Error> {
     Ok(9)
 }
@@ -81,6 +82,12 @@ impl Reports {
         if text.is_empty() { Err(Error::Closed) } else { Ok(text) }
     }
 
+    #[allow(
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        clippy::needless_pass_by_value,
+        reason = "as the method in whose place it is called"
+    )]
     fn before(&self, id: u8, text: String) -> Result<String, Error> {
         Ok(format!("{id}: not {text}"))
     }

@@ -110,7 +110,9 @@ fn cost_of_waiting(wait: impl Fn(&Redlock) -> Result<(), Error> + Sync) -> u64 {
         let before = commands(&servers[0]);
         thread::sleep(WATCHED);
         let sent = commands(&servers[0]) - before;
-        clients.iter().for_each(|locks| _ = locks.close());
+        for locks in &clients {
+            locks.close().unwrap();
+        }
         held.unlock().unwrap();
         sent
     })
