@@ -79,7 +79,7 @@ impl Thread {
             (DrawnKind::Queue, _) => queues::visit(self, key, plan),
             (DrawnKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
             // A mark is no more promised to outlast a failover than a latch.
-            (DrawnKind::Mutex, None) if !plan.has_replica && chance(150) => jobs::visit(self, key, plan),
+            (DrawnKind::Mutex, None) if !plan.has_replica && chance(plan.jobs) => jobs::visit(self, key, plan),
             _ => self.take(key, plan),
         }
     }
@@ -163,7 +163,9 @@ impl Thread {
             // What came too late is taken back, for which there is a quarter of a timeout more; and in both rounds a reply that is there is read, which
             // takes a simulated millisecond for each of up to five nodes.
             // A thread that joins others may have looked for a timeout before.
-            let looks = plan.limits.node_timeout * u32::from(may_join);
+            // One that is cancelled leaves the queues by a round of its own.
+            let rounds = u32::from(may_join) + u32::from(cancelled.is_some());
+            let looks = plan.limits.node_timeout * rounds;
             let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
             if !was_paused && late > most {
                 world.violate(format!("client {} waited {late:?} longer than it wanted", self.client));
