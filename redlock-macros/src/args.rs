@@ -27,6 +27,10 @@ pub(crate) struct Args {
     pub(crate) krate: Option<Path>,
     pub(crate) busy: Option<Busy>,
     pub(crate) failed: Option<Policy>,
+    /// Where it is written.
+    pub(crate) once: Option<Span>,
+    pub(crate) remember: Option<Given<Duration>>,
+    pub(crate) done: Option<Done>,
 }
 
 /// The arguments of the attribute: the keys first.
@@ -57,8 +61,15 @@ pub(crate) enum Busy {
     Fallback(ExprPath),
 }
 
+/// What a call does whose job has succeeded before.
+pub(crate) struct Done {
+    pub(crate) span: Span,
+    /// Called with the function's own arguments; `None` skips.
+    pub(crate) fallback: Option<ExprPath>,
+}
+
 const NAMES: &str = "`wait`, `lease`, `renew`, `min_hold`, `max_hold`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
-    `crate`";
+    `once`, `remember`, `done`, `crate`";
 
 impl Parse for Attribute {
     fn parse(input: ParseStream) -> Result<Attribute> {
@@ -126,6 +137,9 @@ impl Args {
             "guard" => set(&mut self.guard, &name, value(input, &name)),
             "busy" => set(&mut self.busy, &name, value(input, &name)),
             "failed" => set(&mut self.failed, &name, value(input, &name)),
+            "once" => set(&mut self.once, &name, flag(input, &name)),
+            "remember" => set(&mut self.remember, &name, value(input, &name)),
+            "done" => set(&mut self.done, &name, value(input, &name)),
             "crate" => set(&mut self.krate, &name, module(input, &name)),
             other => Err(Error::new(name.span(), format!("unknown argument `{other}`; the arguments are {NAMES}"))),
         }
@@ -141,6 +155,14 @@ fn equals(input: ParseStream, name: &Ident) -> Result<()> {
 pub(crate) fn value<T: Parse>(input: ParseStream, name: &Ident) -> Result<T> {
     equals(input, name)?;
     input.parse()
+}
+
+/// A name alone, and where it is.
+fn flag(input: ParseStream, name: &Ident) -> Result<Span> {
+    if input.peek(Token![=]) {
+        return Err(Error::new(name.span(), format!("`{name}` has no value: it stands alone")));
+    }
+    Ok(name.span())
 }
 
 /// `= path::of::the::library`
@@ -189,6 +211,19 @@ impl Parse for Busy {
     }
 }
 
+impl Parse for Done {
+    fn parse(input: ParseStream) -> Result<Done> {
+        let expected = |at| Error::new(at, "`done` takes `skip` or the path of a function with the same parameters");
+        let path: ExprPath = input.parse().map_err(|error: Error| expected(error.span()))?;
+        let span = syn::spanned::Spanned::span(&path);
+        match Policy::named(&path.path) {
+            Some(Policy::Skip) => Ok(Done { span, fallback: None }),
+            None => Ok(Done { span, fallback: Some(path) }),
+            Some(Policy::Error | Policy::Panic) => Err(expected(span)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +256,19 @@ mod tests {
         assert!(matches!(args.busy.unwrap(), Busy::Policy(Policy::Skip)));
         assert_eq!(args.failed, Some(Policy::Panic));
         assert!(args.client.is_some() && args.prefix.is_some() && args.krate.is_some());
+    }
+
+    #[test]
+    fn arguments_of_once() {
+        let args = parse("\"k\", once, remember = \"48h\", done = skip").unwrap().args;
+        assert!(args.once.is_some() && args.done.unwrap().fallback.is_none());
+        assert_eq!(args.remember.unwrap().literal.unwrap().as_secs(), 48 * 3600);
+        assert!(parse("\"k\", once, done = g").unwrap().args.done.unwrap().fallback.is_some());
+        assert!(message("\"k\", once = true").contains("stands alone"));
+        assert!(message("\"k\", once, once").contains("given twice"));
+        for bad in ["error", "panic", "5"] {
+            assert!(message(&format!("\"k\", once, done = {bad}")).contains("`done` takes"), "{bad}");
+        }
     }
 
     #[test]

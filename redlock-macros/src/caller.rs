@@ -31,7 +31,7 @@ pub(crate) struct Body {
 impl Body {
     /// If the function has `#[track_caller]`. `expressions` are those that the attribute's arguments put before the body, `guard` is the type of what
     /// is held.
-    pub(crate) fn of(function: &Function, expressions: TokenStream, guard: &Ident, krate: &Path) -> Option<Body> {
+    pub(crate) fn of(function: &Function, expressions: TokenStream, guard: &Path, krate: &Path) -> Option<Body> {
         let place = only(&function.outer, is_track_caller).first()?.path().span();
         let is_beside = needs_self(function, expressions);
         let wanted = if is_beside { goes_beside } else { goes_inside };
@@ -105,7 +105,7 @@ fn goes_beside(name: &str) -> bool {
 }
 
 /// The same head with another name.
-fn signature(sig: &Signature, guard: &Ident, krate: &Path) -> Signature {
+fn signature(sig: &Signature, guard: &Path, krate: &Path) -> Signature {
     let mut sig = sig.clone();
     let name = format!("__body_of_{}_for_track_caller", sig.ident.unraw());
     sig.ident = Ident::new(&name, at().located_at(sig.ident.span()));

@@ -16,11 +16,14 @@ use crate::kind::{Kind, Lock};
 /// The limits of a lease, as in the library's `options.rs`.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// For how long a success is remembered, as in the library's `options.rs`.
+const REMEMBERED: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Everything but the key and the types, which rustc checks.
 pub(crate) fn check(Attribute { keys, args }: &Attribute, function: &Function) -> Result<()> {
     signature(function)?;
     several(keys, args)?;
+    once(keys, args)?;
     lengths(args)?;
     policies(args, function)?;
     never(args, function)?;
@@ -100,6 +103,45 @@ fn several(keys: &Keys, args: &Args) -> Result<()> {
     }
 }
 
+/// What fits a job that is run once.
+fn once(keys: &Keys, args: &Args) -> Result<()> {
+    let remember = args.remember.as_ref().map(Given::span);
+    let Some(once) = args.once else {
+        let done = args.done.as_ref().map(|done| done.span);
+        return match remember.or(done) {
+            Some(span) => {
+                Err(Error::new(span, "`remember` and `done` are about `once`: add `once`, or leave this out"))
+            }
+            None => Ok(()),
+        };
+    };
+    if let Keys::Several(_) = keys {
+        return Err(Error::new(once, "a job that is run `once` has one key, which names the run"));
+    }
+    if let Some(wait) = &args.wait {
+        let message =
+            "`once` does not wait: leave out `wait`, and say by `busy` what a call does while another one runs";
+        return Err(Error::new(wait.span(), message));
+    }
+    if let Some(kind) = &args.kind {
+        return Err(Error::new(kind.span, "`once` takes a mutex: leave out `kind`"));
+    }
+    let unfit =
+        [("renew", args.renew.as_ref().map(Given::span)), ("min_hold", args.min_hold.as_ref().map(Given::span))];
+    if let Some((name, Some(span))) = unfit.into_iter().find(|(_, span)| span.is_some()) {
+        return Err(Error::new(
+            span,
+            format!("`once` has no `{name}`: the lock lasts until the body ends; leave it out"),
+        ));
+    }
+    match known(args.remember.as_ref()) {
+        Some((length, span)) if !REMEMBERED.contains(&length) => {
+            Err(Error::new(span, "a success is remembered from 1 s to 365 days"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Of the lengths that are known by now.
 fn lengths(args: &Args) -> Result<()> {
     if let Some((lease, span)) = known(args.lease.as_ref())
@@ -131,16 +173,17 @@ fn within(args: &Args, limit: Option<&Given<Duration>>, name: &str) -> Result<()
 }
 
 fn policies(args: &Args, function: &Function) -> Result<()> {
-    let Some(busy) = &args.busy else { return Ok(()) };
-    match busy {
-        Busy::Fallback(_) => function.sig.inputs.iter().try_for_each(named),
-        Busy::Policy(_) => Ok(()),
-    }
+    let has_fallback =
+        matches!(&args.busy, Some(Busy::Fallback(_))) || args.done.as_ref().is_some_and(|done| done.fallback.is_some());
+    if has_fallback { function.sig.inputs.iter().try_for_each(named) } else { Ok(()) }
 }
 
 /// rustc would complain about the type `!` itself, and not say what to do.
 fn never(args: &Args, function: &Function) -> Result<()> {
     let Some(output @ Type::Never(_)) = function.output() else { return Ok(()) };
+    if args.once.is_some() {
+        return Err(Error::new(output.span(), "a function that never returns never succeeds: it cannot be run `once`"));
+    }
     let busy_returns = args
         .busy
         .as_ref()
@@ -255,6 +298,29 @@ mod tests {
             assert!(of(&format!(", kind = {bad}")).contains("as mutexes"), "{bad}");
         }
         assert!(of(", min_hold = \"1s\"").contains("a list of keys has no `min_hold`"));
+    }
+
+    #[test]
+    fn what_fits_a_job_that_is_run_once() {
+        let of = |args: &str| message(&format!("\"k\", {args}"), "fn f() {}");
+        for good in
+            ["once", "once, remember = \"365h\", done = g, busy = skip", "once, remember = LONG, lease = \"5s\""]
+        {
+            assert_eq!(of(good), "fine");
+        }
+        assert_eq!(of("once, max_hold = \"1h\", fenced = true, guard = lease"), "fine");
+        assert!(of("remember = \"48h\"").contains("add `once`"));
+        assert!(of("done = skip").contains("add `once`"));
+        assert!(of("once, wait = \"0s\"").contains("does not wait"));
+        assert!(of("once, kind = mutex").contains("leave out `kind`"));
+        assert!(of("once, renew = false").contains("no `renew`"));
+        assert!(of("once, min_hold = \"1s\"").contains("no `min_hold`"));
+        for bad in ["999ms", "8761h"] {
+            assert!(of(&format!("once, remember = \"{bad}\"")).contains("1 s to 365 days"), "{bad}");
+        }
+        assert!(message("[\"a\", \"b\"], once", "fn f() {}").contains("one key"));
+        assert!(message("\"k\", once, failed = panic", "fn f() -> ! {}").contains("never succeeds"));
+        assert!(message("\"k\", once, done = g", "fn f(_: u8) {}").contains("has no name"));
     }
 
     #[test]

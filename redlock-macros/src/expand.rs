@@ -14,13 +14,14 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{VisitMut, visit_type_mut};
 use syn::{Expr, LitStr, Path, Result, Type, parse_quote, parse_quote_spanned, parse2};
 
-use crate::args::{Args, Attribute, Busy, Keys, Policy};
+use crate::args::{Args, Attribute, Busy, Done, Keys};
 use crate::arguments::Arguments;
 use crate::caller::Body;
 use crate::check::{self, check};
 use crate::function::Function;
 use crate::given::{Given, Literal};
 use crate::kind::{Kind, Lock};
+use crate::policy::keep;
 use crate::template::Template;
 use crate::{hole, key};
 
@@ -43,7 +44,7 @@ fn expand(attribute: Attribute, mut function: Function) -> Result<TokenStream> {
     let krate = args.krate.clone().unwrap_or_else(default_path);
     let templates = templates(&keys, &function)?;
     let key = name(&keys, &templates, &args, &krate)?;
-    let which = which(&keys, args.kind.take());
+    let which = which(&keys, args.kind.take(), args.once.is_some());
 
     let output = output(&function);
     let failed = check::failed(&args).function(&output, &krate);
@@ -85,8 +86,9 @@ fn name(keys: &Keys, templates: &[Template], args: &Args, krate: &Path) -> Resul
     }
 }
 
-fn which(keys: &Keys, kind: Option<Kind>) -> Lock {
+fn which(keys: &Keys, kind: Option<Kind>, is_once: bool) -> Lock {
     match keys {
+        Keys::One(_) if is_once => Lock::Once,
         Keys::One(_) => kind.map_or(Lock::Reentrant, |kind| kind.lock),
         Keys::Several(_) => Lock::Several,
     }
@@ -180,6 +182,9 @@ fn expressions(args: &Args, which: &Lock, templates: &[Template]) -> TokenStream
     if let Some(Busy::Fallback(path)) = &args.busy {
         path.to_tokens(&mut all);
     }
+    if let Some(Done { fallback, .. }) = &args.done {
+        fallback.to_tokens(&mut all);
+    }
     all
 }
 
@@ -216,6 +221,9 @@ fn lock(args: &Args, which: &Lock, templates: &[Template], krate: &Path) -> Toke
     let name = which.method();
     let try_for = method(format!("try_{name}_for"));
     let take = match &args.wait {
+        _ if args.once.is_some() => {
+            quote_spanned!(at()=> #krate::__private::begin(&locks.#handle #settings))
+        }
         None => {
             let take = method(name.to_owned());
             // A call that says what to do about a busy lock must not wait for it without an end.
@@ -258,6 +266,7 @@ fn settings(args: &Args) -> TokenStream {
         setting("min_hold", args.min_hold.as_ref()),
         setting("max_hold", args.max_hold.as_ref()),
         setting("fenced", args.fenced.as_ref()),
+        setting("remember", args.remember.as_ref()),
     ]
     .into_iter()
     .collect()
@@ -277,59 +286,6 @@ pub(crate) fn client(given: Option<&Expr>, krate: &Path) -> (TokenStream, TokenS
     // A variable of its own: so `&Arc<Redlock>` and the like are found before they have to be `&Redlock`.
     let client = Ident::new("client", at().located_at(given.span()));
     (quote!(let #client = &#given;), quote_spanned!(at()=> #krate::__private::client(#client)))
-}
-
-impl Policy {
-    /// A function from the error to the value, or one that panics.
-    fn function(self, output: &Type, krate: &Path) -> TokenStream {
-        match self {
-            Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
-            Policy::Skip => quote!(<#output as #krate::__private::OrSkip>::or_skip),
-            Policy::Panic => quote!(#krate::__private::panic),
-        }
-    }
-
-    /// Ends the closure by that function.
-    fn refuse(self, function: &TokenStream) -> TokenStream {
-        match self {
-            Policy::Error | Policy::Skip => quote_spanned!(at()=> return #function(error)),
-            Policy::Panic => quote_spanned!(at()=> #function(error)),
-        }
-    }
-}
-
-/// Puts the lock in its place outside. Without one the call ends here.
-fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
-    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
-    let busy = busy(args, output, arguments, krate);
-    let otherwise = check::failed(args).refuse(&quote_spanned!(at()=> failed));
-    quote_spanned! {at()=>
-        let #lease = match hold.keep(lock) {
-            ::core::result::Result::Ok(lease) => lease,
-            #busy
-            ::core::result::Result::Err(error) => #otherwise,
-        };
-    }
-}
-
-/// The arm for a lock that another holder has, unless that is treated as any other failure. Without `wait` and `busy`
-/// it is: a function that returns no error could not say otherwise.
-fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
-    let answer = match &args.busy {
-        None if args.wait.is_none() => return None,
-        None => &Busy::Policy(Policy::Error),
-        Some(busy) => busy,
-    };
-    let answer = match answer {
-        Busy::Policy(same) if *same == check::failed(args) => return None,
-        Busy::Policy(other) => other.refuse(&other.function(output, krate)),
-        Busy::Fallback(path) => {
-            let names = &arguments.names;
-            let arguments = quote_spanned!(path.span()=> (#(#names),*));
-            quote!(return #path #arguments)
-        }
-    };
-    Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
 }
 
 #[cfg(test)]
@@ -424,6 +380,18 @@ mod tests {
             skips.contains("Err(::redlock_sync::__private::wait_without_end())") && !skips.contains(".lock()"),
             "{skips}"
         );
+    }
+
+    #[test]
+    fn once_begins_a_run_or_is_done() {
+        let of = |args: &str| expanded(&format!("\"k\", once{args}"), "#[track_caller] fn f(x: u8) -> R {}");
+        let text = of(", remember = \"1s\", done = g");
+        let begin = "::redlock_sync::__private::begin(&locks.once(key).label(\"k\")\
+            .remember(::core::time::Duration::from_millis(1000u64)))";
+        assert!(text.contains(begin) && text.contains("lock.transpose()else{returng(x)};"), "{text}");
+        assert!(text.contains("SharedHold<::redlock_sync::__private::OnceGuard>"), "{text}");
+        assert!(of("").contains("return<Ras::redlock_sync::__private::OrSkip>::skipped()"));
+        assert!(of(", failed = skip").contains("iferror.is_busy()=>return<Ras::redlock_sync::__private::OrError>"));
     }
 
     #[test]

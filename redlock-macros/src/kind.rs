@@ -4,7 +4,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Lit, Result, parenthesized, token};
+use syn::{Error, Lit, Path, Result, parenthesized, parse_quote, token};
 
 use crate::given::{Given, Literal};
 
@@ -21,6 +21,8 @@ pub(crate) enum Lock {
     Semaphore(Given<Permits>),
     /// Of a list of keys; has no name of its own.
     Several,
+    /// A mutex, for a job that is run once; has no name of its own.
+    Once,
 }
 
 /// How many permits a semaphore has.
@@ -87,22 +89,24 @@ impl Lock {
                 quote_spanned!(at=> semaphore(key, #permits))
             }
             Lock::Several => quote_spanned!(at=> multi_lock(key)),
+            Lock::Once => quote_spanned!(at=> once(key)),
         }
     }
 
     /// The method that waits without a limit. With `try_` before it the one that does not wait, and with `_for` behind it too the one with a limit.
     pub(crate) fn method(&self) -> &'static str {
         match self {
-            Lock::Reentrant | Lock::Mutex | Lock::Several => "lock",
+            Lock::Reentrant | Lock::Mutex | Lock::Several | Lock::Once => "lock",
             Lock::Read => "read",
             Lock::Write => "write",
             Lock::Semaphore(_) => "acquire",
         }
     }
 
-    /// The type of the guard.
-    pub(crate) fn guard(&self) -> Ident {
+    /// The type of the guard, within the library.
+    pub(crate) fn guard(&self) -> Path {
         let name = match self {
+            Lock::Once => return parse_quote!(__private::OnceGuard),
             Lock::Reentrant => "ReentrantMutexGuard",
             Lock::Mutex => "MutexGuard",
             Lock::Read => "RwLockReadGuard",
@@ -110,7 +114,7 @@ impl Lock {
             Lock::Semaphore(_) => "SemaphorePermit",
             Lock::Several => "MultiLockGuard",
         };
-        Ident::new(name, Span::mixed_site())
+        Ident::new(name, Span::mixed_site()).into()
     }
 }
 

@@ -8,14 +8,14 @@
 //! 3. `check`: what must fit together.
 //! 4. `template`: reads the key template; `hole`: what may stand in its holes.
 //! 5. `key`: the expression that builds the key.
-//! 6. `expand`: puts it together; `arguments`: how the parameters get into the body, `attrs`: which attributes go with
-//!    them; `caller`: what differs with `#[track_caller]`.
+//! 6. `policy`: how a call ends that has no lock. `expand`: puts it together; `arguments`: how the parameters get into
+//!    the body, `attrs`: which attributes go with them; `caller`: what differs with `#[track_caller]`.
 //!
 //! `derive` and `call` are the other macros.
 //!
-//! A mistake is one `compile_error!` at the place where it was made; the function stays beside it as it was, so that no
-//! further message follows. What only types can tell is left to rustc, with the words of the traits in the library's
-//! `__private/policy.rs`.
+//! A mistake is one `compile_error!` at the place where it was made; the function stays beside it as it was, so that
+//! no further message follows. What only types can tell is left to rustc, with the words of the traits in the
+//! library's `__private/policy.rs`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -43,6 +43,7 @@ mod given;
 mod hole;
 mod key;
 mod kind;
+mod policy;
 mod template;
 #[cfg(test)]
 mod tests;

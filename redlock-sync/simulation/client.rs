@@ -11,8 +11,9 @@ use super::scripts::{FOREIGN_DELETE, FOREIGN_SET};
 use super::thread::Thread;
 use super::wire::SimulatedServer;
 use super::world::{Event, sleep, with};
-use super::{invariants, latches, letters, queues, settings, several};
+use super::{invariants, jobs, latches, letters, queues, settings, several};
 use crate::acquire::{Wait, acquire, join};
+use crate::cancel::{Cancel, Cancelling};
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::key::Key;
@@ -26,6 +27,9 @@ use crate::quorum::Quorum;
 
 /// Between two looks of a holder at its lease, at least.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// Within which a wait sees that it was cancelled.
+const SEEN: Duration = Duration::from_millis(10);
 
 pub(super) fn quorum(client: usize, nodes: usize, limits: ClientOptions) -> Quorum {
     let server = |node| Arc::new(SimulatedServer::new(client, node)) as Arc<dyn Dial>;
@@ -74,12 +78,15 @@ impl Thread {
             (DrawnKind::Latch { count }, _) => latches::visit(self, key, count, plan),
             (DrawnKind::Queue, _) => queues::visit(self, key, plan),
             (DrawnKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
+            // A mark is no more promised to outlast a failover than a latch.
+            (DrawnKind::Mutex, None) if !plan.has_replica && chance(plan.jobs) => jobs::visit(self, key, plan),
             _ => self.take(key, plan),
         }
     }
 
     fn take(&self, key: usize, plan: &Plan) -> bool {
-        let options = plan.draw_options();
+        let mut options = plan.draw_options();
+        let cancelled = self.draw_cancel(&mut options, plan);
         let full = Key::new("", plan.names[key], 100).unwrap();
         let (protocol, access) = plan.kinds[key].draw_side(full.clone(), plan.nodes, plan.limits.node_timeout);
         let request = Request { key: full, protocol, options: options.into() };
@@ -113,7 +120,7 @@ impl Thread {
         if self.is_dead() {
             return true;
         }
-        self.note_time(wait, began, request.protocol.kind().mode == Mode::Joint, plan);
+        self.note_time(wait, cancelled, began, request.protocol.kind().mode == Mode::Joint, plan);
         match outcome {
             Ok(lease) => {
                 self.hold(key, lease, plan, (&request.options, access), asked);
@@ -123,20 +130,42 @@ impl Thread {
         }
     }
 
-    /// A wait ends at its deadline, or one node timeout later if requests are under way then.
-    fn note_time(&self, wait: Wait, began: Tick, may_join: bool, plan: &Plan) {
+    /// Another thread of the client may cancel the wait; when, by the client's clock.
+    fn draw_cancel(&self, options: &mut LockOptions, plan: &Plan) -> Option<Tick> {
+        if !chance(80) {
+            return None;
+        }
+        let (cancel, client) = (Cancel::new(), self.client);
+        options.cancel = Cancelling::by(&cancel);
+        let after = plan.pace.mul_f64(fastrand::f64().powi(2) * 2.0);
+        with(|world| {
+            let at = world.true_time(client, after);
+            world.plan_at(at, Event::Job { client, job: Box::new(move || cancel.cancel()) });
+        });
+        // It begins as a thread does.
+        Some(self.now().after(after + SEEN))
+    }
+
+    /// A wait ends at its deadline or when it is cancelled, or one node timeout later if requests are under way then.
+    fn note_time(&self, wait: Wait, cancelled: Option<Tick>, began: Tick, may_join: bool, plan: &Plan) {
         let until = match wait {
             Wait::No => began,
             Wait::Until(until) => until.max(began),
-            Wait::Forever => return,
+            Wait::Forever => Tick::NEVER,
         };
+        let until = cancelled.map_or(until, |cancelled| until.min(cancelled.max(began)));
+        if until == Tick::NEVER {
+            return;
+        }
         let late = self.now().since(until);
         with(|world| {
             let was_paused = world.clients[self.client].paused_until > 0;
             // What came too late is taken back, for which there is a quarter of a timeout more; and in both rounds a reply that is there is read, which
             // takes a simulated millisecond for each of up to five nodes.
             // A thread that joins others may have looked for a timeout before.
-            let looks = plan.limits.node_timeout * u32::from(may_join);
+            // One that is cancelled leaves the queues by a round of its own.
+            let rounds = u32::from(may_join) + u32::from(cancelled.is_some());
+            let looks = plan.limits.node_timeout * rounds;
             let most = looks + plan.limits.node_timeout * 5 / 4 + Duration::from_millis(11);
             if !was_paused && late > most {
                 world.violate(format!("client {} waited {late:?} longer than it wanted", self.client));

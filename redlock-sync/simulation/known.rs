@@ -19,6 +19,7 @@ pub(super) struct InvariantChecker {
     pub(super) arrivals: Vec<Arrival>,
     pub(super) letters: Vec<Letter>,
     pub(super) latches: BTreeMap<usize, LatchState>,
+    pub(super) jobs: BTreeMap<usize, JobState>,
     pub(super) queues: BTreeMap<usize, QueueState>,
     /// For how long a task had been due when it was claimed, by the claim's token, in ns.
     pub(super) lateness: BTreeMap<String, Time>,
@@ -85,6 +86,7 @@ impl InvariantChecker {
             arrivals: Vec::new(),
             letters: Vec::new(),
             latches: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             queues: BTreeMap::new(),
             lateness: BTreeMap::new(),
             taken: BTreeMap::new(),
@@ -217,6 +219,17 @@ pub(super) struct LatchState {
     pub(super) open_since: Option<Time>,
 }
 
+/// What is known of one job.
+#[derive(Debug, Default)]
+pub(super) struct JobState {
+    /// A body has ended well.
+    pub(super) has_ended: bool,
+    /// A call was `Ran`.
+    pub(super) has_run: bool,
+    /// Since when: a call was `Ran` or `Done`.
+    pub(super) over_since: Option<Time>,
+}
+
 /// What is known of one queue.
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
@@ -288,6 +301,8 @@ counts!(
     several,
     opened,
     arrivals,
+    ran,
+    cancelled,
     pushed,
     claims,
     acks,

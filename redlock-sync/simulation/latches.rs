@@ -97,7 +97,7 @@ impl World {
     }
 
     /// A majority of the nodes has lost its data.
-    fn have_forgotten(&self) -> bool {
+    pub(super) fn have_forgotten(&self) -> bool {
         let lost = self.servers.iter().filter(|server| server.epoch > 0 || !server.is_up).count();
         self.plan.nodes > 1 && lost >= Tally::need(self.plan.nodes)
     }

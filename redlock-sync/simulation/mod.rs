@@ -27,6 +27,8 @@
 //! 15. A multi-lock that has lost one key gives up the others (`several`). A token that was left to others is adopted once at most (`letters`).
 //! 16. A lease that threads of a process share is released by the last of them (`client`).
 //! 17. A task of a queue has one claimant at a time, is not lost, is not ended by a stale claimant, and does not wait beside an idle thread (`queues`).
+//! 18. Of the calls of a job that is run once, at most one is `Ran`, and none runs the body once it is done (`jobs`).
+//! 19. A wait that is cancelled ends soon (`client`), and leaves nothing: rules 5 and 12.
 //!
 //! A node can also be a master with a replica that takes over, for clients with `failover_guard` and `min_replicas_ack` ([`replica`]): all of this holds there too,
 //! but for rule 12, and with locks only.
@@ -60,8 +62,8 @@
 //! - [`network`] and [`pushes`]: what is between nodes and clients. [`execution`]: what happens at a node. [`replica`]: at one that has a replica.
 //!   [`wire`]: a node as a client dials it.
 //! - [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: leaving some out.
-//! - [`thread`], [`several`], [`letters`], [`latches`] and [`queues`]: what a thread does with multi-locks, locks that are left to others, latches, and queues
-//!   of tasks. [`client`]: with all of them.
+//! - [`thread`], [`several`], [`letters`], [`latches`], [`jobs`] and [`queues`]: what a thread does with multi-locks, locks that are left to others, latches,
+//!   jobs that are run once, and queues of tasks. [`client`]: with all of them.
 //! - [`run`]: one schedule from its beginning to its end. [`schedules`]: many.
 
 mod client;
@@ -71,6 +73,7 @@ mod contract;
 mod execution;
 mod identity;
 mod invariants;
+mod jobs;
 mod kinds;
 mod known;
 mod latches;

@@ -67,6 +67,8 @@ pub(super) struct Plan {
     pub(super) refused: u32,
     /// Per mille of holds without renewal.
     pub(super) careless: u32,
+    /// Per mille of turns at a mutex in which its name is that of a job.
+    pub(super) jobs: u32,
     /// Per mille of holds in which a fence is asked for.
     pub(super) fences: u32,
     /// Clock rates differ by up to so many parts per million.
@@ -122,6 +124,7 @@ impl Plan {
             cold,
             refused: if level > 0 && chance(150) { [300, 1000][fastrand::usize(0..2)] } else { 0 },
             careless: if chance(400) { 300 } else { 0 },
+            jobs: if chance(200) { 900 } else { 50 },
             fences: if fastrand::bool() { 600 } else { 0 },
             rates,
             offsets,

@@ -100,7 +100,15 @@ fn nothing_is_violated() {
     }
     if many >= USUAL {
         // Each of these is a part of the library that would else not have been tried.
-        assert!(counts.grants > 0 && counts.handovers > 0 && counts.losses > 0 && counts.restarts > 0, "{counts}");
+        assert!(
+            counts.grants > 0
+                && counts.handovers > 0
+                && counts.ran > 0
+                && counts.cancelled > 0
+                && counts.losses > 0
+                && counts.restarts > 0,
+            "{counts}"
+        );
         assert!(counts.excused * 1000 < counts.acquisitions, "{counts}");
     }
 }

@@ -30,6 +30,7 @@ impl Thread {
             match error {
                 Error::Busy { .. } => world.counts.busy += 1,
                 Error::Unavailable { .. } => world.counts.unavailable += 1,
+                Error::Cancelled { .. } => world.counts.cancelled += 1,
                 Error::Closed if world.clients[client].is_closed => return false,
                 _ => world.violate(format!("client {client} got an error that cannot be: {error}")),
             }

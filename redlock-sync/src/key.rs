@@ -142,6 +142,11 @@ impl Key {
         helper(&self.name, "latch_waits")
     }
 
+    /// The mark of a job that has succeeded: a latch of its own.
+    pub(crate) fn done(&self) -> Key {
+        Key { name: helper(&self.name, "done").into(), helpers: Arc::clone(&self.helpers) }
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -198,6 +203,8 @@ mod tests {
         assert_eq!(key("user:{7}:cart").queue(), "user:{7}:cart::queue");
         assert_eq!(key("open{brace").queue(), "{open{brace}:queue");
         assert_eq!(key("import").latch_waits(), "{import}:latch_waits");
+        assert_eq!(key("report").done().as_str(), "{report}:done");
+        assert_eq!(key("report").done().latch_waits(), "{report}:done::latch_waits");
     }
 
     #[test]
@@ -213,6 +220,7 @@ mod tests {
             "{a}::writers",
             "{a}:latch_waits",
             "{a}:many_permits",
+            "{a}:done",
         ] {
             assert!(Key::new("", taken, 1024).is_err(), "{taken}");
         }

@@ -32,9 +32,9 @@ use crate::handover::listener::{self, Awaits, Woken};
 use crate::inner::ClientInner;
 use crate::node::Lane;
 use crate::options::{Retry, jittered};
-use crate::protocol::Entry;
 use crate::protocol::latch::LatchCalls;
-use crate::protocol::reply::{Looked, Vote};
+use crate::protocol::reply::{Arrived, Looked, Vote};
+use crate::protocol::{Entry, TypedCall};
 use crate::quorum::Ballot;
 
 /// How often a wait that will be told looks all the same: with one node, where its client sees each second whether it
@@ -127,12 +127,23 @@ fn said(vote: &Vote<Looked>) -> Option<&Looked> {
 impl Latch {
     /// Stores an arrival on a majority. Repeated under the same name, so that it counts once.
     pub(crate) fn arrive(&self, arrival: &str) -> Result<(), Error> {
+        self.store(&self.calls.arrive(&[arrival], self.lifetime), Wait::Forever)
+    }
+
+    /// Opens it, as if all had arrived; also on a full server.
+    pub(crate) fn open(&self, limit: Wait) -> Result<(), Error> {
+        self.store(&self.calls.open(self.lifetime), limit)
+    }
+
+    fn store(&self, call: &TypedCall<Arrived>, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.serves()?;
-        let mut waiting = LatchWait::new(self, Wait::Forever);
+        let quorum = &self.client.quorum;
+        let mut waiting = LatchWait::new(self, limit);
         loop {
-            let tried_at = self.client.quorum.now();
-            match self.store(arrival) {
+            let tried_at = quorum.now();
+            let ballot = quorum.round(call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
+            match self.won("count down", &ballot) {
                 Ok(()) => {
                     self.client.outages.end();
                     return Ok(());
@@ -140,13 +151,6 @@ impl Latch {
                 Err(error) => waiting.after(error, tried_at)?,
             }
         }
-    }
-
-    fn store(&self, arrival: &str) -> Result<(), Error> {
-        let quorum = &self.client.quorum;
-        let call = self.calls.arrive(&[arrival], self.lifetime);
-        let ballot = quorum.round(&call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
-        self.won("count down", &ballot)
     }
 
     /// Forgets all arrivals, on every node: one that was left out would give them back to the others.

@@ -208,6 +208,7 @@ mod lock;
 mod names;
 mod node;
 mod observer;
+mod once;
 mod options;
 mod protocol;
 mod queue;
@@ -263,6 +264,7 @@ pub use node::Credentials;
 #[cfg(feature = "tls")]
 pub use node::Tls;
 pub use observer::{Event, LockKind, ObservedLock, Observer};
+pub use once::{Once, RunOnce};
 pub use options::Retry;
 pub use queue::Queue;
 pub use queue::job::Job;

@@ -26,8 +26,8 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// What keys beside a lock's own end in.
-pub(crate) const HELPERS: [&str; 7] =
-    ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits"];
+pub(crate) const HELPERS: [&str; 8] =
+    ["fence", "queue", "permit_queue", "many_permits", "readers", "writers", "latch_waits", "done"];
 /// What the keys of a queue of tasks end in.
 pub(crate) const OF_QUEUES: [&str; 7] = ["q:due", "q:body", "q:meta", "q:dead", "q:claims", "q:waits", "q:fence"];
 

@@ -4,12 +4,14 @@
 //! 2. `shapes`: every shape of function, in both editions.
 //! 3. `callers`: what a function with `#[track_caller]` knows of its caller.
 //! 4. `kinds`: locks of every kind, several keys, and values that are expressions.
-//! 5. `from_environment`: the default client in a process of its own.
-//! 6. Here: when the body runs, and when the lock is released.
+//! 5. `once`: functions that are run once for each key.
+//! 6. `from_environment`: the default client in a process of its own.
+//! 7. Here: when the body runs, and when the lock is released.
 
 mod callers;
 mod from_environment;
 mod kinds;
+mod once;
 mod policies;
 #[path = "../ui/pass/shapes.rs"]
 mod shapes;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::{Cancel, Error, Redlock, Retry};
-use redlock_tests::{Server, eventually};
+use redlock_tests::{Server, Stopwatch, eventually};
 
 use crate::kinds::Kind;
 use crate::place::{Place, each_kind_and_place, each_place};
@@ -30,7 +30,7 @@ fn waiter<K: Kind>(locks: &Redlock, cancel: &Cancel) -> thread::JoinHandle<Resul
     thread::spawn(move || lock.lock().and_then(K::unlock))
 }
 
-fn a_wait_at_the_servers_ends<K: Kind, P: Place>() {
+fn built_16_a_wait_at_the_servers_ends<K: Kind, P: Place>() {
     for count in [1, 3] {
         let nodes = P::start(count);
         let (one, other, third) = (client(&nodes), client(&nodes), client(&nodes));
@@ -55,7 +55,7 @@ fn a_wait_at_the_servers_ends<K: Kind, P: Place>() {
     }
 }
 
-fn a_wait_in_the_queue_of_threads_ends<K: Kind, P: Place>() {
+fn built_16_a_wait_in_the_queue_of_threads_ends<K: Kind, P: Place>() {
     let nodes = P::start(1);
     let (locks, cancel) = (client(&nodes), Cancel::new());
     let held = K::new(&locks, KEY).holder_name("me").lock().unwrap();
@@ -72,7 +72,7 @@ fn a_wait_in_the_queue_of_threads_ends<K: Kind, P: Place>() {
     patient.join().unwrap().unwrap();
 }
 
-fn a_pause_ends<K: Kind, P: Place>() {
+fn built_16_a_pause_ends<K: Kind, P: Place>() {
     let nodes = P::start(1);
     let (one, other) = (client(&nodes), client(&nodes));
     let held = K::new(&one, KEY).lock().unwrap();
@@ -103,15 +103,15 @@ fn what_is_cancelled_takes_nothing<K: Kind, P: Place>() {
 }
 
 each_kind_and_place!(held:
-    a_wait_at_the_servers_ends,
-    a_wait_in_the_queue_of_threads_ends,
-    a_pause_ends,
+    built_16_a_wait_at_the_servers_ends,
+    built_16_a_wait_in_the_queue_of_threads_ends,
+    built_16_a_pause_ends,
     what_is_cancelled_takes_nothing,
 );
 
 /// The release and the cancellation come at the same time: the waiter has had the lock or was cancelled, and the lock
 /// is free for others either way.
-fn what_is_granted_meanwhile_goes_to_others<P: Place>() {
+fn built_17_what_is_granted_meanwhile_goes_to_others<P: Place>() {
     for count in [1, 3] {
         let nodes = P::start(count);
         let (one, other) = (client(&nodes), client(&nodes));
@@ -168,7 +168,7 @@ fn waits_for_other_things_end<P: Place>() {
     held.unlock().unwrap();
 }
 
-each_place!(what_is_granted_meanwhile_goes_to_others, waits_for_other_things_end);
+each_place!(built_17_what_is_granted_meanwhile_goes_to_others, waits_for_other_things_end);
 
 /// How long the wait goes on after it was cancelled, on this machine: the shortest of some times.
 fn shortest(mut wait: impl FnMut(&Cancel) -> thread::JoinHandle<Instant>) -> Duration {
@@ -191,7 +191,7 @@ fn ended(lock: redlock_sync::Mutex) -> thread::JoinHandle<Instant> {
 }
 
 #[test]
-fn a_wait_ends_at_once() {
+fn built_16_a_wait_ends_at_once() {
     let server = Server::start();
     let (one, other) = (client(std::slice::from_ref(&server)), client(std::slice::from_ref(&server)));
     let held = one.mutex(KEY).lock().unwrap().into_send();
@@ -210,7 +210,7 @@ fn a_wait_ends_at_once() {
 }
 
 #[test]
-fn a_wait_for_servers_that_are_away_ends() {
+fn built_18_a_wait_for_servers_that_are_away_ends() {
     let cancel = Cancel::new();
     let locks = Redlock::builder().node("redis://127.0.0.1:1/").unavailable_after(20 * SOON).build().unwrap();
     let (lock, latch) = (locks.mutex(KEY).cancel(&cancel), locks.count_down_latch("l", 1).cancel(&cancel));
@@ -220,4 +220,24 @@ fn a_wait_for_servers_that_are_away_ends() {
     let ends = waiters.map(|waiter| waiter.join().unwrap());
     assert!(is_cancelled(&ends[0]));
     assert!(matches!(&ends[1], Err(Error::Cancelled { op: "count down", .. })), "{:?}", ends[1]);
+}
+
+/// A round is under way when the wait is cancelled: it ends first.
+#[test]
+fn built_18_a_wait_for_a_server_that_hangs_ends_within_a_node_timeout() {
+    let (server, timeout, cancel) = (Server::start(), Duration::from_secs(2), Cancel::new());
+    let locks =
+        Redlock::builder().node(server.url()).node_timeout(timeout).unavailable_after(20 * SOON).build().unwrap();
+    locks.mutex("warm-up").lock().unwrap().unlock().unwrap();
+    server.stop();
+    let waiter = waiter::<redlock_sync::Mutex>(&locks, &cancel);
+    thread::sleep(AT_ONCE);
+    let began = Stopwatch::start();
+    cancel.cancel();
+    // A round to leave, where it may have come in.
+    assert!(is_cancelled(&waiter.join().unwrap()));
+    assert!(began.elapsed() < timeout * 5 / 2, "{:?}", began.elapsed());
+    server.cont();
+    let next = client(std::slice::from_ref(&server)).mutex(KEY).try_lock_for(SOON).unwrap();
+    next.unlock().unwrap();
 }

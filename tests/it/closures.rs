@@ -16,48 +16,24 @@ type Method = fn(&Redlock, &mut dyn FnMut(&Lease) -> Answer) -> Answer;
 
 const WAIT: Duration = Duration::from_millis(5);
 
+/// Three methods of the handle that `locks` makes.
+macro_rules! methods {
+    ($make:ident($($argument:expr),+): $with:ident, $try_with:ident, $try_with_for:ident) => {
+        [
+            |locks, body| locks.$make($($argument),+).$with(body),
+            |locks, body| locks.$make($($argument),+).$try_with(body),
+            |locks, body| locks.$make($($argument),+).$try_with_for(WAIT, body),
+        ]
+    };
+}
+
 /// Of each kind: `with`, `try_with` and `try_with_for`, and what else keeps it taken.
 const KINDS: [(&str, [Method; 3]); 5] = [
-    (
-        "mutex",
-        [
-            |locks, body| locks.mutex(KEY).with(body),
-            |locks, body| locks.mutex(KEY).try_with(body),
-            |locks, body| locks.mutex(KEY).try_with_for(WAIT, body),
-        ],
-    ),
-    (
-        "reentrant mutex",
-        [
-            |locks, body| locks.reentrant_mutex(KEY).with(body),
-            |locks, body| locks.reentrant_mutex(KEY).try_with(body),
-            |locks, body| locks.reentrant_mutex(KEY).try_with_for(WAIT, body),
-        ],
-    ),
-    (
-        "reader",
-        [
-            |locks, body| locks.rw_lock(KEY).with_read(body),
-            |locks, body| locks.rw_lock(KEY).try_with_read(body),
-            |locks, body| locks.rw_lock(KEY).try_with_read_for(WAIT, body),
-        ],
-    ),
-    (
-        "writer",
-        [
-            |locks, body| locks.rw_lock(KEY).with_write(body),
-            |locks, body| locks.rw_lock(KEY).try_with_write(body),
-            |locks, body| locks.rw_lock(KEY).try_with_write_for(WAIT, body),
-        ],
-    ),
-    (
-        "permit",
-        [
-            |locks, body| locks.semaphore(KEY, 1).with(body),
-            |locks, body| locks.semaphore(KEY, 1).try_with(body),
-            |locks, body| locks.semaphore(KEY, 1).try_with_for(WAIT, body),
-        ],
-    ),
+    ("mutex", methods!(mutex(KEY): with, try_with, try_with_for)),
+    ("reentrant mutex", methods!(reentrant_mutex(KEY): with, try_with, try_with_for)),
+    ("reader", methods!(rw_lock(KEY): with_read, try_with_read, try_with_read_for)),
+    ("writer", methods!(rw_lock(KEY): with_write, try_with_write, try_with_write_for)),
+    ("permit", methods!(semaphore(KEY, 1): with, try_with, try_with_for)),
 ];
 
 /// Keeps all others out of the lock of that kind.
@@ -126,7 +102,7 @@ fn the_error_of_the_body_is_returned<P: Place>() {
     });
 }
 
-fn a_lock_that_was_lost_is_an_error<P: Place>() {
+fn built_19_a_lock_that_was_lost_is_an_error<P: Place>() {
     on_each::<P>(|nodes, locks, _, kind, method| {
         let lost = method(locks, &mut |lease| {
             lose(nodes);
@@ -137,7 +113,7 @@ fn a_lock_that_was_lost_is_an_error<P: Place>() {
     });
 }
 
-fn a_panic_releases_it<P: Place>() {
+fn built_21_a_panic_releases_it<P: Place>() {
     on_each::<P>(|nodes, locks, _, kind, method| {
         let panicked = catch_unwind(AssertUnwindSafe(|| method(locks, &mut |_| panic!("of the body"))));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"of the body"), "{kind}");
@@ -158,10 +134,27 @@ fn a_body_without_the_lock_does_not_run<P: Place>() {
 each_place!(
     the_value_of_the_body_is_returned,
     the_error_of_the_body_is_returned,
-    a_lock_that_was_lost_is_an_error,
-    a_panic_releases_it,
+    built_19_a_lock_that_was_lost_is_an_error,
+    built_21_a_panic_releases_it,
     a_body_without_the_lock_does_not_run,
 );
+
+/// The release is sent, and no server answers.
+#[test]
+fn built_20_a_release_that_is_not_confirmed_is_no_error() {
+    for (kind, methods) in KINDS {
+        let servers = redlock_tests::servers(1);
+        let timeout = Duration::from_secs(1);
+        let builder = Redlock::builder().node(servers[0].url()).node_timeout(timeout);
+        let locks = builder.lease(Duration::from_secs(60)).build().unwrap();
+        let value = methods[0](&locks, &mut |lease| {
+            servers[0].stop();
+            lease.check().map(|()| 42)
+        });
+        assert_eq!(value, Ok(42), "{kind}");
+        servers[0].cont();
+    }
+}
 
 /// A nested call of the same thread runs under the outer lock.
 #[test]

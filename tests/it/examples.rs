@@ -94,6 +94,9 @@ fn those_to_copy_run_with_the_url_of_a_server() {
     says("rayon", "parcels in 200 orders");
     says("leader", "leads after 3 s: true");
     says("cron", "the report is written");
+    let once = || outcome(with_url("cron_once").arg("2026-11-24"));
+    eventually("cron_once", SOON, || once() == ("the report of 2026-11-24 is written\n".to_owned(), Some(0)));
+    eventually("it is done", SOON, || once() == ("the report of 2026-11-24 was written before\n".to_owned(), Some(0)));
     // As another machine that is late.
     eventually("another machine skips it", SOON, || outcome(&mut with_url("cron")) == (String::new(), Some(0)));
 }

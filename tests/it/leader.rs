@@ -1,4 +1,8 @@
 //! Leaders: one at a time, and what follows the end of a term.
+//!
+//! 1. Here: the contract, at each place. 2. `faults`: processes that are killed and stopped, and what candidates cost.
+
+mod faults;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,7 +71,7 @@ fn terms<P: Place>(end: fn(usize) -> Result<(), Error>) -> Vec<Instant> {
     began.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn a_pause_follows_each_term<P: Place>() {
+fn built_13_a_pause_follows_each_term<P: Place>() {
     let ends: [fn(usize) -> Result<(), Error>; 3] =
         [|_| Ok(()), |_| Err(Error::Closed), |count| if count < 4 { panic!("of the body") } else { Ok(()) }];
     for end in ends {
@@ -90,7 +94,7 @@ fn a_candidate_can_be_cancelled<P: Place>() {
     held.unlock().unwrap();
 }
 
-fn a_leader_learns_of_a_loss_and_leads_again<P: Place>() {
+fn built_14_a_leader_learns_of_a_loss_and_leads_again<P: Place>() {
     let nodes = P::start(1);
     let (terms, other) = (Arc::new(AtomicUsize::new(0)), client(&nodes));
     let counted = Arc::clone(&terms);
@@ -153,9 +157,9 @@ fn observers_are_told<P: Place>() {
 
 each_place!(
     one_leads_until_it_resigns,
-    a_pause_follows_each_term,
+    built_13_a_pause_follows_each_term,
     a_candidate_can_be_cancelled,
-    a_leader_learns_of_a_loss_and_leads_again,
+    built_14_a_leader_learns_of_a_loss_and_leads_again,
     an_error_that_stays_ends_it,
     observers_are_told,
 );

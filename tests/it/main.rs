@@ -1,8 +1,8 @@
 //! The integration tests, but for those that need the machine to themselves (`alone`).
 //!
 //! 1. `fixture`: the fixture itself, so that the other tests can rely on it.
-//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `logged`: what the library logs.
-//! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread ends. `leader`: one of several.
+//! 2. `kinds`: the guard contract, by which one test runs for every kind of lock. `place`: where the locks are. `process`: a process to be killed or stopped. `logged`: what the library logs.
+//! 3. `contract`: what every lock must do when nothing is broken. `features`: what every kind has, readers and several permits too. `closures`: a lock for the time of a closure. `cancel`: a wait that another thread ends. `leader`: one of several. `once`: a job that is run once.
 //! 4. `faults`: FAULTS by number, and bad input by number.
 //! 5. `handover`: how a lock goes from its holder to a waiter. `taking_over`: by a token, and by force.
 //! 6. `semaphore`: several holders at a time. `rw_lock`: many readers, or one writer. `latch`, `multi`, `queue`: what is no single lock.
@@ -48,7 +48,9 @@ mod leader;
 mod logged;
 mod multi;
 mod observer;
+mod once;
 mod place;
+mod process;
 mod properties;
 mod queue;
 mod regressions;

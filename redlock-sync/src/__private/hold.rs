@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::span::{Span, enter};
 use crate::{
-    Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RwLockReadGuard, RwLockWriteGuard,
-    SemaphorePermit,
+    Error, Lease, MultiLockGuard, MutexGuard, Redlock, ReentrantMutexGuard, RunOnce, RwLockReadGuard, RwLockWriteGuard,
+    SemaphorePermit, once,
 };
 
 /// The guard of a call. The body runs inside [`run`](Hold::run), and all of its values are gone when the lock is
@@ -28,8 +28,8 @@ impl<G: Guard> Held<G> {
         Held { guard, _span: span }
     }
 
-    fn end(self) -> Result<(), Error> {
-        self.guard.end()
+    fn end(self, has_succeeded: bool) -> Result<(), Error> {
+        self.guard.end(has_succeeded)
     }
 }
 
@@ -39,7 +39,8 @@ pub trait Guard {
     type Seen;
     fn seen(&self) -> &Self::Seen;
     fn leases(&self) -> impl Iterator<Item = &Lease>;
-    fn end(self) -> Result<(), Error>;
+    /// Releases the lock. Only a run that succeeded is marked as such.
+    fn end(self, has_succeeded: bool) -> Result<(), Error>;
 }
 
 impl<G: Guard> Hold<G> {
@@ -62,7 +63,7 @@ impl<G: Guard> Hold<G> {
     /// Releases the lock. An error says that the lock was lost under the body; one that the body's own error hides is
     /// logged.
     pub fn release(&mut self, body_failed: bool) -> Result<(), Error> {
-        match self.0.take().map_or(Ok(()), Held::end) {
+        match self.0.take().map_or(Ok(()), |held| held.end(!body_failed)) {
             Ok(()) => Ok(()),
             Err(error) if body_failed || matches!(error, Error::Unconfirmed { .. }) => {
                 log::warn!("{error}");
@@ -119,7 +120,7 @@ macro_rules! of_one_lease {
                 std::iter::once(&**self)
             }
 
-            fn end(self) -> Result<(), Error> {
+            fn end(self, _: bool) -> Result<(), Error> {
                 self.$end().map(drop)
             }
         }
@@ -145,8 +146,33 @@ impl Guard for MultiLockGuard {
         MultiLockGuard::leases(self)
     }
 
-    fn end(self) -> Result<(), Error> {
+    fn end(self, _: bool) -> Result<(), Error> {
         self.unlock()
+    }
+}
+
+/// The lock of a run of a function with `once`.
+#[derive(Debug)]
+pub struct OnceGuard(once::Run);
+
+/// Takes it; `None` if the job has succeeded before.
+pub fn begin(job: &RunOnce) -> Result<Option<OnceGuard>, Error> {
+    Ok(job.begin()?.map(OnceGuard))
+}
+
+impl Guard for OnceGuard {
+    type Seen = Lease;
+
+    fn seen(&self) -> &Lease {
+        self.0.lease()
+    }
+
+    fn leases(&self) -> impl Iterator<Item = &Lease> {
+        std::iter::once(self.0.lease())
+    }
+
+    fn end(self, has_succeeded: bool) -> Result<(), Error> {
+        self.0.end(has_succeeded)
     }
 }
 

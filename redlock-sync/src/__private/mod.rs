@@ -18,7 +18,9 @@ mod span;
 
 pub use self::assert::assert_locked;
 pub use self::escape::escape;
-pub use self::hold::{AnyValue, Guard, Hold, Run, SharedHold, Value, client, default_wait, wait_without_end};
+pub use self::hold::{
+    AnyValue, Guard, Hold, OnceGuard, Run, SharedHold, Value, begin, client, default_wait, wait_without_end,
+};
 #[cfg(feature = "testing")]
 pub use self::memory::command;
 pub use self::policy::{OrError, OrSkip, panic};

@@ -13,6 +13,7 @@ use crate::lock::mutex::Mutex;
 use crate::lock::reentrant::ReentrantMutex;
 use crate::lock::rw_lock::RwLock;
 use crate::lock::semaphore::Semaphore;
+use crate::once::RunOnce;
 use crate::protocol::Exclusive;
 use crate::queue::Queue;
 
@@ -113,6 +114,19 @@ impl Redlock {
     #[must_use]
     pub fn leader(&self, name: impl LockKey) -> Leader {
         Leader::new(Arc::clone(&self.inner), self.mutex(name))
+    }
+
+    /// The job of that name, which several processes want to run and one of them runs once. No I/O; a wrong name is
+    /// reported by [`run`](RunOnce::run). It excludes [`mutex`](Redlock::mutex) of the same name.
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let report = locks.once("report:2026-11-24");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn once(&self, name: impl LockKey) -> RunOnce {
+        RunOnce::new(Arc::clone(&self.inner), self.mutex(name))
     }
 
     /// The queue of delayed tasks of that name, on a client of one node. No I/O; a wrong name is reported by the first

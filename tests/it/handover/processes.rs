@@ -1,83 +1,28 @@
 //! Holders and waiters in processes of their own, which are killed or stopped.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redlock_sync::Redlock;
 use redlock_tests::eventually;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::rig::{KEY, LONGEST_NAP, Rig, SLACK, SOON, brisk, for_sizes, ms};
+use crate::process::Process;
 
 /// A grant lasts a second at least; this long with this lease.
 const LEASE: Duration = Duration::from_millis(4500);
 
-/// A process that waits for the lock, ended with this value.
-struct Waiter {
-    process: Child,
-    lines: Receiver<String>,
-}
-
-impl Waiter {
-    fn start(urls: &[String], lease: Duration) -> Waiter {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
-            .args(["wait", KEY, &lease.as_millis().to_string()])
-            .args(urls)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (tell, lines) = mpsc::channel();
-        let out = BufReader::new(process.stdout.take().unwrap());
-        thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
-        Waiter { process, lines }
-    }
-
-    fn line(&self) -> String {
-        self.lines.recv_timeout(SOON).expect("the waiter says something")
-    }
-
-    fn ask(&mut self, word: &str) -> String {
-        writeln!(self.process.stdin.as_mut().unwrap(), "{word}").unwrap();
-        self.line()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.process), signal).unwrap();
-    }
-
-    /// Stopped, and seen to be, so that it reads nothing that comes from now on.
-    fn stop(&self) {
-        self.signal(Signal::STOP);
-        let stat = format!("/proc/{}/stat", self.process.id());
-        eventually("the waiter is stopped", SOON, || {
-            let text = std::fs::read_to_string(&stat).unwrap();
-            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-        });
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        assert_eq!(self.process.wait().unwrap().signal(), Some(9));
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
+/// A process that waits for the lock.
+fn waiter(urls: &[String], lease: Duration) -> Process {
+    Process::start(&["wait", KEY, &lease.as_millis().to_string()], urls)
 }
 
 #[test]
 fn a_blocked_waiter_is_rescued_when_the_holder_is_killed_on_a_full_server() {
     let rig = Rig::start(1);
     rig.servers[0].crowd(4_000);
-    let mut holder = Waiter::start(&rig.urls(), LEASE);
+    let mut holder = waiter(&rig.urls(), LEASE);
     let token = holder.line();
     let lock = rig.client().mutex(KEY);
     let waiter = thread::spawn(move || {
@@ -108,7 +53,7 @@ fn bystander(locks: &Redlock, longest: Duration) -> Instant {
 fn a_granted_waiter_that_is_killed_holds_others_up_for_the_grant_at_most() {
     for_sizes(&[1, 3], |rig| {
         let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
-        let mut victim = Waiter::start(&rig.proxy_urls(), LEASE);
+        let mut victim = waiter(&rig.proxy_urls(), LEASE);
         rig.until_blocked(0, 1);
         thread::scope(|scope| {
             let next = brisk(&rig.urls(), LEASE);
@@ -132,7 +77,7 @@ fn a_granted_waiter_that_is_killed_holds_others_up_for_the_grant_at_most() {
 fn a_waiter_that_is_killed_while_blocked_leaves_the_lock_to_others() {
     for_sizes(&[1, 3], |rig| {
         let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
-        let mut victim = Waiter::start(&rig.urls(), LEASE);
+        let mut victim = waiter(&rig.urls(), LEASE);
         rig.until_blocked(0, 1);
         victim.kill();
         held.unlock().unwrap();
@@ -146,14 +91,14 @@ fn a_waiter_that_is_killed_while_blocked_leaves_the_lock_to_others() {
 /// A process that was stopped before the lock was released, when it goes on again.
 struct Stopped<'a> {
     rig: &'a Rig,
-    waiter: Waiter,
+    waiter: Process,
     released: Instant,
 }
 
 impl Stopped<'_> {
     fn new(rig: &Rig) -> Stopped<'_> {
         let held = brisk(&rig.urls(), LEASE).mutex(KEY).lock().unwrap();
-        let waiter = Waiter::start(&rig.urls(), LEASE);
+        let waiter = waiter(&rig.urls(), LEASE);
         rig.until_blocked(0, 1);
         waiter.stop();
         held.unlock().unwrap();

@@ -14,7 +14,7 @@ use std::env;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 /// Runs that many cases, always the same ones, unless the environment asks for a number of new ones.
-fn runner(cases: u32) -> TestRunner {
+pub(crate) fn runner(cases: u32) -> TestRunner {
     let asked = env::var("PROPTEST_CASES").ok().map(|n| n.parse().expect("PROPTEST_CASES is a number"));
     let config = Config { cases: asked.unwrap_or(cases), failure_persistence: None, ..Config::default() };
     match asked {

@@ -7,9 +7,10 @@ use super::source::{blank, read, tracked};
 
 const TABLE: &str = "redlock-sync/src/guarantees.md";
 /// How many rows there are under each heading, and how the tests of a row begin.
-const PARTS: [(&str, &str, u32); 5] = [
+const PARTS: [(&str, &str, u32); 6] = [
     ("# Faults", "fault", 41),
     ("# Other kinds of lock", "kind", 18),
+    ("# Closures, once, leaders, and cancelled waits", "built", 21),
     ("# Bad input", "input", 14),
     ("# Queues of tasks", "queue_fault", 21),
     ("# Tasks by name and time", "queue_use", 7),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 30] = [
+const LAYERS: [(&str, u8); 31] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -13,6 +13,7 @@ const LAYERS: [(&str, u8); 30] = [
     ("testing", 12),
     ("client", 11),
     ("leader", 11),
+    ("once", 11),
     ("lock", 10),
     ("queue", 10),
     ("latch", 9),
@@ -40,10 +41,11 @@ const LAYERS: [(&str, u8); 30] = [
 ];
 
 /// Imports within a layer.
-const EDGES: [(&str, &str); 15] = [
+const EDGES: [(&str, &str); 16] = [
     ("__private", "testing"),
     ("cancel", "clock"),
     ("client", "leader"),
+    ("client", "once"),
     ("cancel", "error"),
     ("cancel", "sync"),
     ("clock", "sync"),

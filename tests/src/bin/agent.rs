@@ -13,6 +13,8 @@ use std::{env, io};
 
 use redlock_tests::Server;
 
+#[path = "agent/built.rs"]
+mod built;
 #[path = "agent/contend.rs"]
 mod contend;
 #[path = "agent/cycles.rs"]
@@ -52,6 +54,7 @@ fn main() {
         Some("forked-beside-users") => environment::forked_beside_users(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
         Some("hold" | "fork" | "fork-often" | "hear") => holders::main(&args),
+        Some("built") => built::main(&args[1..]),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),
         Some("journal") => journal::main(&args[1..]),

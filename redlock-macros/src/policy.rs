@@ -1,0 +1,87 @@
+//! What a call does that has no lock, or whose job is done: how it ends before the body.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{ExprPath, Path, Type};
+
+use crate::args::{Args, Busy, Policy};
+use crate::arguments::Arguments;
+use crate::check;
+
+/// The hygiene of all that is written here.
+fn at() -> Span {
+    Span::mixed_site()
+}
+
+impl Policy {
+    /// A function from the error to the value, or one that panics.
+    pub(crate) fn function(self, output: &Type, krate: &Path) -> TokenStream {
+        match self {
+            Policy::Error => quote!(<#output as #krate::__private::OrError>::or_error),
+            Policy::Skip => quote!(<#output as #krate::__private::OrSkip>::or_skip),
+            Policy::Panic => quote!(#krate::__private::panic),
+        }
+    }
+
+    /// Ends the closure by that function.
+    fn refuse(self, function: &TokenStream) -> TokenStream {
+        match self {
+            Policy::Error | Policy::Skip => quote_spanned!(at()=> return #function(error)),
+            Policy::Panic => quote_spanned!(at()=> #function(error)),
+        }
+    }
+}
+
+/// Puts the lock in its place outside. Without one the call ends here.
+pub(crate) fn keep(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> TokenStream {
+    let lease = args.guard.as_ref().map_or_else(|| quote!(_), ToTokens::to_token_stream);
+    let (done, busy) = (done(args, output, arguments, krate), busy(args, output, arguments, krate));
+    let otherwise = check::failed(args).refuse(&quote_spanned!(at()=> failed));
+    quote_spanned! {at()=>
+        #done
+        let #lease = match hold.keep(lock) {
+            ::core::result::Result::Ok(lease) => lease,
+            #busy
+            ::core::result::Result::Err(error) => #otherwise,
+        };
+    }
+}
+
+/// Ends a call whose job has succeeded before.
+fn done(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
+    args.once?;
+    let answer = match args.done.as_ref().and_then(|done| done.fallback.as_ref()) {
+        None => quote_spanned!(at()=> <#output as #krate::__private::OrSkip>::skipped()),
+        Some(path) => call(path, arguments),
+    };
+    Some(quote_spanned! {at()=>
+        let ::core::option::Option::Some(lock) = lock.transpose() else { return #answer };
+    })
+}
+
+/// A fallback with the function's own arguments.
+fn call(path: &ExprPath, arguments: &Arguments) -> TokenStream {
+    let names = &arguments.names;
+    let arguments = quote_spanned!(path.span()=> (#(#names),*));
+    quote!(#path #arguments)
+}
+
+/// The arm for a lock that another holder has, unless that is treated as any other failure. Without `wait`, `once` and
+/// `busy` it is: a function that returns no error could not say otherwise.
+fn busy(args: &Args, output: &Type, arguments: &Arguments, krate: &Path) -> Option<TokenStream> {
+    let answer = match &args.busy {
+        None if args.wait.is_none() && args.once.is_none() => return None,
+        None => &Busy::Policy(Policy::Error),
+        Some(busy) => busy,
+    };
+    let answer = match answer {
+        Busy::Policy(same) if *same == check::failed(args) => return None,
+        Busy::Policy(other) => other.refuse(&other.function(output, krate)),
+        Busy::Fallback(path) => {
+            let call = call(path, arguments);
+            quote!(return #call)
+        }
+    };
+    Some(quote_spanned!(at()=> ::core::result::Result::Err(error) if error.is_busy() => #answer,))
+}

@@ -1,0 +1,420 @@
+//! Once for each name: a job of several processes that is not run again after it has succeeded.
+//!
+//! The mutex of that name, and a latch of one arrival: the **mark**, in the helper key `{name}:done`, which lives for
+//! `remember`. A call does this:
+//!
+//! 1. It looks at the mark. If that is set, the call is `Done`: one round trip, and no lock.
+//! 2. It takes the mutex by one attempt. If that is held, the call is `Busy`.
+//! 3. It looks at the mark again. A run may have ended between steps 1 and 2. From now on none can.
+//! 4. If `check` is `Ok`, it runs the body. An error or a panic of the body releases the mutex, and sets no mark.
+//! 5. If `check` is `Ok`, it sets the mark on a majority. It repeats that for one lease at most.
+//! 6. It calls `check` again, and releases the mutex. If neither says that the lock was lost, the call is `Ran`.
+//!
+//! **At most one call is `Ran`.** Let A and B be two calls that are `Ran`. Each holds the mutex from step 3 to step 6,
+//! and under the two conditions no two holders pass `check` at one moment. So one hold ends before the other begins:
+//! say that of A. A's mark stood on a majority before A's last `check`. B's look began after B had the mutex. Each
+//! look asks a majority, and one mark that any node tells is enough. So B's look found the mark, and B was `Done`. The
+//! release in step 6 asks the servers too, so that a loss of which `check` cannot know, such as a deleted key, does
+//! not end as `Ran`.
+//!
+//! The mark and the release are two steps, so that the nodes keep the mutex until the mark is set. One script for both
+//! would be wrong on several nodes, which execute it at different times. A node that has executed it is free for the
+//! next holder, while the mark is still on its way to the others: that holder could get the mutex, and miss the mark.
+//!
+//! What goes wrong, and what follows:
+//!
+//! - A body fails after half of its work, or the process dies before the mark: the next call runs the body again, from
+//!   its start. So the body runs at least once for each success.
+//! - The reply to the mark is lost: the mark is sent again, and counts once. If none arrives within a lease, the call
+//!   is an error, and later calls are `Done` if a server has executed it.
+//! - The mark is on a minority: the call is not `Ran`. A later look that meets the mark stores it on a majority first,
+//!   and is `Done` then. A look that does not meet it runs the body.
+//! - The holder was paused beyond its lease: `check` fails in step 4, 5 or 6. A mark that it set in step 5 is true all
+//!   the same: its body had ended under the lock.
+//! - A server loses its data, or has been promoted without the mark: as for the arrivals of a latch (`latch.rs`).
+//! - A server becomes full during the body: it takes the mark, which is the open-mark of a latch.
+//! - Clocks of clients play no part. A time-to-live is counted by a server, whose wall clock may be set forward.
+//! - Versions of a program differ in `remember`: each success stores its own, and no look makes it longer.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::Wait;
+use crate::cancel::Cancelling;
+use crate::error::Error;
+use crate::inner::ClientInner;
+use crate::key::Key;
+use crate::latch::Latch;
+use crate::lease::Lease;
+use crate::lock::mutex::{Mutex, MutexGuard};
+use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry};
+use crate::protocol::latch::LatchCalls;
+
+/// For how long a success is remembered by default.
+const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
+
+/// A job that several processes want to run, and that one of them runs once. Made by
+/// [`Redlock::once`](crate::Redlock::once).
+///
+/// Picture a list on the wall of a workshop. The first worker takes a job, does it, and ticks it off. The others see
+/// that it is in hand, or the tick. If the worker goes home before the tick, another one does the job from its start.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Error, Once, Redlock};
+/// let locks = Redlock::open(&url)?;
+/// let report = locks.once("report:2026-11-24"); // the day for which it was scheduled
+/// let first = report.run(|lease| {
+///     lease.check()?; // before each step
+///     Ok::<_, Error>("the report of that day")
+/// })?;
+/// assert_eq!(first, Once::Ran("the report of that day"));
+/// let second = report.run(|_lease| Ok::<_, Error>("it does not run again"))?;
+/// assert_eq!(second, Once::Done);
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// **The promise**: under the [two conditions](crate::guarantees) of every lock, at most one call for a name returns
+/// [`Ran`](Once::Ran), for as long as the success is [remembered](RunOnce::remember). A call that returned
+/// [`Done`](Once::Done) is not followed by one that runs.
+///
+/// **The duty of the body**: it can run more than once. A body that failed, panicked, or whose process died is run
+/// again by the next call, from its start, also if only the mark of its success was missing. So each of its steps has
+/// to do no harm when it is repeated. It calls `lease.check()?` before each of them, as under any lock.
+///
+/// **The duty of the caller**: after [`Busy`](Once::Busy) and after an error it calls again, or leaves the job to a
+/// process that does. If no process calls again, and the one that runs the body dies, the job does not run at all.
+///
+/// The lock is the [`Mutex`](crate::Mutex) of that name: it excludes a mutex and a leader of the same name. The mark
+/// is a key of about 150 bytes beside it. A call costs one round trip if the job is done, two if it is in hand, and
+/// five around the body.
+///
+/// # The name
+///
+/// A name stands for one run, so it has to say which: `report:2026-11-24`, `import:42`, `invoice:7:reminder:2`. **Put
+/// the time in it for which the job was scheduled**, as cron libraries tell it. Clocks play no part then: a process
+/// whose clock is an hour off, or that comes five hours late, asks for the same name. A name of the current time does
+/// not work: at midnight two processes ask for two days, and both run.
+///
+/// # What does not work instead
+///
+/// - [`min_hold`](crate::Mutex::min_hold): it lasts for a lease at most, and a process that is later than that runs
+///   the job again.
+/// - "Not within 24 hours of the last run": a run that was five hours late suppresses the one of the next day.
+/// - Periods counted by a server's clock: if that is a second late at the boundary, all processes find the old period
+///   done, and the new one is not run.
+///
+/// # What servers can lose
+///
+/// A mark is as durable as the data of the server. A server that restarts empty, or a replica that takes over without
+/// the mark, has forgotten the success, and the next call runs the body again:
+/// [`min_replicas_ack`](crate::Builder::min_replicas_ack) and persistence make that rare. On several servers the mark
+/// is stored on a majority, and each look gives it to those that lack it. A server that restarted within
+/// [`remember`](RunOnce::remember), while another one did not, does not count among those without a mark as long as
+/// one server does not answer ([`restart_guard`](crate::Builder::restart_guard)): the call is `Unavailable` then.
+#[derive(Clone)]
+pub struct RunOnce {
+    client: Arc<ClientInner>,
+    mutex: Mutex,
+    remember: Duration,
+}
+
+/// What became of a call of [`RunOnce::run`].
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Error, Once};
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// match locks.once("report:2026-11-24").run(|_lease| Ok::<_, Error>(42))? {
+///     Once::Ran(lines) => println!("written, {lines} lines"),
+///     Once::Done => println!("written before"),
+///     Once::Busy => println!("another process writes it: call again later"),
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+#[must_use = "after `Busy` the job has not been run yet"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Once<T> {
+    /// The body ran and returned this, and its success is remembered.
+    Ran(T),
+    /// The body of an earlier call succeeded. This one did not run.
+    Done,
+    /// Another thread or process has the lock, most likely to run the body. This one did not run.
+    Busy,
+}
+
+impl RunOnce {
+    pub(crate) fn new(client: Arc<ClientInner>, mutex: Mutex) -> RunOnce {
+        RunOnce { client, mutex, remember: REMEMBER }
+    }
+
+    /// Runs the body, unless it has succeeded under this name, or another thread or process runs it. Does not wait for
+    /// the lock.
+    ///
+    /// If the body returns `Ok` and the lock is still held, the success is marked on a majority of the servers, and
+    /// the lock is released. While no majority answers, that is repeated for one lease at most.
+    ///
+    /// # Errors
+    /// The body did not run:
+    /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` or `look for the mark of`: no majority could be
+    ///   asked
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    ///
+    /// The body ran:
+    /// - its own error
+    /// - [`Lost`](Error::Lost) in place of its `Ok`: the lock was not held any more, at its end or at the release. If
+    ///   another process had the lock by then, both bodies may have run at the same time
+    /// - [`Unavailable`](Error::Unavailable) with the `op` `mark`: no majority confirmed the mark
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config) or [`Closed`](Error::Closed) from the mark or the
+    ///   release, likewise
+    ///
+    /// After an error nothing is held. Call again: the next call is [`Done`](Once::Done) if the mark was stored, and
+    /// runs the body if it was not. A release that no majority confirmed is logged at WARN. If the body panics, the
+    /// lock is released, there is no mark, and the panic goes on.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Error, Once};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let mail = locks.once("invoice:7:reminder:2");
+    /// let failed = mail.run(|_lease| Err::<(), Box<dyn std::error::Error>>("the mail server is away".into()));
+    /// assert!(failed.is_err());
+    /// assert_eq!(mail.run(|_lease| Ok::<_, Error>("sent"))?, Once::Ran("sent"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn run<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<Once<T>, E> {
+        let run = match self.begin() {
+            Ok(Some(run)) => run,
+            Ok(None) => return Ok(Once::Done),
+            Err(Error::Busy { .. }) => return Ok(Once::Busy),
+            Err(error) => return Err(error.into()),
+        };
+        let outcome = body(run.lease());
+        match run.end(outcome.is_ok()) {
+            Err(error) if outcome.is_ok() => return Err(error.into()),
+            Err(error) => log::warn!("{error}"),
+            Ok(()) => {}
+        }
+        outcome.map(Once::Ran)
+    }
+
+    /// Whether the body has succeeded under this name, as far as it is remembered. Takes no lock.
+    ///
+    /// # Errors
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// assert!(!locks.once("report:2026-11-24").is_done()?);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn is_done(&self) -> Result<bool, Error> {
+        self.mark()?.is_set()
+    }
+
+    /// Forgets a success, on every server, so that the next call runs the body again: for an operator whose job did
+    /// the wrong thing. A run that is under way is not affected.
+    ///
+    /// # Errors
+    /// - [`Unavailable`](Error::Unavailable) if not all servers have confirmed it: then some may remember it; repeat
+    ///   it
+    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// use redlock_sync::{Error, Once};
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let report = locks.once("report:2026-11-24");
+    /// assert_eq!(report.run(|_lease| Ok::<_, Error>(1))?, Once::Ran(1));
+    /// report.forget()?;
+    /// assert_eq!(report.run(|_lease| Ok::<_, Error>(2))?, Once::Ran(2));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn forget(&self) -> Result<(), Error> {
+        let mark = self.mark()?;
+        mark.latch.reset().map_err(|error| mark.about("forget", error))
+    }
+
+    /// Takes the lock for a run; `None` if there was a success.
+    pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
+        let mark = self.mark()?;
+        if mark.is_set()? {
+            return Ok(None);
+        }
+        let run = Run { guard: self.mutex.try_lock()?, mark };
+        // Another run may have ended since. From here on none can.
+        if run.mark.is_set()? {
+            return Ok(None);
+        }
+        run.guard.check()?;
+        Ok(Some(run))
+    }
+
+    fn mark(&self) -> Result<Mark, Error> {
+        let (job, lifetime) = (self.mutex.key()?.clone(), self.remember);
+        if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
+            let message = format!("remember = {lifetime:?} is outside {MIN_LIFETIME:?} to {MAX_LIFETIME:?}");
+            return Err(Error::config(message));
+        }
+        let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(job.done(), 1));
+        let (retry, cancel) = (Retry::default(), Cancelling::default());
+        Ok(Mark { job, latch: Latch { client, calls, count: 1, lifetime, retry, cancel } })
+    }
+}
+
+/// The mark of a success.
+#[derive(Debug)]
+struct Mark {
+    job: Key,
+    latch: Latch,
+}
+
+impl Mark {
+    fn is_set(&self) -> Result<bool, Error> {
+        let progress = self.latch.progress().map_err(|error| self.about("look for the mark of", error))?;
+        Ok(progress.is_open)
+    }
+
+    /// The error in the words of the job.
+    fn about(&self, op: &'static str, error: Error) -> Error {
+        match error {
+            Error::Unavailable { of, nodes, .. } => {
+                Error::Unavailable { op, key: self.job.as_str().to_owned(), of, nodes }
+            }
+            other => other,
+        }
+    }
+}
+
+/// The lock of a run. Dropping it releases the lock, and sets no mark.
+#[derive(Debug)]
+pub(crate) struct Run {
+    guard: MutexGuard,
+    mark: Mark,
+}
+
+impl Run {
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.guard
+    }
+
+    /// Ends the run: sets the mark if the body succeeded and the lock is still held, and releases the lock.
+    pub(crate) fn end(self, has_succeeded: bool) -> Result<(), Error> {
+        let Run { guard, mark } = self;
+        if !has_succeeded {
+            return guard.unlock();
+        }
+        guard.check()?;
+        let until = mark.latch.client.quorum.now().after(guard.core().options.lease);
+        let marked = mark.latch.open(Wait::Until(until)).map_err(|error| mark.about("mark", error));
+        // No other run has looked for the mark while the lock was held. What the servers know of that the release tells.
+        let held = guard.check();
+        let released = match guard.unlock() {
+            Err(error @ Error::Unconfirmed { .. }) => {
+                log::warn!("{error}");
+                Ok(())
+            }
+            released => released,
+        };
+        held.and(released).and(marked)
+    }
+}
+
+/// # Settings
+///
+/// Each is a method that returns the handle with this setting.
+impl RunOnce {
+    fn each(mut self, set: impl FnOnce(Mutex) -> Mutex) -> RunOnce {
+        self.mutex = set(self.mutex);
+        self
+    }
+
+    /// For how long a success is remembered, 1 s to 365 days; default 48 h. Longer than the time from the first call
+    /// for a name to the last one: a call that comes later runs the body again. Longer costs memory on the servers,
+    /// about 150 bytes for each name.
+    ///
+    /// It is a time-to-live, which each success sets anew with the setting of its own call, and no look makes longer.
+    /// So versions of a program may differ in it. Wall clocks of clients play no part. A server whose wall clock is
+    /// set forward forgets sooner.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let import = locks.once("import:42").remember(Duration::from_secs(30 * 24 * 60 * 60));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn remember(mut self, remember: Duration) -> RunOnce {
+        self.remember = remember;
+        self
+    }
+
+    /// How long the lock lasts without a renewal; default: the client's (30 s). Shorter: the body runs again sooner
+    /// after its process died. See [`Mutex::lease`](crate::Mutex::lease).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let report = locks.once("report:2026-11-24").lease(Duration::from_secs(5));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> RunOnce {
+        self.each(|mutex| mutex.lease(lease))
+    }
+
+    /// When the lock of a body that hangs is lost, and another call can run it; default never. See
+    /// [`Mutex::max_hold`](crate::Mutex::max_hold).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let report = locks.once("report:2026-11-24").max_hold(Duration::from_secs(3600));
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn max_hold(self, max_hold: Duration) -> RunOnce {
+        self.each(|mutex| mutex.max_hold(max_hold))
+    }
+
+    /// Whether a run brings a [fencing token](crate::Lease::fencing_token) along; default false. See
+    /// [`Mutex::fenced`](crate::Mutex::fenced).
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let report = locks.once("report:2026-11-24").fenced(true);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn fenced(self, fenced: bool) -> RunOnce {
+        self.each(|mutex| mutex.fenced(fenced))
+    }
+
+    /// The label under which observers show the lock, in place of its key; default empty. See
+    /// [`Mutex::label`](crate::Mutex::label).
+    ///
+    /// ```
+    /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/")?;
+    /// let report = locks.once("report:2026-11-24").label("report");
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn label(self, label: impl Into<Cow<'static, str>>) -> RunOnce {
+        self.each(|mutex| mutex.label(label))
+    }
+}
+
+impl fmt::Debug for RunOnce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunOnce").field("mutex", &self.mutex).field("remember", &self.remember).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,227 @@
+//! Jobs that are run once for each name: what calls return, and what stands on the servers.
+//!
+//! 1. Here: the contract, at each place. 2. `faults`: what goes wrong, by number. 3. `model`: random calls beside a
+//!    reference.
+
+mod faults;
+mod model;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Error, Lease, LostReason, Once, Redlock};
+use redlock_tests::{Proxy, Server, eventually};
+
+use self::faults::{
+    built_01_a_body_that_failed_or_panicked_is_run_again,
+    built_05_a_mark_on_a_minority_is_stored_on_a_majority_or_not_met,
+    built_10_each_success_is_remembered_as_its_own_call_says,
+};
+use crate::place::{Place, each_place};
+
+const NAME: &str = "report:2026-11-24";
+const MARK: &str = "{report:2026-11-24}:done";
+/// More than a busy machine needs for anything here.
+const SOON: Duration = Duration::from_secs(30);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn client<P: Place>(nodes: &[P]) -> Redlock {
+    P::client(nodes, Redlock::builder().node_timeout(Duration::from_secs(5)))
+}
+
+/// A body that must not run.
+fn never(_: &Lease) -> Result<u32, Error> {
+    panic!("the body runs");
+}
+
+fn call(locks: &Redlock, value: u32) -> Result<Once<u32>, Error> {
+    locks.once(NAME).run(|lease| lease.check().map(|()| value))
+}
+
+/// A release that a majority has confirmed may be on its way to the others.
+fn has_only<P: Place>(nodes: &[P], keys: &[&str]) {
+    eventually("no other key is left", SOON, || nodes.iter().all(|node| node.keys() == keys));
+}
+
+fn a_name_is_run_once<P: Place>() {
+    for count in [1, 3] {
+        let nodes = P::start(count);
+        let (one, other) = (client(&nodes), client(&nodes));
+        assert!(!other.once(NAME).is_done().unwrap());
+        let ran = one.once(NAME).run(|lease| {
+            assert_eq!(lease.key(), NAME);
+            assert!(other.mutex(NAME).is_locked().unwrap());
+            lease.check().map(|()| 7)
+        });
+        assert_eq!(ran, Ok(Once::Ran(7)));
+        has_only(&nodes, &[MARK]);
+        for node in &nodes {
+            let left = node.pttl(MARK).unwrap();
+            assert!(left <= 48 * HOUR && left > 47 * HOUR, "{left:?}");
+        }
+        for locks in [&one, &other] {
+            assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+            assert!(locks.once(NAME).is_done().unwrap());
+        }
+        has_only(&nodes, &[MARK]);
+        // Another name is another run.
+        assert_eq!(other.once("report:2026-11-25").run(|_| Ok::<_, Error>(8)), Ok(Once::Ran(8)));
+        other.once(NAME).forget().unwrap();
+        assert!(!one.once(NAME).is_done().unwrap());
+        assert_eq!(call(&other, 9), Ok(Once::Ran(9)));
+    }
+}
+
+fn a_run_that_is_under_way_is_busy<P: Place>() {
+    let nodes = P::start(1);
+    let (one, other) = (client(&nodes), client(&nodes));
+    let ran = one.once(NAME).run(|_| {
+        assert_eq!(other.once(NAME).run(never), Ok(Once::Busy));
+        assert_eq!(one.once(NAME).run(never), Ok(Once::Busy), "of the same thread");
+        assert!(other.mutex(NAME).try_lock().unwrap_err().is_busy());
+        other.once(NAME).is_done()
+    });
+    assert_eq!(ran, Ok(Once::Ran(false)));
+    let held = one.mutex("order:42").lock().unwrap();
+    assert_eq!(other.once("order:42").run(never), Ok(Once::Busy), "a mutex of that name");
+    held.unlock().unwrap();
+}
+
+fn the_error_of_the_body_is_the_callers_own<P: Place>() {
+    let nodes = P::start(1);
+    let locks = client(&nodes);
+    let failed = locks.once(NAME).run(|_| Err::<(), Box<dyn std::error::Error>>("no paper".into()));
+    assert_eq!(failed.unwrap_err().to_string(), "no paper");
+    // It comes before that of the release.
+    let failed = locks.once(NAME).run(|_| {
+        nodes[0].del(NAME);
+        Err::<(), _>(Error::Closed)
+    });
+    assert_eq!(failed, Err(Error::Closed));
+    has_only(&nodes, &[]);
+}
+
+/// The servers alone know of the loss, so it is found by the release. A loss that the lease knows of sets no mark.
+fn a_lock_that_was_lost_is_no_run<P: Place>() {
+    for count in [1, 3] {
+        let nodes = P::start(count);
+        let locks = client(&nodes);
+        let take_away = || nodes.iter().for_each(|node| assert!(node.del(NAME)));
+        let lost = locks.once(NAME).run(|lease| {
+            take_away();
+            assert_eq!(lease.extend(HOUR).unwrap_err().lost_reason(), Some(LostReason::Deleted));
+            Ok::<_, Error>(1)
+        });
+        assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+        assert!(!locks.once(NAME).is_done().unwrap());
+        let lost = locks.once(NAME).run(|lease| {
+            take_away();
+            lease.check().map(|()| 2)
+        });
+        assert_eq!(lost.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+        assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "the body had ended before the loss was known");
+    }
+}
+
+fn a_success_is_forgotten_in_time<P: Place>() {
+    let nodes = P::start(1);
+    let locks = client(&nodes);
+    let job = locks.once(NAME).remember(P::LEASE);
+    assert_eq!(job.run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+    assert_eq!(job.run(never), Ok(Once::Done));
+    nodes[0].until("it is forgotten", || !job.is_done().unwrap());
+    has_only(&nodes, &[]);
+    assert_eq!(job.run(|_| Ok::<_, Error>(2)), Ok(Once::Ran(2)));
+}
+
+fn wrong_settings_are_refused<P: Place>() {
+    let nodes = P::start(1);
+    let locks = client(&nodes);
+    for remember in [Duration::ZERO, Duration::from_millis(999), 366 * 24 * HOUR] {
+        let error = locks.once(NAME).remember(remember).run(never).unwrap_err();
+        assert!(matches!(&error, Error::Config { message } if message.contains("remember")), "{error}");
+    }
+    assert!(matches!(locks.once("").run(never), Err(Error::Config { .. })));
+    assert!(matches!(locks.once(MARK).run(never), Err(Error::Config { .. })));
+    nodes[0].set(MARK, "something else");
+    assert!(matches!(locks.once(NAME).run(never), Err(Error::WrongType { .. })));
+    assert!(matches!(locks.once(NAME).is_done(), Err(Error::WrongType { .. })));
+    assert!(matches!(locks.once(NAME).forget(), Err(Error::WrongType { .. })));
+    has_only(&nodes, &[MARK]);
+}
+
+fn of_many_threads_one_runs<P: Place>() {
+    for count in [1, 3] {
+        let nodes = P::start(count);
+        let (bodies, ran) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let clients = [client(&nodes), client(&nodes)];
+        thread::scope(|scope| {
+            for i in 0..8 {
+                let (locks, bodies, ran) = (&clients[i % 2], &bodies, &ran);
+                scope.spawn(move || {
+                    let body = |_: &Lease| {
+                        bodies.fetch_add(1, Ordering::SeqCst);
+                        thread::sleep(Duration::from_millis(5));
+                        Ok::<_, Error>(())
+                    };
+                    loop {
+                        match locks.once(NAME).run(body).unwrap() {
+                            Once::Ran(()) => _ = ran.fetch_add(1, Ordering::SeqCst),
+                            Once::Done => return,
+                            Once::Busy => thread::sleep(Duration::from_millis(1)),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((bodies.into_inner(), ran.into_inner()), (1, 1));
+    }
+}
+
+each_place!(
+    a_name_is_run_once,
+    a_run_that_is_under_way_is_busy,
+    the_error_of_the_body_is_the_callers_own,
+    a_lock_that_was_lost_is_no_run,
+    a_success_is_forgotten_in_time,
+    wrong_settings_are_refused,
+    of_many_threads_one_runs,
+    built_01_a_body_that_failed_or_panicked_is_run_again,
+    built_05_a_mark_on_a_minority_is_stored_on_a_majority_or_not_met,
+    built_10_each_success_is_remembered_as_its_own_call_says,
+);
+
+/// One round trip for a job that is done, two for one that is in hand, and five around the body.
+#[test]
+fn calls_are_few() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = redlock_tests::open(proxy.url());
+    // The server knows the scripts then.
+    assert_eq!(locks.once("warm-up").run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+    let calls = || {
+        let of_locks = ["wait for", "acquire", "count down", "release"];
+        let seen = proxy.take_log().into_iter().map(|seen| seen.name);
+        seen.filter(|name| of_locks.contains(&name.as_str())).collect::<Vec<_>>()
+    };
+    drop(calls());
+    let ran = locks.once(NAME).run(|_| {
+        assert_eq!(calls(), ["wait for", "acquire", "wait for"]);
+        assert_eq!(locks.once(NAME).run(never), Ok(Once::Busy));
+        Ok::<_, Error>(calls().len())
+    });
+    // This client knows that it has the lock.
+    assert_eq!(ran, Ok(Once::Ran(1)));
+    assert_eq!(calls(), ["count down", "release"]);
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    assert_eq!(calls(), ["wait for"]);
+}
+
+/// A panic releases the lock, and goes on.
+fn panicked(locks: &Redlock) {
+    let outcome =
+        catch_unwind(AssertUnwindSafe(|| locks.once(NAME).run(|_| -> Result<(), Error> { panic!("of the body") })));
+    assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"of the body"));
+}

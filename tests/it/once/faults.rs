@@ -1,0 +1,239 @@
+//! What goes wrong with a job that is run once, by the numbers of the table in the guarantees.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use redlock_sync::{Error, Once, Redlock};
+use redlock_tests::{Act, Group, Proxy, Server, Stopwatch, eventually, servers};
+use rustix::process::Signal;
+
+use super::{HOUR, MARK, NAME, SOON, call, client, has_only, never, panicked};
+use crate::place::Place;
+use crate::process::{Crowd, Process, urls};
+
+/// Short enough to wait for its end, and long enough for a machine that stutters.
+const LEASE: Duration = Duration::from_secs(3);
+
+pub(super) fn built_01_a_body_that_failed_or_panicked_is_run_again<P: Place>() {
+    for count in [1, 3] {
+        let nodes = P::start(count);
+        let (one, other) = (client(&nodes), client(&nodes));
+        let half_done = Cell::new(0);
+        let failed = one.once(NAME).run(|_| {
+            half_done.set(half_done.get() + 1);
+            Err::<(), _>(Error::Closed)
+        });
+        assert_eq!(failed, Err(Error::Closed));
+        has_only(&nodes, &[]);
+        panicked(&other);
+        has_only(&nodes, &[]);
+        assert!(!other.once(NAME).is_done().unwrap());
+        // From its start.
+        let ran = other.once(NAME).run(|_| {
+            half_done.set(half_done.get() + 1);
+            Ok::<_, Error>(half_done.get())
+        });
+        assert_eq!(ran, Ok(Once::Ran(2)));
+        assert_eq!(one.once(NAME).run(never), Ok(Once::Done));
+    }
+}
+
+#[test]
+fn built_02_a_process_that_dies_in_the_body_is_followed_by_another() {
+    let servers = servers(3);
+    let mut dies = Process::built("once", NAME, LEASE, &urls(&servers));
+    assert_eq!(dies.line(), "body");
+    let locks = client(&servers);
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Busy));
+    let killed = Stopwatch::start();
+    dies.kill();
+    // Until its lease has ended.
+    eventually("another one runs", SOON, || matches!(call(&locks, 1).unwrap(), Once::Ran(1)));
+    assert!(killed.elapsed() < LEASE + Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+}
+
+/// A server behind a proxy, and a client of it.
+fn behind_a_proxy() -> (Server, Proxy, Redlock) {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let locks = Redlock::builder().node(proxy.url()).node_timeout(LEASE / 3).lease(LEASE).build().unwrap();
+    // The server knows the scripts then.
+    assert_eq!(locks.once("warm-up").run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+    (server, proxy, locks)
+}
+
+#[test]
+fn built_03_the_reply_to_the_mark_is_lost() {
+    for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(1)] {
+        let (server, proxy, locks) = behind_a_proxy();
+        let fault = proxy.on("count down", act.clone());
+        assert_eq!(call(&locks, 1), Ok(Once::Ran(1)), "{act:?}");
+        assert_eq!(fault.hits(), 1);
+        assert!(server.keys().contains(&MARK.to_owned()));
+        assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    }
+}
+
+/// Renewals get through all the while, so that the lock is held.
+#[test]
+fn built_04_no_majority_confirms_the_mark() {
+    for (act, is_stored) in [(Act::ResetBefore, false), (Act::ResetAfter, true)] {
+        let (server, proxy, locks) = behind_a_proxy();
+        proxy.on_each("count down", act.clone());
+        let began = Stopwatch::start();
+        let error = call(&locks, 1).unwrap_err();
+        assert!(matches!(&error, Error::Unavailable { op: "mark", key, .. } if key == NAME), "{error}");
+        assert!(began.elapsed() < LEASE * 3, "{act:?}: {:?}", began.elapsed());
+        assert!(server.get(NAME).is_none(), "the lock is released");
+        proxy.heal();
+        let next = call(&locks, 2);
+        assert_eq!(next, Ok(if is_stored { Once::Done } else { Once::Ran(2) }), "{act:?}");
+    }
+    // The server hangs until the lock is lost.
+    let (server, _proxy, locks) = behind_a_proxy();
+    let error = locks.once(NAME).run(|_| {
+        server.stop();
+        Ok::<_, Error>(1)
+    });
+    assert!(error.unwrap_err().is_lost());
+    server.cont();
+    // What the server executes late is true as well.
+    eventually("the job is done", SOON, || matches!(call(&locks, 2), Ok(Once::Ran(2) | Once::Done)));
+    assert!(locks.once(NAME).is_done().unwrap());
+}
+
+fn mark<P: Place>(node: &P, rest: Duration) {
+    node.ask(&["ZADD", MARK, "1e16", "!"]);
+    node.expire(MARK, rest);
+}
+
+pub(super) fn built_05_a_mark_on_a_minority_is_stored_on_a_majority_or_not_met<P: Place>() {
+    let nodes = P::start(3);
+    let locks = client(&nodes);
+    mark(&nodes[1], HOUR);
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    has_only(&nodes, &[MARK]);
+    // For as long as the first one keeps it.
+    assert!(nodes.iter().all(|node| node.pttl(MARK).unwrap() <= HOUR));
+    nodes[1].del(MARK);
+    assert!(locks.once(NAME).is_done().unwrap());
+}
+
+#[test]
+fn built_05_a_mark_that_is_not_met_is_no_success() {
+    let servers = servers(3);
+    let locks = redlock_tests::patient().nodes(servers.iter().map(Server::url)).build().unwrap();
+    mark(&servers[2], HOUR);
+    servers[2].kill();
+    assert_eq!(call(&locks, 1), Ok(Once::Ran(1)));
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+}
+
+#[test]
+fn built_06_a_process_that_was_paused_in_the_body_has_not_run_it() {
+    let servers = servers(3);
+    let mut paused = Process::built("once", NAME, LEASE, &urls(&servers));
+    assert_eq!(paused.line(), "body");
+    paused.stop();
+    let locks = client(&servers);
+    eventually("another one runs", SOON, || matches!(call(&locks, 1).unwrap(), Once::Ran(1)));
+    paused.tell("end");
+    paused.signal(Signal::CONT);
+    assert_eq!(paused.line(), "lost");
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+}
+
+/// Processes that are killed and stopped all the time, with a server that hangs at times.
+#[test]
+fn built_06_no_two_calls_have_run_a_name() {
+    let servers = servers(3);
+    let mut crowd = Crowd::start("jobs", Duration::from_millis(900), 4, &servers);
+    let hit = crowd.disturb(Duration::from_secs(8), Duration::from_millis(200));
+    let (mut bodies, mut failed, mut ran) = (0, 0, BTreeSet::new());
+    for line in crowd.end() {
+        match line.split_once(' ').unwrap() {
+            ("body", _) => bodies += 1,
+            ("failed", _) => failed += 1,
+            (_, name) => assert!(ran.insert(name.to_owned()), "two calls have run job {name}"),
+        }
+    }
+    assert!(ran.len() > 5, "{} jobs were run", ran.len());
+    // A body that ended without a success: the call failed, or its process was killed before it could tell.
+    let most = ran.len() + failed + hit;
+    assert!(bodies >= ran.len() && bodies <= most, "{bodies} bodies, {} runs, {failed} failed, {hit} hit", ran.len());
+}
+
+/// No clock of a client can matter, since no call carries a time of day.
+#[test]
+fn built_07_no_call_carries_a_time_of_day() {
+    let (_server, proxy, locks) = behind_a_proxy();
+    proxy.clear_log();
+    assert_eq!(call(&locks, 1), Ok(Once::Ran(1)));
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    let seen = proxy.take_log();
+    let numbers = seen.iter().flat_map(|seen| &seen.args).filter_map(|arg| arg.parse::<u64>().ok());
+    // Those of two days in ms are the largest.
+    let largest = numbers.max().unwrap();
+    assert_eq!(Duration::from_millis(largest), 48 * HOUR);
+}
+
+#[test]
+fn built_08_a_server_that_lost_the_mark() {
+    let one = servers(1);
+    let locks = client(&one);
+    assert_eq!(call(&locks, 1), Ok(Once::Ran(1)));
+    one[0].kill();
+    one[0].restart();
+    // The client finds it again.
+    eventually("the job runs again", SOON, || call(&locks, 2) == Ok(Once::Ran(2)));
+    let three = servers(3);
+    let locks = client(&three);
+    assert_eq!(call(&locks, 1), Ok(Once::Ran(1)));
+    three[0].kill();
+    three[0].restart();
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    eventually("it gets the mark again", SOON, || {
+        locks.once(NAME).is_done().unwrap() && three[0].keys().contains(&MARK.to_owned())
+    });
+}
+
+#[test]
+fn built_08_a_replica_that_took_over_has_the_mark() {
+    let group = Group::start(1, 3);
+    let locks = redlock_tests::patient().node(group.url()).min_replicas_ack(1).unavailable_after(SOON).build().unwrap();
+    assert_eq!(call(&locks, 1), Ok(Once::Ran(1)));
+    group.fail_over();
+    eventually("the new master answers", SOON, || locks.once(NAME).is_done().is_ok());
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+}
+
+#[test]
+fn built_09_a_server_that_becomes_full_takes_the_mark() {
+    let server = Server::start();
+    let locks = redlock_tests::open(server.url());
+    let began = Instant::now();
+    let ran = locks.once(NAME).run(|_| {
+        server.fill();
+        Ok::<_, Error>(1)
+    });
+    assert_eq!(ran, Ok(Once::Ran(1)), "after {:?}", began.elapsed());
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    let another = locks.once("another").run(never);
+    assert!(another.unwrap_err().is_unavailable());
+    server.unfill();
+    assert_eq!(locks.once("another").run(|_| Ok::<_, Error>(2)), Ok(Once::Ran(2)));
+}
+
+pub(super) fn built_10_each_success_is_remembered_as_its_own_call_says<P: Place>() {
+    let nodes = P::start(1);
+    let (old, new) = (client(&nodes), client(&nodes));
+    assert_eq!(old.once(NAME).remember(HOUR).run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+    assert_eq!(new.once(NAME).remember(24 * HOUR).run(never), Ok(Once::Done));
+    assert!(nodes[0].pttl(MARK).unwrap() <= HOUR, "a look makes it no longer");
+    new.once(NAME).forget().unwrap();
+    assert_eq!(new.once(NAME).remember(24 * HOUR).run(|_| Ok::<_, Error>(2)), Ok(Once::Ran(2)));
+    assert_eq!(old.once(NAME).remember(HOUR).run(never), Ok(Once::Done));
+    assert!(nodes[0].pttl(MARK).unwrap() > 23 * HOUR, "nor shorter");
+}

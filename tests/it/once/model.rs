@@ -1,0 +1,164 @@
+//! Random calls of three clients for two names, on one server and on three in memory. A reference of a few lines tells
+//! what each call must return, and what must stand on the servers after it.
+
+use std::time::Duration;
+
+use proptest::prelude::Strategy;
+use proptest::{collection, prop_oneof};
+use redlock_sync::{Error, LostReason, Once, Redlock};
+
+use super::client;
+use crate::place::{Database, InMemory, Place};
+use crate::properties::runner;
+
+const NAMES: [&str; 2] = ["report", "import:{42}"];
+const MARKS: [&str; 2] = ["{report}:done", "import:{42}::done"];
+const CLIENTS: usize = 3;
+
+/// What a body does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Body {
+    Succeeds,
+    Fails,
+    /// After its lock was taken away.
+    SucceedsWithoutLock,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    Run(usize, usize, Body),
+    /// Within the body of the first client, for the same name.
+    Nested(usize, usize, usize),
+    /// While a mutex of that name is held.
+    RunBesideMutex(usize, usize),
+    Look(usize, usize),
+    Forget(usize, usize),
+    /// What is done by hand: the server loses the mark.
+    Lose(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (client, name) = (0..CLIENTS, 0..NAMES.len());
+    let at = || (client.clone(), name.clone());
+    let body = prop_oneof![
+        3 => proptest::strategy::Just(Body::Succeeds),
+        2 => proptest::strategy::Just(Body::Fails),
+        1 => proptest::strategy::Just(Body::SucceedsWithoutLock),
+    ];
+    prop_oneof![
+        6 => (at(), body).prop_map(|((client, name), body)| Op::Run(client, name, body)),
+        1 => (at(), 0..CLIENTS).prop_map(|((client, name), inner)| Op::Nested(client, inner, name)),
+        1 => at().prop_map(|(client, name)| Op::RunBesideMutex(client, name)),
+        2 => at().prop_map(|(client, name)| Op::Look(client, name)),
+        1 => at().prop_map(|(client, name)| Op::Forget(client, name)),
+        1 => name.clone().prop_map(Op::Lose),
+    ]
+}
+
+struct Machine<P> {
+    nodes: Vec<P>,
+    clients: Vec<Redlock>,
+    /// The reference: which names are done.
+    done: [bool; NAMES.len()],
+}
+
+impl<P: Place> Machine<P> {
+    fn new(count: usize) -> Machine<P> {
+        let nodes = P::start(count);
+        let clients = (0..CLIENTS).map(|_| client(&nodes)).collect();
+        Machine { nodes, clients, done: [false; NAMES.len()] }
+    }
+
+    fn step(&mut self, op: Op) {
+        match op {
+            Op::Run(client, name, body) => self.run(client, name, body),
+            Op::Nested(client, inner, name) => {
+                let (outer, inner) = (self.clients[client].once(NAMES[name]), self.clients[inner].once(NAMES[name]));
+                let outcome = outer.run(|_| inner.run(|_| Ok::<_, Error>(())));
+                let expected = if self.done[name] { Once::Done } else { Once::Ran(Once::Busy) };
+                assert_eq!(outcome, Ok(expected));
+                self.done[name] = true;
+            }
+            Op::RunBesideMutex(client, name) => {
+                let held = self.clients[0].mutex(NAMES[name]).lock().unwrap();
+                let outcome = self.clients[client].once(NAMES[name]).run(|_| Ok::<_, Error>(()));
+                assert_eq!(outcome, Ok(if self.done[name] { Once::Done } else { Once::Busy }));
+                held.unlock().unwrap();
+            }
+            Op::Look(client, name) => {
+                assert_eq!(self.clients[client].once(NAMES[name]).is_done(), Ok(self.done[name]));
+            }
+            Op::Forget(client, name) => {
+                self.clients[client].once(NAMES[name]).forget().unwrap();
+                self.done[name] = false;
+            }
+            Op::Lose(name) => {
+                self.nodes.iter().for_each(|node| _ = node.del(MARKS[name]));
+                self.done[name] = false;
+            }
+        }
+    }
+
+    fn run(&mut self, client: usize, name: usize, body: Body) {
+        let mut runs = 0;
+        let outcome = self.clients[client].once(NAMES[name]).remember(Duration::from_secs(60)).run(|lease| {
+            runs += 1;
+            match body {
+                Body::Succeeds => lease.check().map(|()| 42),
+                Body::Fails => Err(Error::Closed),
+                Body::SucceedsWithoutLock => {
+                    self.nodes.iter().for_each(|node| assert!(node.del(NAMES[name])));
+                    Ok(42)
+                }
+            }
+        });
+        assert_eq!(runs, u32::from(!self.done[name]));
+        match (self.done[name], body) {
+            (true, _) => assert_eq!(outcome, Ok(Once::Done)),
+            (false, Body::Succeeds) => assert_eq!(outcome, Ok(Once::Ran(42))),
+            (false, Body::Fails) => assert_eq!(outcome, Err(Error::Closed)),
+            (false, Body::SucceedsWithoutLock) => {
+                assert_eq!(outcome.unwrap_err().lost_reason(), Some(LostReason::Deleted));
+            }
+        }
+        self.done[name] |= body != Body::Fails;
+    }
+
+    /// A majority has the mark of each name that is done, and no node has another one.
+    fn compare(&self) {
+        for (name, mark) in MARKS.iter().enumerate() {
+            let having = self.nodes.iter().filter(|node| node.keys().contains(&(*mark).to_owned())).count();
+            let is_right = if self.done[name] { having > self.nodes.len() / 2 } else { having == 0 };
+            assert!(is_right, "{having} nodes have `{mark}`, done: {}", self.done[name]);
+        }
+    }
+}
+
+fn calls_return_what_the_reference_says<P: Place>(count: usize) {
+    let cases = collection::vec(op(), 1..25);
+    let outcome = runner(60).run(&cases, |ops| {
+        let mut machine = Machine::<P>::new(count);
+        for op in ops {
+            machine.step(op);
+            machine.compare();
+        }
+        // Whatever came before, each name can be run, and no lock is left.
+        for (name, mark) in NAMES.iter().zip(MARKS) {
+            machine.nodes.iter().for_each(|node| _ = node.del(mark));
+            assert_eq!(machine.clients[0].once(name).run(|_| Ok::<_, Error>(1)), Ok(Once::Ran(1)));
+            assert!(!machine.clients[0].mutex(name).is_locked().unwrap());
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn calls_return_what_the_reference_says_on_a_server() {
+    calls_return_what_the_reference_says::<Database>(1);
+}
+
+#[test]
+fn calls_return_what_the_reference_says_on_three_nodes() {
+    calls_return_what_the_reference_says::<InMemory>(3);
+}

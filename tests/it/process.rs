@@ -1,0 +1,160 @@
+//! A process of tests (`agent`), to be killed or stopped, and what it prints.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use redlock_tests::{Server, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// More than a busy machine needs for a line.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Killed with this value.
+pub(crate) struct Process {
+    process: Child,
+    pub(crate) lines: Receiver<String>,
+}
+
+impl Process {
+    /// `agent` with these arguments and URLs.
+    pub(crate) fn start(args: &[&str], urls: &[String]) -> Process {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
+            .args(args)
+            .args(urls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, lines) = mpsc::channel();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Process { process, lines }
+    }
+
+    /// A job or a leader: `agent built ROLE NAME LEASE_MS URL…`.
+    pub(crate) fn built(role: &str, name: &str, lease: Duration, urls: &[String]) -> Process {
+        Process::start(&["built", role, name, &lease.as_millis().to_string()], urls)
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv_timeout(SOON).expect("the process says something")
+    }
+
+    pub(crate) fn tell(&mut self, word: &str) {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{word}").unwrap();
+    }
+
+    pub(crate) fn ask(&mut self, word: &str) -> String {
+        self.tell(word);
+        self.line()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// Stopped, and seen to be, so that it reads nothing that comes from now on.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.process.id());
+        eventually("the process is stopped", SOON, || {
+            let text = fs::read_to_string(&stat).unwrap();
+            text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        });
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().unwrap();
+        assert_eq!(self.process.wait().unwrap().signal(), Some(9));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+pub(crate) fn urls(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(Server::url).collect()
+}
+
+/// Several processes of one role on three servers, which write into one file.
+pub(crate) struct Crowd<'a> {
+    role: &'a str,
+    lease: Duration,
+    servers: &'a [Server],
+    log: PathBuf,
+    processes: Vec<Process>,
+}
+
+impl<'a> Crowd<'a> {
+    pub(crate) fn start(role: &'a str, lease: Duration, count: usize, servers: &'a [Server]) -> Crowd<'a> {
+        let log = servers[0].dir().join("lines");
+        fs::write(&log, "").unwrap();
+        let mut crowd = Crowd { role, lease, servers, log, processes: Vec::new() };
+        crowd.processes = (0..count).map(|_| crowd.another()).collect();
+        crowd
+    }
+
+    fn another(&self) -> Process {
+        Process::built(self.role, self.log.to_str().unwrap(), self.lease, &urls(self.servers))
+    }
+
+    /// For so long, with such pauses: kills a process, or stops it beyond its lease, or has a server hang. How many
+    /// processes were hit.
+    pub(crate) fn disturb(&mut self, time: Duration, pause: Duration) -> usize {
+        let (began, mut hit) = (Instant::now(), 0);
+        for turn in 0.. {
+            let server = &self.servers[turn % self.servers.len()];
+            // Often the one that has written last, if its line begins with its number.
+            let victim = self.last().filter(|_| turn % 2 == 0).unwrap_or(turn % self.processes.len());
+            match turn % 5 {
+                0..=2 => {
+                    hit += 1;
+                    self.processes[victim].kill();
+                    self.processes[victim] = self.another();
+                }
+                3 => {
+                    hit += 1;
+                    self.processes[victim].stop();
+                    thread::sleep(self.lease * 3 / 2);
+                    self.processes[victim].signal(Signal::CONT);
+                }
+                _ => {
+                    server.stop();
+                    thread::sleep(self.lease / 2);
+                    server.cont();
+                }
+            }
+            if began.elapsed() > time {
+                break;
+            }
+            thread::sleep(pause);
+        }
+        hit
+    }
+
+    fn last(&self) -> Option<usize> {
+        let line = self.lines().pop()?;
+        let number: u32 = line.split(' ').next()?.parse().ok()?;
+        self.processes.iter().position(|process| process.process.id() == number)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        fs::read_to_string(&self.log).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// Ends all processes; what they wrote.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        self.processes.iter_mut().for_each(Process::kill);
+        self.lines()
+    }
+}

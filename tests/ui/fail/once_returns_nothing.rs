@@ -1,0 +1,8 @@
+#![allow(unused)]
+
+use redlock_sync::{Error, distributed_lock};
+
+#[distributed_lock("report:{date}", once)]
+fn report(date: &str) {}
+
+fn main() {}
