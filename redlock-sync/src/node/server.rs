@@ -153,7 +153,7 @@ fn brings_its_source(call: &Call) -> bool {
 
 fn connections(host: &Arc<Host>, arrivals: &Arc<Arrivals>, most: usize) -> Connections {
     let place = arrivals.place();
-    Connections::new(host, (place, arrivals), supply(host, place, arrivals), most)
+    Connections::new(host, (place, arrivals), supply(host, place, arrivals, most), most)
 }
 
 impl fmt::Debug for Server {

@@ -30,6 +30,17 @@ pub(crate) enum Said {
     Release(String),
 }
 
+/// What the socket takes of a packet.
+#[derive(Default, PartialEq)]
+enum Room {
+    #[default]
+    All,
+    /// A part of the next one, and no more until the time of its writer is up.
+    Part,
+    /// It has that part.
+    Nothing,
+}
+
 #[derive(Default)]
 struct Line {
     /// What was written and not executed.
@@ -39,9 +50,7 @@ struct Line {
     replies: VecDeque<u8>,
     is_cut: bool,
     is_done: bool,
-    /// The socket takes a part of the next packet, and no more until the time of its writer is up.
-    is_full: bool,
-    has_part: bool,
+    room: Room,
 }
 
 /// A server with one connection.
@@ -86,7 +95,7 @@ impl Server {
     }
 
     pub(crate) fn be_full(&self) {
-        self.line.lock().is_full = true;
+        self.line.lock().room = Room::Part;
     }
 
     pub(crate) fn executed(&self) -> Vec<Said> {
@@ -104,9 +113,9 @@ impl Sink for Front {
         if line.is_cut {
             return Err(Broken::Cut("cut".into()));
         }
-        assert!(!line.has_part, "written behind a part of a packet");
-        if line.is_full {
-            line.has_part = true;
+        assert!(line.room != Room::Nothing, "written behind a part of a packet");
+        if line.room == Room::Part {
+            line.room = Room::Nothing;
             return Err(Broken::TimedOut);
         }
         line.sent.extend(commands(bytes));
@@ -208,6 +217,7 @@ impl Rig {
             sink: Box::new(Front(Arc::clone(&server))),
             source: Box::new(Back(Arc::clone(&server))),
             shut: Box::new(Door(Arc::clone(&server))),
+            keeper: Box::new(()),
         };
         let pipe = Pipe::new(ends, Arc::new(Unheard), Arc::clone(&clock), PATIENCE, Vec::new());
         Rig { pipe, server, clock }

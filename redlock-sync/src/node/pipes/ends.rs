@@ -1,5 +1,6 @@
 //! The two ends of a connection, which are used at the same time: one writes and one reads. A socket, a server in memory and the simulation have them.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::clock::Tick;
@@ -40,6 +41,8 @@ pub(crate) struct Ends {
     pub(crate) sink: Box<dyn Sink>,
     pub(crate) source: Box<dyn Source>,
     pub(crate) shut: Box<dyn Shut>,
+    /// Where it comes from, until it is of no more use: a pool makes another one then.
+    pub(crate) keeper: Box<dyn Any + Send>,
 }
 
 /// A connection that was made, with what is known of it.

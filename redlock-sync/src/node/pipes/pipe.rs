@@ -79,6 +79,8 @@ pub(crate) struct Pipe {
     pub(super) clock: Arc<dyn Clock>,
     /// How long a write may take, and how long the pump waits for bytes at a time.
     pub(super) patience: Duration,
+    /// Its place in the pool, given back at the end: threads may hold this for longer, and others are made all the same.
+    keeper: Mutex<Option<Box<dyn std::any::Any + Send>>>,
 }
 
 struct Writing {
@@ -100,7 +102,7 @@ impl Pipe {
         patience: Duration,
         wait: Vec<u8>,
     ) -> Arc<Pipe> {
-        let Ends { sink, source, shut } = ends;
+        let Ends { sink, source, shut, keeper } = ends;
         Arc::new(Pipe {
             write: Mutex::new(Writing { sink, packet: Vec::new() }),
             turn: Mutex::new(Reading { source, framer: Framer::new() }),
@@ -116,6 +118,7 @@ impl Pipe {
             hearer,
             clock,
             patience,
+            keeper: Mutex::new(Some(keeper)),
         })
     }
 
@@ -351,7 +354,9 @@ impl Pipe {
     /// Gives each reply to its call.
     fn give(&self, framer: &mut Framer, news: &mut Vec<News>) -> Result<(), Broken> {
         let mut heard = None;
-        while let Some(reply) = framer.take_reply().map_err(|Garbled| garbled())? {
+        while let Some(reply) =
+            framer.take_reply().map_err(|Garbled| Broken::Cut("sent what is no reply of Redis".into()))?
+        {
             let answered = {
                 let mut owed = self.owed.lock();
                 let answered = owed.answer(reply);
@@ -437,6 +442,7 @@ impl Pipe {
         let unsent = self.outbox.lock().end();
         // Moved between the two: nothing, since a packet that is owed from now on was begun before, and its writer fails or has failed.
         self.shut.shut();
+        drop(self.keeper.lock().take());
         self.wake.notify_all();
         let owed = owed.chain(self.owed.lock().end()).map(|flight| flight.end(cut(true, &why)));
         let ended: Vec<Option<News>> = owed.chain(unsent.map(|flight| flight.end(cut(false, &why)))).collect();
@@ -481,10 +487,6 @@ impl Drop for Section<'_> {
 
 fn cut(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Cut { was_written, why: Arc::clone(why) }
-}
-
-fn garbled() -> Broken {
-    Broken::Cut("sent what is no reply of Redis".into())
 }
 
 fn tell(news: Option<News>) {

@@ -30,7 +30,7 @@ pub(crate) trait Supply: Send + Sync {
 }
 
 /// What suits the server.
-pub(crate) fn supply(host: &Arc<Host>, place: usize, arrivals: &Arc<Arrivals>) -> Box<dyn Supply> {
+pub(crate) fn supply(host: &Arc<Host>, place: usize, arrivals: &Arc<Arrivals>, most: usize) -> Box<dyn Supply> {
     let (host, news) = (Arc::clone(host), News { place, arrivals: Arc::clone(arrivals) });
     if !host.server.may_wait() {
         return Box::new(AtOnce { host, news });
@@ -39,14 +39,15 @@ pub(crate) fn supply(host: &Arc<Host>, place: usize, arrivals: &Arc<Arrivals>) -
     if host.background.is_simulated() {
         return ByJob::boxed(host, news);
     }
-    Box::new(Pooled { pool: OnceLock::new(), making: Mutex::new(()), host, news })
+    Box::new(Pooled { pool: OnceLock::new(), making: Mutex::new(()), host, news, most })
 }
 
 fn connect(host: &Host) -> Result<Made, Failure> {
     let mut link = host.connect(host.settings.node_timeout)?;
     let wire = link.take().ok_or_else(|| Failure::unsent(FailureKind::Unreachable, "connection is gone"))?;
     let (sink, source, shut) = wire.split();
-    Ok(Made { ends: Ends { sink, source, shut }, generation: link.generation, validity: link.validity })
+    let ends = Ends { sink, source, shut, keeper: Box::new(()) };
+    Ok(Made { ends, generation: link.generation, validity: link.validity })
 }
 
 /// Makes connections to a server: it dials, logs in, and asks which server it is.
@@ -56,8 +57,8 @@ struct Connector {
     news: News,
 }
 
-/// A connection of the pool. It is taken out, and what goes back to the pool is none: the pool takes it for broken, and makes another one when it is asked
-/// for one.
+/// A connection of the pool. It is taken out, so one that comes back to the pool is none. The pool takes it for broken, and makes another one when it is
+/// asked for one.
 struct Place(Mutex<Option<Made>>);
 
 /// Why none was made.
@@ -97,14 +98,14 @@ impl HandleEvent for News {
     }
 }
 
-/// The pool of one server. It makes one connection at a time, when one is needed, and does not count those that were taken: one that is over can be held by
-/// a thread for long, and another one is made all the same.
+/// The pool of one server: that number of connections for calls, and a few more while the server does not answer. It makes none before it is needed.
 struct Pooled {
     pool: OnceLock<Pool<Connector>>,
     /// Held while it is made.
     making: Mutex<()>,
     host: Arc<Host>,
     news: News,
+    most: usize,
 }
 
 impl Pooled {
@@ -124,8 +125,9 @@ impl Pooled {
                 return None;
             }
         };
+        let most = u32::try_from(self.most.saturating_add(MOST_OLD)).unwrap_or(u32::MAX);
         let pool = Pool::builder()
-            .max_size(1)
+            .max_size(most)
             .min_idle(Some(0))
             .max_lifetime(None)
             .idle_timeout(None)
@@ -151,7 +153,9 @@ impl Supply for Pooled {
 }
 
 fn made(place: r2d2::PooledConnection<Connector>) -> Option<Made> {
-    place.0.lock().take()
+    let mut made = place.0.lock().take()?;
+    made.ends.keeper = Box::new(place);
+    Some(made)
 }
 
 /// Connects in no time.
