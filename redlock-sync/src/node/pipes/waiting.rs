@@ -11,14 +11,18 @@ use crate::clock::{Clock, Tick};
 const ALONE: Duration = Duration::from_millis(1);
 
 /// Waits until each server that was asked has an outcome, or a connection broke; at most until then. What has come by then is read.
+///
+/// Among many the pump reads for all, unless it does not in an eighth of a node timeout: it may get no processor time. Of several servers one that is slow
+/// does not keep this thread for longer than that: its call to another one may be in an outbox, and the pumps see to all of them.
 pub(crate) fn wait(trip: &Arc<Trip>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
+    let patience = asked.iter().map(|(_, pipe)| pipe.patience).max().unwrap_or_default();
+    let soon = || by.min(clock.now().after(patience / 8));
+    let mut is_slow = false;
     loop {
-        // Written to all before, and read one after the other: it takes as long as the slowest server. Among many the pump reads for all. Of several servers
-        // one that is slow does not keep this thread for long: its call to another one may be in an outbox, and the pumps see to all of them.
+        // Written to all before, and read one after the other: it takes as long as the slowest server.
         for (seat, pipe) in asked {
-            if pipe.len() < MANY && trip.is_awaited(*seat) {
-                let until = if asked.len() > 1 { by.min(clock.now().after(pipe.patience / 8)) } else { by };
-                pipe.read_for(trip, *seat, until);
+            if (is_slow || pipe.len() < MANY) && trip.is_awaited(*seat) {
+                pipe.read_for(trip, *seat, if asked.len() > 1 { soon() } else { by });
             }
         }
         let wait = trip.wait();
@@ -27,6 +31,7 @@ pub(crate) fn wait(trip: &Arc<Trip>, asked: &[(usize, Arc<Pipe>)], by: Tick, clo
         }
         let relies = |(seat, pipe): &(usize, Arc<Pipe>)| !trip.is_awaited(*seat) || pipe.rely_on_pump();
         let has_pumps = asked.iter().filter(|asked| !relies(asked)).count() == 0;
-        trip.sleep(if has_pumps { by } else { by.min(clock.now().after(ALONE)) }, clock);
+        trip.sleep(if has_pumps { soon() } else { by.min(clock.now().after(ALONE)) }, clock);
+        is_slow = true;
     }
 }

@@ -8,6 +8,7 @@ use std::thread;
 
 use redlock_tests::eventually;
 
+use super::super::pipe::MANY;
 use super::peer::Peer;
 use super::*;
 use crate::clock::Waiting;
@@ -133,6 +134,20 @@ impl Clock for Starving {
     }
 }
 
+/// As below, behind so many calls that reading is left to the pump at first.
+#[test]
+fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
+    let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
+    let pipe = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, Duration::from_millis(400));
+    let release = || pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, "a"), true, None).unattended());
+    release();
+    eventually("the pump is idle", SOON, || pipe.len() == 0);
+    clock.0.store(true, Ordering::SeqCst);
+    (0..MANY).for_each(|_| release());
+    assert_eq!(ask(&pipe, 1, soon()), answer(1));
+    clock.0.store(false, Ordering::SeqCst);
+}
+
 #[test]
 fn a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
@@ -196,4 +211,15 @@ fn without_a_pump_threads_look_after_themselves() {
         }
     });
     assert_eq!(pipe.len(), 0);
+}
+
+/// As that, behind so many calls that reading would be left to a pump.
+#[test]
+fn without_a_pump_a_call_behind_many() {
+    let peer = Peer::start();
+    let pipe = peer.connect(Arc::new(Threadless), SOON);
+    for _ in 0..MANY {
+        pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, "a"), true, None).unattended());
+    }
+    assert_eq!(ask(&pipe, 1, soon()), answer(1));
 }
