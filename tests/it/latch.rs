@@ -378,29 +378,37 @@ fn kind_06_a_latch_never_opens_early_though_servers_crash() {
 
 fn crashing_round(servers: &[Server], name: &str) {
     const WORKERS: usize = 6;
-    let sent = AtomicUsize::new(0);
+    const WAITERS: usize = 3;
+    let (sent, through) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let latch = || -> CountDownLatch {
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
         redlock_tests::patient().nodes(urls).build().unwrap().count_down_latch(name, WORKERS)
     };
     thread::scope(|scope| {
-        for _ in 0..3 {
-            let (latch, sent) = (latch(), &sent);
+        for _ in 0..WAITERS {
+            let (latch, sent, through) = (latch(), &sent, &through);
             scope.spawn(move || {
                 let began = Stopwatch::start();
                 while latch.wait_for(Duration::from_secs(1)).is_err() {
                     assert!(began.elapsed() < SOON, "it never opened, though all workers repeat their arrivals");
                 }
+                through.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(sent.load(Ordering::SeqCst), WORKERS, "{name} opened early");
             });
         }
         for worker in 0..WORKERS {
-            let (latch, sent) = (latch(), &sent);
+            let (latch, sent, through) = (latch(), &sent, &through);
             scope.spawn(move || {
                 thread::sleep(Duration::from_millis(fastrand::u64(0..300)));
                 sent.fetch_add(1, Ordering::SeqCst);
-                // What most servers lose is gone: the workers repeat themselves until it is open.
-                while !latch.is_open().unwrap_or(false) {
+                // What most servers lose is gone: the workers repeat themselves until all threads have seen it open.
+                let mut has_seen = false;
+                let began = Stopwatch::start();
+                while through.load(Ordering::SeqCst) < WORKERS + WAITERS && began.elapsed() < SOON {
+                    if !has_seen && latch.is_open().unwrap_or(false) {
+                        has_seen = true;
+                        through.fetch_add(1, Ordering::SeqCst);
+                    }
                     drop(latch.count_down_as(&worker.to_string()));
                     thread::sleep(Duration::from_millis(20));
                 }
