@@ -155,7 +155,8 @@ impl Connections {
         let usable = || open.used.iter().filter(fits);
         let wanted = || usable().find(|one| wish.beside.is_some_and(|pipe| Arc::ptr_eq(pipe, &one.pipe)));
         let many = open.used.iter().map(|one| one.pipe.len()).sum::<usize>() >= MANY;
-        let takes = |one: &&Numbered| one.pipe.len() == 0 || many && !self.is_slow(&one.pipe);
+        let takes =
+            |one: &&Numbered| one.pipe.len() == 0 || many && !one.pipe.reader_waits() && !self.is_slow(&one.pipe);
         wanted()
             .or_else(|| usable().find(takes))
             .or_else(|| usable().min_by_key(|one| (self.is_slow(&one.pipe), one.pipe.len())))

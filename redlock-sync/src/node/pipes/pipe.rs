@@ -12,7 +12,7 @@
 //!
 //! While no other thread reads, a call is written at once by its own thread. Otherwise it is put into the outbox, where calls gather; what is there is
 //! written in one packet before the reader waits for more bytes. The outbox is written earlier when [`MANY`] calls are in it, or when the reader has waited
-//! for longer than [`GATHERING`] for a few replies: few calls never wait for replies of others over a network.
+//! for longer than [`GATHERING`]: no call waits for replies of others over a network.
 //!
 //! 1. *A call in the outbox is written.* The reader writes the outbox before it waits. The thread of a call reads next, or makes sure before it sleeps
 //!    that the pump is awake; so does a thread that puts a call there for which no thread waits. The pump does not sleep while the outbox has a call. A thread that cannot write because another one does says so
@@ -177,10 +177,9 @@ impl Pipe {
         }
     }
 
-    /// A thread reads, and has not waited for long, or for many replies: calls gather.
+    /// A thread reads, and has not waited for long: calls gather.
     fn gathers(&self) -> bool {
-        let awaits_many = || self.len() >= MANY && self.len().saturating_sub(self.outbox.lock().len()) >= MANY;
-        self.reader.load(Ordering::Relaxed) != FREE && (!self.reader_waits() || awaits_many())
+        self.reader.load(Ordering::Relaxed) != FREE && !self.reader_waits()
     }
 
     /// Writes the call, or leaves it in the outbox, from where it is written. On a connection that is over it ends at once.
