@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::node::pipes::flight::{Parting, Trip, Wait};
+use crate::node::pipes::command::{Abandoned, Outcomes, Wait};
 use crate::node::pipes::framer::Reply;
 use crate::node::pipes::waiting;
 use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
@@ -87,7 +87,7 @@ pub fn calls_for_which_no_thread_waits() {
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
             let n = u64::from(token.as_bytes()[0]);
-            rig.pipe.send(Trip::new(1, None).flight(0, release(token), true, None).unattended());
+            rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
         })
     });
@@ -110,7 +110,7 @@ pub fn a_reader_whose_time_is_up() {
     let hurried = [1, 2].map(|n: u64| {
         rig.spawn(move |rig| match rig.number(n, soon) {
             End::Reply(reply) => assert_eq!(reply, Reply::Int(n.cast_signed())),
-            End::Left(Parting::Sent | Parting::Unsent) => assert!(world::now() >= soon, "left before its time"),
+            End::Left(Abandoned::Sent | Abandoned::Unsent) => assert!(world::now() >= soon, "left before its time"),
             other => panic!("{other:?}"),
         })
     });
@@ -135,11 +135,11 @@ pub fn a_release_is_behind_its_acquire() {
     let threads = ["a", "b", "c"].map(|token| {
         rig.spawn(move |rig| {
             let taken = rig.call(acquire(token), false, soon);
-            if taken == End::Left(Parting::Unsent) {
+            if taken == End::Left(Abandoned::Unsent) {
                 return false;
             }
             let undone = rig.call(release(token), true, later);
-            assert_ne!(undone, End::Left(Parting::Unsent), "a release is given up");
+            assert_ne!(undone, End::Left(Abandoned::Unsent), "a release is given up");
             true
         })
     });
@@ -167,7 +167,7 @@ pub fn what_is_left_is_flushed() {
     let rig = rig();
     let server = rig.serve();
     let leave = |token: &'static str| {
-        rig.spawn(move |rig| rig.pipe.send(Trip::new(1, None).flight(0, release(token), true, None).unattended()))
+        rig.spawn(move |rig| rig.pipe.send(Outcomes::new(1, None).command(0, release(token), true, None).unattended()))
     };
     let threads = ["a", "b", "c"].map(leave);
     let number = rig.spawn(|rig| assert_eq!(rig.number(1, Tick::NEVER), End::Reply(Reply::Int(1))));
@@ -193,7 +193,7 @@ pub fn a_connection_that_breaks() {
                 End::Cut { was_written } => {
                     assert!(was_written || !rig.server.executed().contains(&Said::Number(n)), "was written");
                 }
-                End::Left(parting) => panic!("{parting:?} before its time"),
+                End::Left(abandoned) => panic!("{abandoned:?} before its time"),
             }
         })
     });
@@ -220,14 +220,14 @@ pub fn several_servers() {
     let threads = [[0, 1], [1, 0], [0, 1]].map(|order| {
         let rigs = rigs.clone();
         thread::spawn(move || {
-            let trip = Trip::new(2, None);
-            let asked = order.map(|seat| (seat, Arc::clone(&rigs[seat].pipe)));
-            for (seat, pipe) in &asked {
-                pipe.send(trip.flight(*seat, number(*seat as u64), false, None));
+            let outcomes = Outcomes::new(2, None);
+            let asked = order.map(|index| (index, Arc::clone(&rigs[index].pipe)));
+            for (index, pipe) in &asked {
+                pipe.send(outcomes.command(*index, number(*index as u64), false, None));
             }
-            assert_eq!(waiting::wait(&trip, &asked, Tick::NEVER, &ModelClock), Wait::Over);
-            for seat in [0, 1] {
-                assert_eq!(outcome(&trip, seat), End::Reply(Reply::Int(i64::try_from(seat).unwrap())));
+            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), Wait::Over);
+            for index in [0, 1] {
+                assert_eq!(outcome(&outcomes, index), End::Reply(Reply::Int(i64::try_from(index).unwrap())));
             }
         })
     });
@@ -247,12 +247,12 @@ pub fn a_server_that_hangs_beside_another_one() {
     let threads = [1, 2, 3].map(|n: u64| {
         let rigs = rigs.clone();
         thread::spawn(move || {
-            let trip = Trip::new(2, None);
-            let asked = [0, 1].map(|seat| (seat, Arc::clone(&rigs[seat].pipe)));
-            for (seat, pipe) in &asked {
-                pipe.send(trip.flight(*seat, number(n), false, None));
+            let outcomes = Outcomes::new(2, None);
+            let asked = [0, 1].map(|index| (index, Arc::clone(&rigs[index].pipe)));
+            for (index, pipe) in &asked {
+                pipe.send(outcomes.command(*index, number(n), false, None));
             }
-            assert_eq!(waiting::wait(&trip, &asked, Tick::NEVER, &ModelClock), Wait::Over);
+            assert_eq!(waiting::wait(&outcomes, &asked, Tick::NEVER, &ModelClock), Wait::Over);
         })
     });
     let time = Passing::start(PATIENCE / 8);
@@ -273,7 +273,7 @@ pub fn without_a_pump() {
     let server = rig.serve();
     let threads = [1, 2, 3].map(|n: u64| {
         rig.spawn(move |rig| {
-            rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true, None).unattended());
+            rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), true, None).unattended());
             assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
         })
     });
@@ -289,7 +289,7 @@ pub fn without_a_pump() {
 pub fn a_pump_that_rests() {
     let rig = rig();
     let server = rig.serve();
-    rig.pipe.send(Trip::new(1, None).flight(0, release("a"), true, None).unattended());
+    rig.pipe.send(Outcomes::new(1, None).command(0, release("a"), true, None).unattended());
     let time = thread::spawn(|| {
         for _ in 0..3 {
             world::pass(Duration::from_secs(5));

@@ -9,8 +9,8 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
+use crate::node::pipes::command::{Abandoned, Load, Outcome, Outcomes, Wait};
 use crate::node::pipes::ends::{Broken, Ends, Shut, Sink, Source};
-use crate::node::pipes::flight::{Load, Outcome, Parting, Trip, Wait};
 use crate::node::pipes::framer::Reply;
 use crate::node::pipes::pipe::{Hearer, Pipe};
 use crate::node::pipes::waiting;
@@ -207,7 +207,7 @@ pub(crate) struct Rig {
 pub(crate) enum End {
     Reply(Reply),
     Cut { was_written: bool },
-    Left(Parting),
+    Left(Abandoned),
 }
 
 impl Rig {
@@ -236,14 +236,14 @@ impl Rig {
 
     /// A call of one thread, until then.
     pub(crate) fn call(&self, load: Load, is_release: bool, by: Tick) -> End {
-        let trip = Trip::new(1, None);
-        self.pipe.send(trip.flight(0, load, is_release, None));
-        match waiting::wait(&trip, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
-            Wait::Goes => match self.pipe.leave(&trip, 0, is_release) {
-                Parting::Answered => outcome(&trip, 0),
-                parting => End::Left(parting),
+        let outcomes = Outcomes::new(1, None);
+        self.pipe.send(outcomes.command(0, load, is_release, None));
+        match waiting::wait(&outcomes, &[(0, Arc::clone(&self.pipe))], by, &*self.clock) {
+            Wait::Goes => match self.pipe.leave(&outcomes, 0, is_release) {
+                Abandoned::Answered => outcome(&outcomes, 0),
+                abandoned => End::Left(abandoned),
             },
-            Wait::Over | Wait::Cut => outcome(&trip, 0),
+            Wait::Over | Wait::Cut => outcome(&outcomes, 0),
         }
     }
 
@@ -271,8 +271,8 @@ impl Rig {
     }
 }
 
-pub(crate) fn outcome(trip: &Trip, seat: usize) -> End {
-    match trip.take(seat).expect("it has an outcome") {
+pub(crate) fn outcome(outcomes: &Outcomes, index: usize) -> End {
+    match outcomes.take(index).expect("it has an outcome") {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Cut { was_written, .. } => End::Cut { was_written },
     }
@@ -280,7 +280,7 @@ pub(crate) fn outcome(trip: &Trip, seat: usize) -> End {
 
 pub(crate) fn number(n: u64) -> Load {
     let n = n.to_string();
-    Load::Command(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
 }
 
 fn script(call: Arc<Call>) -> Load {

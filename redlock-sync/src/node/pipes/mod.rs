@@ -2,7 +2,7 @@
 //!
 //! 1. `framer.rs`: where replies end in bytes.
 //! 2. `ends.rs`: a connection, whose two ends are used at the same time.
-//! 3. `flight.rs`: a call on its way, and what its thread waits for.
+//! 3. `command.rs`: a call on its way, and what its thread waits for.
 //! 4. `table.rs`: over which connection calls about a key go.
 //! 5. `outbox.rs`: calls that are not written, and those that are owed a reply. `pipe.rs`: one connection, shared by all threads. `pump.rs`: the thread
 //!    that writes and reads for others. `waiting.rs`: how a thread waits.
@@ -20,9 +20,9 @@
 //! - A connection that was replaced is read to its end, and not kept unread.
 
 pub(super) mod arrivals;
+pub(super) mod command;
 pub(super) mod connections;
 pub(super) mod ends;
-pub(super) mod flight;
 pub(super) mod framer;
 mod outbox;
 pub(super) mod pipe;

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::flight::{Boarding, Flight, Outcome, Trip};
+use super::command::{Command, Outcome, Outcomes, Sending};
 use super::framer::Reply;
 use crate::clock::Tick;
 use crate::protocol::script::Call;
@@ -30,8 +30,8 @@ pub(super) enum Pump {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     /// Releases and renewals, which go before attempts.
-    urgent: VecDeque<Flight>,
-    ordinary: VecDeque<Flight>,
+    urgent: VecDeque<Command>,
+    ordinary: VecDeque<Command>,
     pub(super) pump: Pump,
     /// A thread that wanted to write this found another one at it, which has to look here once more.
     pub(super) was_missed: bool,
@@ -50,32 +50,32 @@ impl Outbox {
 
     /// A call about a key of that group is not written.
     pub(super) fn has(&self, group: Option<usize>) -> bool {
-        self.urgent.iter().chain(&self.ordinary).any(|flight| group.is_none() || flight.group() == group)
+        self.urgent.iter().chain(&self.ordinary).any(|command| group.is_none() || command.group() == group)
     }
 
     /// A call that may set this token is not written.
     pub(super) fn may_set(&self, token: &str) -> bool {
-        self.urgent.iter().chain(&self.ordinary).any(|flight| flight.acquires() == Some(token))
+        self.urgent.iter().chain(&self.ordinary).any(|command| command.acquires() == Some(token))
     }
 
     /// A call with the same words is not written.
     pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.urgent.iter().chain(&self.ordinary).any(|flight| flight.is_like(call))
+        self.urgent.iter().chain(&self.ordinary).any(|command| command.is_like(call))
     }
 
-    pub(super) fn put(&mut self, flight: Flight) {
-        if flight.is_urgent { self.urgent.push_back(flight) } else { self.ordinary.push_back(flight) }
+    pub(super) fn put(&mut self, command: Command) {
+        if command.is_urgent { self.urgent.push_back(command) } else { self.ordinary.push_back(command) }
     }
 
-    fn next(&mut self) -> Option<Flight> {
+    fn next(&mut self) -> Option<Command> {
         self.urgent.pop_front().or_else(|| self.ordinary.pop_front())
     }
 
-    /// The thread of this flight has gone, and it is not to be written. Zero if it was taken out before.
-    pub(super) fn remove(&mut self, trip: &Arc<Trip>, seat: usize) -> usize {
+    /// The thread of this command has gone, and it is not to be written. Zero if it was taken out before.
+    pub(super) fn remove(&mut self, outcomes: &Arc<Outcomes>, index: usize) -> usize {
         let before = self.len();
-        self.urgent.retain(|flight| !flight.is_of(trip, seat));
-        self.ordinary.retain(|flight| !flight.is_of(trip, seat));
+        self.urgent.retain(|command| !command.is_of(outcomes, index));
+        self.ordinary.retain(|command| !command.is_of(outcomes, index));
         before - self.len()
     }
 
@@ -84,18 +84,18 @@ impl Outbox {
         let (mut calls, mut refused) = (0, 0);
         while packet.len() < MOST_BYTES
             && calls < MOST_CALLS
-            && let Some(flight) = self.next()
+            && let Some(command) = self.next()
         {
-            match owed.board(flight, packet, now) {
-                Boarding::Refused => refused += 1,
-                Boarding::Awaited | Boarding::Unattended => calls += 1,
+            match owed.append(command, packet, now) {
+                Sending::Refused => refused += 1,
+                Sending::Awaited | Sending::Unattended => calls += 1,
             }
         }
         owed.complete(packet, now);
         refused
     }
 
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Flight> + use<> {
+    pub(super) fn end(&mut self) -> impl Iterator<Item = Command> + use<> {
         self.is_over = true;
         let urgent = std::mem::take(&mut self.urgent);
         urgent.into_iter().chain(std::mem::take(&mut self.ordinary))
@@ -113,13 +113,13 @@ pub(super) struct Owed {
     /// A call of the packet that is being made is for replicas.
     asks_replicas: bool,
     /// Calls that are answered, and wait for what the server says of its replicas.
-    held: Vec<(Flight, Reply)>,
+    held: Vec<(Command, Reply)>,
 }
 
 #[derive(Debug)]
 struct Due {
     /// Nothing for the question about replicas.
-    flight: Option<Flight>,
+    command: Option<Command>,
     written: Tick,
 }
 
@@ -127,9 +127,9 @@ struct Due {
 #[derive(Debug)]
 pub(super) enum Answered {
     /// It was the last one of a call.
-    Call(Flight, Reply),
+    Call(Command, Reply),
     /// For these, it tells of the replicas.
-    Held(Vec<(Flight, Outcome)>),
+    Held(Vec<(Command, Outcome)>),
     /// More follows for its call.
     Nothing,
 }
@@ -151,50 +151,50 @@ impl Owed {
     }
 
     /// Appends a call to the packet. The packet has to be completed and written next.
-    pub(super) fn board(&mut self, mut flight: Flight, packet: &mut Vec<u8>, written: Tick) -> Boarding {
-        let boarding = flight.board();
-        if boarding != Boarding::Refused {
-            flight.write_to(packet);
-            self.asks_replicas |= !self.wait.is_empty() && flight.is_for_replicas();
-            self.due.push_back(Due { flight: Some(flight), written });
+    pub(super) fn append(&mut self, mut command: Command, packet: &mut Vec<u8>, written: Tick) -> Sending {
+        let sending = command.begin();
+        if sending != Sending::Refused {
+            command.write_to(packet);
+            self.asks_replicas |= !self.wait.is_empty() && command.is_for_replicas();
+            self.due.push_back(Due { command: Some(command), written });
         }
-        boarding
+        sending
     }
 
     /// Once behind all calls of a packet: the replicas get all writes in one order, so what they have of the last one they have of all.
     pub(super) fn complete(&mut self, packet: &mut Vec<u8>, written: Tick) {
         if std::mem::take(&mut self.asks_replicas) {
             packet.extend_from_slice(&self.wait);
-            self.due.push_back(Due { flight: None, written });
+            self.due.push_back(Due { command: None, written });
         }
     }
 
     /// What the next reply is for, with the moment at which its call was written. `None` if no reply is due.
     pub(super) fn answer(&mut self, reply: Reply) -> Option<(Answered, Tick)> {
-        let Due { flight, written } = self.due.pop_front()?;
-        let Some(flight) = flight else {
-            let of = |(flight, said)| (flight, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
+        let Due { command, written } = self.due.pop_front()?;
+        let Some(command) = command else {
+            let of = |(command, said)| (command, Outcome::Acknowledged { reply: said, replicas: reply.clone() });
             let held = std::mem::take(&mut self.held).into_iter().map(of).collect();
             return Some((Answered::Held(held), written));
         };
-        if flight.asks() && !self.was_let_in {
+        if command.asks() && !self.was_let_in {
             self.was_let_in = true;
-            self.due.push_front(Due { flight: Some(flight), written });
+            self.due.push_front(Due { command: Some(command), written });
             return Some((Answered::Nothing, written));
         }
         self.was_let_in = false;
-        if !self.wait.is_empty() && flight.is_for_replicas() && !reply.is_error() {
-            flight.note_unacknowledged();
-            self.held.push((flight, reply));
+        if !self.wait.is_empty() && command.is_for_replicas() && !reply.is_error() {
+            command.note_unacknowledged();
+            self.held.push((command, reply));
             return Some((Answered::Nothing, written));
         }
-        Some((Answered::Call(flight, reply), written))
+        Some((Answered::Call(command, reply), written))
     }
 
     /// The awaited ones mostly are the first.
     pub(super) fn interest(&self) -> Interest {
-        let held = self.held.iter().map(|(flight, _)| flight);
-        match self.due.iter().filter_map(|due| due.flight.as_ref()).chain(held).any(Flight::is_awaited) {
+        let held = self.held.iter().map(|(command, _)| command);
+        match self.due.iter().filter_map(|due| due.command.as_ref()).chain(held).any(Command::is_awaited) {
             true => Interest::Awaited,
             false if self.due.is_empty() => Interest::None,
             false => Interest::Unattended,
@@ -203,12 +203,12 @@ impl Owed {
 
     /// A call that may set this token is not answered.
     pub(super) fn may_set(&self, token: &str) -> bool {
-        self.due.iter().filter_map(|due| due.flight.as_ref()).any(|flight| flight.acquires() == Some(token))
+        self.due.iter().filter_map(|due| due.command.as_ref()).any(|command| command.acquires() == Some(token))
     }
 
     /// A call with the same words is not answered.
     pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.due.iter().filter_map(|due| due.flight.as_ref()).any(|flight| flight.is_like(call))
+        self.due.iter().filter_map(|due| due.command.as_ref()).any(|command| command.is_like(call))
     }
 
     /// When the oldest call was written.
@@ -220,15 +220,15 @@ impl Owed {
     /// given.
     pub(super) fn is_undone(&self, group: Option<usize>) -> bool {
         let mut released = HashSet::new();
-        let about = |flight: &&Flight| group.is_none() || flight.group() == group;
-        self.due.iter().rev().filter_map(|due| due.flight.as_ref()).filter(about).all(|flight| {
-            released.extend(flight.releases());
-            flight.acquires().is_none_or(|token| released.contains(token))
+        let about = |command: &&Command| group.is_none() || command.group() == group;
+        self.due.iter().rev().filter_map(|due| due.command.as_ref()).filter(about).all(|command| {
+            released.extend(command.releases());
+            command.acquires().is_none_or(|token| released.contains(token))
         })
     }
 
-    pub(super) fn end(&mut self) -> impl Iterator<Item = Flight> + use<> {
-        let held = std::mem::take(&mut self.held).into_iter().map(|(flight, _)| flight);
-        held.chain(std::mem::take(&mut self.due).into_iter().filter_map(|due| due.flight))
+    pub(super) fn end(&mut self) -> impl Iterator<Item = Command> + use<> {
+        let held = std::mem::take(&mut self.held).into_iter().map(|(command, _)| command);
+        held.chain(std::mem::take(&mut self.due).into_iter().filter_map(|due| due.command))
     }
 }

@@ -7,7 +7,7 @@
 //! | `outbox` | calls that are not written, and what the pump does |
 //! | `owed` | calls that are written, in the order of their replies |
 //!
-//! Order of locks: `write` or `turn`, `outbox`, `owed`, then a [`Trip`]. No thread waits for `write` while it has the turn: a thread that writes may wait
+//! Order of locks: `write` or `turn`, `outbox`, `owed`, then [`Outcomes`]. No thread waits for `write` while it has the turn: a thread that writes may wait
 //! for room in the socket, which is made when replies are read. That is also why `owed` is not a part of what `write` guards.
 //!
 //! While no other thread reads, a call is written at once by its own thread. Otherwise it is put into the outbox, where calls gather; what is there is
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::command::{Abandoned, Command, Outcome, Outcomes, Sending, Wakeup};
 use super::ends::{Broken, Ends, Shut, Sink, Source};
-use super::flight::{Boarding, Flight, News, Outcome, Parting, Trip};
 use super::framer::{Framer, Garbled};
 use super::outbox::{Answered, Interest, Outbox, Owed, Pump};
 use crate::clock::{Clock, Tick};
@@ -183,25 +183,25 @@ impl Pipe {
     }
 
     /// Writes the call, or leaves it in the outbox, from where it is written. On a connection that is over it ends at once.
-    pub(crate) fn send(self: &Arc<Self>, flight: Flight) {
+    pub(crate) fn send(self: &Arc<Self>, command: Command) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
         if !self.gathers()
             && let Some(write) = self.write.try_lock()
         {
             if self.outbox.lock().is_empty() {
-                return self.send_now(write, flight);
+                return self.send_now(write, command);
             }
             // Calls in the outbox came before it.
             drop(write);
             self.look_again();
         }
-        let is_awaited = flight.is_awaited();
+        let is_awaited = command.is_awaited();
         let mut outbox = self.outbox.lock();
         if outbox.is_over {
             drop(outbox);
-            return self.refuse(flight);
+            return self.refuse(command);
         }
-        outbox.put(flight);
+        outbox.put(command);
         // The thread of a call reads next, or makes sure that the pump is awake.
         if !is_awaited {
             self.rouse(&mut outbox);
@@ -214,40 +214,40 @@ impl Pipe {
     }
 
     /// Leaves the call in the outbox. [`Pipe::flush`] must follow: so several calls of a thread travel in one packet.
-    pub(crate) fn put(self: &Arc<Self>, flight: Flight) {
+    pub(crate) fn put(self: &Arc<Self>, command: Command) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
         let mut outbox = self.outbox.lock();
         if outbox.is_over {
             drop(outbox);
-            return self.refuse(flight);
+            return self.refuse(command);
         }
-        outbox.put(flight);
+        outbox.put(command);
     }
 
-    fn send_now(self: &Arc<Self>, mut write: MutexGuard<'_, Writing>, flight: Flight) {
+    fn send_now(self: &Arc<Self>, mut write: MutexGuard<'_, Writing>, command: Command) {
         let section = Section::new(self);
         let Writing { sink, packet } = &mut *write;
         packet.clear();
         let now = self.clock.now();
-        let boarding = {
+        let sending = {
             let mut owed = self.owed.lock();
             // Under the mutex under which the owed calls are told of the end.
             if self.is_over() {
                 drop(owed);
                 section.ended(Ok(()));
-                return self.refuse(flight);
+                return self.refuse(command);
             }
-            let boarding = owed.board(flight, packet, now);
+            let sending = owed.append(command, packet, now);
             owed.complete(packet, now);
             self.note_oldest(&owed);
-            boarding
+            sending
         };
         let written = sink.write(packet, self.write_by(packet, now));
         // With `write` locked: behind a part of a packet nothing is written.
         section.ended(written);
         drop(write);
         self.look_again();
-        if boarding == Boarding::Unattended {
+        if sending == Sending::Unattended {
             self.tidy();
         }
     }
@@ -320,23 +320,23 @@ impl Pipe {
     }
 
     /// Reads until this call of the thread has its outcome, at most until then. Nothing is read if another thread reads.
-    pub(crate) fn read_for(self: &Arc<Self>, trip: &Arc<Trip>, seat: usize, until: Tick) {
+    pub(crate) fn read_for(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, until: Tick) {
         let Some(mut turn) = self.turn.try_lock() else { return };
         self.reader.store(AT_WORK, Ordering::Relaxed);
-        let mut news = Vec::new();
-        while trip.is_awaited(seat) && !self.is_over() {
+        let mut wakeups = Vec::new();
+        while outcomes.is_awaited(index) && !self.is_over() {
             // Before it waits, the others go on.
-            news.drain(..).for_each(News::tell);
-            if !self.read(&mut turn, until, &mut news) && self.clock.now() >= until {
+            wakeups.drain(..).for_each(Wakeup::tell);
+            if !self.read(&mut turn, until, &mut wakeups) && self.clock.now() >= until {
                 break;
             }
         }
         self.give_back(turn);
-        news.into_iter().for_each(News::tell);
+        wakeups.into_iter().for_each(Wakeup::tell);
     }
 
     /// Writes what is in the outbox, reads once, and gives the replies that have come. False if no bytes have come by then.
-    pub(super) fn read(self: &Arc<Self>, turn: &mut Reading, until: Tick, news: &mut Vec<News>) -> bool {
+    pub(super) fn read(self: &Arc<Self>, turn: &mut Reading, until: Tick, wakeups: &mut Vec<Wakeup>) -> bool {
         self.flush();
         let section = Section::new(self);
         self.reader.store(self.clock.now().as_nanos(), Ordering::Relaxed);
@@ -345,13 +345,13 @@ impl Pipe {
         let given = read.and_then(|read| {
             self.read.fetch_add(read, Ordering::Relaxed);
             turn.framer.filled(read);
-            self.give(&mut turn.framer, news).map(|()| read > 0)
+            self.give(&mut turn.framer, wakeups).map(|()| read > 0)
         });
         section.ended(given)
     }
 
     /// Gives each reply to its call.
-    fn give(&self, framer: &mut Framer, news: &mut Vec<News>) -> Result<(), Broken> {
+    fn give(&self, framer: &mut Framer, wakeups: &mut Vec<Wakeup>) -> Result<(), Broken> {
         let mut heard = None;
         while let Some(reply) =
             framer.take_reply().map_err(|Garbled| Broken::Cut("sent what is no reply of Redis".into()))?
@@ -364,13 +364,13 @@ impl Pipe {
             };
             let (answered, written) = answered.ok_or_else(|| Broken::Cut("sent a reply to no call".into()))?;
             heard = Some(written);
-            let mut end = |flight: Flight, outcome| {
+            let mut end = |command: Command, outcome| {
                 self.unanswered.fetch_sub(1, Ordering::AcqRel);
-                news.extend(flight.end(outcome));
+                wakeups.extend(command.end(outcome));
             };
             match answered {
-                Answered::Call(flight, reply) => end(flight, Outcome::Replied(reply)),
-                Answered::Held(held) => held.into_iter().for_each(|(flight, outcome)| end(flight, outcome)),
+                Answered::Call(command, reply) => end(command, Outcome::Replied(reply)),
+                Answered::Held(held) => held.into_iter().for_each(|(command, outcome)| end(command, outcome)),
                 Answered::Nothing => {}
             }
         }
@@ -392,18 +392,18 @@ impl Pipe {
         is_there
     }
 
-    /// The thread goes without the outcome: see [`Trip::leave`].
-    pub(crate) fn leave(self: &Arc<Self>, trip: &Arc<Trip>, seat: usize, is_release: bool) -> Parting {
-        let parting = trip.leave(seat, is_release);
-        match parting {
-            Parting::Answered => {}
-            Parting::Unsent => {
-                let removed = self.outbox.lock().remove(trip, seat);
+    /// The thread goes without the outcome: see [`Outcomes::leave`].
+    pub(crate) fn leave(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, is_release: bool) -> Abandoned {
+        let abandoned = outcomes.leave(index, is_release);
+        match abandoned {
+            Abandoned::Answered => {}
+            Abandoned::Unsent => {
+                let removed = self.outbox.lock().remove(outcomes, index);
                 self.unanswered.fetch_sub(removed, Ordering::AcqRel);
             }
-            Parting::Sent | Parting::Unacknowledged | Parting::WillBeSent => self.tidy(),
+            Abandoned::Sent | Abandoned::Unacknowledged | Abandoned::WillBeSent => self.tidy(),
         }
-        parting
+        abandoned
     }
 
     /// A reply will come for which no thread waits: the pump shall look after it.
@@ -443,16 +443,16 @@ impl Pipe {
         self.shut.shut();
         drop(self.keeper.lock().take());
         self.wake.notify_all();
-        let owed = owed.chain(self.owed.lock().end()).map(|flight| flight.end(cut(true, &why)));
-        let ended: Vec<Option<News>> = owed.chain(unsent.map(|flight| flight.end(cut(false, &why)))).collect();
+        let owed = owed.chain(self.owed.lock().end()).map(|command| command.end(cut(true, &why)));
+        let ended: Vec<Option<Wakeup>> = owed.chain(unsent.map(|command| command.end(cut(false, &why)))).collect();
         self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
         ended.into_iter().for_each(tell);
     }
 
     /// The connection is over.
-    fn refuse(&self, flight: Flight) {
+    fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        tell(flight.end(cut(false, &Arc::new(Broken::Cut("connection is gone".into())))));
+        tell(command.end(cut(false, &Arc::new(Broken::Cut("connection is gone".into())))));
     }
 }
 
@@ -488,8 +488,8 @@ fn cut(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Cut { was_written, why: Arc::clone(why) }
 }
 
-fn tell(news: Option<News>) {
-    news.into_iter().for_each(News::tell);
+fn tell(wakeups: Option<Wakeup>) {
+    wakeups.into_iter().for_each(Wakeup::tell);
 }
 
 impl fmt::Debug for Pipe {

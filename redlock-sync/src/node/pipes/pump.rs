@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::command::Wakeup;
 use super::ends::Broken;
-use super::flight::News;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
 
@@ -78,16 +78,16 @@ impl Pipe {
 
     /// Writes what is there, and reads once. Between two reads another thread may take the turn.
     fn work(self: &Arc<Self>) {
-        let mut news = Vec::new();
+        let mut wakeups = Vec::new();
         let mut turn = self.turn();
         self.flush();
         // What was due may have been read by the last thread that had the turn, or its thread has gone before it was written.
         if self.interest() != Interest::None {
             let until = self.clock.now().after(self.patience);
-            self.read(&mut turn, until, &mut news);
+            self.read(&mut turn, until, &mut wakeups);
         }
         // While it wakes them, their next calls gather.
-        news.into_iter().for_each(News::tell);
+        wakeups.into_iter().for_each(Wakeup::tell);
         self.give_back(turn);
     }
 }

@@ -31,15 +31,15 @@ pub(crate) trait Supply: Send + Sync {
 
 /// What suits the server.
 pub(crate) fn supply(host: &Arc<Host>, place: usize, arrivals: &Arc<Arrivals>, most: usize) -> Box<dyn Supply> {
-    let (host, news) = (Arc::clone(host), News { place, arrivals: Arc::clone(arrivals) });
+    let (host, reports) = (Arc::clone(host), Reports { place, arrivals: Arc::clone(arrivals) });
     if !host.server.may_wait() {
-        return Box::new(AtOnce { host, news });
+        return Box::new(AtOnce { host, reports });
     }
     #[cfg(test)]
     if host.background.is_simulated() {
-        return ByJob::boxed(host, news);
+        return ByJob::boxed(host, reports);
     }
-    Box::new(Pooled { pool: OnceLock::new(), making: Mutex::new(()), host, news, most })
+    Box::new(Pooled { pool: OnceLock::new(), making: Mutex::new(()), host, reports, most })
 }
 
 fn connect(host: &Host) -> Result<Made, Failure> {
@@ -54,7 +54,7 @@ fn connect(host: &Host) -> Result<Made, Failure> {
 #[derive(Debug)]
 struct Connector {
     host: Arc<Host>,
-    news: News,
+    reports: Reports,
 }
 
 /// A connection of the pool. It is taken out, so one that comes back to the pool is none. The pool takes it for broken, and makes another one when it is
@@ -66,7 +66,7 @@ struct Place(Mutex<Option<Made>>);
 struct Refused(Failure);
 
 #[derive(Clone)]
-struct News {
+struct Reports {
     place: usize,
     arrivals: Arc<Arrivals>,
 }
@@ -77,7 +77,7 @@ impl ManageConnection for Connector {
 
     fn connect(&self) -> Result<Place, Refused> {
         connect(&self.host).map(|made| Place(Mutex::new(Some(made)))).map_err(|failure| {
-            self.news.arrivals.failed(self.news.place, failure.clone());
+            self.reports.arrivals.failed(self.reports.place, failure.clone());
             Refused(failure)
         })
     }
@@ -91,7 +91,7 @@ impl ManageConnection for Connector {
     }
 }
 
-impl HandleEvent for News {
+impl HandleEvent for Reports {
     /// In a moment it can be taken out of the pool.
     fn handle_acquire(&self, _: AcquireEvent) {
         self.arrivals.came(self.place);
@@ -104,7 +104,7 @@ struct Pooled {
     /// Held while it is made.
     making: Mutex<()>,
     host: Arc<Host>,
-    news: News,
+    reports: Reports,
     most: usize,
 }
 
@@ -121,7 +121,7 @@ impl Pooled {
             Ok(threads) => threads,
             // The next call tries again.
             Err(failure) => {
-                self.news.arrivals.gave_up(self.news.place, failure);
+                self.reports.arrivals.gave_up(self.reports.place, failure);
                 return None;
             }
         };
@@ -134,9 +134,9 @@ impl Pooled {
             .test_on_check_out(false)
             .connection_timeout(RETRY)
             .error_handler(Box::new(NopErrorHandler))
-            .event_handler(Box::new(self.news.clone()))
+            .event_handler(Box::new(self.reports.clone()))
             .thread_pool(Arc::clone(threads))
-            .build_unchecked(Connector { host: Arc::clone(&self.host), news: self.news.clone() });
+            .build_unchecked(Connector { host: Arc::clone(&self.host), reports: self.reports.clone() });
         Some(self.pool.get_or_init(|| pool))
     }
 }
@@ -161,7 +161,7 @@ fn made(place: r2d2::PooledConnection<Connector>) -> Option<Made> {
 /// Connects in no time.
 struct AtOnce {
     host: Arc<Host>,
-    news: News,
+    reports: Reports,
 }
 
 impl Supply for AtOnce {
@@ -172,7 +172,7 @@ impl Supply for AtOnce {
     fn order(&self) -> Option<Made> {
         let made = connect(&self.host);
         // There is nothing that tries again.
-        made.inspect_err(|failure| self.news.arrivals.gave_up(self.news.place, failure.clone())).ok()
+        made.inspect_err(|failure| self.reports.arrivals.gave_up(self.reports.place, failure.clone())).ok()
     }
 }
 
@@ -180,7 +180,7 @@ impl Supply for AtOnce {
 #[cfg(test)]
 struct ByJob {
     host: Arc<Host>,
-    news: News,
+    reports: Reports,
     made: Mutex<Option<Made>>,
     this: Weak<ByJob>,
 }
@@ -190,8 +190,8 @@ struct Shared(Arc<ByJob>);
 
 #[cfg(test)]
 impl ByJob {
-    fn boxed(host: Arc<Host>, news: News) -> Box<dyn Supply> {
-        Box::new(Shared(Arc::new_cyclic(|this| ByJob { host, news, made: Mutex::new(None), this: this.clone() })))
+    fn boxed(host: Arc<Host>, reports: Reports) -> Box<dyn Supply> {
+        Box::new(Shared(Arc::new_cyclic(|this| ByJob { host, reports, made: Mutex::new(None), this: this.clone() })))
     }
 
     fn dial_after(&self, pause: Duration) {
@@ -201,10 +201,10 @@ impl ByJob {
             match connect(&this.host) {
                 Ok(made) => {
                     *this.made.lock() = Some(made);
-                    this.news.arrivals.came(this.news.place);
+                    this.reports.arrivals.came(this.reports.place);
                 }
                 Err(failure) => {
-                    this.news.arrivals.failed(this.news.place, failure);
+                    this.reports.arrivals.failed(this.reports.place, failure);
                     this.dial_after(RETRY / 2);
                 }
             }
@@ -227,7 +227,7 @@ impl Supply for Shared {
     }
 }
 
-impl fmt::Debug for News {
+impl fmt::Debug for Reports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "place {}", self.place)
     }

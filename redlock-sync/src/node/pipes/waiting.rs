@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flight::{Trip, Wait};
+use super::command::{Outcomes, Wait};
 use super::pipe::{MANY, Pipe};
 use crate::clock::{Clock, Tick};
 
@@ -14,24 +14,24 @@ const ALONE: Duration = Duration::from_millis(1);
 ///
 /// Among many the pump reads for all, unless it does not in an eighth of a node timeout: it may get no processor time. Of several servers one that is slow
 /// does not keep this thread for longer than that: its call to another one may be in an outbox, and the pumps see to all of them.
-pub(crate) fn wait(trip: &Arc<Trip>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
+pub(crate) fn wait(outcomes: &Arc<Outcomes>, asked: &[(usize, Arc<Pipe>)], by: Tick, clock: &dyn Clock) -> Wait {
     let patience = asked.iter().map(|(_, pipe)| pipe.patience).max().unwrap_or_default();
     let soon = || by.min(clock.now().after(patience / 8));
     let mut is_slow = false;
     loop {
         // Written to all before, and read one after the other: it takes as long as the slowest server.
-        for (seat, pipe) in asked {
-            if (is_slow || pipe.len() < MANY) && trip.is_awaited(*seat) {
-                pipe.read_for(trip, *seat, if asked.len() > 1 { soon() } else { by });
+        for (index, pipe) in asked {
+            if (is_slow || pipe.len() < MANY) && outcomes.is_awaited(*index) {
+                pipe.read_for(outcomes, *index, if asked.len() > 1 { soon() } else { by });
             }
         }
-        let wait = trip.wait();
+        let wait = outcomes.wait();
         if wait != Wait::Goes || clock.now() >= by {
             return wait;
         }
-        let relies = |(seat, pipe): &(usize, Arc<Pipe>)| !trip.is_awaited(*seat) || pipe.rely_on_pump();
+        let relies = |(index, pipe): &(usize, Arc<Pipe>)| !outcomes.is_awaited(*index) || pipe.rely_on_pump();
         let has_pumps = asked.iter().filter(|asked| !relies(asked)).count() == 0;
-        trip.sleep(if has_pumps { soon() } else { by.min(clock.now().after(ALONE)) }, clock);
+        outcomes.sleep(if has_pumps { soon() } else { by.min(clock.now().after(ALONE)) }, clock);
         is_slow = true;
     }
 }

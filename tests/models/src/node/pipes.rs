@@ -1,9 +1,9 @@
 //! The connections that all threads share.
 
+#[path = "../../../../redlock-sync/src/node/pipes/command.rs"]
+pub(crate) mod command;
 #[path = "../../../../redlock-sync/src/node/pipes/ends.rs"]
 pub(crate) mod ends;
-#[path = "../../../../redlock-sync/src/node/pipes/flight.rs"]
-pub(crate) mod flight;
 #[path = "../../../../redlock-sync/src/node/pipes/framer.rs"]
 pub(crate) mod framer;
 #[path = "../../../../redlock-sync/src/node/pipes/outbox.rs"]

@@ -37,7 +37,7 @@ fn silence_and_then_all_replies() {
             })
             .collect();
         for call in hurried {
-            assert!(matches!(call.join().unwrap(), End::Left(Parting::Sent | Parting::Unsent)));
+            assert!(matches!(call.join().unwrap(), End::Left(Abandoned::Sent | Abandoned::Unsent)));
         }
         peer.go_on();
         for (n, call) in (0..).zip(patient) {
@@ -62,7 +62,7 @@ fn thousands_of_calls_that_time_out() {
                     let token = format!("{t}/{n}");
                     let left =
                         call(pipe, script(Purpose::Acquire, &token), false, now().after(Duration::from_micros(200)));
-                    if left != End::Left(Parting::Unsent) {
+                    if left != End::Left(Abandoned::Unsent) {
                         call(pipe, script(Purpose::Release, &token), true, now().after(Duration::from_micros(200)));
                     }
                 }
@@ -93,7 +93,7 @@ fn a_server_that_does_not_read() {
     peer.be_deaf();
     let pipe = peer.connect(Arc::new(SystemClock), Duration::from_millis(100));
     let body = "x".repeat(256 << 10);
-    let long = Load::Command(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{body}\r\n", body.len()).into_bytes()));
+    let long = Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{body}\r\n", body.len()).into_bytes()));
     let mut calls = 0;
     while !pipe.is_over() {
         calls += 1;
@@ -139,7 +139,8 @@ impl Clock for Starving {
 fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
     let pipe = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, Duration::from_millis(400));
-    let release = || pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, "a"), true, None).unattended());
+    let release =
+        || pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
     release();
     eventually("the pump is idle", SOON, || pipe.len() == 0);
     clock.0.store(true, Ordering::SeqCst);
@@ -152,7 +153,7 @@ fn a_call_behind_many_and_a_pump_that_gets_no_processor_time() {
 fn a_pump_that_gets_no_processor_time() {
     let (peer, clock) = (Peer::start(), Arc::new(Starving(AtomicBool::new(false))));
     let pipe = peer.connect(Arc::clone(&clock) as Arc<dyn Clock>, SOON);
-    pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, "a"), true, None).unattended());
+    pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
     eventually("the pump is idle", SOON, || pipe.len() == 0);
     clock.0.store(true, Ordering::SeqCst);
     // A thread alone needs no pump.
@@ -219,7 +220,7 @@ fn without_a_pump_a_call_behind_many() {
     let peer = Peer::start();
     let pipe = peer.connect(Arc::new(Threadless), SOON);
     for _ in 0..MANY {
-        pipe.send(Trip::new(1, None).flight(0, script(Purpose::Release, "a"), true, None).unattended());
+        pipe.send(Outcomes::new(1, None).command(0, script(Purpose::Release, "a"), true, None).unattended());
     }
     assert_eq!(ask(&pipe, 1, soon()), answer(1));
 }

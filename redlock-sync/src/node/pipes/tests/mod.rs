@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flight::{Load, Outcome, Parting, Trip, Wait};
+use super::command::{Abandoned, Load, Outcome, Outcomes, Wait};
 use super::framer::Reply;
 use super::pipe::{Hearer, Pipe};
 use super::waiting;
@@ -44,12 +44,12 @@ impl Hearer for Unheard {
 enum End {
     Reply(Reply),
     Cut { was_written: bool },
-    Left(Parting),
+    Left(Abandoned),
 }
 
 fn number(n: u64) -> Load {
     let n = n.to_string();
-    Load::Command(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
+    Load::Plain(Cow::Owned(format!("*2\r\n$4\r\nECHO\r\n${}\r\n{n}\r\n", n.len()).into_bytes()))
 }
 
 fn script(purpose: Purpose, token: &str) -> Load {
@@ -60,16 +60,16 @@ fn script(purpose: Purpose, token: &str) -> Load {
 }
 
 fn call(pipe: &Arc<Pipe>, load: Load, is_release: bool, by: Tick) -> End {
-    let trip = Trip::new(1, None);
-    pipe.send(trip.flight(0, load, is_release, None));
-    let wait = waiting::wait(&trip, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
+    let outcomes = Outcomes::new(1, None);
+    pipe.send(outcomes.command(0, load, is_release, None));
+    let wait = waiting::wait(&outcomes, &[(0, Arc::clone(pipe))], by, &*pipe.clock);
     if wait == Wait::Goes {
-        let parting = pipe.leave(&trip, 0, is_release);
-        if parting != Parting::Answered {
-            return End::Left(parting);
+        let abandoned = pipe.leave(&outcomes, 0, is_release);
+        if abandoned != Abandoned::Answered {
+            return End::Left(abandoned);
         }
     }
-    match trip.take(0).unwrap() {
+    match outcomes.take(0).unwrap() {
         Outcome::Replied(reply) | Outcome::Acknowledged { reply, .. } => End::Reply(reply),
         Outcome::Cut { was_written, .. } => End::Cut { was_written },
     }

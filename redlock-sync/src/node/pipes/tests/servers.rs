@@ -202,7 +202,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
                     let call = release(&format!("k{n}"), "t");
                     let Found { claim, pipe, .. } = client.server().claim(&call, &Wish::default()).unwrap();
                     let load = Load::Script { call, note: Note::Nothing, with_source: true, asks: false };
-                    pipe.send(Trip::new(1, None).flight(0, load, true, Some(claim)).unattended());
+                    pipe.send(Outcomes::new(1, None).command(0, load, true, Some(claim)).unattended());
                 }
             });
         }

@@ -9,8 +9,8 @@ use std::thread;
 
 use redlock_tests::Server;
 
+use super::super::command::Callback;
 use super::super::connections::{Found, Wish};
-use super::super::flight::Heir;
 use super::servers::{Client, acquire, release};
 use super::*;
 
@@ -82,7 +82,7 @@ fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
 /// Looks at what the release says, as the one to come will: so the call need not carry its source.
 struct Looks;
 
-impl Heir for Looks {
+impl Callback for Looks {
     fn told(&self, _: usize, outcome: Outcome) {
         let is_end = matches!(outcome, Outcome::Cut { .. });
         assert!(is_end || matches!(outcome, Outcome::Replied(Reply::Int(_) | Reply::Raw(_))), "{outcome:?}");
@@ -93,17 +93,17 @@ impl Heir for Looks {
 fn dropping_pair(client: &Client, t: usize) -> impl FnMut() {
     let (key, token) = key_of(t);
     let lock = packed(&["SET", &key, &token, "NX", "PX", "60000"]);
-    let heir: Arc<dyn Heir> = Arc::new(Looks);
+    let callback: Arc<dyn Callback> = Arc::new(Looks);
     move || {
         let free = release(&key, &token);
         let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
-        let trip = Trip::new(1, None);
-        pipe.send(trip.flight(0, Load::Command(Cow::Owned(lock.clone())), false, Some(claim)));
-        assert_eq!(waiting::wait(&trip, &[(0, pipe)], soon(), &SystemClock), Wait::Over);
-        assert!(matches!(trip.take(0), Some(Outcome::Replied(Reply::Okay))));
+        let outcomes = Outcomes::new(1, None);
+        pipe.send(outcomes.command(0, Load::Plain(Cow::Owned(lock.clone())), false, Some(claim)));
+        assert_eq!(waiting::wait(&outcomes, &[(0, pipe)], soon(), &SystemClock), Wait::Over);
+        assert!(matches!(outcomes.take(0), Some(Outcome::Replied(Reply::Okay))));
         let Found { claim, pipe, .. } = client.server().claim(&free, &Wish::default()).unwrap();
         let load = Load::Script { call: free, note: Note::Nothing, with_source: false, asks: false };
-        pipe.send(Trip::new(1, Some(Arc::clone(&heir))).flight(0, load, true, Some(claim)).unattended());
+        pipe.send(Outcomes::new(1, Some(Arc::clone(&callback))).command(0, load, true, Some(claim)).unattended());
     }
 }
 

@@ -1,6 +1,6 @@
-//! One call of one thread, to one server or several. A [`Trip`] is what its thread waits for; a [`Flight`] is the call on its way to one of the servers.
+//! The calls of one thread to one server or several. A [`Command`] is a call on its way to a server. [`Outcomes`] is what the thread waits for.
 //!
-//! All that is known of a trip is under one mutex. Its thread looks at it and begins to wait under that mutex, and each outcome is noted under it: so none
+//! All outcomes of a thread are under one mutex. The thread looks at it and begins to wait under that mutex, and each outcome is noted under it: so none
 //! is noted between the look and the wait. The mutex is the last in the order of locks: nothing is locked under it.
 
 use std::borrow::Cow;
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 
 /// How far a call has come at one server.
 #[derive(Debug)]
-enum Seat {
+enum Status {
     /// The server is not asked, or the outcome was taken.
     Empty,
     /// In an outbox.
@@ -44,19 +44,19 @@ enum Seat {
     /// The server has answered it, and has not said which replicas have it.
     Unacknowledged,
     Done(Outcome),
-    /// Its thread has gone. The reply is read and told to the heir.
+    /// Its thread has gone. The reply is read and told to the callback.
     Left,
 }
 
-impl Seat {
+impl Status {
     fn is_awaited(&self) -> bool {
-        matches!(self, Seat::Unsent | Seat::Sent | Seat::Unacknowledged)
+        matches!(self, Status::Unsent | Status::Sent | Status::Unacknowledged)
     }
 }
 
 /// How a thread left a call whose time was up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parting {
+pub(crate) enum Abandoned {
     /// It was answered before.
     Answered,
     /// It is not written any more.
@@ -70,16 +70,16 @@ pub(crate) enum Parting {
 }
 
 /// Is told what becomes of calls for which no thread waits. Called by the thread that reads: it must neither wait nor call the pipe.
-pub(crate) trait Heir: Send + Sync {
-    fn told(&self, seat: usize, outcome: Outcome);
+pub(crate) trait Callback: Send + Sync {
+    fn told(&self, index: usize, outcome: Outcome);
 }
 
-/// One call of one thread: a seat for each server.
-pub(crate) struct Trip {
-    seats: Mutex<Vec<Seat>>,
+/// What the calls of one thread became: each has a place in it.
+pub(crate) struct Outcomes {
+    statuses: Mutex<Vec<Status>>,
     /// Notified when an outcome is noted that ends the wait.
     moved: Arc<Condvar>,
-    heir: Option<Arc<dyn Heir>>,
+    callback: Option<Arc<dyn Callback>>,
 }
 
 /// What is left to wait for.
@@ -92,74 +92,80 @@ pub(crate) enum Wait {
     Goes,
 }
 
-impl Trip {
-    /// With seats for so many servers.
-    pub(crate) fn new(servers: usize, heir: Option<Arc<dyn Heir>>) -> Arc<Trip> {
-        let seats = (0..servers).map(|_| Seat::Empty).collect();
-        Arc::new(Trip { seats: Mutex::new(seats), moved: Arc::new(Condvar::new()), heir })
+impl Outcomes {
+    /// For so many calls.
+    pub(crate) fn new(calls: usize, callback: Option<Arc<dyn Callback>>) -> Arc<Outcomes> {
+        let statuses = (0..calls).map(|_| Status::Empty).collect();
+        Arc::new(Outcomes { statuses: Mutex::new(statuses), moved: Arc::new(Condvar::new()), callback })
     }
 
-    /// The call on its way to one of the servers. A seat has one flight at a time.
-    pub(crate) fn flight(self: &Arc<Self>, seat: usize, load: Load, is_urgent: bool, claim: Option<Claim>) -> Flight {
-        self.set(seat, Seat::Unsent);
-        Flight { trip: Arc::clone(self), seat, load, is_urgent, claim }
+    /// The call on its way to one of the servers. An index has one command at a time.
+    pub(crate) fn command(
+        self: &Arc<Self>,
+        index: usize,
+        load: Load,
+        is_urgent: bool,
+        claim: Option<Claim>,
+    ) -> Command {
+        self.set(index, Status::Unsent);
+        Command { outcomes: Arc::clone(self), index, load, is_urgent, claim }
     }
 
-    fn set(&self, seat: usize, new: Seat) {
-        if let Some(seat) = self.seats.lock().get_mut(seat) {
-            *seat = new;
+    fn set(&self, index: usize, new: Status) {
+        if let Some(status) = self.statuses.lock().get_mut(index) {
+            *status = new;
         }
     }
 
     /// It has neither an outcome nor was it left.
-    pub(crate) fn is_awaited(&self, seat: usize) -> bool {
-        self.seats.lock().get(seat).is_some_and(Seat::is_awaited)
+    pub(crate) fn is_awaited(&self, index: usize) -> bool {
+        self.statuses.lock().get(index).is_some_and(Status::is_awaited)
     }
 
     /// The outcome, once.
-    pub(crate) fn take(&self, seat: usize) -> Option<Outcome> {
-        let mut seats = self.seats.lock();
-        let seat = seats.get_mut(seat).filter(|seat| matches!(seat, Seat::Done(_)))?;
-        match std::mem::replace(seat, Seat::Empty) {
-            Seat::Done(outcome) => Some(outcome),
+    pub(crate) fn take(&self, index: usize) -> Option<Outcome> {
+        let mut statuses = self.statuses.lock();
+        let status = statuses.get_mut(index).filter(|status| matches!(status, Status::Done(_)))?;
+        match std::mem::replace(status, Status::Empty) {
+            Status::Done(outcome) => Some(outcome),
             _ => None,
         }
     }
 
     /// What is left to wait for.
     pub(crate) fn wait(&self) -> Wait {
-        wait(&self.seats.lock())
+        wait(&self.statuses.lock())
     }
 
     /// Sleeps until there is an outcome that ends the wait, at most until then.
     pub(crate) fn sleep(&self, until: Tick, clock: &dyn Clock) {
-        let mut seats = self.seats.lock();
-        if wait(&seats) == Wait::Goes && clock.now() < until {
-            clock.wait_until(&self.moved, &mut seats, until);
+        let mut statuses = self.statuses.lock();
+        if wait(&statuses) == Wait::Goes && clock.now() < until {
+            clock.wait_until(&self.moved, &mut statuses, until);
         }
     }
 
     /// The thread goes. What is in an outbox is not written any more, but for a release.
-    pub(crate) fn leave(&self, seat: usize, is_release: bool) -> Parting {
-        let mut seats = self.seats.lock();
-        let Some(seat) = seats.get_mut(seat) else { return Parting::Answered };
-        let parting = match seat {
-            Seat::Empty | Seat::Done(_) | Seat::Left => return Parting::Answered,
-            Seat::Unsent if is_release => Parting::WillBeSent,
-            Seat::Unsent => Parting::Unsent,
-            Seat::Sent => Parting::Sent,
-            Seat::Unacknowledged => Parting::Unacknowledged,
+    pub(crate) fn leave(&self, index: usize, is_release: bool) -> Abandoned {
+        let mut statuses = self.statuses.lock();
+        let Some(status) = statuses.get_mut(index) else { return Abandoned::Answered };
+        let abandoned = match status {
+            Status::Empty | Status::Done(_) | Status::Left => return Abandoned::Answered,
+            Status::Unsent if is_release => Abandoned::WillBeSent,
+            Status::Unsent => Abandoned::Unsent,
+            Status::Sent => Abandoned::Sent,
+            Status::Unacknowledged => Abandoned::Unacknowledged,
         };
-        *seat = Seat::Left;
-        parting
+        *status = Status::Left;
+        abandoned
     }
 }
 
-fn wait(seats: &[Seat]) -> Wait {
-    if seats.iter().any(|seat| matches!(seat, Seat::Done(Outcome::Cut { .. }))) {
+fn wait(statuses: &[Status]) -> Wait {
+    if statuses.iter().any(|status| matches!(status, Status::Done(Outcome::Cut { .. }))) {
         return Wait::Cut;
     }
-    if seats.iter().any(Seat::is_awaited) { Wait::Goes } else { Wait::Over }
+    if statuses.iter().any(Status::is_awaited) { Wait::Goes } else { Wait::Over }
 }
 
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
@@ -177,12 +183,12 @@ pub(crate) enum Load {
     },
     #[cfg_attr(not(test), allow(dead_code, reason = "for first attempts without a script, which come next"))]
     /// A command that is no script, in the form of the protocol, with one reply.
-    Command(Cow<'static, [u8]>),
+    Plain(Cow<'static, [u8]>),
 }
 
-/// Whether a flight is written.
+/// Whether a command is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Boarding {
+pub(super) enum Sending {
     Awaited,
     /// No thread waits for its reply.
     Unattended,
@@ -190,18 +196,18 @@ pub(super) enum Boarding {
     Refused,
 }
 
-/// A thread to be woken, or an heir to be told, once nothing is locked.
+/// A thread to be woken, or a callback to be told, once nothing is locked.
 #[must_use = "the thread sleeps until then"]
-pub(super) struct News {
-    trip: Arc<Trip>,
-    /// For the heir.
+pub(super) struct Wakeup {
+    outcomes: Arc<Outcomes>,
+    /// For the callback.
     left: Option<(usize, Outcome)>,
 }
 
 /// A call on its way to one server.
-pub(crate) struct Flight {
-    trip: Arc<Trip>,
-    seat: usize,
+pub(crate) struct Command {
+    outcomes: Arc<Outcomes>,
+    index: usize,
     load: Load,
     /// Releases and renewals go before attempts.
     pub(super) is_urgent: bool,
@@ -209,30 +215,30 @@ pub(crate) struct Flight {
     claim: Option<Claim>,
 }
 
-impl Flight {
-    /// The call of a trip that no thread waits for.
+impl Command {
+    /// No thread waits for it.
     #[cfg_attr(not(test), allow(dead_code, reason = "for drops that do not wait, which come next"))]
-    pub(crate) fn unattended(self) -> Flight {
-        self.trip.set(self.seat, Seat::Left);
+    pub(crate) fn unattended(self) -> Command {
+        self.outcomes.set(self.index, Status::Left);
         self
     }
 
     /// To be called before its first byte goes out.
-    pub(super) fn board(&mut self) -> Boarding {
-        let mut seats = self.trip.seats.lock();
-        if let Some(seat @ Seat::Unsent) = seats.get_mut(self.seat) {
-            *seat = Seat::Sent;
-            return Boarding::Awaited;
+    pub(super) fn begin(&mut self) -> Sending {
+        let mut statuses = self.outcomes.statuses.lock();
+        if let Some(status @ Status::Unsent) = statuses.get_mut(self.index) {
+            *status = Status::Sent;
+            return Sending::Awaited;
         }
-        drop(seats);
-        if !self.is_release() && self.trip.heir.is_none() {
-            return Boarding::Refused;
+        drop(statuses);
+        if !self.is_release() && self.outcomes.callback.is_none() {
+            return Sending::Refused;
         }
         // No thread will be there to answer a NOSCRIPT.
         if let Load::Script { with_source, .. } = &mut self.load {
-            *with_source |= self.trip.heir.is_none();
+            *with_source |= self.outcomes.callback.is_none();
         }
-        Boarding::Unattended
+        Sending::Unattended
     }
 
     /// Appends what is written.
@@ -243,7 +249,7 @@ impl Flight {
         match &self.load {
             Load::Script { call, note, with_source: false, .. } => call.write_to(packet, *note),
             Load::Script { call, note, with_source: true, .. } => call.write_source_to(packet, *note),
-            Load::Command(command) => packet.extend_from_slice(command),
+            Load::Plain(command) => packet.extend_from_slice(command),
         }
     }
 
@@ -255,7 +261,7 @@ impl Flight {
     fn call(&self) -> Option<&Arc<Call>> {
         match &self.load {
             Load::Script { call, .. } => Some(call),
-            Load::Command(_) => None,
+            Load::Plain(_) => None,
         }
     }
 
@@ -275,8 +281,8 @@ impl Flight {
 
     /// It was answered, and what the server says of its replicas follows.
     pub(super) fn note_unacknowledged(&self) {
-        if let Some(seat @ Seat::Sent) = self.trip.seats.lock().get_mut(self.seat) {
-            *seat = Seat::Unacknowledged;
+        if let Some(status @ Status::Sent) = self.outcomes.statuses.lock().get_mut(self.index) {
+            *status = Status::Unacknowledged;
         }
     }
 
@@ -299,47 +305,47 @@ impl Flight {
 
     /// A thread waits for it.
     pub(super) fn is_awaited(&self) -> bool {
-        self.trip.is_awaited(self.seat)
+        self.outcomes.is_awaited(self.index)
     }
 
-    pub(super) fn is_of(&self, trip: &Arc<Trip>, seat: usize) -> bool {
-        self.seat == seat && Arc::ptr_eq(&self.trip, trip)
+    pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {
+        self.index == index && Arc::ptr_eq(&self.outcomes, outcomes)
     }
 
-    /// Notes the outcome. Its thread is not woken before the [`News`] is told.
-    pub(super) fn end(self, outcome: Outcome) -> Option<News> {
-        let mut seats = self.trip.seats.lock();
-        let seat = seats.get_mut(self.seat)?;
-        let left = match seat {
-            Seat::Unsent | Seat::Sent | Seat::Unacknowledged => {
-                *seat = Seat::Done(outcome);
-                if wait(&seats) == Wait::Goes {
+    /// Notes the outcome. Its thread is not woken before the [`Wakeup`] is told.
+    pub(super) fn end(self, outcome: Outcome) -> Option<Wakeup> {
+        let mut statuses = self.outcomes.statuses.lock();
+        let status = statuses.get_mut(self.index)?;
+        let left = match status {
+            Status::Unsent | Status::Sent | Status::Unacknowledged => {
+                *status = Status::Done(outcome);
+                if wait(&statuses) == Wait::Goes {
                     return None;
                 }
                 None
             }
-            Seat::Left if self.trip.heir.is_some() => Some((self.seat, outcome)),
+            Status::Left if self.outcomes.callback.is_some() => Some((self.index, outcome)),
             _ => return None,
         };
-        drop(seats);
-        Some(News { trip: self.trip, left })
+        drop(statuses);
+        Some(Wakeup { outcomes: self.outcomes, left })
     }
 }
 
-impl News {
+impl Wakeup {
     pub(super) fn tell(self) {
-        if let (Some((seat, outcome)), Some(heir)) = (self.left, &self.trip.heir) {
-            heir.told(seat, outcome);
+        if let (Some((index, outcome)), Some(callback)) = (self.left, &self.outcomes.callback) {
+            callback.told(index, outcome);
         } else {
-            self.trip.moved.notify_one();
+            self.outcomes.moved.notify_one();
         }
     }
 }
 
-impl fmt::Debug for Flight {
+impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight")
-            .field("seat", &self.seat)
+        f.debug_struct("Command")
+            .field("index", &self.index)
             .field("is_release", &self.is_release())
             .finish_non_exhaustive()
     }
