@@ -344,9 +344,10 @@ impl LeaderHandle {
     pub fn resign(&self) {
         self.cancel.cancel();
         if self.client.serves().is_ok() {
-            // Under the lock, so that the term cannot end meanwhile and hand its lease to another thread.
-            let state = self.seat.state.lock();
-            state.leads.iter().for_each(|core| self.client.give_up(core));
+            // Not under the lock: a handler of the loss is called, and may resign too, or wait for the end of the term. A
+            // term that ends meanwhile has given its lease up, or handed it over, and then nothing is revoked.
+            let leads = self.seat.state.lock().leads.clone();
+            leads.iter().for_each(|core| self.client.give_up(core));
         }
     }
 

@@ -5,11 +5,11 @@
 mod faults;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Cancel, Error, Event, Lease, Observer, Redlock};
+use redlock_sync::{Cancel, Error, Event, LeaderHandle, Lease, Observer, Redlock};
 use redlock_tests::eventually;
 
 use crate::place::{Place, each_place};
@@ -155,6 +155,30 @@ fn observers_are_told<P: Place>() {
     assert_eq!(told, ["the one leads", "the one released", "another leads", "another lost"]);
 }
 
+/// What the handler of a loss does may need the handle, on the thread that resigns.
+fn a_handler_of_the_loss_may_resign_too<P: Place>() {
+    let nodes = P::start(1);
+    let (handle, handles) = (Arc::new(OnceLock::<LeaderHandle>::new()), Arc::new(AtomicUsize::new(0)));
+    let (known, handled) = (Arc::clone(&handle), Arc::clone(&handles));
+    let leading = client(&nodes).leader(KEY).spawn(move |lease| {
+        let (known, handled) = (Arc::clone(&known), Arc::clone(&handled));
+        handled.fetch_add(1, Ordering::SeqCst);
+        lease.on_lost(move |_| {
+            known.get().unwrap().resign();
+            handled.fetch_add(1, Ordering::SeqCst);
+        });
+        until_the_end(lease)
+    });
+    handle.set(leading.unwrap()).unwrap();
+    eventually("it leads", SOON, || handle.get().unwrap().is_leader() && handles.load(Ordering::SeqCst) == 1);
+    let resigning = thread::spawn({
+        let handle = Arc::clone(&handle);
+        move || handle.get().unwrap().resign()
+    });
+    eventually("resign returns", SOON, || resigning.is_finished());
+    eventually("the handler was called", SOON, || handles.load(Ordering::SeqCst) == 2);
+}
+
 each_place!(
     one_leads_until_it_resigns,
     built_13_a_pause_follows_each_term,
@@ -162,6 +186,7 @@ each_place!(
     built_14_a_leader_learns_of_a_loss_and_leads_again,
     an_error_that_stays_ends_it,
     observers_are_told,
+    a_handler_of_the_loss_may_resign_too,
 );
 
 /// No two bodies pass their check at one moment, while leaders resign all the time.
