@@ -122,7 +122,8 @@ impl Leader {
         &self,
         body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
     ) -> Result<LeaderHandle, Error> {
-        let (leader, cancel, seat) = (self.clone(), self.cancel.clone().unwrap_or_default(), Arc::new(Seat::default()));
+        // The given one can end other waits, which go on when this candidacy ends.
+        let (leader, cancel, seat) = (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(Seat::default()));
         let handle = LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), seat: Arc::clone(&seat) };
         let run = move || {
             let outcome = leader.lead(&cancel, &seat, body);
@@ -238,7 +239,8 @@ impl Leader {
 
     /// What ends the candidacy from another thread; default: nothing for [`run`](Leader::run), and
     /// [`resign`](LeaderHandle::resign) for [`spawn`](Leader::spawn). Unlike `resign` it takes no lock away: a body
-    /// that runs goes on until it returns.
+    /// that runs goes on until it returns. Several candidates may have the same one, such as one for the end of the
+    /// program: to resign, or to drop a handle, does not cancel it.
     ///
     /// ```
     /// use redlock_sync::{Cancel, Error, Redlock};

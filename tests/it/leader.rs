@@ -179,6 +179,23 @@ fn a_handler_of_the_loss_may_resign_too<P: Place>() {
     eventually("the handler was called", SOON, || handles.load(Ordering::SeqCst) == 2);
 }
 
+fn candidates_may_have_one_cancel<P: Place>() {
+    let (nodes, end) = (P::start(1), Cancel::new());
+    let [one, other] =
+        ["one", "other"].map(|name| client(&nodes).leader(name).cancel(&end).spawn(until_the_end).unwrap());
+    eventually("both lead", SOON, || one.is_leader() && other.is_leader());
+    let waiting = client(&nodes).leader("other").cancel(&end).spawn(until_the_end).unwrap();
+    one.resign();
+    one.join().unwrap();
+    drop(client(&nodes).leader("other").cancel(&end).spawn(until_the_end).unwrap());
+    assert!(!end.is_cancelled() && other.is_leader());
+    end.cancel();
+    waiting.join().unwrap();
+    assert!(other.is_leader(), "it takes no lock away");
+    other.resign();
+    other.join().unwrap();
+}
+
 each_place!(
     one_leads_until_it_resigns,
     built_13_a_pause_follows_each_term,
@@ -187,6 +204,7 @@ each_place!(
     an_error_that_stays_ends_it,
     observers_are_told,
     a_handler_of_the_loss_may_resign_too,
+    candidates_may_have_one_cancel,
 );
 
 /// No two bodies pass their check at one moment, while leaders resign all the time.
