@@ -126,7 +126,13 @@ impl Leader {
         let (leader, cancel, seat) = (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(Seat::default()));
         let handle = LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), seat: Arc::clone(&seat) };
         let run = move || {
-            let outcome = leader.lead(&cancel, &seat, body);
+            let mut body = body;
+            let outcome = leader.lead(&cancel, &seat, &mut body);
+            // `join` waits for it, also if what the body owns panics when it is dropped.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(body))) {
+                log::error!("what the body of a leader owned panicked when it was dropped");
+                std::mem::forget(panic);
+            }
             seat.state.lock().ended = Some(outcome);
             seat.changed.notify_all();
         };
@@ -169,7 +175,9 @@ fn term<E: fmt::Display>(
 ) {
     seat.state.lock().leads = Some(Arc::clone(guard.core()));
     // Asked after that: `resign` looks the other way round, so that one of the two sees the other.
-    let outcome = if cancel.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(|| body(&guard))) };
+    // What shows its error may panic as the body may.
+    let body = || body(&guard).map_err(|error| error.to_string());
+    let outcome = if cancel.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(body)) };
     seat.state.lock().leads = None;
     let key = guard.key().to_owned();
     match outcome {

@@ -4,6 +4,7 @@
 
 mod faults;
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -196,6 +197,42 @@ fn candidates_may_have_one_cancel<P: Place>() {
     other.join().unwrap();
 }
 
+/// Panics when it is shown.
+struct Unshown;
+
+impl fmt::Display for Unshown {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("of an error that is shown");
+    }
+}
+
+/// Panics when it is dropped.
+struct Undropped;
+
+impl Drop for Undropped {
+    fn drop(&mut self) {
+        panic!("of what a body owns");
+    }
+}
+
+fn a_panic_beside_the_body_keeps_no_thread_in_join<P: Place>() {
+    let nodes = P::start(1);
+    let (terms, owned) = (Arc::new(AtomicUsize::new(0)), Undropped);
+    let counted = Arc::clone(&terms);
+    let leading = client(&nodes).leader(KEY).pause(PAUSE).spawn(move |_| {
+        let _used = &owned;
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err(Unshown)
+    });
+    let leading = leading.unwrap();
+    eventually("it leads again", SOON, || terms.load(Ordering::SeqCst) > 1);
+    leading.resign();
+    let joining = thread::spawn(|| leading.join());
+    eventually("join returns", SOON, || joining.is_finished());
+    assert_eq!(joining.join().unwrap(), Ok(()));
+    assert!(!client(&nodes).mutex(KEY).is_locked().unwrap());
+}
+
 each_place!(
     one_leads_until_it_resigns,
     built_13_a_pause_follows_each_term,
@@ -205,6 +242,7 @@ each_place!(
     observers_are_told,
     a_handler_of_the_loss_may_resign_too,
     candidates_may_have_one_cancel,
+    a_panic_beside_the_body_keeps_no_thread_in_join,
 );
 
 /// No two bodies pass their check at one moment, while leaders resign all the time.
