@@ -99,10 +99,10 @@ impl Leader {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn run<E: fmt::Display>(&self, body: impl FnMut(&Lease) -> Result<(), E>) -> Result<(), Error> {
-        self.lead(&self.cancel.clone().unwrap_or_default(), &Seat::default(), body)
+        self.lead(self.cancel.as_ref(), &Seat::default(), body)
     }
 
-    /// As [`run`](Leader::run), on a thread of its own.
+    /// As [`run`](Leader::run), on a thread of its own. As any wait with a [`Cancel`], also for what it costs.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if no thread could be started. What `run` would return is returned by
@@ -127,7 +127,7 @@ impl Leader {
         let handle = LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), seat: Arc::clone(&seat) };
         let run = move || {
             let mut body = body;
-            let outcome = leader.lead(&cancel, &seat, &mut body);
+            let outcome = leader.lead(Some(&cancel), &seat, &mut body);
             // `join` waits for it, also if what the body owns panics when it is dropped.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(body))) {
                 log::error!("what the body of a leader owned panicked when it was dropped");
@@ -147,14 +147,16 @@ impl Leader {
 
     fn lead<E: fmt::Display>(
         &self,
-        cancel: &Cancel,
+        cancel: Option<&Cancel>,
         seat: &Seat,
         mut body: impl FnMut(&Lease) -> Result<(), E>,
     ) -> Result<(), Error> {
-        let (mutex, cancelling) = (self.mutex.clone().cancel(cancel), Cancelling::by(cancel));
+        // Without one the wait sleeps: it has nothing to look at.
+        let mutex = cancel.map_or_else(|| self.mutex.clone(), |cancel| self.mutex.clone().cancel(cancel));
+        let cancelling = cancel.map(Cancelling::by).unwrap_or_default();
         loop {
             match mutex.lock() {
-                Ok(guard) => term(guard, cancel, seat, &mut body),
+                Ok(guard) => term(guard, &cancelling, seat, &mut body),
                 Err(Error::Cancelled { .. }) => return Ok(()),
                 Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
                     log::warn!("a candidate waits: {error}");
@@ -169,7 +171,7 @@ impl Leader {
 /// While this process leads.
 fn term<E: fmt::Display>(
     guard: MutexGuard,
-    cancel: &Cancel,
+    cancelling: &Cancelling,
     seat: &Seat,
     body: &mut impl FnMut(&Lease) -> Result<(), E>,
 ) {
@@ -177,7 +179,7 @@ fn term<E: fmt::Display>(
     // Asked after that: `resign` looks the other way round, so that one of the two sees the other.
     // What shows its error may panic as the body may.
     let body = || body(&guard).map_err(|error| error.to_string());
-    let outcome = if cancel.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(body)) };
+    let outcome = if cancelling.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(body)) };
     seat.state.lock().leads = None;
     let key = guard.key().to_owned();
     match outcome {
@@ -191,7 +193,7 @@ fn term<E: fmt::Display>(
     }
     match guard.unlock() {
         // What resigns has given it up.
-        Err(error) if !cancel.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
+        Err(error) if !cancelling.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
         _ => {}
     }
 }
