@@ -42,7 +42,14 @@ const SEEN: Duration = Duration::from_millis(5);
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+pub struct Cancel(Arc<Flag>);
+
+#[derive(Debug, Default)]
+struct Flag {
+    is_set: AtomicBool,
+    /// It is cancelled by this one, too.
+    within: Option<Cancel>,
+}
 
 impl Cancel {
     /// Makes a `Cancel` that is not cancelled yet.
@@ -69,7 +76,7 @@ impl Cancel {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.is_set.store(true, Ordering::SeqCst);
     }
 
     /// Whether it was cancelled.
@@ -81,7 +88,12 @@ impl Cancel {
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.0.is_set.load(Ordering::SeqCst) || self.0.within.as_ref().is_some_and(Cancel::is_cancelled)
+    }
+
+    /// One that can be cancelled by itself, and is cancelled with the other.
+    pub(crate) fn within(other: Option<Cancel>) -> Cancel {
+        Cancel(Arc::new(Flag { within: other, ..Flag::default() }))
     }
 }
 

@@ -99,10 +99,10 @@ impl Leader {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn run<E: fmt::Display>(&self, body: impl FnMut(&Lease) -> Result<(), E>) -> Result<(), Error> {
-        self.lead(&self.cancel.clone().unwrap_or_default(), &Seat::default(), body)
+        self.lead(self.cancel.as_ref(), &Seat::default(), body)
     }
 
-    /// As [`run`](Leader::run), on a thread of its own.
+    /// As [`run`](Leader::run), on a thread of its own. As any wait with a [`Cancel`], also for what it costs.
     ///
     /// # Errors
     /// [`Unavailable`](Error::Unavailable) if no thread could be started. What `run` would return is returned by
@@ -122,10 +122,17 @@ impl Leader {
         &self,
         body: impl FnMut(&Lease) -> Result<(), E> + Send + 'static,
     ) -> Result<LeaderHandle, Error> {
-        let (leader, cancel, seat) = (self.clone(), self.cancel.clone().unwrap_or_default(), Arc::new(Seat::default()));
+        // The given one can end other waits, which go on when this candidacy ends.
+        let (leader, cancel, seat) = (self.clone(), Cancel::within(self.cancel.clone()), Arc::new(Seat::default()));
         let handle = LeaderHandle { client: Arc::clone(&self.client), cancel: cancel.clone(), seat: Arc::clone(&seat) };
         let run = move || {
-            let outcome = leader.lead(&cancel, &seat, body);
+            let mut body = body;
+            let outcome = leader.lead(Some(&cancel), &seat, &mut body);
+            // `join` waits for it, also if what the body owns panics when it is dropped.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(body))) {
+                log::error!("what the body of a leader owned panicked when it was dropped");
+                std::mem::forget(panic);
+            }
             seat.state.lock().ended = Some(outcome);
             seat.changed.notify_all();
         };
@@ -140,14 +147,16 @@ impl Leader {
 
     fn lead<E: fmt::Display>(
         &self,
-        cancel: &Cancel,
+        cancel: Option<&Cancel>,
         seat: &Seat,
         mut body: impl FnMut(&Lease) -> Result<(), E>,
     ) -> Result<(), Error> {
-        let (mutex, cancelling) = (self.mutex.clone().cancel(cancel), Cancelling::by(cancel));
+        // Without one the wait sleeps: it has nothing to look at.
+        let mutex = cancel.map_or_else(|| self.mutex.clone(), |cancel| self.mutex.clone().cancel(cancel));
+        let cancelling = cancel.map(Cancelling::by).unwrap_or_default();
         loop {
             match mutex.lock() {
-                Ok(guard) => term(guard, cancel, seat, &mut body),
+                Ok(guard) => term(guard, &cancelling, seat, &mut body),
                 Err(Error::Cancelled { .. }) => return Ok(()),
                 Err(error @ (Error::Unavailable { .. } | Error::Busy { .. })) => {
                     log::warn!("a candidate waits: {error}");
@@ -162,13 +171,15 @@ impl Leader {
 /// While this process leads.
 fn term<E: fmt::Display>(
     guard: MutexGuard,
-    cancel: &Cancel,
+    cancelling: &Cancelling,
     seat: &Seat,
     body: &mut impl FnMut(&Lease) -> Result<(), E>,
 ) {
     seat.state.lock().leads = Some(Arc::clone(guard.core()));
     // Asked after that: `resign` looks the other way round, so that one of the two sees the other.
-    let outcome = if cancel.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(|| body(&guard))) };
+    // What shows its error may panic as the body may.
+    let body = || body(&guard).map_err(|error| error.to_string());
+    let outcome = if cancelling.is_cancelled() { Ok(Ok(())) } else { catch_unwind(AssertUnwindSafe(body)) };
     seat.state.lock().leads = None;
     let key = guard.key().to_owned();
     match outcome {
@@ -182,7 +193,7 @@ fn term<E: fmt::Display>(
     }
     match guard.unlock() {
         // What resigns has given it up.
-        Err(error) if !cancel.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
+        Err(error) if !cancelling.is_cancelled() => log::warn!("the end of a term is in doubt: {error}"),
         _ => {}
     }
 }
@@ -238,7 +249,8 @@ impl Leader {
 
     /// What ends the candidacy from another thread; default: nothing for [`run`](Leader::run), and
     /// [`resign`](LeaderHandle::resign) for [`spawn`](Leader::spawn). Unlike `resign` it takes no lock away: a body
-    /// that runs goes on until it returns.
+    /// that runs goes on until it returns. Several candidates may have the same one, such as one for the end of the
+    /// program: to resign, or to drop a handle, does not cancel it.
     ///
     /// ```
     /// use redlock_sync::{Cancel, Error, Redlock};
@@ -344,9 +356,10 @@ impl LeaderHandle {
     pub fn resign(&self) {
         self.cancel.cancel();
         if self.client.serves().is_ok() {
-            // Under the lock, so that the term cannot end meanwhile and hand its lease to another thread.
-            let state = self.seat.state.lock();
-            state.leads.iter().for_each(|core| self.client.give_up(core));
+            // Not under the lock: a handler of the loss is called, and may resign too, or wait for the end of the term. A
+            // term that ends meanwhile has given its lease up, or handed it over, and then nothing is revoked.
+            let leads = self.seat.state.lock().leads.clone();
+            leads.iter().for_each(|core| self.client.give_up(core));
         }
     }
 

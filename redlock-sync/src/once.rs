@@ -223,6 +223,10 @@ impl RunOnce {
     /// Forgets a success, on every server, so that the next call runs the body again: for an operator whose job did
     /// the wrong thing. A run that is under way is not affected.
     ///
+    /// Call it while no process calls [`run`](RunOnce::run) or [`is_done`](RunOnce::is_done) for that name. On several
+    /// servers a look that has met the mark stores it again where it is missing, also if it was forgotten meanwhile.
+    /// Where calls cannot be stopped, ask `is_done` afterwards, and forget it once more.
+    ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) if not all servers have confirmed it: then some may remember it; repeat
     ///   it

@@ -4,12 +4,13 @@
 
 mod faults;
 
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redlock_sync::{Cancel, Error, Event, Lease, Observer, Redlock};
+use redlock_sync::{Cancel, Error, Event, LeaderHandle, Lease, Observer, Redlock};
 use redlock_tests::eventually;
 
 use crate::place::{Place, each_place};
@@ -155,6 +156,83 @@ fn observers_are_told<P: Place>() {
     assert_eq!(told, ["the one leads", "the one released", "another leads", "another lost"]);
 }
 
+/// What the handler of a loss does may need the handle, on the thread that resigns.
+fn a_handler_of_the_loss_may_resign_too<P: Place>() {
+    let nodes = P::start(1);
+    let (handle, handles) = (Arc::new(OnceLock::<LeaderHandle>::new()), Arc::new(AtomicUsize::new(0)));
+    let (known, handled) = (Arc::clone(&handle), Arc::clone(&handles));
+    let leading = client(&nodes).leader(KEY).spawn(move |lease| {
+        let (known, handled) = (Arc::clone(&known), Arc::clone(&handled));
+        handled.fetch_add(1, Ordering::SeqCst);
+        lease.on_lost(move |_| {
+            known.get().unwrap().resign();
+            handled.fetch_add(1, Ordering::SeqCst);
+        });
+        until_the_end(lease)
+    });
+    handle.set(leading.unwrap()).unwrap();
+    eventually("it leads", SOON, || handle.get().unwrap().is_leader() && handles.load(Ordering::SeqCst) == 1);
+    let resigning = thread::spawn({
+        let handle = Arc::clone(&handle);
+        move || handle.get().unwrap().resign()
+    });
+    eventually("resign returns", SOON, || resigning.is_finished());
+    eventually("the handler was called", SOON, || handles.load(Ordering::SeqCst) == 2);
+}
+
+fn candidates_may_have_one_cancel<P: Place>() {
+    let (nodes, end) = (P::start(1), Cancel::new());
+    let [one, other] =
+        ["one", "other"].map(|name| client(&nodes).leader(name).cancel(&end).spawn(until_the_end).unwrap());
+    eventually("both lead", SOON, || one.is_leader() && other.is_leader());
+    let waiting = client(&nodes).leader("other").cancel(&end).spawn(until_the_end).unwrap();
+    one.resign();
+    one.join().unwrap();
+    drop(client(&nodes).leader("other").cancel(&end).spawn(until_the_end).unwrap());
+    assert!(!end.is_cancelled() && other.is_leader());
+    end.cancel();
+    waiting.join().unwrap();
+    assert!(other.is_leader(), "it takes no lock away");
+    other.resign();
+    other.join().unwrap();
+}
+
+/// Panics when it is shown.
+struct Unshown;
+
+impl fmt::Display for Unshown {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("of an error that is shown");
+    }
+}
+
+/// Panics when it is dropped.
+struct Undropped;
+
+impl Drop for Undropped {
+    fn drop(&mut self) {
+        panic!("of what a body owns");
+    }
+}
+
+fn a_panic_beside_the_body_keeps_no_thread_in_join<P: Place>() {
+    let nodes = P::start(1);
+    let (terms, owned) = (Arc::new(AtomicUsize::new(0)), Undropped);
+    let counted = Arc::clone(&terms);
+    let leading = client(&nodes).leader(KEY).pause(PAUSE).spawn(move |_| {
+        let _used = &owned;
+        counted.fetch_add(1, Ordering::SeqCst);
+        Err(Unshown)
+    });
+    let leading = leading.unwrap();
+    eventually("it leads again", SOON, || terms.load(Ordering::SeqCst) > 1);
+    leading.resign();
+    let joining = thread::spawn(|| leading.join());
+    eventually("join returns", SOON, || joining.is_finished());
+    assert_eq!(joining.join().unwrap(), Ok(()));
+    assert!(!client(&nodes).mutex(KEY).is_locked().unwrap());
+}
+
 each_place!(
     one_leads_until_it_resigns,
     built_13_a_pause_follows_each_term,
@@ -162,6 +240,9 @@ each_place!(
     built_14_a_leader_learns_of_a_loss_and_leads_again,
     an_error_that_stays_ends_it,
     observers_are_told,
+    a_handler_of_the_loss_may_resign_too,
+    candidates_may_have_one_cancel,
+    a_panic_beside_the_body_keeps_no_thread_in_join,
 );
 
 /// No two bodies pass their check at one moment, while leaders resign all the time.
