@@ -359,7 +359,9 @@ impl LeaderHandle {
             // Not under the lock: a handler of the loss is called, and may resign too, or wait for the end of the term. A
             // term that ends meanwhile has given its lease up, or handed it over, and then nothing is revoked.
             let leads = self.seat.state.lock().leads.clone();
-            leads.iter().for_each(|core| self.client.give_up(core));
+            if let Some(core) = leads {
+                self.client.give_up(&core);
+            }
         }
     }
 
