@@ -159,25 +159,25 @@ fn observers_are_told<P: Place>() {
 /// What the handler of a loss does may need the handle, on the thread that resigns.
 fn a_handler_of_the_loss_may_resign_too<P: Place>() {
     let nodes = P::start(1);
-    let (handle, handles) = (Arc::new(OnceLock::<LeaderHandle>::new()), Arc::new(AtomicUsize::new(0)));
-    let (known, handled) = (Arc::clone(&handle), Arc::clone(&handles));
+    let (handle, calls) = (Arc::new(OnceLock::<LeaderHandle>::new()), Arc::new(AtomicUsize::new(0)));
+    let (known, counted) = (Arc::clone(&handle), Arc::clone(&calls));
     let leading = client(&nodes).leader(KEY).spawn(move |lease| {
-        let (known, handled) = (Arc::clone(&known), Arc::clone(&handled));
-        handled.fetch_add(1, Ordering::SeqCst);
+        let (known, counted) = (Arc::clone(&known), Arc::clone(&counted));
+        counted.fetch_add(1, Ordering::SeqCst);
         lease.on_lost(move |_| {
             known.get().unwrap().resign();
-            handled.fetch_add(1, Ordering::SeqCst);
+            counted.fetch_add(1, Ordering::SeqCst);
         });
         until_the_end(lease)
     });
     handle.set(leading.unwrap()).unwrap();
-    eventually("it leads", SOON, || handle.get().unwrap().is_leader() && handles.load(Ordering::SeqCst) == 1);
+    eventually("it leads", SOON, || handle.get().unwrap().is_leader() && calls.load(Ordering::SeqCst) == 1);
     let resigning = thread::spawn({
         let handle = Arc::clone(&handle);
         move || handle.get().unwrap().resign()
     });
     eventually("resign returns", SOON, || resigning.is_finished());
-    eventually("the handler was called", SOON, || handles.load(Ordering::SeqCst) == 2);
+    eventually("the handler was called", SOON, || calls.load(Ordering::SeqCst) == 2);
 }
 
 fn candidates_may_have_one_cancel<P: Place>() {
