@@ -91,7 +91,7 @@ impl Cancel {
         self.0.is_set.load(Ordering::SeqCst) || self.0.within.as_ref().is_some_and(Cancel::is_cancelled)
     }
 
-    /// One that can be cancelled by itself, and is cancelled with the other.
+    /// Makes a `Cancel` that can be cancelled alone, and that is cancelled with the other.
     pub(crate) fn within(other: Option<Cancel>) -> Cancel {
         Cancel(Arc::new(Flag { within: other, ..Flag::default() }))
     }
