@@ -44,7 +44,7 @@ enum Status {
     /// The server has answered it, and has not said which replicas have it.
     Unacknowledged,
     Done(Outcome),
-    /// Its thread has gone. The reply is read and told to the callback.
+    /// Its thread has gone. The thread that reads passes the reply to the callback.
     Left,
 }
 
@@ -69,9 +69,9 @@ pub(crate) enum Abandoned {
     WillBeSent,
 }
 
-/// Is told what becomes of calls for which no thread waits. Called by the thread that reads: it must neither wait nor call the pipe.
+/// Called with what becomes of calls for which no thread waits, by the thread that reads: it must neither wait nor call the pipe.
 pub(crate) trait Callback: Send + Sync {
-    fn told(&self, index: usize, outcome: Outcome);
+    fn call(&self, index: usize, outcome: Outcome);
 }
 
 /// What the calls of one thread became: each has a place in it.
@@ -196,7 +196,7 @@ pub(super) enum Sending {
     Refused,
 }
 
-/// A thread to be woken, or a callback to be told, once nothing is locked.
+/// A thread to wake, or a callback to call, once nothing is locked.
 #[must_use = "the thread sleeps until then"]
 pub(super) struct Wakeup {
     outcomes: Arc<Outcomes>,
@@ -312,7 +312,7 @@ impl Command {
         self.index == index && Arc::ptr_eq(&self.outcomes, outcomes)
     }
 
-    /// Notes the outcome. Its thread is not woken before the [`Wakeup`] is told.
+    /// Notes the outcome. [`Wakeup::notify`] wakes its thread.
     pub(super) fn end(self, outcome: Outcome) -> Option<Wakeup> {
         let mut statuses = self.outcomes.statuses.lock();
         let status = statuses.get_mut(self.index)?;
@@ -333,9 +333,9 @@ impl Command {
 }
 
 impl Wakeup {
-    pub(super) fn tell(self) {
+    pub(super) fn notify(self) {
         if let (Some((index, outcome)), Some(callback)) = (self.left, &self.outcomes.callback) {
-            callback.told(index, outcome);
+            callback.call(index, outcome);
         } else {
             self.outcomes.moved.notify_one();
         }

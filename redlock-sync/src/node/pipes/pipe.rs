@@ -40,7 +40,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
 /// time, and a call that is written sooner waits there.
 const GATHERING: Duration = Duration::from_micros(30);
 
-/// So many calls are written at once: the server works on them while the replies to others are read.
+/// An outbox with this many calls is written at once: the server works on them while the replies to others are read.
 pub(super) const MANY: usize = 12;
 
 /// A packet that is not longer has no time of its own.
@@ -326,13 +326,13 @@ impl Pipe {
         let mut wakeups = Vec::new();
         while outcomes.is_awaited(index) && !self.is_over() {
             // Before it waits, the others go on.
-            wakeups.drain(..).for_each(Wakeup::tell);
+            wakeups.drain(..).for_each(Wakeup::notify);
             if !self.read(&mut turn, until, &mut wakeups) && self.clock.now() >= until {
                 break;
             }
         }
         self.give_back(turn);
-        wakeups.into_iter().for_each(Wakeup::tell);
+        wakeups.into_iter().for_each(Wakeup::notify);
     }
 
     /// Writes what is in the outbox, reads once, and gives the replies that have come. False if no bytes have come by then.
@@ -446,13 +446,13 @@ impl Pipe {
         let owed = owed.chain(self.owed.lock().end()).map(|command| command.end(cut(true, &why)));
         let ended: Vec<Option<Wakeup>> = owed.chain(unsent.map(|command| command.end(cut(false, &why)))).collect();
         self.unanswered.fetch_sub(ended.len(), Ordering::AcqRel);
-        ended.into_iter().for_each(tell);
+        ended.into_iter().for_each(notify);
     }
 
     /// The connection is over.
     fn refuse(&self, command: Command) {
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        tell(command.end(cut(false, &Arc::new(Broken::Cut("connection is gone".into())))));
+        notify(command.end(cut(false, &Arc::new(Broken::Cut("connection is gone".into())))));
     }
 }
 
@@ -488,8 +488,8 @@ fn cut(was_written: bool, why: &Arc<Broken>) -> Outcome {
     Outcome::Cut { was_written, why: Arc::clone(why) }
 }
 
-fn tell(wakeups: Option<Wakeup>) {
-    wakeups.into_iter().for_each(Wakeup::tell);
+fn notify(wakeups: Option<Wakeup>) {
+    wakeups.into_iter().for_each(Wakeup::notify);
 }
 
 impl fmt::Debug for Pipe {

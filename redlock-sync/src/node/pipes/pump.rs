@@ -87,7 +87,7 @@ impl Pipe {
             self.read(&mut turn, until, &mut wakeups);
         }
         // While it wakes them, their next calls gather.
-        wakeups.into_iter().for_each(Wakeup::tell);
+        wakeups.into_iter().for_each(Wakeup::notify);
         self.give_back(turn);
     }
 }

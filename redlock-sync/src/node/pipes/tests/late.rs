@@ -214,7 +214,7 @@ fn without_a_pump_threads_look_after_themselves() {
     assert_eq!(pipe.len(), 0);
 }
 
-/// As that, behind so many calls that reading would be left to a pump.
+/// Without a pump a thread reads for itself also behind [`MANY`] calls, where it would leave the reading to the pump.
 #[test]
 fn without_a_pump_a_call_behind_many() {
     let peer = Peer::start();

@@ -83,7 +83,7 @@ fn waiting_pair(client: &Client, t: usize) -> impl FnMut() {
 struct Looks;
 
 impl Callback for Looks {
-    fn told(&self, _: usize, outcome: Outcome) {
+    fn call(&self, _: usize, outcome: Outcome) {
         let is_end = matches!(outcome, Outcome::Cut { .. });
         assert!(is_end || matches!(outcome, Outcome::Replied(Reply::Int(_) | Reply::Raw(_))), "{outcome:?}");
     }
