@@ -1,6 +1,6 @@
 //! A lease that replicas have to have before it counts.
 
-use std::sync::Barrier;
+use std::sync::Condvar;
 use std::thread;
 use std::time::Duration;
 
@@ -43,6 +43,34 @@ fn assert_refused<T>(master: &Server, outcome: Result<T, Error>) {
     assert!(error.is_unavailable() && is_told, "{text}");
 }
 
+/// Where so many threads wait for each other: as a barrier, but one that fails when one of them does not come.
+struct Phase {
+    all: usize,
+    /// How many wait, and how often all have come.
+    waiting: std::sync::Mutex<(usize, usize)>,
+    come: Condvar,
+}
+
+impl Phase {
+    fn new(all: usize) -> Phase {
+        Phase { all, waiting: std::sync::Mutex::default(), come: Condvar::new() }
+    }
+
+    #[track_caller]
+    fn wait(&self) {
+        let mut waiting = self.waiting.lock().unwrap();
+        waiting.0 += 1;
+        if waiting.0 == self.all {
+            *waiting = (0, waiting.1 + 1);
+            self.come.notify_all();
+            return;
+        }
+        let phase = waiting.1;
+        let (_waiting, out) = self.come.wait_timeout_while(waiting, LONG, |waiting| waiting.1 == phase).unwrap();
+        assert!(!out.timed_out(), "another thread has failed");
+    }
+}
+
 fn waits(master: &Server) -> u64 {
     let stats: String = master.ask(cmd("INFO").arg("commandstats"));
     let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_wait:calls="));
@@ -50,7 +78,7 @@ fn waits(master: &Server) -> u64 {
 }
 
 /// What each kind does while the replica is there, while it is stopped, and when it is back; `phase` waits for all kinds.
-fn kind<K: Kind>(name: &str, master: &Server, replica: &Server, phase: &Barrier) {
+fn kind<K: Kind>(name: &str, master: &Server, replica: &Server, phase: &Phase) {
     let (locks, other) = (open(master), settings(master).build().unwrap());
     let key = |part: &str| format!("{name}:{part}");
     let held = K::new(&locks, &key("held")).lock().unwrap();
@@ -81,7 +109,7 @@ fn kind<K: Kind>(name: &str, master: &Server, replica: &Server, phase: &Barrier)
     K::unlock(held).unwrap();
 }
 
-fn tasks(master: &Server, phase: &Barrier) {
+fn tasks(master: &Server, phase: &Phase) {
     let locks = open(master);
     let at_once = settings(master).min_replicas_ack(1).unavailable_after(Duration::ZERO).build().unwrap();
     let (queue, latch) = (locks.queue("mails").lease(LONG), at_once.count_down_latch("import", 2));
@@ -115,7 +143,7 @@ fn tasks(master: &Server, phase: &Barrier) {
 fn nothing_is_given_that_the_replica_lacks() {
     let (master, replica) = pair();
     let (master, replica) = (&master, &replica);
-    let phase = &Barrier::new(7);
+    let phase = &Phase::new(7);
     thread::scope(|scope| {
         scope.spawn(|| kind::<Mutex>("mutex", master, replica, phase));
         scope.spawn(|| kind::<ReentrantMutex>("reentrant", master, replica, phase));

@@ -17,12 +17,8 @@ const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "k";
 const TOKEN: &str = "t";
 
-fn quorum(urls: impl Iterator<Item = String>) -> Quorum {
-    crate::tests::quorum(
-        urls,
-        ClientOptions { node_timeout: TIMEOUT, ..ClientOptions::default() },
-        Arc::new(SystemClock),
-    )
+fn quorum(urls: impl Iterator<Item = String>, node_timeout: Duration) -> Quorum {
+    crate::tests::quorum(urls, ClientOptions { node_timeout, ..ClientOptions::default() }, Arc::new(SystemClock))
 }
 
 /// Servers behind proxies, each of which has the key with our token.
@@ -34,9 +30,13 @@ struct Rig {
 
 impl Rig {
     fn start(n: usize) -> Rig {
+        Rig::with(n, TIMEOUT)
+    }
+
+    fn with(n: usize, node_timeout: Duration) -> Rig {
         let servers = servers(n);
         let proxies: Vec<Proxy> = servers.iter().map(Proxy::start).collect();
-        let quorum = quorum(proxies.iter().map(Proxy::url));
+        let quorum = quorum(proxies.iter().map(Proxy::url), node_timeout);
         for server in &servers {
             server.set(KEY, TOKEN);
         }
@@ -158,7 +158,7 @@ fn a_release_without_an_answer_is_left_and_a_refused_one_too() {
 
 #[test]
 fn a_node_that_failed_is_left_out_while_the_others_are_a_majority() {
-    let rig = Rig::start(3);
+    let rig = Rig::with(3, SOON);
     assert_eq!(rig.ask(), [None, None, None]);
     rig.proxies[0].refuse();
     assert_eq!(rig.ask(), [Some(FailureKind::Unreachable), None, None]);
@@ -208,7 +208,7 @@ fn waits_are_on_the_well_node_with_the_smallest_run_id() {
 #[test]
 fn lasting_failures_are_told_where_the_others_are_no_majority() {
     use FailureKind::{Misuse, Unreachable, WrongType};
-    let quorum = quorum((1..4).map(|n| format!("redis://127.0.0.{n}:1/")));
+    let quorum = quorum((1..4).map(|n| format!("redis://127.0.0.{n}:1/")), TIMEOUT);
     let no = |kind| failed(kind, Executed::No);
     let votes = [Vote::Absent, no(FailureKind::TimedOut), no(FailureKind::Refused), no(FailureKind::Refused)];
     let nodes = |kind| quorum.errors(&votes, |other| other == kind).map(|error| error.node).collect::<Vec<_>>();
