@@ -4,7 +4,8 @@
 //! 1. `scratch.rs`: a copy of the workspace, which takes a patch and is built.
 //! 2. `trial.rs`: one control in the chaos run, or in the simulation.
 //!
-//! Two threads share the work: one applies a patch, builds, and runs the simulation; meanwhile the other has the chaos run of a control before.
+//! Of the chaos runs two threads share the work: one applies a patch, builds, and runs the simulation; meanwhile the other has the chaos run of a control
+//! before. In the simulation alone two threads do the same, each with a copy of its own: most of a build needs one processor.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,6 +27,9 @@ use redlock_tests::control::{self, Control};
 
 use scratch::Scratch;
 use trial::Found;
+
+/// How many threads break copies, if there are no chaos runs.
+const LANES: usize = 2;
 
 const USAGE: &str = "\
 controls [OPTIONS] [CONTROL…]
@@ -74,7 +78,6 @@ fn parse(words: impl IntoIterator<Item = String>) -> Result<Wanted, String> {
 /// Prints a row for each trial; 1 if one of them did not end as it must.
 fn try_all(wanted: &Wanted) -> ExitCode {
     let seed = wanted.seed;
-    let scratch = Scratch::new();
     let escaped = Mutex::new(Vec::new());
     let tell = |control: &Control, rig: &str, found: Found| {
         let is_escaped = found.is_err();
@@ -86,6 +89,47 @@ fn try_all(wanted: &Wanted) -> ExitCode {
         }
     };
     println!("seed {seed}\n\n| control | what is broken | rig | found |\n|---|---|---|---|");
+    if wanted.simulation_only {
+        let controls = Mutex::new(wanted.controls.iter());
+        thread::scope(|scope| {
+            for lane in 0..LANES {
+                let (controls, tell) = (&controls, &tell);
+                scope.spawn(move || {
+                    let scratch = Scratch::new(lane);
+                    while let Some(control) = next(controls) {
+                        simulate(&scratch, control, tell);
+                    }
+                });
+            }
+        });
+    } else {
+        with_chaos(wanted, &tell);
+    }
+    let escaped = escaped.into_inner().unwrap();
+    if !escaped.is_empty() {
+        println!("\n{} did not end as they must:\n{}", escaped.len(), escaped.join("\n"));
+    }
+    ExitCode::from(u8::from(!escaped.is_empty()))
+}
+
+fn next<'a>(controls: &Mutex<impl Iterator<Item = &'a Control>>) -> Option<&'a Control> {
+    controls.lock().unwrap().next()
+}
+
+/// Breaks the copy by a control, and runs the simulation with each of its settings. False if it cannot be broken.
+fn simulate(scratch: &Scratch, control: &Control, tell: &impl Fn(&Control, &str, Found)) -> bool {
+    if let Err(problem) = scratch.apply(control) {
+        tell(control, "none", Err(problem));
+        return false;
+    }
+    for settings in &control.simulation {
+        tell(control, "simulation", trial::simulation(scratch, control, settings));
+    }
+    true
+}
+
+fn with_chaos(wanted: &Wanted, tell: &(impl Fn(&Control, &str, Found) + Sync)) {
+    let (scratch, seed) = (Scratch::new(0), wanted.seed);
     thread::scope(|scope| {
         let (built, to_run) = mpsc::channel::<(&Control, PathBuf)>();
         scope.spawn(move || {
@@ -95,27 +139,18 @@ fn try_all(wanted: &Wanted) -> ExitCode {
             }
         });
         for control in &wanted.controls {
-            if let Err(problem) = scratch.apply(control) {
-                tell(control, "none", Err(problem));
+            if !simulate(&scratch, control, tell) {
                 continue;
             }
-            if control.chaos.is_some() && !wanted.simulation_only {
+            if control.chaos.is_some() {
                 match scratch.chaos(&control.name) {
                     Ok(program) => built.send((control, program)).expect("the other thread waits for programs"),
                     Err(problem) => tell(control, "chaos", Err(problem)),
                 }
             }
-            for settings in &control.simulation {
-                tell(control, "simulation", trial::simulation(&scratch, control, settings));
-            }
         }
         drop(built);
     });
-    let escaped = escaped.into_inner().unwrap();
-    if !escaped.is_empty() {
-        println!("\n{} did not end as they must:\n{}", escaped.len(), escaped.join("\n"));
-    }
-    ExitCode::from(u8::from(!escaped.is_empty()))
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ use redlock_tests::find::target_dir;
 pub(crate) struct Scratch {
     original: PathBuf,
     /// The original's target directory, which may lie in it.
+    original_target: PathBuf,
+    /// That of the copy: a broken library in the original's would be taken for a whole one.
     target: PathBuf,
     copy: PathBuf,
     /// The programs that are to be run.
@@ -24,12 +26,24 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    pub(crate) fn new() -> Self {
+    /// The copy of that number.
+    pub(crate) fn new(lane: usize) -> Self {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let original = tests.parent().expect("the tests crate lies in a workspace").to_owned();
-        let target = target_dir();
-        let [copy, programs] = ["copy", "programs"].map(|name| target.join("broken").join(name));
-        Self { original, target, copy, programs }
+        let original_target = target_dir();
+        let lane = original_target.join("broken").join(lane.to_string());
+        let [target, copy, programs] = ["target", "copy", "programs"].map(|name| lane.join(name));
+        let scratch = Self { original, original_target, target, copy, programs };
+        scratch.borrow_dependencies();
+        scratch
+    }
+
+    /// What the workspace has built of other crates for this profile need not be built again. It is no error if that cannot be copied.
+    fn borrow_dependencies(&self) {
+        let built = self.original_target.join("controls");
+        if built.exists() && !self.target.join("controls").exists() && fs::create_dir_all(&self.target).is_ok() {
+            drop(output(Command::new("cp").arg("-a").arg(built).arg(&self.target)));
+        }
     }
 
     /// Makes the copy what the workspace is with this control's changes.
@@ -54,7 +68,7 @@ impl Scratch {
         for path in paths(&self.original, folder)? {
             let (from, to) = (self.original.join(&path), self.copy.join(&path));
             if from.is_dir() {
-                if from != self.target {
+                if from != self.original_target {
                     self.mirror(&path, changed)?;
                 }
                 continue;
@@ -88,8 +102,7 @@ impl Scratch {
         output(self.cargo(&words).envs(settings))
     }
 
-    /// At a lower priority than the chaos run, whose checkers measure time. The copy shares the target directory with the workspace: what both depend on is
-    /// built once for this profile, and their own crates are told apart by their paths.
+    /// At a lower priority than the chaos run, whose checkers measure time.
     fn cargo(&self, words: &[&str]) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new("nice");
