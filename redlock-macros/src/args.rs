@@ -31,7 +31,11 @@ pub(crate) struct Args {
     pub(crate) once: Option<Span>,
     pub(crate) remember: Option<Given<Duration>>,
     pub(crate) done: Option<Done>,
+    pub(crate) release: Option<Background>,
 }
+
+/// `background`: a call does not wait for the release.
+pub(crate) struct Background(pub(crate) Span);
 
 /// The arguments of the attribute: the keys first.
 pub(crate) struct Attribute {
@@ -69,7 +73,7 @@ pub(crate) struct Done {
 }
 
 const NAMES: &str = "`wait`, `lease`, `renew`, `min_hold`, `max_hold`, `fenced`, `kind`, `client`, `prefix`, `guard`, `busy`, `failed`, \
-    `once`, `remember`, `done`, `crate`";
+    `once`, `remember`, `done`, `release`, `crate`";
 
 impl Parse for Attribute {
     fn parse(input: ParseStream) -> Result<Attribute> {
@@ -140,9 +144,23 @@ impl Args {
             "once" => set(&mut self.once, &name, flag(input, &name)),
             "remember" => set(&mut self.remember, &name, value(input, &name)),
             "done" => set(&mut self.done, &name, value(input, &name)),
+            "release" => set(&mut self.release, &name, value(input, &name)),
             "crate" => set(&mut self.krate, &name, module(input, &name)),
             other => Err(Error::new(name.span(), format!("unknown argument `{other}`; the arguments are {NAMES}"))),
         }
+    }
+}
+
+impl Parse for Background {
+    fn parse(input: ParseStream) -> Result<Background> {
+        let word = Ident::parse_any(input)?;
+        if word == "background" {
+            return Ok(Background(word.span()));
+        }
+        Err(Error::new(
+            word.span(),
+            "`release` is `background`: the call does not wait for the servers; without it, it does",
+        ))
     }
 }
 

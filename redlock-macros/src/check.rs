@@ -126,6 +126,10 @@ fn once(keys: &Keys, args: &Args) -> Result<()> {
     if let Some(kind) = &args.kind {
         return Err(Error::new(kind.span, "`once` takes a mutex: leave out `kind`"));
     }
+    if let Some(release) = &args.release {
+        let message = "`once` waits for the release, which marks the job as done: leave out `release`";
+        return Err(Error::new(release.0, message));
+    }
     let unfit =
         [("renew", args.renew.as_ref().map(Given::span)), ("min_hold", args.min_hold.as_ref().map(Given::span))];
     if let Some((name, Some(span))) = unfit.into_iter().find(|(_, span)| span.is_some()) {

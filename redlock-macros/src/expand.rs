@@ -54,7 +54,9 @@ fn expand(attribute: Attribute, mut function: Function) -> Result<TokenStream> {
     let keep = keep(&args, &output, &arguments, &krate);
     let locked = &function.body;
     let inside = quote_spanned!(at()=> let key = #key; #lock #keep #locked);
-    let outside = Outside { output, failed, krate };
+    let release = if args.release.is_some() { "release_in_background" } else { "release" };
+    let release = Ident::new(release, at());
+    let outside = Outside { output, failed, release, krate };
     Ok(match body {
         None => outside.around_closure(function, &arguments, &inside),
         Some(body) => outside.around_function(function, &arguments, &body, &inside),
@@ -100,12 +102,14 @@ struct Outside {
     output: Type,
     /// A function from an error to that type.
     failed: TokenStream,
+    /// The method that releases the lock.
+    release: Ident,
     krate: Path,
 }
 
 impl Outside {
     fn around_closure(&self, function: Function, arguments: &Arguments, inside: &TokenStream) -> TokenStream {
-        let Outside { output, failed, krate } = self;
+        let Outside { output, failed, krate, .. } = self;
         let Function { outer, vis, sig, inner, braces, .. } = function;
         let captures = &arguments.captures;
         let run = quote_spanned!(at()=> hold.run(move |hold| -> #output { #captures #inside }));
@@ -148,14 +152,14 @@ impl Outside {
         if let Type::Never(_) = self.output {
             return run;
         }
-        let krate = &self.krate;
+        let Outside { krate, release, .. } = self;
         // The message is about the type of the function.
         let has_run = quote_spanned!(at().located_at(self.output.span())=> #krate::__private::Value(&value).has_run(););
         quote_spanned! {at()=>
             let value = #run;
             use #krate::__private::AnyValue as _;
             #has_run
-            match hold.release(#krate::__private::Value(&value).is_err()) {
+            match hold.#release(#krate::__private::Value(&value).is_err()) {
                 ::core::result::Result::Ok(()) => value,
                 ::core::result::Result::Err(error) => failed(error),
             }

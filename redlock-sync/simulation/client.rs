@@ -215,7 +215,7 @@ impl Thread {
             return;
         }
         invariants::end(key, options.min_hold);
-        let outcome = if chance(800) {
+        let outcome = if chance(500) {
             lease.finish()
         } else {
             drop(lease);

@@ -20,7 +20,7 @@ static NO_SCRIPT: LazyLock<redis::Value> =
     LazyLock::new(|| redis::parse_redis_value(b"-NOSCRIPT No matching script.\r\n").unwrap());
 
 /// The scripts that may set a key.
-const TAKERS: [&str; 2] = ["acquire", "foreign_set"];
+const TAKERS: [&str; 3] = ["acquire", "native_set", "foreign_set"];
 
 impl World {
     /// Does what a packet asks for.

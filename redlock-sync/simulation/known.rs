@@ -23,8 +23,16 @@ pub(super) struct InvariantChecker {
     pub(super) queues: BTreeMap<usize, QueueState>,
     /// For how long a task had been due when it was claimed, by the claim's token, in ns.
     pub(super) lateness: BTreeMap<String, Time>,
+    pub(super) barged: Barged,
     /// When the node gave the lock to an attempt, by token.
     pub(super) taken: BTreeMap<String, Time>,
+}
+
+/// Attempts that are no scripts, by their tokens; and for each lock which client took it last by one of them before others that waited.
+#[derive(Debug, Default)]
+pub(super) struct Barged {
+    pub(super) native: BTreeSet<String>,
+    pub(super) last: BTreeMap<String, usize>,
 }
 
 /// The protected resource of one lock.
@@ -89,6 +97,7 @@ impl InvariantChecker {
             jobs: BTreeMap::new(),
             queues: BTreeMap::new(),
             lateness: BTreeMap::new(),
+            barged: Barged::default(),
             taken: BTreeMap::new(),
         }
     }

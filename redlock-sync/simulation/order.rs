@@ -30,6 +30,10 @@ impl World {
         // time before its thread knows that.
         let stays = |rest: &[String]| rest.get(2).is_none_or(|ms| ms != "0");
         let (lock, token, wait, stays) = match (script, &call.args[..]) {
+            ("native_set", [token, _]) => {
+                self.invariants.barged.native.insert(token.clone());
+                (call.keys[0].clone(), token, None, true)
+            }
             ("acquire", [token, _, rest @ ..]) => (call.keys[0].clone(), token, rest.get(1), stays(rest)),
             ("rw_acquire", [letter, token, _, rest @ ..]) => {
                 (side(letter, &call.keys[0]), token, rest.get(1), stays(rest))
@@ -39,6 +43,7 @@ impl World {
         };
         let own = wait.and_then(|wait| self.invariants.tokens.wait_of(wait));
         match reply {
+            Ok(Value::Nil) => return,
             Ok(Value::List(said)) if matches!(said[..], [_, _, _, Value::Int(1)]) => {
                 let Some((task, turn)) = own else { return };
                 let is_over = self.clients[self.tasks[task].client].is_closed;
@@ -104,12 +109,24 @@ impl World {
         // What a multi-lock has by now is not known until it has all.
         let is_waiting = |a: &Arrival| !a.is_over && !self.tasks[a.task].takes_several;
         let earlier = arrivals.iter().filter(|a| a.lock == lock && is_waiting(a) && a.at < own).count();
-        if earlier > 0 && self.plan.is_calm && !was_handed {
+        let is_excused = is_mutex && self.is_first_barger(name, &holder.token, earlier);
+        if earlier > 0 && self.plan.is_calm && !was_handed && !is_excused {
             self.violate(format!("out of order: `{lock}` was given to task {task} before {earlier} that came earlier"));
         }
         if holder.access == Access::Alone && !is_mutex && !was_handed {
             self.note_phase(&side("r", name));
         }
+    }
+
+    /// A first attempt without a script takes a lock that is free for the moment, whatever waits: in a pause, or after the end of a dead holder's lease.
+    /// Its client learns of the queue by its release, and does so once until another kind of attempt got the lock.
+    fn is_first_barger(&mut self, name: &str, token: &str, earlier: usize) -> bool {
+        let (client, barged) = (self.client, &mut self.invariants.barged);
+        if !barged.native.contains(token) {
+            barged.last.remove(name);
+            return false;
+        }
+        earlier == 0 || barged.last.insert(name.to_owned(), client) != Some(client)
     }
 
     /// A writer has the lock now.

@@ -19,6 +19,10 @@ pub(super) struct Execution {
     pub(super) args: Vec<String>,
 }
 
+/// A first attempt that is no script.
+pub(super) static NATIVE_SET: LazyLock<Script> =
+    LazyLock::new(|| foreign("native_set", "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])"));
+
 /// The scripts of programs in other languages.
 pub(super) static FOREIGN_SET: LazyLock<Script> = LazyLock::new(|| {
     foreign(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::plan::{MS, Plan, Time};
-use super::scripts::{self, Execution};
+use super::scripts::{self, Execution, NATIVE_SET};
 use crate::node::memory::Store;
 use crate::protocol::script::Script;
 
@@ -61,6 +61,11 @@ impl Command {
         match words {
             [b"EVALSHA", digest, rest @ ..] => script(digest, rest, false),
             [b"EVAL", source, rest @ ..] => script(source, rest, true),
+            [b"SET", key, token, b"NX", b"PX", ms] => {
+                let execution =
+                    Execution { script: &NATIVE_SET, keys: vec![text(key)], args: vec![text(token), text(ms)] };
+                Command::Script { execution: Rc::new(execution), has_source: true }
+            }
             [b"SUBSCRIBE", channel] => Command::Subscribe(text(channel)),
             [b"INFO", _] => Command::Info,
             [b"PING"] => Command::Ping,

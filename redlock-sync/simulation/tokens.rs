@@ -26,6 +26,10 @@ impl World {
         let Execution { script, keys, args } = &**execution;
         let script = scripts::name(script);
         match (script, &args[..]) {
+            ("native_set", [token, ms]) => {
+                self.note_attempt(&keys[0], token);
+                self.note_length("acquire", token, ms);
+            }
             ("acquire", [token, ms, _, rest @ ..]) => {
                 self.note_attempt(&keys[0], token);
                 self.note_length(script, token, ms);

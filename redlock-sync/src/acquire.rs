@@ -2,7 +2,7 @@
 //!
 //! 1. [`acquire`]: the way in. A thread waits in the queue of its process; the head goes on.
 //! 2. [`AcquireLoop`]: **the loop** of attempts, and of waits for other processes in between ([`ServerWait`]).
-//! 3. [`attempt`]: one round, what it brought, and what is taken back.
+//! 3. [`attempt`](mod@attempt): one round, what it brought, and what is taken back.
 //! 4. [`together`]: several locks in one round trip.
 //! 5. [`aim`](mod@aim): a second attempt at a lock with slots.
 //! 6. [`adopt`](mod@adopt): a lock that a holder has left held.
@@ -11,6 +11,7 @@
 
 pub(crate) mod adopt;
 mod aim;
+mod attempt;
 pub(crate) mod claim;
 mod joining;
 #[cfg(test)]
@@ -19,27 +20,24 @@ mod tests;
 pub(crate) mod together;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use self::aim::aim;
+use self::attempt::{Try, attempt, only_attempt};
 pub(crate) use self::joining::join;
 use crate::clock::Tick;
-use crate::error::{Error, NodeError};
+use crate::error::Error;
 use crate::handover::endless::EndlessKeys;
-use crate::handover::grant::{self, Queued};
+use crate::handover::grant::Queued;
 use crate::handover::listener::Pushed;
 use crate::handover::queue::{Entered, QueueHead};
-use crate::handover::rules::{Chain, Pauses};
-use crate::handover::wait::{ServerWait, note_strangers, rest};
+use crate::handover::rules::Pauses;
+use crate::handover::wait::{ServerWait, rest};
 use crate::inner::ClientInner;
 use crate::lease::{Core, Lease, Origin};
-use crate::node::Lane;
 use crate::observer::Event;
 use crate::options::{Mode, RENEW_DIVISOR, drift};
-use crate::protocol::reply::{Acquired, Released, Vote};
-use crate::protocol::{AcquireArgs, Entry, Next, Order, ReleaseArgs, Request, TypedCall};
-use crate::quorum::{Ballot, Quorum, Refusal};
-use crate::token::{LockId, random_part};
+use crate::protocol::Request;
+use crate::quorum::Refusal;
+use crate::token::LockId;
 
 /// How long an acquire may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -333,7 +331,7 @@ impl<'a> AcquireLoop<'a> {
         let fence = Some(pushed.fence).filter(|fence| *fence > 0);
         let core = Arc::new(Core::granted(start, fence, since, pushed.span));
         if client.queues.is_closed() {
-            core.release(quorum.now(), quorum.limits.node_timeout);
+            core.release(quorum.limits.node_timeout);
             return None;
         }
         client.lease(&core).ok()
@@ -358,142 +356,4 @@ impl<'a> AcquireLoop<'a> {
         let left = lease.saturating_sub(drift(lease)).saturating_sub(quorum.now().since(since));
         left >= (lease / RENEW_DIVISOR).max(quorum.limits.min_validity)
     }
-}
-
-// --- one attempt ----------------------------------------------------------------------------------------------------------
-
-/// What an attempt asks for besides the lock.
-#[derive(Debug, Default)]
-struct Try<'a> {
-    /// Nothing.
-    is_bare: bool,
-    entry: Option<Entry<'a>>,
-    /// The wait can be in the queue although the attempt won.
-    keeps_wait: bool,
-    /// The wait can be in the queue now.
-    is_queued: bool,
-    /// Besides those of the client.
-    orphans: &'a [LockId],
-    chain: Chain,
-}
-
-/// The attempt of a call that does not wait. If a queue is found, a full attempt follows the bare one, since all waits
-/// in the queue may be dead. Both together take one node timeout at most.
-fn only_attempt(client: &Arc<ClientInner>, request: &Request) -> Result<Lease, Error> {
-    let quorum = &client.quorum;
-    let by = quorum.round_deadline();
-    let outcome = match attempt(client, request, &Try { is_bare: true, ..Try::default() }, by) {
-        Err(refusal) if refusal.is_queued() && quorum.now() < by => attempt(client, request, &Try::default(), by),
-        outcome => outcome,
-    };
-    let outcome = match &outcome {
-        Err(refusal) => {
-            aim(client, request, refusal, by).map_or(outcome, |aimed| attempt(client, &aimed, &Try::default(), by))
-        }
-        Ok(_) => outcome,
-    };
-    match &outcome {
-        Err(refusal) if matches!(refusal.error, Error::Unavailable { .. }) => {
-            client.outages.since(by.before(quorum.limits.node_timeout), quorum.now(), &refusal.error);
-        }
-        _ => client.outages.end(),
-    }
-    outcome.map_err(|refusal| refusal.error)
-}
-
-/// One round with a token of its own, which ends by `by`. What it set is taken back before it returns an error.
-fn attempt(client: &Arc<ClientInner>, request: &Request, what: &Try<'_>, by: Tick) -> Result<Lease, Box<Refusal>> {
-    let quorum = &client.quorum;
-    let lease = Core::first_lease(&request.options);
-    quorum.note_lease(lease);
-    let key = request.key.name();
-    let mut orphans = client.queues.orphans(key);
-    let has_orphans = !orphans.is_empty();
-    orphans.extend_from_slice(what.orphans);
-    let (id, next) = client.tokens.fresh(request.options.holder_name.as_deref())?;
-    let fence = request.options.fenced.then_some(0);
-    let is_bare = what.is_bare && fence.is_none() && orphans.is_empty();
-    let random = if is_bare || quorum.len() > 1 { String::new() } else { random_part()? };
-    let order = first_order(quorum, request, is_bare, &random);
-    let args = AcquireArgs { id: &id, lease, fence, wait: what.entry, order, orphans: &orphans };
-    let mut ballot = quorum.round(&request.protocol.acquire(&args), Lane::Ordinary, by, &|_| true);
-    quorum.disqualify_restarted(&mut ballot.votes);
-    let lent = request.protocol.lending().map(|lock| lock.choose(&mut ballot.votes));
-    note_strangers(&client.queues, request, &ballot);
-    if let Err(error) = judge(client, request, "acquire", &ballot, lease) {
-        take_back(client, request, &ballot, &id, lease, by);
-        return Err(Box::new(Refusal { error, ballot: Some(ballot) }));
-    }
-    if has_orphans && ballot.tally().yes == quorum.len() {
-        client.queues.drop_orphans(key);
-    }
-    // A node that said yes has taken it out of its queue, if it had a look there.
-    let may_be_queued = what.keeps_wait
-        || ballot.duplicate
-        || ballot.tally().yes < quorum.len()
-        || what.is_queued && ballot.is_of_lock_alone();
-    let wait = what.entry.filter(|_| may_be_queued).map(|entry| entry.id.into());
-    let mut start = client.start(request, id, Origin { wait, chain: what.chain, next: Some(next) });
-    start.protocol = lent.unwrap_or(start.protocol);
-    Ok(client.lease(&Arc::new(Core::won(start, &ballot)))?)
-}
-
-/// What an attempt does with a lock that is free.
-fn first_order<'a>(quorum: &Quorum, request: &Request, is_bare: bool, random: &'a str) -> Order<'a> {
-    match quorum.len() {
-        1 if is_bare => Order::Bare,
-        1 => Order::First { random, span: grant::span(quorum, request.options.lease) },
-        _ => Order::None,
-    }
-}
-
-/// Whether the round was won, and if not, why.
-fn judge(
-    client: &ClientInner,
-    request: &Request,
-    op: &'static str,
-    ballot: &Ballot<Acquired>,
-    lease: Duration,
-) -> Result<(), Error> {
-    let (quorum, key) = (&client.quorum, request.key.as_str());
-    // Asked after the round: only then every node that voted has told its identity.
-    if let Some(conflict) = quorum.nodes.conflict() {
-        return Err(Error::config(conflict));
-    }
-    let tally = ballot.tally();
-    if !tally.won() {
-        return Err(if tally.is_answered() {
-            Error::Busy { key: key.to_owned(), expires_in: ballot.expires_in(), by_this_thread: false }
-        } else {
-            quorum.failed(op, key, ballot)
-        });
-    }
-    let now = quorum.now();
-    if ballot.validity(lease, now) >= quorum.limits.min_validity {
-        return Ok(());
-    }
-    let took = now.since(ballot.started);
-    let late = |i| quorum.node_error(i, format!("the round took {took:?}, too long for a lease of {lease:?}"));
-    let nodes: Vec<NodeError> = (0..quorum.len()).map(late).collect();
-    Err(Error::Unavailable { op, key: key.to_owned(), of: quorum.len(), nodes })
-}
-
-fn take_back(
-    client: &ClientInner,
-    request: &Request,
-    ballot: &Ballot<Acquired>,
-    id: &LockId,
-    lease: Duration,
-    by: Tick,
-) {
-    let release = ReleaseArgs { id: Some(id), keep: Duration::ZERO, wait: None, next: Next::Anybody };
-    if let Some(at) = undo(&client.quorum, ballot, &request.protocol.release(&release), by) {
-        client.left_token(request, id, client.quorum.now().after(lease), at);
-    }
-}
-
-/// Undoes by this call what an attempt may have set; returns where it may stand all the same, now or later. Where the time is up it is not waited for: it
-/// stands behind the attempt on each connection.
-fn undo(quorum: &Quorum, ballot: &Ballot<Acquired>, call: &TypedCall<Released>, by: Tick) -> Option<Vec<bool>> {
-    quorum.roll_back(ballot, call, by).then(|| ballot.votes.iter().map(Vote::may_be_set).collect())
 }

@@ -54,12 +54,13 @@ impl ClientInner {
         let quorum = Arc::new(quorum);
         let clock = Arc::clone(&quorum.clock);
         let queues = WaitQueues::new(Arc::clone(&clock));
+        let backlog = Backlog::new(&quorum);
         let client = Arc::new(ClientInner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            backlog: Backlog::new(&quorum),
             listener: Listener::new(Arc::clone(&quorum)),
             quorum,
-            leases: Leases::new(&queues, &clock),
+            leases: Leases::new(&queues, &backlog, &clock),
+            backlog,
             queues,
             tokens: TokenSource::new(),
             outages: Outages::default(),
@@ -214,6 +215,8 @@ impl ClientInner {
             !self.is_competing() && self.leases.registry.live().iter().all(|core| core.is_lost())
         });
         self.is_over.store(true, Ordering::SeqCst);
+        // What guards released that were dropped just now: if it is not confirmed, it is repeated below with all else.
+        self.backlog.settle();
         let by = self.quorum.now().after(CLOSING);
         let mut given_up = revoke(&self.backlog, self.leases.registry.live(), self.backlog.close());
         // In a loop: a thread may have looked before the client was closed, and start to wait only now.

@@ -210,7 +210,8 @@ pub enum Event<'a> {
         /// Why.
         reason: LostReason,
     },
-    /// Its guard gave the lock up.
+    /// Its guard gave the lock up. Of a guard that is dropped a background thread tells this, once the servers have
+    /// answered.
     #[non_exhaustive]
     Released {
         /// Which.

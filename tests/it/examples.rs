@@ -91,6 +91,7 @@ fn those_to_copy_run_with_the_url_of_a_server() {
         eventually(name, SOON, || matches!(outcome(&mut with_url(name)), (said, Some(0)) if said.contains(text)));
     };
     says("hello", "no other process has the lock now");
+    says("own_client", "visit 1");
     says("rayon", "parcels in 200 orders");
     says("leader", "leads after 3 s: true");
     says("cron", "the report is written");

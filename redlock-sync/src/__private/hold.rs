@@ -74,6 +74,18 @@ impl<G: Guard> Hold<G> {
     }
 }
 
+impl<G: Guard> Hold<G> {
+    /// As [`release`](Hold::release), but does not wait for the servers. An error says that the lock was lost by then,
+    /// as far as this process knows.
+    pub fn release_in_background(&mut self, body_failed: bool) -> Result<(), Error> {
+        let Some(held) = self.0.take() else { return Ok(()) };
+        let known = held.guard.leases().try_for_each(Lease::check);
+        drop(held);
+        // A loss is logged where it is noticed.
+        if body_failed { Ok(()) } else { known }
+    }
+}
+
 /// As [`Hold`], for a body that is a function of its own.
 ///
 /// The body gets a clone. It cannot get a reference: with one more lifetime among its parameters, that of its output
@@ -97,6 +109,13 @@ impl<G: Guard> SharedHold<G> {
     /// As [`Hold::release`], when the body's clone is gone.
     pub fn release(self, body_failed: bool) -> Result<(), Error> {
         Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release(body_failed)
+    }
+}
+
+impl<G: Guard> SharedHold<G> {
+    /// As [`Hold::release_in_background`], when the body's clone is gone.
+    pub fn release_in_background(self, body_failed: bool) -> Result<(), Error> {
+        Hold(Rc::into_inner(self.0).and_then(OnceCell::into_inner)).release_in_background(body_failed)
     }
 }
 

@@ -4,7 +4,8 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{judge, keep, observed, take_back, undo};
+use super::attempt::{judge, take_back, undo};
+use super::{keep, observed};
 use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::{Error, LostReason};

@@ -1,5 +1,7 @@
 //! When an acquire gives up, and what it makes of a grant.
 
+use std::time::Duration;
+
 use redlock_tests::{Server, servers};
 
 use super::*;
@@ -10,8 +12,9 @@ use crate::key::Key;
 use crate::lease::Lease;
 use crate::lock::handle::Handle;
 use crate::options::{ClientOptions, LockOptions, Retry};
-use crate::protocol::Exclusive;
-use crate::protocol::reply::{Place, Vote};
+use crate::protocol::reply::{Acquired, Place, Vote};
+use crate::protocol::{Entry, Exclusive};
+use crate::quorum::Ballot;
 use crate::tests::quorum;
 
 const LONG: Duration = Duration::from_secs(60);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{first_order, judge, keep};
+use super::attempt::{first_order, judge};
+use super::keep;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::queue::{Entered, QueueHead};

@@ -34,7 +34,7 @@ const MAX_CONNECTIONS: u32 = 16;
 #[derive(Clone)]
 #[must_use = "a builder makes no client until `build`"]
 pub struct Builder {
-    urls: Vec<String>,
+    urls: Vec<Result<NodeUrl, Error>>,
     prefix: String,
     limits: ClientOptions,
     pub(super) options: LockOptions,
@@ -75,7 +75,7 @@ impl Builder {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn node(mut self, url: impl AsRef<str>) -> Builder {
-        self.urls.push(url.as_ref().to_owned());
+        self.urls.push(NodeUrl::parse(url.as_ref()));
         self
     }
 
@@ -87,6 +87,27 @@ impl Builder {
     /// ```
     pub fn nodes(self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
         urls.into_iter().fold(self, Builder::node)
+    }
+
+    /// Adds the server of a client of the `redis` crate, as [`node`](Builder::node) adds that of a URL: with its
+    /// address, TLS, database, user and password. Connections of its own are made there; those of the client are not
+    /// used. Feature `client`, which is not covered by the version of this crate until 1.0: it follows the major
+    /// version of the `redis` crate, 1.
+    ///
+    /// [`build`](Builder::build) is [`Config`](Error::Config) for a client with certificates of its own, which nothing
+    /// outside that crate can read (name them by `Builder::tls`, feature `tls`), and for one that does not verify the
+    /// server's certificate.
+    ///
+    /// ```
+    /// let client = redis::Client::open("redis://127.0.0.1/2")?;
+    /// let locks = redlock_sync::Redlock::builder().client(&client).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "client")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "client")))]
+    pub fn client(mut self, client: &crate::node::RedisClient) -> Builder {
+        self.urls.push(NodeUrl::of_client(client));
+        self
     }
 
     /// These servers and no others: takes out those that were named before, such as by [`from_env`](Builder::from_env).
@@ -430,11 +451,8 @@ impl Builder {
 impl fmt::Debug for Builder {
     /// Never shows a user or password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<String> = self
-            .urls
-            .iter()
-            .map(|url| NodeUrl::parse(url).map_or_else(|error| error.to_string(), |url| url.to_string()))
-            .collect();
+        let shown = |url: &Result<NodeUrl, Error>| url.as_ref().map_or_else(Error::to_string, NodeUrl::to_string);
+        let nodes: Vec<String> = self.urls.iter().map(shown).collect();
         let mut shown = f.debug_struct("Builder");
         #[cfg(feature = "tls")]
         shown.field("tls", &self.tls);

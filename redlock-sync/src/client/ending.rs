@@ -68,10 +68,11 @@ impl Redlock {
     /// Every wait for a lock returns [`Closed`](Error::Closed) promptly, every later use does too, and every lock that
     /// is held is given up.
     ///
-    /// All locks are given up together, which takes two node timeouts at most; a release that is not confirmed by then
-    /// is not repeated. Then the [handlers](crate::Lease::on_lost) of their losses are called here, one after the
-    /// other. At last it waits until the threads that waited for a lock have returned: a few milliseconds, or up to a
-    /// second and a node timeout if a server hangs.
+    /// All locks are given up together, which takes two node timeouts at most, and one more if the release of a guard
+    /// that was dropped is unanswered; a release that is not confirmed by then is not repeated. Then the
+    /// [handlers](crate::Lease::on_lost) of their losses are called here, one after the other. At last it waits until
+    /// the threads that waited for a lock have returned: a few milliseconds, or up to a second and a node timeout if a
+    /// server hangs.
     ///
     /// A default client that was closed stays the default client, and can be replaced:
     /// [`set_default`](Redlock::set_default).

@@ -8,6 +8,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ const MOST_TOGETHER: usize = 512;
 /// The pause before the first repetition. Each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a background thread takes at most for what is left of releases, unless it gets no processor time.
+const SETTLING: Duration = Duration::from_secs(1);
 /// An adoption that failed is remembered for so long at least: a server that hangs may execute it so late.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -210,6 +213,18 @@ impl GivenUp {
 pub(crate) struct Backlog {
     quorum: Arc<Quorum>,
     state: Mutex<State>,
+    /// How many releases were sent for which no thread waits, and whose outcome is not known.
+    expected: AtomicUsize,
+}
+
+/// A release whose outcome is not known yet. If need be it is in the list by the end of this.
+#[derive(Debug)]
+pub(super) struct Expected(Arc<Backlog>);
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.0.expected.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// An adoption that failed, and that a server may execute later.
@@ -233,7 +248,27 @@ struct State {
 
 impl Backlog {
     pub(crate) fn new(quorum: &Arc<Quorum>) -> Arc<Backlog> {
-        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default() })
+        Arc::new(Backlog { quorum: Arc::clone(quorum), state: Mutex::default(), expected: AtomicUsize::new(0) })
+    }
+
+    /// A release is sent for which no thread waits.
+    pub(super) fn announce(self: &Arc<Self>) -> Expected {
+        self.expected.fetch_add(1, Ordering::SeqCst);
+        Expected(Arc::clone(self))
+    }
+
+    /// Waits until it is known what became of all of those, for a node timeout at most.
+    pub(crate) fn settle(&self) {
+        let is_settled = || self.expected.load(Ordering::SeqCst) == 0;
+        if is_settled() {
+            return;
+        }
+        self.quorum.nodes.finish(self.quorum.round_deadline());
+        // What was not answered is on its way to the list.
+        let by = self.quorum.now().after(SETTLING);
+        while !is_settled() && self.quorum.now() < by {
+            self.quorum.clock.sleep(Duration::from_millis(1));
+        }
     }
 
     /// Gives up all of these together, within two node timeouts, and has it repeated where it is not done. An error for each that no majority

@@ -9,10 +9,12 @@
 //! 6. [`renewal`]: the threads. The only place that starts one.
 //! 7. [`watched`]: what observers are told.
 //! 8. [`together`]: the end of several leases in one round trip.
-//! 9. [`Lease`], here: what users see, and the one way in which it ends.
+//! 9. [`dropped`]: the release of a guard that is dropped, which does not wait.
+//! 10. [`Lease`], here: what users see, and the one way in which it ends.
 
 mod backlog;
 mod core;
+mod dropped;
 pub(crate) mod expiry;
 mod giving_up;
 mod renewal;
@@ -31,12 +33,14 @@ use parking_lot::Mutex;
 pub(crate) use self::backlog::{Backlog, GivenUp, Leftover};
 use self::core::Release;
 pub(crate) use self::core::{Core, Origin, Part, Start};
+pub(crate) use self::dropped::log_end;
 pub use self::state::LeaseState;
 pub(crate) use self::together::{finish_all, revoke};
 
 use self::renewal::{Renewer, Worker};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
+use crate::fork::ForkGuard;
 use crate::handover::queue::{QueueHead, WaitQueues};
 use crate::handover::sharing::Shared;
 use crate::options::Mode;
@@ -287,12 +291,8 @@ impl Lease {
 
     /// The end of a lease, for `unlock()` and for `Drop`: ends renewal and gives the lock up, once.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        self.finish_within(self.core.quorum.limits.node_timeout * 2)
-    }
-
-    fn finish_within(&self, grace: Duration) -> Result<(), Error> {
-        let began = self.core.quorum.now();
-        self.leave(began).unwrap_or_else(|| self.released(began, self.core.release(began, grace)))
+        let (began, grace) = (self.core.quorum.now(), self.core.quorum.limits.node_timeout * 2);
+        self.leave(began).unwrap_or_else(|| self.released(began, self.core.release(grace)))
     }
 
     /// What there is to do before the release; how it ended if none is needed: it is over already, or others hold it
@@ -332,12 +332,7 @@ impl Lease {
     /// What there is to do after it.
     fn released(&self, began: Tick, release: Release) -> Result<(), Error> {
         self.leases.ended(&self.core, &release);
-        if !release.is_done {
-            self.core.keep_releasing(release.result.is_ok());
-        }
-        if release.is_untold {
-            self.core.tell_waits_later();
-        }
+        self.core.follow_up(&release);
         self.tell_end(began, &release.result);
         release.result
     }
@@ -367,17 +362,6 @@ impl Lease {
         thread.hand(Lease::of(core, Arc::clone(&self.worker), Arc::clone(&self.leases), now));
         true
     }
-
-    /// For a guard that is dropped: takes one node timeout at most, leaves the rest to the background, and logs at most
-    /// one line.
-    pub(crate) fn finish_quietly(&self) {
-        match self.finish_within(self.core.quorum.limits.node_timeout / 2) {
-            // A loss is logged where it is noticed.
-            Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}
-            Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; it is repeated in the background"),
-            Err(error) => log::warn!("{error}"),
-        }
-    }
 }
 
 impl Drop for Lease {
@@ -400,18 +384,20 @@ pub(crate) struct Leases {
     queues: Arc<WaitQueues<Lease>>,
     pub(crate) renewer: Arc<Renewer>,
     pub(crate) registry: Registry,
+    backlog: Arc<Backlog>,
+    fork: ForkGuard,
 }
 
 impl Leases {
-    pub(crate) fn new(queues: &Arc<WaitQueues<Lease>>, clock: &Arc<dyn Clock>) -> Arc<Leases> {
-        let renewer = Renewer::new(Arc::clone(clock));
-        Arc::new(Leases { queues: Arc::clone(queues), renewer, registry: Registry::default() })
+    pub(crate) fn new(queues: &Arc<WaitQueues<Lease>>, backlog: &Arc<Backlog>, clock: &Arc<dyn Clock>) -> Arc<Leases> {
+        let (queues, renewer, backlog) = (Arc::clone(queues), Renewer::new(Arc::clone(clock)), Arc::clone(backlog));
+        Arc::new(Leases { queues, renewer, registry: Registry::default(), backlog, fork: ForkGuard::new() })
     }
 
     /// Gives a lock that is held its renewal thread; if none can be started it is released.
     pub(crate) fn hold(self: &Arc<Self>, core: &Arc<Core>) -> io::Result<Lease> {
         let worker = self.renewer.assign(Arc::clone(core)).inspect_err(|_| {
-            let release = core.release(core.quorum.now(), core.quorum.limits.node_timeout);
+            let release = core.release(core.quorum.limits.node_timeout);
             self.ended(core, &release);
         })?;
         self.registry.add(core);
@@ -422,6 +408,16 @@ impl Leases {
     fn ended(&self, core: &Core, release: &Release) {
         if release.may_linger {
             self.queues.add_orphan(core.key.name(), core.id.clone(), core.latest_end());
+        }
+    }
+}
+
+impl Drop for Leases {
+    /// The last handle and the last guard of a client are gone. What guards released when they were dropped has to
+    /// reach the servers before its connections end.
+    fn drop(&mut self) {
+        if !self.fork.is_left() {
+            self.backlog.settle();
         }
     }
 }

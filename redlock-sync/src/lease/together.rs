@@ -37,7 +37,7 @@ fn release_all(quorum: &Quorum, ready: Vec<(&Lease, Ready<'_>)>, began: Tick) ->
     let calls: Vec<_> = ready.iter().map(|one| one.call.clone()).collect();
     let ballots = quorum.rounds(&calls, Lane::Reserved, by);
     // All rounds are over before a handler is called.
-    let conclude = |(one, ballot): (Ready<'_>, _)| (one.is_orderly, one.conclude(ballot, by, true));
+    let conclude = |(one, ballot): (Ready<'_>, _)| (one.is_orderly(), one.conclude(ballot, by, true));
     let ends: Vec<(bool, Release)> = ready.into_iter().zip(ballots).map(conclude).collect();
     let end = |(lease, (is_orderly, release)): (&Lease, (bool, Release))| {
         lease.released(began, lease.core.end_release(release, is_orderly))

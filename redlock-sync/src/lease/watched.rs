@@ -65,13 +65,19 @@ impl Lease {
         &self.core.quorum.limits.observers
     }
 
+    /// How long it was held until then, if observers were told that it was acquired.
+    pub(super) fn observed_until(&self, end: Tick) -> Option<Duration> {
+        (self.observers().are_there() && self.wanted.is_some()).then(|| end.since(self.taken))
+    }
+
     /// Its guard gave it up, beginning then. Of a loss observers were told when it was noticed.
     pub(super) fn tell_end(&self, began: Tick, result: &Result<(), Error>) {
-        let observers = &self.core.quorum.limits.observers;
         let is_over = !matches!(result, Err(Error::Lost { .. } | Error::Closed));
-        if observers.are_there() && is_over && self.wanted.is_some() {
-            let (lock, held, confirmed) = (self.core.observed(), began.since(self.taken), result.is_ok());
-            observers.tell(&Event::Released { lock, held, confirmed });
+        if let Some(held) = self.observed_until(began)
+            && is_over
+        {
+            let (lock, confirmed) = (self.core.observed(), result.is_ok());
+            self.observers().tell(&Event::Released { lock, held, confirmed });
         }
     }
 }

@@ -232,9 +232,17 @@ impl MultiLock {
         for mutex in mutexes.iter().skip(parts.len()) {
             // Each attempt is bounded, but there can be many of them. The first also tells what is wrong if those together brought nothing.
             if parts.len() > 0 && quorum.now() >= until.after(quorum.limits.node_timeout) {
-                return self.late(mutex, parts.len());
+                let late = self.late(mutex, parts.len());
+                parts.give_back();
+                return late;
             }
-            parts.push(mutex.take(wait)?);
+            match mutex.take(wait) {
+                Ok(part) => parts.push(part),
+                Err(error) => {
+                    parts.give_back();
+                    return Err(error);
+                }
+            }
         }
         Ok(parts)
     }

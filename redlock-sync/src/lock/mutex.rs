@@ -46,6 +46,8 @@ use crate::token::LockToken;
 /// - A client whose process has ended, or whose connection for messages has broken, is passed over. After it has
 ///   connected again its threads rejoin at the end of the queue. A client that may not subscribe to its channel polls,
 ///   and so does every client while a slot of a Redis Cluster moves.
+/// - A client that knows of no queue for the lock can take it once while it is free although others wait: after the
+///   lease of a holder that died, or while it is left free for other programs. Its release serves the queue.
 /// - A server that loses its data loses the queue, and so does a failover to a replica that lacks it.
 /// - A thread whose [`retry`](Mutex::retry) policy counts attempts, and a program of another library, are not in the
 ///   queue: they get the lock if they find it free. For such programs it is left free from time to time.
@@ -305,9 +307,20 @@ pub struct GuardSend {
 
 /// The lock is held while this lives; dropping it releases the lock. Derefs to [`Lease`].
 ///
-/// The drop waits for the servers one node timeout at most. It leaves the rest to a background thread, and logs what
-/// went wrong. [`unlock`](MutexGuard::unlock) releases too, and returns what went wrong. `std::mem::forget` of a guard
-/// keeps the lock, renewed, until [`max_hold`](Mutex::max_hold) or the end of the process.
+/// **The drop does not wait for the servers**: it sends the release and returns. Every thread of this client finds the
+/// lock free at once. A release that fails is repeated in the background, and logged. If a renewal is under way, the
+/// drop waits for it, half a node timeout at most.
+///
+/// [`unlock`](MutexGuard::unlock) waits until a majority of the servers has confirmed the release, and returns what
+/// went wrong. Use it before this program tells another one that the lock is free: until a release has arrived, other
+/// clients find the lock taken. Use it also where the program has to know that the lock was lost.
+///
+/// The last handle of a client waits for such releases, one node timeout at most, when it is dropped. A process that
+/// ends otherwise (`exit`, or a return from `main` while a client is in a static) can leave a lock to its lease if its
+/// connection was busy at that moment: see [how to stop a process][page]. `std::mem::forget` of a guard keeps the
+/// lock, renewed, until [`max_hold`](Mutex::max_hold) or the end of the process.
+///
+/// [page]: https://github.com/redlock-sync/redlock-sync/blob/main/docs/shutdown.md
 ///
 /// ```
 /// # let server = redlock_tests::Server::start();

@@ -8,7 +8,7 @@ use super::cluster::redirect::Route;
 use super::condition::During;
 use super::members::{Members, Node};
 use super::pipes::arrivals::Arrivals;
-use super::pipes::command::{Abandoned, Load, Outcome, Outcomes, Wait};
+use super::pipes::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
 use super::pipes::connections::{Found, Wish};
 use super::pipes::ends::Broken;
 use super::pipes::framer::Reply;
@@ -90,6 +90,11 @@ impl Target {
         let call = Arc::clone(call);
         let (route, with_source, duplicate) = (Route::default(), false, false);
         Target { node, call, server, route, state, with_source, first_cut: None, duplicate, has_read: 0 }
+    }
+
+    /// It was not sent before, and goes to the server that is asked first.
+    fn is_first(&self) -> bool {
+        self.first_cut.is_none() && self.route == Route::default()
     }
 
     /// The connection over which it goes to that server.
@@ -283,8 +288,12 @@ impl Progress<'_> {
         }
         let permissions = server.host.permissions();
         let note = if target.route.is_alone { Note::Nothing } else { server.note(call, permissions) };
-        let with_source = target.with_source || server.needs_source(call);
-        let load = Load::Script { call: Arc::clone(call), note, with_source, asks: target.route.asks };
+        let form = match () {
+            () if target.with_source || server.needs_source(call) => Form::Source,
+            () if call.is_native && note == Note::Nothing && target.is_first() => Form::Native,
+            () => Form::Digest,
+        };
+        let load = Load::Script { call: Arc::clone(call), note, form, asks: target.route.asks };
         let command = self.outcomes.command(i, load, self.exchange.lane == Lane::Reserved, Some(claim));
         if self.is_single() {
             pipe.send(command);
@@ -377,11 +386,10 @@ impl Progress<'_> {
         let target = self.targets.get_mut(i)?;
         target.duplicate |= was_written;
         let executed = executed(target.duplicate);
-        let why = match why {
-            Broken::Unfit(why) => return Some(State::Over(Err(Failure::unsent(FailureKind::Misuse, why.clone())))),
-            Broken::Cut(why) => why.clone(),
-            Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
-        };
+        if let Broken::Unfit(why) = why {
+            return Some(State::Over(Err(Failure::unsent(FailureKind::Misuse, why.clone()))));
+        }
+        let why = why.words();
         let Some(first) = &target.first_cut else {
             target.first_cut = Some(why);
             return None;

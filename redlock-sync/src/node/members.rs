@@ -68,6 +68,14 @@ impl Node {
         }
     }
 
+    /// All servers that have a part of it.
+    pub(super) fn servers(&self) -> Vec<Arc<Server>> {
+        match self {
+            Node::Server(server) => vec![Arc::clone(server)],
+            Node::Cluster(cluster) => cluster.servers(),
+        }
+    }
+
     /// It answers in no time.
     pub(super) fn is_instant(&self) -> bool {
         matches!(self, Node::Server(server) if !server.host.server.may_wait())

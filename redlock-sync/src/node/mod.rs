@@ -26,8 +26,8 @@
 //! 10. `pipes/`: the connections for calls. `server.rs`: one server with its connections.
 //! 11. `cluster/`: a node that is a Redis Cluster, and where its calls go. `members.rs`: a [`Node`], which is that or
 //!     one server.
-//! 12. `exchange.rs`: the calls of one thread on their way. `replicas.rs`: which replicas have what was written.
-//!     `set.rs`: the nodes of a client.
+//! 12. `exchange.rs`: the calls of one thread on their way. `post.rs`: a call that no thread waits for. `replicas.rs`:
+//!     which replicas have what was written. `set.rs`: the nodes of a client.
 
 mod background;
 #[cfg(feature = "tls")]
@@ -46,6 +46,7 @@ mod members;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod memory;
 mod pipes;
+mod post;
 mod push;
 mod redact;
 mod replicas;
@@ -81,6 +82,8 @@ pub(crate) use link::{Broken, Connection, Halves};
 pub(crate) use members::Node;
 #[cfg(test)]
 pub(crate) use pipes::ends::{Shut, Sink, Source};
+#[cfg(feature = "client")]
+pub(crate) use redis::Client as RedisClient;
 pub(crate) use set::Nodes;
 pub(crate) use url::NodeUrl;
 

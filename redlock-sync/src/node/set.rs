@@ -15,7 +15,7 @@ use super::pipes::arrivals::Arrivals;
 use super::sentinel::SentinelServer;
 use super::server::Server;
 use super::socket::RedisServer;
-use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl};
+use super::{Answers, Ask, Background, Lane, NodeSettings, NodeUrl, post};
 use crate::clock::{Clock, Tick};
 use crate::error::Error;
 use crate::observer::Observers;
@@ -98,6 +98,18 @@ impl Nodes {
     /// As [`call`](Nodes::call), with several calls at the same time. The answers have the order of the calls.
     pub(crate) fn calls(&self, calls: &[Arc<Call>], lane: Lane, by: Tick, ask: Ask<'_>, need: usize) -> Vec<Answers> {
         Exchange { members: &self.members, arrivals: &self.arrivals, lane, by, need }.run(calls, ask)
+    }
+
+    /// Sends a release to all nodes, and does not wait for what they say. `tell` is called with that, once: by a thread that reads, or by this one. It must
+    /// neither wait nor send anything.
+    pub(crate) fn post(&self, call: &Arc<Call>, tell: Box<dyn FnOnce(Answers) + Send>) {
+        post::post(&self.members, call, tell);
+    }
+
+    /// Writes and reads what no thread waits for, for a client that ends; at most until then.
+    pub(crate) fn finish(&self, until: Tick) {
+        let servers: Vec<_> = self.members.nodes.iter().flat_map(Node::servers).collect();
+        servers.iter().flat_map(|server| server.all_connections()).for_each(|connections| connections.finish(until));
     }
 
     /// Has this called whenever a node that was left out answers again. It must not wait. Only the first call of this

@@ -19,6 +19,8 @@ use crate::error::Error;
 /// After this much silence the kernel asks whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
+const NEEDS_TLS: &str = "TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }";
+
 /// A checked URL of one node.
 #[derive(Clone)]
 pub(crate) struct NodeUrl {
@@ -39,6 +41,23 @@ impl NodeUrl {
     /// `redis+cluster://[user[:password]@]host[:port],host[:port]`, `rediss+cluster://` likewise.
     pub(crate) fn parse(text: &str) -> Result<NodeUrl, Error> {
         NodeUrl::check(text).map_err(|why| Error::config(format!("node URL `{}`: {why}", redact(text).escape_debug())))
+    }
+
+    /// Where a client of the `redis` crate connects to.
+    #[cfg(feature = "client")]
+    pub(crate) fn of_client(client: &redis::Client) -> Result<NodeUrl, Error> {
+        let info = client.get_connection_info().clone();
+        let address = address_of(info.addr());
+        let refused = match info.addr() {
+            ConnectionAddr::TcpTls { .. } if !cfg!(feature = "tls") => Some(NEEDS_TLS),
+            ConnectionAddr::TcpTls { insecure: true, .. } => Some("it does not verify the certificate of its server"),
+            ConnectionAddr::TcpTls { tls_params: Some(_), .. } => {
+                Some("it has certificates of its own, which cannot be read: name them by Builder::tls")
+            }
+            _ => None,
+        };
+        let url = refused.map_or_else(|| NodeUrl::from_info(info), |why| Err(why.into()));
+        url.map_err(|why| Error::config(format!("the client of `{address}`: {why}")))
     }
 
     fn check(text: &str) -> Result<NodeUrl, String> {
@@ -224,9 +243,7 @@ fn check_scheme(text: &str, has_tls: bool) -> Result<(), String> {
     };
     let scheme = scheme.to_ascii_lowercase();
     match scheme.strip_suffix("+sentinel").unwrap_or(&scheme) {
-        "rediss" | "valkeys" if !has_tls => {
-            Err("TLS needs the crate's feature `tls`: redlock-sync = { features = [\"tls\"] }".into())
-        }
+        "rediss" | "valkeys" if !has_tls => Err(NEEDS_TLS.into()),
         "redis" | "rediss" | "valkey" | "valkeys" => Ok(()),
         "redis+unix" | "valkey+unix" | "unix" if !scheme.ends_with("+sentinel") => Ok(()),
         _ if scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)) => Err(format!(

@@ -154,6 +154,16 @@ impl<R> From<Arc<Call>> for TypedCall<R> {
     }
 }
 
+impl<R> TypedCall<R> {
+    /// Written as `SET NX` where that is enough ([`Call::is_native`]).
+    pub(crate) fn native(mut self) -> TypedCall<R> {
+        if let Some(call) = Arc::get_mut(&mut self.call) {
+            call.is_native = true;
+        }
+        self
+    }
+}
+
 /// The operations of one lock on one node that every kind has. Every call is safe to execute twice.
 ///
 /// What only some kinds have is a trait of its own; a kind that has it returns itself from the method.

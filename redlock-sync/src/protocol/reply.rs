@@ -151,6 +151,8 @@ pub(crate) enum Released {
     Untold,
     /// The call named the lock alone: no wait was told, and the holder's own is in the queue if it was there.
     OfLockAlone,
+    /// Freed in a pause that is left to programs that poll.
+    InPause,
 }
 
 /// `{1, fence}`.
@@ -197,6 +199,10 @@ impl Reply for Acquired {
             slots.sort_unstable();
             return Some(Acquired { fence, slots, is_of_lock_alone: false });
         }
+        // The reply to `SET NX`.
+        if matches!(value, Value::Text(said) if said == b"OK") {
+            return Some(Acquired::default());
+        }
         if *value == Value::Int(2) {
             return Some(Acquired { is_of_lock_alone: true, ..Acquired::default() });
         }
@@ -218,6 +224,7 @@ impl Reply for Released {
             Value::Int(3) => Released::Reserved,
             Value::Int(4) => Released::Untold,
             Value::Int(5) => Released::OfLockAlone,
+            Value::Int(6) => Released::InPause,
             _ => return None,
         })
     }
@@ -295,7 +302,8 @@ impl<R> Vote<R> {
     /// Reads the noes that the scripts document: `0`, `-1`, `{0, ms, token, place}`, `{0}`.
     fn read_no(value: &Value) -> Option<Vote<R>> {
         match value {
-            Value::Int(0) => Some(Vote::taken(String::new(), None)),
+            // Nil is the reply to `SET NX`, which does not tell what stands there.
+            Value::Int(0) | Value::Nil => Some(Vote::taken(String::new(), None)),
             Value::Int(-1) => Some(Vote::Absent),
             Value::List(items) => match items.as_slice() {
                 [Value::Int(0), Value::Int(ms), token, place] => {
@@ -441,7 +449,8 @@ mod tests {
 
     #[test]
     fn anything_else_may_have_set_the_token() {
-        for odd in [Value::Nil, Value::Int(7), text("x"), list(&[]), list(&[Value::Int(1), Value::Nil])] {
+        assert_eq!(vote::<Acquired>(&Value::Nil), Vote::taken(String::new(), None), "of `SET NX`");
+        for odd in [Value::Int(7), text("x"), list(&[]), list(&[Value::Int(1), Value::Nil])] {
             let vote: Vote<Acquired> = vote(&odd);
             assert!(matches!(vote, Vote::Failed(_)) && vote.may_be_set(), "{odd:?}");
         }

@@ -6,6 +6,7 @@
 
 mod ballot;
 mod outage;
+mod quiet;
 mod refusal;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test fails by a panic")]
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use self::ballot::{Ballot, Tally};
 pub(crate) use self::outage::Outages;
+use self::quiet::QuietKeys;
 pub(crate) use self::refusal::Refusal;
 use crate::clock::{Clock, Tick};
 use crate::error::{Error, NodeError};
@@ -36,6 +38,7 @@ pub(crate) struct Quorum {
     pub(crate) limits: ClientOptions,
     /// Nanoseconds: a node that restarted within this time may have forgotten a lock that is still held.
     longest_lease: AtomicU64,
+    pub(crate) quiet: QuietKeys,
 }
 
 /// No code of users runs under a lock below here, so a panic of theirs leaves nothing half done.
@@ -44,7 +47,7 @@ impl RefUnwindSafe for Quorum {}
 impl Quorum {
     pub(crate) fn new(nodes: Nodes, clock: Arc<dyn Clock>, limits: ClientOptions) -> Quorum {
         nodes.tell(&limits.observers);
-        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0) }
+        Quorum { nodes, clock, limits, longest_lease: AtomicU64::new(0), quiet: QuietKeys::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -115,6 +118,11 @@ impl Quorum {
     pub(crate) fn rounds<R: Reply>(&self, calls: &[TypedCall<R>], lane: Lane, by: Tick) -> Vec<Ballot<R>> {
         let calls: Vec<Arc<Call>> = calls.iter().map(|call| Arc::clone(&call.call)).collect();
         self.nodes.calls(&calls, lane, by, &|_| true, self.need()).into_iter().map(ballot).collect()
+    }
+
+    /// Sends a release to all nodes and does not wait. What they said is told by a thread that must neither wait nor send anything.
+    pub(crate) fn post<R: Reply>(&self, call: &TypedCall<R>, tell: impl FnOnce(Ballot<R>) + Send + 'static) {
+        self.nodes.post(&call.call, Box::new(|answers| tell(ballot(answers))));
     }
 
     fn say(&self, call: &Arc<Call>, lane: Lane, by: Tick, ask: Ask<'_>) -> Answers {

@@ -4,8 +4,10 @@
 use std::cell::Cell;
 use std::io;
 use std::panic::catch_unwind;
+use std::time::Duration;
 
 use redlock_sync::{Error, Redlock, distributed_lock, key};
+use redlock_tests::Server;
 
 use super::{locks, panic_message, steal, while_busy};
 
@@ -235,4 +237,29 @@ fn a_fallback_gets_the_same_arguments() {
     assert_eq!((busy, &*till.coins), (Ok(100), &[90][..]));
     assert_eq!(till.put("x", vec![1, 2], [3], |coin| coin), Ok(4));
     assert_eq!(till.coins, [90, 1, 2, 3]);
+}
+
+#[test]
+fn a_call_does_not_wait_for_a_release_in_the_background() {
+    #[distributed_lock("order:{n}", client = locks, release = background)]
+    fn work(locks: &Redlock, n: u32) -> Result<u32, Error> {
+        Ok(n)
+    }
+    #[distributed_lock("order:{n}", client = locks, release = background)]
+    fn give_up(locks: &Redlock, n: u32) -> Result<u32, Error> {
+        assert_eq!(locks.unlock_all()?.given_up, [format!("order:{n}")]);
+        Ok(n)
+    }
+    let server = Server::start();
+    let proxy = redlock_tests::Proxy::start(&server);
+    let locks = redlock_tests::patient().node(proxy.url()).build().unwrap();
+    assert_eq!(work(&locks, 7), Ok(7));
+    proxy.wait_count("release", 1, Duration::from_secs(20));
+    let held = proxy.on("release", redlock_tests::Act::HoldReply);
+    assert_eq!(work(&locks, 7), Ok(7));
+    held.wait_hit(Duration::from_secs(20));
+    assert_eq!(server.get("order:7"), None);
+    held.release();
+    // What this process knows by then is reported.
+    assert!(give_up(&locks, 7).unwrap_err().is_lost());
 }

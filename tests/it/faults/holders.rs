@@ -1,4 +1,4 @@
-//! Rows 23 to 41: keys, holders and waiters.
+//! Rows 23 to 49: keys, holders and waiters.
 //!
 //! 1. `keys`: what happens to the key itself (rows 23, 38).
 //! 2. `renewal`: the renewal and what gets in its way (24, 25, 26, 27).
@@ -6,8 +6,10 @@
 //! 4. `guards`: guards that panic, move, nest, or are forgotten (29, 31, 32, 33).
 //! 5. `waiters`: many threads that want the lock at the same time, and deadlines (34, 36, 37, 40).
 //! 6. `grants`: a grant that no waiter reads (35).
-//! 7. `rig`: servers behind proxies, which all of these use.
+//! 7. `drops`: guards that are dropped, which does not wait (42 to 49).
+//! 8. `rig`: servers behind proxies, which all of these use.
 
+mod drops;
 mod grants;
 mod guards;
 mod keys;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::thread::{self, JoinHandle};
 
 use crate::clock::{Clock, Tick};
-use crate::node::pipes::command::{Abandoned, Load, Outcome, Outcomes, Wait};
+use crate::node::pipes::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
 use crate::node::pipes::ends::{Broken, Ends, Shut, Sink, Source};
 use crate::node::pipes::framer::Reply;
 use crate::node::pipes::pipe::{Hearer, Pipe};
@@ -284,7 +284,7 @@ pub(crate) fn number(n: u64) -> Load {
 }
 
 fn script(call: Arc<Call>) -> Load {
-    Load::Script { call, note: Note::Nothing, with_source: false, asks: false }
+    Load::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
 }
 
 pub(crate) fn acquire(token: &str) -> Load {

@@ -53,7 +53,7 @@ fn main() {
         Some("forked-default") => environment::forked(),
         Some("forked-beside-users") => environment::forked_beside_users(),
         Some("paused") => paused::run(args.get(1..).unwrap_or_default()),
-        Some("hold" | "fork" | "fork-often" | "hear") => holders::main(&args),
+        Some("hold" | "fork" | "fork-after-drop" | "fork-often" | "hear") => holders::main(&args),
         Some("built") => built::main(&args[1..]),
         Some("contend") => contend::main(&args[1..]),
         Some("wait") => waiters::main(&args[1..]),

@@ -31,7 +31,7 @@ use state::Shared;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
-    /// The script's name for EVAL and EVALSHA of a known script, else the command's name in upper case.
+    /// The script's name for EVAL and EVALSHA of a known script, `acquire` for `SET` with `NX PX`, else the command's name in upper case.
     pub name: String,
     /// All words behind the command's name: for EVALSHA the digest, the number of keys, the keys and the arguments.
     pub args: Vec<String>,
@@ -44,8 +44,8 @@ pub struct Seen {
 /// A fault proxy in front of one server, on a port of 127.0.0.1.
 ///
 /// It takes the traffic apart into whole commands and whole replies, logs the commands, and acts on those that a rule
-/// names. Names are compared without case: `"acquire"` for a script of `redlock-sync`, `"PING"` for a command, `"*"`
-/// for any. Where several rules name a command, the oldest due one-time rule acts, else the newest one for each command.
+/// names. Names are compared without case: `"acquire"` for a script of `redlock-sync` or for `SET` with `NX PX`, `"PING"`
+/// for a command, `"*"` for any. Where several rules name a command, the oldest due one-time rule acts, else the newest one for each command.
 ///
 /// EVALSHA of a script that the server does not know, and the EVAL that follows, are two commands of the script's name;
 /// an act that needs the command executed waits for the second one.

@@ -25,7 +25,7 @@ impl State {
         let Some(command) = words.first() else {
             return self.post(id, Lane::ToServer, None, Load::Bytes(request));
         };
-        let name = self.name(command, words.get(1));
+        let name = self.name(command, words.get(1..).unwrap_or_default());
         let awaited = Awaited { replies: replies(command, &words), name: name.clone(), act: None, own: None };
         let subscriber = is_subscription(command);
         self.seen.push(Seen { name: name.clone(), args: words[1..].to_vec(), at: Instant::now(), connection: id });
@@ -159,12 +159,13 @@ impl State {
         }
     }
 
-    /// The script's name for EVAL and EVALSHA of a known one, else the command's.
-    fn name(&self, command: &str, script: Option<&String>) -> String {
+    /// The script's name for EVAL and EVALSHA of a known one, `acquire` for a first attempt without a script, else the command's.
+    fn name(&self, command: &str, args: &[String]) -> String {
         let command = command.to_ascii_uppercase();
-        let digest = match (command.as_str(), script) {
-            ("EVALSHA" | "EVALSHA_RO", Some(digest)) => digest.to_ascii_lowercase(),
-            ("EVAL" | "EVAL_RO", Some(body)) => redis::Script::new(body).get_hash().to_owned(),
+        let digest = match (command.as_str(), args) {
+            ("EVALSHA" | "EVALSHA_RO", [digest, ..]) => digest.to_ascii_lowercase(),
+            ("EVAL" | "EVAL_RO", [body, ..]) => redis::Script::new(body).get_hash().to_owned(),
+            ("SET", [_, _, nx, px, _]) if nx == "NX" && px == "PX" => return "acquire".to_owned(),
             _ => return command,
         };
         self.scripts.get(&digest).cloned().unwrap_or(command)

@@ -23,7 +23,7 @@ impl Builder {
             ));
         }
         self.check().map_err(|error| self.blame(error))?;
-        let url = |url: &String| Ok(NodeUrl::parse(url)?.with_credentials(self.credentials.clone()));
+        let url = |url: &Result<NodeUrl, Error>| Ok(url.clone()?.with_credentials(self.credentials.clone()));
         let urls = self.urls.iter().map(url).collect::<Result<Vec<_>, Error>>()?;
         #[cfg(feature = "tls")]
         let urls = self.certified(urls)?;

@@ -34,6 +34,12 @@ impl Core {
         drop(forgotten);
     }
 
+    /// Its guard is gone.
+    pub(in crate::lease) fn forget_all_handlers(&self) {
+        let forgotten = std::mem::take(&mut *self.on_lost.lock());
+        drop(forgotten);
+    }
+
     /// True if this call made it lost.
     pub(super) fn lose(&self, reason: LostReason) -> bool {
         let made_lost = self.state.lock().end(LeaseState::Lost(reason));
@@ -45,7 +51,7 @@ impl Core {
     }
 
     /// A loss that the user asked for is no warning.
-    pub(super) fn log_loss(&self, reason: LostReason) {
+    pub(in crate::lease) fn log_loss(&self, reason: LostReason) {
         let level = if reason == LostReason::Revoked { log::Level::Debug } else { log::Level::Warn };
         log::log!(level, "{}", self.lost(reason));
     }

@@ -28,7 +28,7 @@ mod sharing;
 mod tests;
 mod watched;
 
-pub(super) use self::release::Ready;
+pub(super) use self::release::{Ready, Terms};
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -211,7 +211,7 @@ impl Core {
         self.head.lock().take()
     }
 
-    fn leave_queue(&self) {
+    pub(in crate::lease) fn leave_queue(&self) {
         drop(self.take_head());
     }
 

@@ -14,7 +14,7 @@ use crate::lease::giving_up::{is_confirmed, is_everywhere, is_gone, is_gone_from
 use crate::lease::state::LeaseState;
 use crate::node::Lane;
 use crate::protocol::TypedCall;
-use crate::protocol::reply::Released;
+use crate::protocol::reply::{Released, Vote};
 use crate::protocol::{Grant, Next, ReleaseArgs};
 use crate::quorum::Ballot;
 use crate::token::{RandomPart, random_part};
@@ -23,19 +23,69 @@ use crate::token::{RandomPart, random_part};
 pub(in crate::lease) struct Ready<'a> {
     core: &'a Core,
     io: MutexGuard<'a, Io>,
-    pub(in crate::lease) is_orderly: bool,
-    keep: Duration,
     pub(in crate::lease) call: TypedCall<Released>,
-    /// Of the grant, if the lock is granted.
-    random: Option<String>,
+    terms: Terms,
 }
 
-impl Ready<'_> {
+/// On which terms the lock is given up.
+pub(in crate::lease) struct Terms {
+    pub(in crate::lease) is_orderly: bool,
+    /// The rest of the minimum hold.
+    keep: Duration,
+    /// Of the grant, if the lock is granted.
+    random: Option<String>,
+    /// A copy of our acquire may still be executed somewhere.
+    may_linger: bool,
+}
+
+impl Terms {
+    /// The token may still stand on some node, although the lease is over.
+    pub(in crate::lease) fn may_linger(&self, ballot: &Ballot<Released>) -> bool {
+        self.keep.is_zero() && (self.may_linger || ballot.duplicate || !is_everywhere(ballot))
+    }
+
+    /// Nothing follows from what the nodes said: all have freed or granted the lock.
+    pub(in crate::lease) fn are_met(&self, ballot: &Ballot<Released>) -> bool {
+        let is_plain =
+            |vote: &Vote<Released>| matches!(vote, Vote::Yes(Released::Freed | Released::Granted | Released::InPause));
+        self.is_orderly && !self.may_linger && !ballot.duplicate && ballot.votes.iter().all(is_plain)
+    }
+}
+
+impl Core {
+    /// What the servers said tells whether others wait for the lock.
+    pub(in crate::lease) fn note_waits(&self, terms: &Terms, ballot: &Ballot<Released>) {
+        if let [vote] = &*ballot.votes {
+            // Nothing took what was offered.
+            let is_quiet = terms.random.is_some() && *vote == Vote::Yes(Released::Freed);
+            self.quorum.quiet.note(self.key.as_str(), is_quiet, self.quorum.now());
+        }
+    }
+}
+
+impl<'a> Ready<'a> {
+    pub(in crate::lease) fn is_orderly(&self) -> bool {
+        self.terms.is_orderly
+    }
+
+    /// No round of the lease is under way any more, and none begins.
+    pub(in crate::lease) fn into_terms(self) -> Terms {
+        self.terms
+    }
+
+    /// To conclude a release that was sent before.
+    pub(in crate::lease) fn again(core: &'a Core, call: TypedCall<Released>, terms: Terms) -> Ready<'a> {
+        Ready { core, io: core.io.lock(), call, terms }
+    }
+
     /// What its round came to. Repeated in the time there is while connection errors leave it unconfirmed; a repetition grants nothing.
     pub(in crate::lease) fn conclude(self, mut ballot: Ballot<Released>, by: Tick, may_repeat: bool) -> Release {
-        let Ready { core, io, keep, random, .. } = self;
+        let Ready { core, io, terms, .. } = self;
+        core.note_waits(&terms, &ballot);
+        let Terms { keep, random, .. } = &terms;
+        let keep = *keep;
         let quorum = &core.quorum;
-        if let Some(random) = &random {
+        if let Some(random) = random {
             grant::unreserve(quorum, &**core.protocol(), &ballot, random, by);
         }
         let mut is_inferred = ballot.duplicate && ballot.votes.iter().any(is_gone);
@@ -47,7 +97,7 @@ impl Ready<'_> {
             is_inferred |= again.votes.iter().any(is_gone);
             merge(&mut ballot, again);
         }
-        let may_linger = keep.is_zero() && (io.may_linger || ballot.duplicate || !is_everywhere(&ballot));
+        let may_linger = terms.may_linger(&ballot);
         // A majority is enough for the caller. A node that was left out just now keeps the token until its end, unless it is asked again.
         let is_done = is_confirmed(&ballot) && is_gone_from(&io.at, &ballot);
         let is_untold = ballot.is_of_lock_alone();
@@ -59,20 +109,16 @@ impl Ready<'_> {
 }
 
 impl Core {
-    /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers; less what
-    /// the wait took. For a drop the node timeout is counted from when it `began`.
-    pub(crate) fn release(&self, began: Tick, grace: Duration) -> Release {
-        let timeout = self.quorum.limits.node_timeout;
-        // A drop, which waits less for the round under way, ends within one node timeout, and leaves repetitions to the backlog.
-        let is_drop = grace < timeout;
+    /// Gives the lock up on all nodes. Waits up to `grace` for a renewal round under way, then a node timeout for the answers.
+    pub(crate) fn release(&self, grace: Duration) -> Release {
         let ready = match self.begin_release(grace) {
             Ok(ready) => ready,
             Err(release) => return release,
         };
-        let by = if is_drop { began.after(timeout) } else { self.quorum.now().after(timeout) };
+        let by = self.quorum.round_deadline();
         let ballot = self.quorum.round(&ready.call, Lane::Reserved, by, &|_| true);
-        let is_orderly = ready.is_orderly;
-        self.end_release(ready.conclude(ballot, by, !is_drop), is_orderly)
+        let is_orderly = ready.is_orderly();
+        self.end_release(ready.conclude(ballot, by, true), is_orderly)
     }
 
     /// All that comes before the call. What became of the release, if there is none to send.
@@ -90,7 +136,8 @@ impl Core {
         let Some(io) = self.io.try_lock_for(grace) else { return Err(self.end_release(self.unreleased(), is_orderly)) };
         let keep = self.keep();
         let (call, random) = self.offer(keep, is_orderly);
-        Ok(Ready { core: self, io, is_orderly, keep, call, random })
+        let terms = Terms { is_orderly, keep, random, may_linger: io.may_linger };
+        Ok(Ready { core: self, io, call, terms })
     }
 
     /// All that comes after it. Never with `io` held: handlers are called.
@@ -230,6 +277,16 @@ impl Core {
         }
     }
 
+    /// Has done in the background what is left of a release.
+    pub(in crate::lease) fn follow_up(self: &Arc<Self>, release: &Release) {
+        if !release.is_done {
+            self.keep_releasing(release.result.is_ok());
+        }
+        if release.is_untold {
+            self.tell_waits_later();
+        }
+    }
+
     /// Has the release repeated in the background, as it was not confirmed where it has to be; unless the token has ended by itself. If a majority has
     /// confirmed it, the end of the client does not wait for the others.
     pub(in crate::lease) fn keep_releasing(self: &Arc<Self>, is_confirmed: bool) {
@@ -248,7 +305,7 @@ impl Core {
     }
 
     /// Has the waits told once all keys of the lock can be named in one call again.
-    pub(in crate::lease) fn tell_waits_later(&self) {
+    fn tell_waits_later(&self) {
         let keep_until = self.born.after(self.options.min_hold);
         self.backlog.add(Leftover::of_waits(self.protocol(), self.key.name(), keep_until, &self.quorum));
     }

@@ -229,7 +229,7 @@ fn a_lock_that_was_taken_and_one_that_was_deleted_are_told_apart() {
         assert_eq!(core.tick(), Tick::NEVER);
         assert_eq!(reason(&core), Some(wanted));
         assert!(core.remaining().is_zero());
-        core.release(core.quorum.now(), SECOND);
+        core.release(SECOND);
         rig.servers[1].del(KEY);
     }
 }
@@ -329,12 +329,12 @@ fn a_minimum_hold_outlives_the_release() {
     let rig = Rig::start(1);
     let core = rig.lease(LockOptions { min_hold: LEASE / 2, ..options() });
     rig.clock.sleep_through(LEASE / 4);
-    let release = core.release(core.quorum.now(), SECOND);
+    let release = core.release(SECOND);
     assert_eq!((release.result, release.may_linger), (Ok(()), false));
     assert!(is_about(rig.time_to_live(0), LEASE / 4));
     let other = rig.servers[0].del(KEY).then(|| rig.lease(LockOptions { min_hold: LEASE / 2, ..options() })).unwrap();
     rig.clock.sleep_through(LEASE / 2);
-    assert_eq!(other.release(other.quorum.now(), SECOND).result, Ok(()));
+    assert_eq!(other.release(SECOND).result, Ok(()));
     assert_eq!(rig.servers[0].get(KEY), None, "the minimum hold was over");
 }
 
@@ -351,22 +351,19 @@ fn what_a_release_finds_is_told() {
         Box::new(move |_| _ = told.fetch_add(1, Ordering::SeqCst))
     };
     deleted.on_lost(0, count());
-    assert_eq!(
-        deleted.release(deleted.quorum.now(), SECOND).result.unwrap_err().lost_reason(),
-        Some(LostReason::Deleted)
-    );
+    assert_eq!(deleted.release(SECOND).result.unwrap_err().lost_reason(), Some(LostReason::Deleted));
     assert_eq!(told.load(Ordering::SeqCst), 1, "the handlers too");
     let held = rig.lease(options());
     held.on_lost(0, count());
     rig.proxies[0].refuse();
-    let release = held.release(held.quorum.now(), SECOND);
+    let release = held.release(SECOND);
     assert_eq!((release.result, release.may_linger), (Ok(()), true), "a majority is enough, but one may have it still");
     assert_eq!(told.load(Ordering::SeqCst), 1, "it was not lost");
     rig.proxies[0].heal();
     rig.servers[0].del(KEY);
     let unanswered = rig.lease(options());
     rig.proxies[1..].iter().for_each(Proxy::refuse);
-    match unanswered.release(unanswered.quorum.now(), SECOND).result {
+    match unanswered.release(SECOND).result {
         Err(Error::Unconfirmed { confirmed: 0 | 1, of: 3, nodes, .. }) => assert!(nodes.len() >= 2, "{nodes:?}"),
         other => panic!("{other:?}"),
     }
@@ -377,8 +374,7 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let rig = Rig::start(1);
     let core = rig.lease(options());
     let io = core.io.lock();
-    let release =
-        std::thread::scope(|scope| scope.spawn(|| core.release(core.quorum.now(), SECOND / 10)).join().unwrap());
+    let release = std::thread::scope(|scope| scope.spawn(|| core.release(SECOND / 10)).join().unwrap());
     assert!(matches!(release.result, Err(Error::Unconfirmed { confirmed: 0, of: 1, .. })), "{release:?}");
     assert!(release.may_linger);
     drop(io);
@@ -387,8 +383,7 @@ fn a_release_does_not_wait_for_ever_for_a_round_under_way() {
     let lost = rig.lease(options());
     let io = lost.io.lock();
     rig.clock.sleep_through(LEASE);
-    let release =
-        std::thread::scope(|scope| scope.spawn(|| lost.release(lost.quorum.now(), SECOND / 10)).join().unwrap());
+    let release = std::thread::scope(|scope| scope.spawn(|| lost.release(SECOND / 10)).join().unwrap());
     assert_eq!(release.result.unwrap_err().lost_reason(), Some(LostReason::Expired));
     drop(io);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::lease::{Backlog, Core, Lease, revoke};
+use crate::lease::{Backlog, Core, Lease, log_end, revoke};
 use crate::lock::mutex::{GuardSend, MutexGuard, ThreadBound};
 use crate::quorum::Quorum;
 
@@ -40,15 +40,19 @@ impl<M> Parts<M> {
     fn release(&mut self) -> Result<(), Error> {
         MutexGuard::unlock_all(std::mem::take(&mut self.guards).into_iter().rev(), &self.quorum)
     }
+
+    /// For a call that does not get all of them: when it returns, it has left nothing behind.
+    pub(super) fn give_back(&mut self) {
+        log_end(&self.release());
+    }
 }
 
 impl<M> Drop for Parts<M> {
+    /// All together wait half a node timeout at most for renewals under way.
     fn drop(&mut self) {
-        match self.release() {
-            // A loss is logged where it is noticed.
-            Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}
-            Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; it is repeated in the background"),
-            Err(error) => log::warn!("{error}"),
+        let until = self.quorum.now().after(self.quorum.limits.node_timeout / 2);
+        while let Some(part) = self.guards.pop() {
+            part.finish_quietly_within(until.since(self.quorum.now()));
         }
     }
 }
@@ -58,10 +62,9 @@ impl<M> Drop for Parts<M> {
 /// **If one key is lost, all are lost:** [`check`](MultiLockGuard::check) is an error from then on, and the other keys
 /// are released.
 ///
-/// All keys are released in one round trip to each node, also by the drop. That waits for the servers three node
-/// timeouts at most, leaves the rest to a background thread, and logs what went wrong.
-/// [`unlock`](MultiLockGuard::unlock) releases too, and returns what went wrong. It cannot leave its thread, unless it
-/// is made [sendable](MultiLockGuard::into_send):
+/// [`unlock`](MultiLockGuard::unlock) releases all keys in one round trip to each node, and returns what went wrong.
+/// The drop does not wait for the servers, as that of a [`MutexGuard`](crate::MutexGuard). The guard cannot leave its
+/// thread, unless it is made [sendable](MultiLockGuard::into_send):
 ///
 /// ```compile_fail,E0277
 /// let locks = redlock_sync::Redlock::open("redis://127.0.0.1/").unwrap();

@@ -116,6 +116,8 @@ impl Server {
                 state.scripts.entry(digest.clone()).or_insert_with(|| String::from_utf8_lossy(source).into_owned());
                 state.eval_known(&digest, rest)
             }
+            // The attempt that follows counts.
+            [b"SET", key, ..] if state.denials.get(*key).is_some_and(|left| *left > 0) => Reply::Nil,
             [b"SUBSCRIBE", channel] => state.subscribe(connection, channel),
             [b"INFO", ..] => Reply::Bulk(self.info(passed.as_secs()).into_bytes()),
             // It has no replicas, and needs none: its data stays.

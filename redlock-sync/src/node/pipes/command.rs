@@ -69,9 +69,10 @@ pub(crate) enum Abandoned {
     WillBeSent,
 }
 
-/// Called with what becomes of calls for which no thread waits, by the thread that reads: it must neither wait nor call the pipe.
+/// Called with what becomes of calls for which no thread waits, by a thread that reads or that ends the connection: it must neither wait nor send anything.
 pub(crate) trait Callback: Send + Sync {
-    fn call(&self, index: usize, outcome: Outcome);
+    /// Once for each call. `None`: it was not answered in time, and may be executed later.
+    fn call(&self, index: usize, outcome: Option<Outcome>);
 }
 
 /// What the calls of one thread became: each has a place in it.
@@ -120,6 +121,10 @@ impl Outcomes {
     /// It has neither an outcome nor was it left.
     pub(crate) fn is_awaited(&self, index: usize) -> bool {
         self.statuses.lock().get(index).is_some_and(Status::is_awaited)
+    }
+
+    fn is_left(&self, index: usize) -> bool {
+        matches!(self.statuses.lock().get(index), Some(Status::Left))
     }
 
     /// The outcome, once.
@@ -176,14 +181,23 @@ pub(crate) enum Load {
     Script {
         call: Arc<Call>,
         note: Note,
-        /// For a server that does not know the script.
-        with_source: bool,
+        form: Form,
         /// Behind `ASKING`, which lets the call in for a slot that is on its way to that server.
         asks: bool,
     },
-    #[cfg_attr(not(test), allow(dead_code, reason = "for first attempts without a script, which come next"))]
+    #[cfg_attr(not(test), allow(dead_code, reason = "for tests"))]
     /// A command that is no script, in the form of the protocol, with one reply.
     Plain(Cow<'static, [u8]>),
+}
+
+/// How a call is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Digest,
+    /// For a server that does not know the script.
+    Source,
+    /// A first attempt, as `SET NX`.
+    Native,
 }
 
 /// Whether a command is written.
@@ -200,8 +214,15 @@ pub(super) enum Sending {
 #[must_use = "the thread sleeps until then"]
 pub(super) struct Wakeup {
     outcomes: Arc<Outcomes>,
-    /// For the callback.
-    left: Option<(usize, Outcome)>,
+    left: Option<Left>,
+}
+
+/// For the callback.
+struct Left {
+    index: usize,
+    outcome: Option<Outcome>,
+    /// Calls about the key stay on this connection until the callback has returned.
+    _claim: Option<Claim>,
 }
 
 /// A call on its way to one server.
@@ -217,7 +238,6 @@ pub(crate) struct Command {
 
 impl Command {
     /// No thread waits for it.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for drops that do not wait, which come next"))]
     pub(crate) fn unattended(self) -> Command {
         self.outcomes.set(self.index, Status::Left);
         self
@@ -235,8 +255,10 @@ impl Command {
             return Sending::Refused;
         }
         // No thread will be there to answer a NOSCRIPT.
-        if let Load::Script { with_source, .. } = &mut self.load {
-            *with_source |= self.outcomes.callback.is_none();
+        if let Load::Script { form, .. } = &mut self.load
+            && self.outcomes.callback.is_none()
+        {
+            *form = Form::Source;
         }
         Sending::Unattended
     }
@@ -247,8 +269,9 @@ impl Command {
             packet.extend_from_slice(ASKING);
         }
         match &self.load {
-            Load::Script { call, note, with_source: false, .. } => call.write_to(packet, *note),
-            Load::Script { call, note, with_source: true, .. } => call.write_source_to(packet, *note),
+            Load::Script { call, note, form: Form::Digest, .. } => call.write_to(packet, *note),
+            Load::Script { call, note, form: Form::Source, .. } => call.write_source_to(packet, *note),
+            Load::Script { call, form: Form::Native, .. } => call.write_native_to(packet),
             Load::Plain(command) => packet.extend_from_slice(command),
         }
     }
@@ -308,6 +331,11 @@ impl Command {
         self.outcomes.is_awaited(self.index)
     }
 
+    /// None waits for it, and its outcome is due to a callback.
+    pub(super) fn is_left(&self) -> bool {
+        self.outcomes.callback.is_some() && self.outcomes.is_left(self.index)
+    }
+
     pub(super) fn is_of(&self, outcomes: &Arc<Outcomes>, index: usize) -> bool {
         self.index == index && Arc::ptr_eq(&self.outcomes, outcomes)
     }
@@ -324,18 +352,37 @@ impl Command {
                 }
                 None
             }
-            Status::Left if self.outcomes.callback.is_some() => Some((self.index, outcome)),
+            Status::Left if self.outcomes.callback.is_some() => {
+                *status = Status::Empty;
+                Some(Left { index: self.index, outcome: Some(outcome), _claim: self.claim })
+            }
             _ => return None,
         };
         drop(statuses);
         Some(Wakeup { outcomes: self.outcomes, left })
     }
+
+    /// If its outcome is due to a callback, that is told that it did not come in time, and nothing else later.
+    pub(super) fn end_late(&self) -> Option<Wakeup> {
+        let mut statuses = self.outcomes.statuses.lock();
+        let status = statuses.get_mut(self.index).filter(|status| matches!(status, Status::Left))?;
+        self.outcomes.callback.as_ref()?;
+        *status = Status::Empty;
+        drop(statuses);
+        let left = Some(Left { index: self.index, outcome: None, _claim: None });
+        Some(Wakeup { outcomes: Arc::clone(&self.outcomes), left })
+    }
 }
 
 impl Wakeup {
+    /// A thread goes on. A callback is called only once nothing is locked.
+    pub(super) fn is_of_thread(&self) -> bool {
+        self.left.is_none()
+    }
+
     pub(super) fn notify(self) {
-        if let (Some((index, outcome)), Some(callback)) = (self.left, &self.outcomes.callback) {
-            callback.call(index, outcome);
+        if let (Some(left), Some(callback)) = (self.left, &self.outcomes.callback) {
+            callback.call(left.index, left.outcome);
         } else {
             self.outcomes.moved.notify_one();
         }

@@ -286,6 +286,11 @@ impl Connections {
         }
     }
 
+    /// Writes and reads what no thread waits for, at most until then.
+    pub(crate) fn finish(&self, until: Tick) {
+        self.all().iter().for_each(|pipe| pipe.finish(until));
+    }
+
     /// The connections at the moment.
     pub(crate) fn all(&self) -> Vec<Arc<Pipe>> {
         let open = self.open.lock();

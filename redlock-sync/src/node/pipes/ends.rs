@@ -19,6 +19,16 @@ pub(crate) enum Broken {
     Unfit(String),
 }
 
+impl Broken {
+    /// What is told of it.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Broken::Cut(why) | Broken::Unfit(why) => why.clone(),
+            Broken::TimedOut | Broken::Slow => "timed out while writing".to_owned(),
+        }
+    }
+}
+
 /// Where commands are written.
 pub(crate) trait Sink: Send {
     /// Writes all of it by then. After an error the server has at most a part, and the connection is of no more use.

@@ -33,6 +33,8 @@ pub(super) struct Outbox {
     urgent: VecDeque<Command>,
     ordinary: VecDeque<Command>,
     pub(super) pump: Pump,
+    /// A thread sleeps that waits for a call. While none does, threads that wait read for themselves.
+    pub(super) is_relied_on: bool,
     /// A thread that wanted to write this found another one at it, which has to look here once more.
     pub(super) was_missed: bool,
     /// The connection is of no more use.
@@ -48,19 +50,23 @@ impl Outbox {
         self.urgent.len() + self.ordinary.len()
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
+        self.urgent.iter().chain(&self.ordinary)
+    }
+
     /// A call about a key of that group is not written.
     pub(super) fn has(&self, group: Option<usize>) -> bool {
-        self.urgent.iter().chain(&self.ordinary).any(|command| group.is_none() || command.group() == group)
+        self.all().any(|command| group.is_none() || command.group() == group)
     }
 
     /// A call that may set this token is not written.
     pub(super) fn may_set(&self, token: &str) -> bool {
-        self.urgent.iter().chain(&self.ordinary).any(|command| command.acquires() == Some(token))
+        self.all().any(|command| command.acquires() == Some(token))
     }
 
     /// A call with the same words is not written.
     pub(super) fn has_like(&self, call: &Call) -> bool {
-        self.urgent.iter().chain(&self.ordinary).any(|command| command.is_like(call))
+        self.all().any(|command| command.is_like(call))
     }
 
     pub(super) fn put(&mut self, command: Command) {
@@ -191,10 +197,15 @@ impl Owed {
         Some((Answered::Call(command, reply), written))
     }
 
+    /// Those whose outcome is not known.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Command> {
+        let held = self.held.iter().map(|(command, _)| command);
+        self.due.iter().filter_map(|due| due.command.as_ref()).chain(held)
+    }
+
     /// The awaited ones mostly are the first.
     pub(super) fn interest(&self) -> Interest {
-        let held = self.held.iter().map(|(command, _)| command);
-        match self.due.iter().filter_map(|due| due.command.as_ref()).chain(held).any(Command::is_awaited) {
+        match self.all().any(Command::is_awaited) {
             true => Interest::Awaited,
             false if self.due.is_empty() => Interest::None,
             false => Interest::Unattended,

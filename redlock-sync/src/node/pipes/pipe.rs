@@ -18,8 +18,8 @@
 //!    that the pump is awake; so does a thread that puts a call there for which no thread waits. The pump does not sleep while the outbox has a call. A thread that cannot write because another one does says so
 //!    (`was_missed`); the other one looks again after it has given `write` back.
 //! 2. *A reply is read while a thread waits for it.* Its thread reads, or another one does, or it sleeps. Before it sleeps it makes sure that the pump is
-//!    awake. The pump decides to sleep under the mutex of the outbox, when no thread waits for any call that is owed; a packet moves from the outbox to
-//!    `owed` under the same mutex.
+//!    awake, and says that it sleeps (`is_relied_on`). The pump decides to sleep under the mutex of the outbox, when no thread sleeps that waits for a call
+//!    which is owed; a packet moves from the outbox to `owed` under the same mutex.
 //! 3. *A reply goes to its own call.* A call is owed before its first byte is written, under `write`, and replies are given in the order in which they come,
 //!    under `turn`. A connection on which that may not hold is never used again: see [`Section`].
 
@@ -31,7 +31,7 @@ use std::time::Duration;
 use super::command::{Abandoned, Command, Outcome, Outcomes, Sending, Wakeup};
 use super::ends::{Broken, Ends, Shut, Sink, Source};
 use super::framer::{Framer, Garbled};
-use super::outbox::{Answered, Interest, Outbox, Owed, Pump};
+use super::outbox::{Answered, Interest, Outbox, Owed};
 use crate::clock::{Clock, Tick};
 use crate::protocol::script::Call;
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard};
@@ -321,12 +321,11 @@ impl Pipe {
 
     /// Reads until this call of the thread has its outcome, at most until then. Nothing is read if another thread reads.
     pub(crate) fn read_for(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, until: Tick) {
-        let Some(mut turn) = self.turn.try_lock() else { return };
-        self.reader.store(AT_WORK, Ordering::Relaxed);
+        let Some(mut turn) = self.try_turn() else { return };
         let mut wakeups = Vec::new();
         while outcomes.is_awaited(index) && !self.is_over() {
             // Before it waits, the others go on.
-            wakeups.drain(..).for_each(Wakeup::notify);
+            wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
             if !self.read(&mut turn, until, &mut wakeups) && self.clock.now() >= until {
                 break;
             }
@@ -383,6 +382,7 @@ impl Pipe {
     /// To be called before a thread sleeps until a call of this connection has its outcome. False if no pump will read and write for it.
     pub(crate) fn rely_on_pump(self: &Arc<Self>) -> bool {
         let mut outbox = self.outbox.lock();
+        outbox.is_relied_on = true;
         let is_there = outbox.is_over || self.rouse(&mut outbox);
         let is_left = !outbox.is_empty();
         drop(outbox);
@@ -406,19 +406,18 @@ impl Pipe {
         abandoned
     }
 
-    /// A reply will come for which no thread waits: the pump shall look after it.
-    fn tidy(self: &Arc<Self>) {
-        let mut outbox = self.outbox.lock();
-        if outbox.pump != Pump::Naps && !outbox.is_over {
-            self.rouse(&mut outbox);
-        }
-    }
-
     /// The turn to read, once it is free.
     pub(super) fn turn(&self) -> MutexGuard<'_, Reading> {
         let turn = self.turn.lock();
         self.reader.store(AT_WORK, Ordering::Relaxed);
         turn
+    }
+
+    /// That, if no other thread has it.
+    pub(super) fn try_turn(&self) -> Option<MutexGuard<'_, Reading>> {
+        let turn = self.turn.try_lock()?;
+        self.reader.store(AT_WORK, Ordering::Relaxed);
+        Some(turn)
     }
 
     pub(super) fn give_back(&self, turn: MutexGuard<'_, Reading>) {

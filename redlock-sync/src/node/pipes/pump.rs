@@ -1,16 +1,18 @@
 //! The thread that writes and reads for others: for threads that sleep, and for calls for which no thread waits.
 //!
 //! A thread alone on a connection needs none: it writes and reads itself. So the pump is started when it is needed, and ends when it was idle for a while.
-//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`](super::waiting).
+//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::Wakeup;
+use super::command::{Command, Wakeup};
 use super::ends::Broken;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
+use super::waiting::ALONE;
+use crate::clock::Tick;
 
 /// An idle pump ends after that.
 const IDLE: Duration = Duration::from_secs(10);
@@ -56,7 +58,9 @@ impl Pipe {
         let mut has_napped = false;
         loop {
             let interest = self.interest();
-            let is_due = interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
+            outbox.is_relied_on &= interest == Interest::Awaited || !outbox.is_empty();
+            let is_due =
+                outbox.is_relied_on && interest == Interest::Awaited || has_napped && interest == Interest::Unattended;
             // What was missed is written by another thread, which wakes the pump.
             let is_left = !outbox.is_empty() && !outbox.was_missed;
             if !outbox.is_over && (is_due || is_left) {
@@ -68,7 +72,7 @@ impl Pipe {
                 outbox.pump = Pump::Absent;
                 return false;
             }
-            let naps = interest == Interest::Unattended;
+            let naps = interest != Interest::None;
             let until = if naps { now.after(NAP) } else { end };
             outbox.pump = if naps { Pump::Naps } else { Pump::Asleep };
             self.clock.idle_until(&self.wake, &mut outbox, until);
@@ -87,7 +91,55 @@ impl Pipe {
             self.read(&mut turn, until, &mut wakeups);
         }
         // While it wakes them, their next calls gather.
-        wakeups.into_iter().for_each(Wakeup::notify);
+        wakeups.extract_if(.., |wakeup: &mut Wakeup| wakeup.is_of_thread()).for_each(Wakeup::notify);
         self.give_back(turn);
+        wakeups.into_iter().for_each(Wakeup::notify);
+        if self.is_late(self.patience) {
+            self.end_late();
+        }
+    }
+
+    /// A reply will come for which no thread waits: the pump shall look after it. In memory it has come.
+    pub(super) fn tidy(self: &Arc<Self>) {
+        if self.patience == Duration::MAX {
+            return self.finish(self.clock.now());
+        }
+        let mut outbox = self.outbox.lock();
+        if outbox.pump != Pump::Naps && !outbox.is_over {
+            self.rouse(&mut outbox);
+        }
+    }
+
+    /// Writes and reads what no thread waits for, at most until then, for a client that ends. What is unanswered then is late.
+    pub(crate) fn finish(self: &Arc<Self>, until: Tick) {
+        while self.has_unattended() {
+            if let Some(mut turn) = self.try_turn() {
+                let mut wakeups = Vec::new();
+                self.read(&mut turn, until, &mut wakeups);
+                self.give_back(turn);
+                wakeups.into_iter().for_each(Wakeup::notify);
+            } else {
+                // Another thread reads, and gives what comes to its calls.
+                self.clock.sleep(ALONE);
+            }
+            if self.clock.now() >= until {
+                return self.end_late();
+            }
+        }
+    }
+
+    fn has_unattended(&self) -> bool {
+        let outbox = self.outbox.lock();
+        !outbox.is_over && (outbox.all().any(Command::is_left) || self.owed.lock().all().any(Command::is_left))
+    }
+
+    /// Tells the callbacks of calls for which no thread waits that they are late. They are written and read as before.
+    fn end_late(&self) {
+        let late: Vec<Wakeup> = {
+            let outbox = self.outbox.lock();
+            let owed = self.owed.lock();
+            owed.all().chain(outbox.all()).filter_map(Command::end_late).collect()
+        };
+        late.into_iter().for_each(Wakeup::notify);
     }
 }

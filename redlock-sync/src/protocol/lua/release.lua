@@ -7,7 +7,7 @@
 -- Then, if one of them differs from what stands in the brackets: ARGV[3] own wait (empty), ARGV[4] ms to keep the key (0 gives it up now),
 -- ARGV[5] where nothing is granted: ms for which the lock is left to programs that poll (0)
 -- replies 1 given up, 2 granted, 3 reserved since none of the waits listens here (several nodes), 4 freed since this user may not publish,
---         5 given up where only the lock was named, 0 another token holds the lock, -1 there is no key
+--         5 given up where only the lock was named, 6 given up in a pause that goes on, 0 another token holds the lock, -1 there is no key
 local key, queue, token = KEYS[1], KEYS[2], ARGV[1]
 -- Not even an empty value is that of no token.
 if token == '' then token = nil end
@@ -61,6 +61,18 @@ if several then
     return 3
   end
 else
+  -- An attempt that knows of no queue can take the lock in a pause. That goes on: programs that poll find the lock free as long as before.
+  local pause = string.match(redis.pcall('ZRANGE', queue, 0, 0)[1] or '', '^%*(%d+)$')
+  if pause then
+    local now = redis.call('TIME')
+    local left = pause - (now[1] * 1000 + math.floor(now[2] / 1000))
+    -- None is longer than a second, but where the clock was set back.
+    if left > 0 and left <= 1000 then
+      redis.call('DEL', key)
+      hint(queue, string.format('%.0f', left), '0 2')
+      return 6
+    end
+  end
   for _ = 1, 64 do
     local next = redis.pcall('ZPOPMIN', queue)[1]
     if not next then break end

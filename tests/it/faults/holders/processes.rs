@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use super::rig::{KEY, LEASE, Rig, SLACK, SOON, for_sizes, ms};
 use crate::kinds::{Kind, each_kind, name_of_kind};
 
 /// A process of the `agent`, ended with this value.
-struct Agent {
+pub(super) struct Agent {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Agent {
-    fn start(args: &[&str], urls: &[String]) -> Agent {
+    pub(super) fn start(args: &[&str], urls: &[String]) -> Agent {
         let mut process = Command::new(env!("CARGO_BIN_EXE_agent"))
             .args(args)
             .args(urls)
@@ -33,7 +33,7 @@ impl Agent {
     }
 
     /// An agent that holds the key, and its token.
-    fn holding<K: Kind>(rig: &Rig, key: &str, lease: Duration) -> (Agent, String) {
+    pub(super) fn holding<K: Kind>(rig: &Rig, key: &str, lease: Duration) -> (Agent, String) {
         let lease = lease.as_millis().to_string();
         let mut agent = Agent::start(&["hold", name_of_kind::<K>(), key, &lease], &rig.urls());
         let token = agent.line();
@@ -55,7 +55,11 @@ impl Agent {
         facts
     }
 
-    fn say(&mut self, word: &str) {
+    pub(super) fn wait(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
+
+    pub(super) fn say(&mut self, word: &str) {
         writeln!(self.process.stdin.as_mut().unwrap(), "{word}").unwrap();
     }
 }

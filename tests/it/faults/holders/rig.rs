@@ -106,7 +106,10 @@ impl Rig {
 
 /// The token of a script's call: its first argument behind the digest, the number of keys, and the keys; behind a letter, if it is for a read-write lock.
 fn own_token(seen: &Seen) -> Option<&str> {
-    let keys: usize = seen.args.get(1)?.parse().ok()?;
+    let Ok(keys) = seen.args.get(1)?.parse::<usize>() else {
+        // What is no script has the token behind the key.
+        return seen.args.get(1).map(String::as_str).filter(|_| seen.name == "acquire");
+    };
     seen.args.iter().skip(2 + keys).map(String::as_str).find(|word| !matches!(*word, "r" | "w"))
 }
 

@@ -30,9 +30,11 @@ each_kind!(all:
 /// The tokens that were sent in acquires, in order.
 fn tokens_sent(proxy: &Proxy, name: &str) -> Vec<String> {
     let of_name = |seen: &&redlock_tests::Seen| seen.name == name;
-    let keys = |seen: &redlock_tests::Seen| seen.args[1].parse::<usize>().unwrap();
-    // The call of a read-write lock has a letter before it.
-    let token = |seen: &redlock_tests::Seen| seen.args[2 + keys(seen)..].iter().find(|arg| arg.len() > 1).cloned();
+    // The call of a read-write lock has a letter before it. What is no script has the token behind the key.
+    let token = |seen: &redlock_tests::Seen| match seen.args[1].parse::<usize>() {
+        Ok(keys) => seen.args[2 + keys..].iter().find(|arg| arg.len() > 1).cloned(),
+        Err(_) => Some(seen.args[1].clone()),
+    };
     proxy.seen().iter().filter(of_name).filter_map(token).collect()
 }
 

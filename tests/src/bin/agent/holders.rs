@@ -22,6 +22,7 @@ pub(crate) fn main(args: &[String]) {
     match args {
         [what, kind, key, lease, urls @ ..] if what == "hold" => hold(kind, key, lease.parse().unwrap(), urls),
         [what, kind, key, urls @ ..] if what == "fork" => copies(kind, key, urls),
+        [what, kind, key, urls @ ..] if what == "fork-after-drop" => copies_of_dropped(kind, key, urls),
         [what] if what == "fork-often" => copies_in_a_crowd(),
         [what, urls @ ..] if what == "hear" => hear(urls),
         other => panic!("unknown arguments {other:?}"),
@@ -71,6 +72,11 @@ fn hold(kind: &str, key: &str, lease: u64, urls: &[String]) {
     match word.trim() {
         "exit" => exit(0),
         "abort" => abort(),
+        "drop" => {
+            drop(guard);
+            exit(0)
+        }
+        "drop and return" => {}
         "unlock_all" => exit(i32::try_from(locks.unlock_all().unwrap().given_up.len()).unwrap()),
         other => panic!("cannot {other:?}"),
     }
@@ -108,6 +114,19 @@ fn copies(kind: &str, key: &str, urls: &[String]) {
     tell("parent-check", guard.check());
     drop(guard);
     tell("parent-dropped", ());
+}
+
+/// A release is on its way when the process is copied.
+fn copies_of_dropped(kind: &str, key: &str, urls: &[String]) {
+    let locks = client(urls, Duration::from_secs(120));
+    for _ in 0..20 {
+        drop(lock(&locks, kind, key, false).unwrap());
+        in_a_child(|| {
+            // SAFETY: the copy is dropped once, and the process ends before its owner would drop it again.
+            unsafe { drop(std::ptr::read(&raw const locks)) }
+        });
+        drop(lock(&locks, kind, key, false).unwrap());
+    }
 }
 
 /// What a thread of the parent has locked at the fork stays locked in the child, so a copy must not wait for it.

@@ -22,7 +22,7 @@ fn a_lease_is_revoked_once() {
     assert_eq!(revoke(&rig, &core), Ok(0));
     assert_eq!(reason(&core), Some(LostReason::Revoked));
     let released = Arc::new(rig.lease(options()));
-    released.release(released.quorum.now(), SECOND);
+    released.release(SECOND);
     assert_eq!(revoke(&rig, &released), Ok(0));
     let unreachable = Arc::new(rig.lease(options()));
     rig.proxies[0].refuse();
@@ -51,7 +51,7 @@ fn a_release_that_is_not_confirmed_is_repeated_until_it_is() {
     let rig = Rig::start(3);
     let core = Arc::new(rig.lease(options()));
     rig.proxies.iter().for_each(Proxy::refuse);
-    core.release(core.quorum.now(), SECOND).result.unwrap_err();
+    core.release(SECOND).result.unwrap_err();
     core.keep_releasing(false);
     rig.proxies.iter().for_each(Proxy::heal);
     redlock_tests::eventually("it is released", SOON, || rig.servers.iter().all(|server| server.get(KEY).is_none()));
@@ -65,7 +65,7 @@ fn a_release_that_a_majority_confirmed_is_repeated_for_a_node_that_may_have_the_
     rig.proxies[2].refuse();
     // So that the node is left out, and nothing is written to it.
     core.extend(LEASE).unwrap();
-    let release = core.release(core.quorum.now(), SECOND);
+    let release = core.release(SECOND);
     release.result.unwrap();
     assert!(!release.is_done && rig.servers[2].get(KEY).is_some());
     core.keep_releasing(true);

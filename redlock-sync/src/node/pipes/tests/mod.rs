@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Abandoned, Load, Outcome, Outcomes, Wait};
+use super::command::{Abandoned, Form, Load, Outcome, Outcomes, Wait};
 use super::framer::Reply;
 use super::pipe::{Hearer, Pipe};
 use super::waiting;
@@ -56,7 +56,7 @@ fn script(purpose: Purpose, token: &str) -> Load {
     let script = if purpose == Purpose::Release { &*RELEASE } else { &*ACQUIRE };
     let id = LockId::from_server(token);
     let call = Call::new(script, purpose, Some(&id), SOON, &["k"], &[Arg::Text(token)]);
-    Load::Script { call, note: Note::Nothing, with_source: false, asks: false }
+    Load::Script { call, note: Note::Nothing, form: Form::Digest, asks: false }
 }
 
 fn call(pipe: &Arc<Pipe>, load: Load, is_release: bool, by: Tick) -> End {

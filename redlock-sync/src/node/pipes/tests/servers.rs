@@ -201,7 +201,7 @@ fn the_last_handle_is_dropped_in_the_midst_of_releases() {
                 for n in (0..40).filter(|n| n % 8 == t) {
                     let call = release(&format!("k{n}"), "t");
                     let Found { claim, pipe, .. } = client.server().claim(&call, &Wish::default()).unwrap();
-                    let load = Load::Script { call, note: Note::Nothing, with_source: true, asks: false };
+                    let load = Load::Script { call, note: Note::Nothing, form: Form::Source, asks: false };
                     pipe.send(Outcomes::new(1, None).command(0, load, true, Some(claim)).unattended());
                 }
             });

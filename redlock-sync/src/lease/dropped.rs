@@ -1,0 +1,122 @@
+//! The release of a guard that is dropped: its thread sends it, and does not wait for the servers.
+//!
+//! Every thread of this client finds the lock free at once. Its attempt goes over the connection on which the release is unanswered, behind it. So
+//! nothing has to wait here, as long as the servers do what they are asked.
+//!
+//! What they say comes to [`Dropped::told`]. Mostly all have freed the lock, and nothing is left to do. Otherwise the token is an orphan from that moment
+//! on, which is before any call about the key can go over another connection. Then a background thread does what follows the release of any other
+//! guard: it is repeated, or a loss is logged and told to the observers. Handlers of a loss are not called: they are gone with the guard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Lease;
+use super::backlog::Expected;
+use super::core::{Core, Ready, Release, Terms};
+use crate::clock::Tick;
+use crate::error::Error;
+use crate::handover::queue::WaitQueues;
+use crate::observer::Event;
+use crate::protocol::TypedCall;
+use crate::protocol::reply::Released;
+use crate::quorum::Ballot;
+
+struct Dropped {
+    core: Arc<Core>,
+    queues: Arc<WaitQueues<Lease>>,
+    call: TypedCall<Released>,
+    terms: Terms,
+    /// How long it was held, if observers were told that it was acquired.
+    held: Option<Duration>,
+    _expected: Expected,
+}
+
+impl Lease {
+    /// For a guard that is dropped. Waits half a node timeout at most, for a renewal round under way; logs at most one line.
+    pub(crate) fn finish_quietly(&self) {
+        self.finish_quietly_within(self.core.quorum.limits.node_timeout / 2);
+    }
+
+    pub(crate) fn finish_quietly_within(&self, grace: Duration) {
+        let began = self.core.quorum.now();
+        if self.leave(began).is_some() {
+            return;
+        }
+        match self.core.begin_release(grace) {
+            Ok(ready) => self.post(ready, began),
+            Err(release) => log_end(&self.released(began, release)),
+        }
+    }
+
+    fn post(&self, ready: Ready<'_>, began: Tick) {
+        let call = ready.call.clone();
+        // No renewal comes behind the release: the lease is over, which a renewal looks at once it has the connection to itself.
+        let terms = ready.into_terms();
+        let dropped = Dropped {
+            core: Arc::clone(&self.core),
+            queues: Arc::clone(&self.leases.queues),
+            call: call.clone(),
+            terms,
+            held: self.observed_until(began),
+            _expected: self.leases.backlog.announce(),
+        };
+        self.core.quorum.post(&call, move |ballot| dropped.told(ballot));
+        // The next thread of this client goes on now, and its attempt behind the release.
+        self.core.leave_queue();
+        self.core.tell_loss();
+        // What they have captured is dropped here, and not by a thread that reads.
+        self.core.forget_all_handlers();
+    }
+}
+
+impl Dropped {
+    /// Called by a thread that must neither wait nor send anything.
+    fn told(self, ballot: Ballot<Released>) {
+        if self.terms.are_met(&ballot) && self.held.is_none() {
+            self.core.note_waits(&self.terms, &ballot);
+            return;
+        }
+        if self.terms.may_linger(&ballot) {
+            self.queues.add_orphan(self.core.key.name(), self.core.id.clone(), self.core.latest_end());
+        }
+        let quorum = Arc::clone(&self.core.quorum);
+        quorum.nodes.background().after(Duration::ZERO, move || self.conclude(ballot));
+    }
+
+    fn conclude(self, ballot: Ballot<Released>) {
+        let Dropped { core, call, terms, held, .. } = self;
+        let is_orderly = terms.is_orderly;
+        let by = core.quorum.round_deadline();
+        let release = Ready::again(&core, call, terms).conclude(ballot, by, false);
+        core.follow_up(&release);
+        let Release { result, .. } = release;
+        if let Err(Error::Lost { reason, .. }) = &result
+            && is_orderly
+        {
+            core.log_loss(*reason);
+        }
+        if let Some(held) = held {
+            tell(&core, held, &result, is_orderly);
+        }
+        log_end(&result);
+    }
+}
+
+/// Of a loss that was noticed before, observers have been told.
+fn tell(core: &Core, held: Duration, result: &Result<(), Error>, is_orderly: bool) {
+    let (observers, lock) = (&core.quorum.limits.observers, core.observed());
+    match result {
+        Err(Error::Lost { reason, .. }) if is_orderly => observers.tell(&Event::Lost { lock, held, reason: *reason }),
+        Err(Error::Lost { .. } | Error::Closed) => {}
+        result => observers.tell(&Event::Released { lock, held, confirmed: result.is_ok() }),
+    }
+}
+
+/// What went wrong at the end of a lease of which no call tells it. A loss is logged where it is noticed.
+pub(crate) fn log_end(result: &Result<(), Error>) {
+    match result {
+        Ok(()) | Err(Error::Closed | Error::Lost { .. }) => {}
+        Err(error @ Error::Unconfirmed { .. }) => log::warn!("{error}; it is repeated in the background"),
+        Err(error) => log::warn!("{error}"),
+    }
+}

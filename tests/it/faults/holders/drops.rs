@@ -1,0 +1,180 @@
+//! Guards that are dropped: the drop sends the release, and does not wait for the servers (rows 42 to 49).
+
+use std::cell::RefCell;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Event, MutexGuard, Observer};
+use redlock_tests::{Act, eventually};
+
+use super::processes::Agent;
+use super::rig::{KEY, LEASE, NODE_TIMEOUT, Rig, SOON, for_sizes, timed};
+use crate::kinds::{Kind, each_kind, name_of_kind};
+
+/// Longer than any test lasts: what frees the lock is the release.
+const LONG: Duration = Duration::from_secs(120);
+
+fn fault_42_a_process_ends_right_after_a_drop<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        for word in ["drop", "drop and return"] {
+            let (mut agent, token) = Agent::holding::<K>(rig, word, LONG);
+            assert!(rig.servers.iter().all(|server| server.holder(word).as_deref() == Some(&token)));
+            agent.say(word);
+            assert!(agent.wait().success());
+            eventually("the lock is free", SOON, || rig.holding(word) == 0);
+        }
+    });
+}
+
+fn fault_43_a_server_hangs_at_a_drop_and_goes_on<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let guard = K::new(&locks, KEY).lease(LONG).lock().unwrap();
+        rig.servers[0].stop();
+        let ((), took) = timed(|| drop(guard));
+        rig.servers[0].cont();
+        assert!(took < NODE_TIMEOUT, "{took:?}");
+        eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
+        // And for longer than calls wait: the release is executed when the server goes on, and the client repeats it.
+        let guard = K::new(&locks, KEY).lease(LONG).lock().unwrap();
+        rig.servers[0].stop();
+        drop(guard);
+        thread::sleep(NODE_TIMEOUT * 2);
+        rig.servers[0].cont();
+        eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
+        eventually("the client can take it", SOON, || {
+            K::new(&locks, KEY).try_lock().is_ok_and(|guard| K::unlock(guard).is_ok())
+        });
+    });
+}
+
+#[test]
+fn fault_44_five_hundred_guards_are_dropped_while_a_server_hangs() {
+    let rig = Rig::start(1);
+    let locks = rig.client();
+    let lock = |n: usize| locks.mutex(format!("{n}")).renew(false).lease(LONG);
+    let guards: Vec<_> = (0..500).map(|n| lock(n).lock().unwrap()).collect();
+    let connections = rig.proxies[0].connections();
+    rig.servers[0].stop();
+    let ((), took) = timed(|| drop(guards));
+    assert!(took < NODE_TIMEOUT, "{took:?}");
+    // None of them opened a connection, and none has a thread.
+    assert!(rig.proxies[0].connections() <= connections + 2, "{connections}");
+    thread::sleep(NODE_TIMEOUT * 2);
+    rig.servers[0].cont();
+    eventually("all are free", SOON, || (0..500).all(|n| rig.servers[0].get(&format!("{n}")).is_none()));
+}
+
+fn fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let lock = K::new(&rig.client(), KEY).lease(LONG);
+        K::unlock(lock.lock().unwrap()).unwrap();
+        for _ in 0..50 {
+            drop(lock.try_lock().unwrap());
+            // The release is behind the reply of the proxy; the attempt is behind the release.
+            drop(lock.try_lock().unwrap());
+            thread::scope(|scope| scope.spawn(|| drop(lock.try_lock().unwrap())).join().unwrap());
+        }
+        // Another client of the process finds it taken at most until the release is there.
+        let other = K::new(&rig.other_client(), KEY);
+        drop(lock.try_lock().unwrap());
+        eventually("another client gets it", SOON, || other.try_lock().is_ok_and(|guard| K::unlock(guard).is_ok()));
+    });
+}
+
+fn fault_46_the_connection_breaks_after_a_drop<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(1)] {
+            let lock = K::new(&rig.client(), KEY).lease(LONG);
+            let guard = lock.lock().unwrap();
+            let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", act.clone())).collect();
+            drop(guard);
+            // It is its own client's token that stands in the way, if any does.
+            K::unlock(lock.try_lock().unwrap()).unwrap();
+            for fault in faults {
+                fault.wait_hit(SOON);
+            }
+            let guard = lock.lock().unwrap();
+            let faults: Vec<_> = rig.proxies.iter().map(|proxy| proxy.on("release", act.clone())).collect();
+            drop(guard);
+            for fault in faults {
+                fault.wait_hit(SOON);
+            }
+            eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
+        }
+    });
+}
+
+fn fault_47_a_process_forks_right_after_a_drop<K: Kind>() {
+    for_sizes(&[1, 3], |rig| {
+        let mut agent = Agent::start(&["fork-after-drop", name_of_kind::<K>(), KEY], &rig.urls());
+        assert!(agent.wait().success());
+        assert_eq!(rig.holding(KEY), 0);
+    });
+}
+
+#[test]
+fn fault_48_a_guard_is_dropped_by_the_destructor_of_a_thread_local() {
+    thread_local! {
+        static HELD: RefCell<Option<MutexGuard>> = const { RefCell::new(None) };
+    }
+    for_sizes(&[1, 3], |rig| {
+        let locks = rig.client();
+        let hold = || {
+            let guard = locks.mutex(KEY).lease(LONG).lock().unwrap();
+            HELD.set(Some(guard));
+        };
+        thread::scope(|scope| scope.spawn(hold).join().unwrap());
+        eventually("the lock is free", SOON, || rig.holding(KEY) == 0);
+    });
+}
+
+/// Tells of losses and releases.
+struct Ends(mpsc::Sender<&'static str>);
+
+impl Observer for Ends {
+    fn event(&self, event: &Event<'_>) {
+        let word = match event {
+            Event::Released { confirmed: true, .. } => "released",
+            Event::Released { .. } => "unconfirmed",
+            Event::Lost { .. } => "lost",
+            _ => return,
+        };
+        _ = self.0.send(word);
+    }
+}
+
+#[test]
+fn fault_49_the_servers_report_a_loss_to_the_release_of_a_dropped_guard() {
+    for_sizes(&[1, 3], |rig| {
+        let (tell, told) = mpsc::channel();
+        let locks = rig.builder().observer(Arc::new(Ends(tell))).build().unwrap();
+        let next = || told.recv_timeout(SOON).unwrap();
+        drop(locks.mutex(KEY).lease(LONG).lock().unwrap());
+        assert_eq!(next(), "released");
+        let guard = locks.mutex(KEY).lease(LONG).lock().unwrap();
+        let (call, called) = mpsc::channel();
+        guard.on_lost(move |_| call.send(()).unwrap());
+        rig.servers.iter().for_each(|server| server.set(KEY, "another"));
+        drop(guard);
+        assert_eq!(next(), "lost");
+        // The handler is gone with the guard.
+        assert_eq!(called.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected));
+        rig.servers.iter().for_each(|server| _ = server.del(KEY));
+        let guard = locks.mutex(KEY).lease(LEASE).renew(false).lock().unwrap();
+        rig.servers.iter().for_each(redlock_tests::Server::stop);
+        drop(guard);
+        let ended = next();
+        rig.servers.iter().for_each(redlock_tests::Server::cont);
+        assert_eq!(ended, "unconfirmed");
+    });
+}
+
+each_kind!(all:
+    fault_42_a_process_ends_right_after_a_drop,
+    fault_43_a_server_hangs_at_a_drop_and_goes_on,
+    fault_45_a_dropped_lock_is_free_for_each_thread_of_its_client,
+    fault_46_the_connection_breaks_after_a_drop,
+    fault_47_a_process_forks_right_after_a_drop,
+);
