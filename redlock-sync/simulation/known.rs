@@ -302,6 +302,7 @@ counts!(
     opened,
     arrivals,
     ran,
+    led,
     cancelled,
     pushed,
     claims,
