@@ -11,9 +11,9 @@ use super::scripts::{FOREIGN_DELETE, FOREIGN_SET};
 use super::thread::Thread;
 use super::wire::SimulatedServer;
 use super::world::{Event, sleep, with};
-use super::{invariants, jobs, latches, letters, queues, settings, several};
+use super::{invariants, jobs, latches, leaders, letters, queues, settings, several};
 use crate::acquire::{Wait, acquire, join};
-use crate::cancel::{Cancel, Cancelling};
+use crate::cancel::Cancelling;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::key::Key;
@@ -79,7 +79,13 @@ impl Thread {
             (DrawnKind::Queue, _) => queues::visit(self, key, plan),
             (DrawnKind::Mutex, Some(keys)) => several::visit(self, &keys, plan),
             // A mark is no more promised to outlast a failover than a latch.
-            (DrawnKind::Mutex, None) if !plan.has_replica && chance(plan.jobs) => jobs::visit(self, key, plan),
+            (DrawnKind::Mutex, None) if !plan.has_replica && chance(plan.jobs) => {
+                if chance(300) {
+                    leaders::visit(self, key, plan)
+                } else {
+                    jobs::visit(self, key, plan)
+                }
+            }
             _ => self.take(key, plan),
         }
     }
@@ -135,13 +141,8 @@ impl Thread {
         if !chance(80) {
             return None;
         }
-        let (cancel, client) = (Cancel::new(), self.client);
-        options.cancel = Cancelling::by(&cancel);
         let after = plan.pace.mul_f64(fastrand::f64().powi(2) * 2.0);
-        with(|world| {
-            let at = world.true_time(client, after);
-            world.plan_at(at, Event::Job { client, job: Box::new(move || cancel.cancel()) });
-        });
+        options.cancel = Cancelling::by(&self.cancel_after(after));
         // It begins as a thread does.
         Some(self.now().after(after + SEEN))
     }

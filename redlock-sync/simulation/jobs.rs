@@ -71,30 +71,38 @@ impl From<Error> for OfBody {
 
 /// The body. Whether it ends well.
 fn work(thread: &Thread, key: usize, lease: &Lease, plan: &Plan, options: &LockOptions, began: Time) -> bool {
-    let task = with(|world| {
-        world.runs_job(key, began);
-        world.current
-    });
-    let claim = Claim::Lease(Arc::clone(lease.core()));
-    invariants::begin(key, lease.key(), Holder::new(thread.client, task, lease.id().as_str(), claim, Access::Alone));
-    settings::begin(lease.key(), lease, options, None);
-    for _ in 0..fastrand::u32(0..3) {
-        sleep(thread.client, plan.pace.mul_f64(fastrand::f64().powi(3)));
-        if thread.is_dead() {
-            return false;
-        }
-        if lease.check().is_err() {
-            invariants::ran_out(key);
-            // As a body that does not look.
-            return chance(500);
-        }
-        invariants::act(key);
+    with(|world| world.runs_job(key, began));
+    if steps(thread, key, lease, plan, options).is_err() {
+        // As a body that does not look.
+        return !thread.is_dead() && chance(500);
     }
     let ends_well = !thread.is_dead() && chance(700);
     if ends_well {
         with(|world| world.invariants.jobs.entry(key).or_default().has_ended = true);
     }
     ends_well
+}
+
+/// Some steps of a thread that has just got the lock, with a look before each.
+pub(super) fn steps(
+    thread: &Thread,
+    key: usize,
+    lease: &Lease,
+    plan: &Plan,
+    options: &LockOptions,
+) -> Result<(), Error> {
+    let (task, claim) = (with(|world| world.current), Claim::Lease(Arc::clone(lease.core())));
+    invariants::begin(key, lease.key(), Holder::new(thread.client, task, lease.id().as_str(), claim, Access::Alone));
+    settings::begin(lease.key(), lease, options, None);
+    for _ in 0..fastrand::u32(0..3) {
+        sleep(thread.client, plan.pace.mul_f64(fastrand::f64().powi(3)));
+        if thread.is_dead() {
+            return Err(Error::Closed);
+        }
+        lease.check().inspect_err(|_| invariants::ran_out(key))?;
+        invariants::act(key);
+    }
+    Ok(())
 }
 
 impl World {

@@ -311,6 +311,7 @@ counts!(
     opened,
     arrivals,
     ran,
+    led,
     cancelled,
     pushed,
     claims,

@@ -29,6 +29,7 @@
 //! 17. A task of a queue has one claimant at a time, is not lost, is not ended by a stale claimant, and does not wait beside an idle thread (`queues`).
 //! 18. Of the calls of a job that is run once, at most one is `Ran`, and none runs the body once it is done (`jobs`).
 //! 19. A wait that is cancelled ends soon (`client`), and leaves nothing: rules 5 and 12.
+//! 20. No two leaders pass `check` at one moment: each term is judged as a hold, by rules 1 to 3 (`leaders`).
 //!
 //! A node can also be a master with a replica that takes over, for clients with `failover_guard` and `min_replicas_ack` ([`replica`]): all of this holds there too,
 //! but for rule 12, and with locks only.
@@ -62,8 +63,8 @@
 //! - [`network`] and [`pushes`]: what is between nodes and clients. [`execution`]: what happens at a node. [`replica`]: at one that has a replica.
 //!   [`wire`]: a node as a client dials it.
 //! - [`invariants`]: what must hold. [`settings`] and [`tokens`]: rules 10 to 12. [`order`]: rule 13. [`rules`]: leaving some out.
-//! - [`thread`], [`several`], [`letters`], [`latches`], [`jobs`] and [`queues`]: what a thread does with multi-locks, locks that are left to others, latches,
-//!   jobs that are run once, and queues of tasks. [`client`]: with all of them.
+//! - [`thread`], [`several`], [`letters`], [`latches`], [`jobs`], [`leaders`] and [`queues`]: what a thread does with multi-locks, locks that are left to
+//!   others, latches, jobs that are run once, leaders, and queues of tasks. [`client`]: with all of them.
 //! - [`run`]: one schedule from its beginning to its end. [`schedules`]: many.
 
 mod client;
@@ -77,6 +78,7 @@ mod jobs;
 mod kinds;
 mod known;
 mod latches;
+mod leaders;
 mod letters;
 mod network;
 mod order;

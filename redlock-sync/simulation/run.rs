@@ -13,6 +13,7 @@ use super::latches::LIFE;
 use super::plan::{Fault, MS, Plan, Time, chance, nanos};
 use super::thread::Thread;
 use super::world::{Event, Job, Task, World, enter, leave, with};
+use crate::cancel::Cancel;
 use crate::handover::rules::{QUEUE_LIFETIME, grant_span};
 use crate::inner::ClientInner;
 use crate::lock::reentry::Belongings;
@@ -218,6 +219,7 @@ impl World {
             Fault::Crash { client } if !self.clients[client].is_dead => {
                 self.counts.crashes += 1;
                 self.clients[client].is_dead = true;
+                self.clients[client].cancels.iter().for_each(Cancel::cancel);
                 let machine = chance(300);
                 // A process that dies has its connections closed at once; a machine does not.
                 let noticed = if machine { fastrand::u64(0..2 * nanos(plan.pace)) } else { fastrand::u64(0..5 * MS) };

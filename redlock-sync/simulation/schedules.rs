@@ -104,6 +104,7 @@ fn nothing_is_violated() {
             counts.grants > 0
                 && counts.handovers > 0
                 && counts.ran > 0
+                && counts.led > 0
                 && counts.cancelled > 0
                 && counts.losses > 0
                 && counts.restarts > 0,

@@ -1,8 +1,10 @@
 //! A thread of a client, as all that it does knows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::world::with;
+use super::world::{Event, with};
+use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::error::Error;
 use crate::inner::ClientInner;
@@ -20,6 +22,21 @@ impl Thread {
 
     pub(super) fn now(&self) -> Tick {
         with(|world| world.tick(self.client))
+    }
+
+    /// What another thread of the client cancels after this time by the client's clock, or the end of the client does.
+    pub(super) fn cancel_after(&self, after: Duration) -> Cancel {
+        let cancel = Cancel::new();
+        let (later, at_the_end, client) = (cancel.clone(), cancel.clone(), self.client);
+        with(|world| {
+            if world.clients[client].is_dead {
+                at_the_end.cancel();
+            }
+            world.clients[client].cancels.push(at_the_end);
+            let at = world.true_time(client, after);
+            world.plan_at(at, Event::Job { client, job: Box::new(move || later.cancel()) });
+        });
+        cancel
     }
 
     /// False if the client is closed.

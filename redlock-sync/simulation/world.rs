@@ -12,6 +12,7 @@ use super::plan::{Fault, Plan, Time, chance, nanos};
 use super::random::Generator;
 use super::replication::{Replication, Sequel};
 use super::server::Server;
+use crate::cancel::Cancel;
 use crate::clock::Tick;
 use crate::options::LockOptions;
 
@@ -130,6 +131,8 @@ impl Task {
 pub(super) struct Client {
     pub(super) is_dead: bool,
     pub(super) is_closed: bool,
+    /// What waits without an end may have: cancelled when the client dies, since no job of it runs then.
+    pub(super) cancels: Vec<Cancel>,
     pub(super) paused_until: Time,
     offset: Time,
     rate: i64,

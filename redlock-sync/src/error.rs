@@ -53,7 +53,7 @@ pub enum Error {
     /// A call that changes a queue or a latch may have been done all the same.
     Unavailable {
         /// What was tried: `acquire`, `adopt`, `extend`, `fence`, `inspect` and the like; of a latch `count down`,
-        /// `wait for` or `reset`.
+        /// `wait for` or `reset`; of a job that is run once `look for the mark of`, `mark` or `forget`.
         op: &'static str,
         /// The lock's key, with prefix.
         key: String,

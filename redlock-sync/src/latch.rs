@@ -30,6 +30,7 @@ use crate::clock::Tick;
 use crate::error::Error;
 use crate::handover::listener::{self, Awaits, Woken};
 use crate::inner::ClientInner;
+use crate::key::Key;
 use crate::node::Lane;
 use crate::options::{Retry, jittered};
 use crate::protocol::latch::LatchCalls;
@@ -47,10 +48,21 @@ const LOOKS: u32 = 10;
 const STAYS: Duration = Duration::from_secs(60 * 60);
 const STAYS_SEVERAL: Duration = Duration::from_secs(30);
 
+/// What an error says was tried.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ops {
+    pub(crate) look: &'static str,
+    pub(crate) arrive: &'static str,
+    pub(crate) reset: &'static str,
+}
+
 /// One latch, ready to be used.
 #[derive(Debug)]
 pub(crate) struct Latch {
     pub(crate) client: Arc<ClientInner>,
+    /// The name that errors have, and their words.
+    pub(crate) name: Key,
+    pub(crate) ops: Ops,
     pub(crate) calls: LatchCalls,
     pub(crate) count: usize,
     pub(crate) lifetime: Duration,
@@ -143,7 +155,7 @@ impl Latch {
         loop {
             let tried_at = quorum.now();
             let ballot = quorum.round(call, Lane::Ordinary, quorum.round_deadline(), &|_| true);
-            match self.won("count down", &ballot) {
+            match self.won(self.ops.arrive, &ballot) {
                 Ok(()) => {
                     self.client.outages.end();
                     return Ok(());
@@ -163,11 +175,11 @@ impl Latch {
         if ballot.votes.iter().all(|vote| vote.is_yes() || matches!(vote, Vote::Absent)) {
             return Ok(());
         }
-        let key = self.calls.key.as_str();
-        if let Some(error) = quorum.wrong_type("reset", key, &ballot) {
+        let (op, key) = (self.ops.reset, self.name.as_str());
+        if let Some(error) = quorum.wrong_type(op, key, &ballot) {
             return Err(error);
         }
-        Err(quorum.failed("reset", key, &ballot))
+        Err(quorum.failed(op, key, &ballot))
     }
 
     /// Looks once.
@@ -192,7 +204,7 @@ impl Latch {
     pub(crate) fn wait(&self, limit: Wait) -> Result<(), Error> {
         let _competing = self.client.competes();
         self.client.ready()?;
-        self.cancel.check("wait for", self.calls.key.as_str())?;
+        self.cancel.check(self.ops.look, self.name.as_str())?;
         let listener = &self.client.listener;
         let mut waiting = LatchWait::new(self, limit);
         if limit != Wait::No && listener.listens() {
@@ -226,7 +238,7 @@ impl Latch {
                     waiting.entered = waiting.entered.take().filter(|_| !is_last);
                     // A look that outlasted the deadline was the last one: another would take as long.
                     if is_last || quorum.now() >= waiting.until {
-                        let key = self.calls.key.as_str().to_owned();
+                        let key = self.name.as_str().to_owned();
                         return Err(Error::Busy { key, expires_in: None, by_this_thread: false });
                     }
                     waiting.sleep(id.is_some())?;
@@ -263,7 +275,7 @@ impl Latch {
         if !ballot.votes.iter().all(Vote::is_yes) {
             quorum.disqualify_restarted_within(self.lifetime, "the lifetime", &mut ballot.votes);
         }
-        self.won("wait for", &ballot)?;
+        self.won(self.ops.look, &ballot)?;
         Ok(progress)
     }
 
@@ -281,7 +293,7 @@ impl Latch {
         if union.open + ballot.tally().yes >= quorum.need() {
             return Ok(());
         }
-        Err(quorum.failed("wait for", self.calls.key.as_str(), &ballot))
+        Err(quorum.failed(self.ops.look, self.name.as_str(), &ballot))
     }
 
     /// Gives nodes the arrivals that they lack. Those that it does not reach get them by a later look.
@@ -301,7 +313,7 @@ impl Latch {
         if ballot.tally().won() {
             return Ok(());
         }
-        Err(self.client.quorum.failed(op, self.calls.key.as_str(), ballot))
+        Err(self.client.quorum.failed(op, self.name.as_str(), ballot))
     }
 
     /// Asked after a round: only then every node that answered has told its identity.
@@ -369,7 +381,7 @@ impl<'a> LatchWait<'a> {
             (true, false) => jittered(NAP),
             (false, _) => self.poll(),
         };
-        self.rest(nap, "wait for")
+        self.rest(nap, self.latch.ops.look)
     }
 
     /// Has the nodes forget it. Where that does not get through it is remembered until its deadline, or for as long as
@@ -408,12 +420,12 @@ impl<'a> LatchWait<'a> {
     }
 
     fn rest(&mut self, nap: Duration, op: &'static str) -> Result<(), Error> {
-        let Latch { client, calls, cancel, .. } = self.latch;
+        let Latch { client, name, cancel, .. } = self.latch;
         let until = client.quorum.now().after(nap).min(self.until);
         match self.wait().sleep(until, cancel) {
             Woken::Closed => Err(Error::Closed),
             Woken::Push(_) | Woken::Timer | Woken::Connected => {
-                client.ready().and_then(|()| cancel.check(op, calls.key.as_str()))
+                client.ready().and_then(|()| cancel.check(op, name.as_str()))
             }
         }
     }

@@ -16,6 +16,9 @@ use crate::sync::{Condvar, Mutex as SyncMutex};
 
 /// The default pause after a term.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Below this a body that ends at once would make a storm of terms.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest uninterrupted wait for the thread of a handle.
 const SLICE: Duration = Duration::from_secs(1);
 
@@ -81,7 +84,8 @@ impl Leader {
     ///
     /// # Errors
     /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread holds the lock already
-    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config)
+    /// - [`WrongType`](Error::WrongType)
+    /// - [`Config`](Error::Config), also for a [pause](Leader::pause) outside of its limits
     /// - [`Closed`](Error::Closed) when the client was closed
     ///
     /// Nothing is held after an error.
@@ -151,6 +155,10 @@ impl Leader {
         seat: &Seat,
         mut body: impl FnMut(&Lease) -> Result<(), E>,
     ) -> Result<(), Error> {
+        if !(MIN_PAUSE..=MAX_PAUSE).contains(&self.pause) {
+            let message = format!("pause = {:?} is outside {MIN_PAUSE:?} to {MAX_PAUSE:?}", self.pause);
+            return Err(Error::config(message));
+        }
         // Without one the wait sleeps: it has nothing to look at.
         let mutex = cancel.map_or_else(|| self.mutex.clone(), |cancel| self.mutex.clone().cancel(cancel));
         let cancelling = cancel.map(Cancelling::by).unwrap_or_default();
@@ -265,9 +273,9 @@ impl Leader {
         self
     }
 
-    /// How long this candidate stands aside after each term, and after a call that found no servers; default 1 s, of
-    /// which up to half is left out at random. Longer: a body that fails at once costs less. Shorter: where this is the
-    /// only candidate, it leads again sooner.
+    /// How long this candidate stands aside after each term, and after a call that found no servers, 10 ms to 24 h;
+    /// default 1 s. Up to half of it is left out at random. Longer: a body that fails at once costs less. Shorter:
+    /// where this is the only candidate, it leads again sooner.
     ///
     /// ```
     /// use std::time::Duration;

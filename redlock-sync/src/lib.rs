@@ -55,6 +55,10 @@
 //! A [`MultiLock`] is several mutexes at once, all or none. A [`CountDownLatch`] is not a lock, but threads wait for it
 //! in the same way: it opens when a given number of workers have arrived.
 //!
+//! Two more are built on a mutex. [`RunOnce`] runs a job once for each name, such as a report for each day. Of several
+//! processes, a [`Leader`] is the one that works, and another one takes over when it dies. A [`Cancel`] ends the waits
+//! of any of these from another thread.
+//!
 //! # Several nodes
 //!
 //! With N independent servers a lock is held by a majority of them (the Redlock algorithm), and outlives the loss of

@@ -45,8 +45,7 @@ use crate::acquire::Wait;
 use crate::cancel::Cancelling;
 use crate::error::Error;
 use crate::inner::ClientInner;
-use crate::key::Key;
-use crate::latch::Latch;
+use crate::latch::{Latch, Ops};
 use crate::lease::Lease;
 use crate::lock::mutex::{Mutex, MutexGuard};
 use crate::options::{MAX_LIFETIME, MIN_LIFETIME, Retry};
@@ -54,6 +53,8 @@ use crate::protocol::latch::LatchCalls;
 
 /// For how long a success is remembered by default.
 const REMEMBER: Duration = Duration::from_secs(48 * 60 * 60);
+/// What errors of the mark say was tried.
+const OPS: Ops = Ops { look: "look for the mark of", arrive: "mark", reset: "forget" };
 
 /// A job that several processes want to run, and that one of them runs once. Made by
 /// [`Redlock::once`](crate::Redlock::once).
@@ -162,7 +163,10 @@ impl RunOnce {
     /// The body did not run:
     /// - [`Unavailable`](Error::Unavailable) with the `op` `acquire` or `look for the mark of`: no majority could be
     ///   asked
-    /// - [`WrongType`](Error::WrongType), [`Config`](Error::Config), [`Closed`](Error::Closed)
+    /// - [`WouldDeadlock`](Error::WouldDeadlock) if this thread has the lock, as in the body of a call for that name
+    /// - [`WrongType`](Error::WrongType) if a key holds something else: with the `op` `acquire` that of the lock, else
+    ///   that of the mark, such as `{report}:done`
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// The body ran:
     /// - its own error
@@ -217,7 +221,7 @@ impl RunOnce {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn is_done(&self) -> Result<bool, Error> {
-        self.mark()?.is_set()
+        Ok(self.mark()?.progress()?.is_open)
     }
 
     /// Forgets a success, on every server, so that the next call runs the body again: for an operator whose job did
@@ -244,58 +248,38 @@ impl RunOnce {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn forget(&self) -> Result<(), Error> {
-        let mark = self.mark()?;
-        mark.latch.reset().map_err(|error| mark.about("forget", error))
+        self.mark()?.reset()
     }
 
     /// Takes the lock for a run; `None` if there was a success.
     pub(crate) fn begin(&self) -> Result<Option<Run>, Error> {
         let mark = self.mark()?;
-        if mark.is_set()? {
+        if mark.progress()?.is_open {
             return Ok(None);
         }
-        let run = Run { guard: self.mutex.try_lock()?, mark };
+        let guard = self.mutex.try_lock().map_err(|error| match error {
+            // `Busy` asks for another call, and this thread would make calls for ever.
+            Error::Busy { key, by_this_thread: true, .. } => Error::WouldDeadlock { key },
+            other => other,
+        })?;
+        let run = Run { guard, mark };
         // Another run may have ended since. From here on none can.
-        if run.mark.is_set()? {
+        if run.mark.progress()?.is_open {
             return Ok(None);
         }
         run.guard.check()?;
         Ok(Some(run))
     }
 
-    fn mark(&self) -> Result<Mark, Error> {
-        let (job, lifetime) = (self.mutex.key()?.clone(), self.remember);
+    fn mark(&self) -> Result<Latch, Error> {
+        let (name, lifetime) = (self.mutex.key()?.clone(), self.remember);
         if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
             let message = format!("remember = {lifetime:?} is outside {MIN_LIFETIME:?} to {MAX_LIFETIME:?}");
             return Err(Error::config(message));
         }
-        let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(job.done(), 1));
+        let (client, calls) = (Arc::clone(&self.client), LatchCalls::new(name.done(), 1));
         let (retry, cancel) = (Retry::default(), Cancelling::default());
-        Ok(Mark { job, latch: Latch { client, calls, count: 1, lifetime, retry, cancel } })
-    }
-}
-
-/// The mark of a success.
-#[derive(Debug)]
-struct Mark {
-    job: Key,
-    latch: Latch,
-}
-
-impl Mark {
-    fn is_set(&self) -> Result<bool, Error> {
-        let progress = self.latch.progress().map_err(|error| self.about("look for the mark of", error))?;
-        Ok(progress.is_open)
-    }
-
-    /// The error in the words of the job.
-    fn about(&self, op: &'static str, error: Error) -> Error {
-        match error {
-            Error::Unavailable { of, nodes, .. } => {
-                Error::Unavailable { op, key: self.job.as_str().to_owned(), of, nodes }
-            }
-            other => other,
-        }
+        Ok(Latch { client, name, ops: OPS, calls, count: 1, lifetime, retry, cancel })
     }
 }
 
@@ -303,7 +287,7 @@ impl Mark {
 #[derive(Debug)]
 pub(crate) struct Run {
     guard: MutexGuard,
-    mark: Mark,
+    mark: Latch,
 }
 
 impl Run {
@@ -318,8 +302,8 @@ impl Run {
             return guard.unlock();
         }
         guard.check()?;
-        let until = mark.latch.client.quorum.now().after(guard.core().options.lease);
-        let marked = mark.latch.open(Wait::Until(until)).map_err(|error| mark.about("mark", error));
+        let until = mark.client.quorum.now().after(guard.core().options.lease);
+        let marked = mark.open(Wait::Until(until));
         // No other run has looked for the mark while the lock was held. What the servers know of that the release tells.
         let held = guard.check();
         let released = match guard.unlock() {

@@ -124,6 +124,21 @@ fn an_error_that_stays_ends_it<P: Place>() {
     assert!(matches!(without_name, Err(Error::Config { .. })));
 }
 
+fn a_pause_outside_of_its_limits_is_refused<P: Place>() {
+    let nodes = P::start(1);
+    let (locks, day) = (client(&nodes), Duration::from_secs(24 * 3600));
+    let is_refused = |outcome| matches!(outcome, Err(Error::Config { message }) if message.contains("pause = "));
+    for pause in [Duration::ZERO, Duration::from_millis(9), day + Duration::from_millis(1), Duration::MAX] {
+        assert!(is_refused(locks.leader(KEY).pause(pause).run(until_the_end)), "{pause:?}");
+        assert!(is_refused(locks.leader(KEY).pause(pause).spawn(until_the_end).unwrap().join()), "{pause:?}");
+    }
+    let cancel = Cancel::new();
+    cancel.cancel();
+    for pause in [Duration::from_millis(10), day] {
+        assert_eq!(locks.leader(KEY).pause(pause).cancel(&cancel).run(until_the_end), Ok(()));
+    }
+}
+
 /// What observers are told, but for renewals.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
@@ -239,6 +254,7 @@ each_place!(
     a_candidate_can_be_cancelled,
     built_14_a_leader_learns_of_a_loss_and_leads_again,
     an_error_that_stays_ends_it,
+    a_pause_outside_of_its_limits_is_refused,
     observers_are_told,
     a_handler_of_the_loss_may_resign_too,
     candidates_may_have_one_cancel,
@@ -252,7 +268,7 @@ fn no_two_lead_at_a_time() {
     let (at_work, terms, cancel) = (AtomicUsize::new(0), AtomicUsize::new(0), Cancel::new());
     thread::scope(|scope| {
         for _ in 0..5 {
-            let candidate = client(&servers).leader(KEY).pause(Duration::from_millis(1)).cancel(&cancel);
+            let candidate = client(&servers).leader(KEY).pause(Duration::from_millis(10)).cancel(&cancel);
             let (at_work, terms, cancel) = (&at_work, &terms, &cancel);
             scope.spawn(move || {
                 let body = |lease: &Lease| {

@@ -79,7 +79,7 @@ fn a_run_that_is_under_way_is_busy<P: Place>() {
     let (one, other) = (client(&nodes), client(&nodes));
     let ran = one.once(NAME).run(|_| {
         assert_eq!(other.once(NAME).run(never), Ok(Once::Busy));
-        assert_eq!(one.once(NAME).run(never), Ok(Once::Busy), "of the same thread");
+        assert_eq!(elsewhere(&one), Ok(Once::Busy), "of the same client");
         assert!(other.mutex(NAME).try_lock().unwrap_err().is_busy());
         other.once(NAME).is_done()
     });
@@ -87,6 +87,30 @@ fn a_run_that_is_under_way_is_busy<P: Place>() {
     let held = one.mutex("order:42").lock().unwrap();
     assert_eq!(other.once("order:42").run(never), Ok(Once::Busy), "a mutex of that name");
     held.unlock().unwrap();
+}
+
+/// A call on another thread.
+fn elsewhere(locks: &Redlock) -> Result<Once<u32>, Error> {
+    thread::scope(|scope| scope.spawn(|| locks.once(NAME).run(never)).join().unwrap())
+}
+
+/// After `Busy` a caller calls again, and within the body it would do so for ever.
+fn a_call_by_the_thread_that_has_the_lock_is_a_misuse<P: Place>() {
+    let nodes = P::start(1);
+    let locks = client(&nodes);
+    let is_refused = |outcome| matches!(outcome, Err(Error::WouldDeadlock { key }) if key == NAME);
+    let ran = locks.once(NAME).max_hold(HOUR).run(|lease| {
+        assert!(is_refused(locks.once(NAME).run(never)));
+        assert!(is_refused(locks.once(NAME).max_hold(HOUR).run(never)));
+        lease.check().map(|()| 1)
+    });
+    assert_eq!(ran, Ok(Once::Ran(1)));
+    let held = locks.mutex(NAME).lock().unwrap();
+    assert_eq!(locks.once(NAME).run(never), Ok(Once::Done), "it needs no lock");
+    locks.once(NAME).forget().unwrap();
+    assert!(is_refused(locks.once(NAME).run(never)));
+    held.unlock().unwrap();
+    assert_eq!(call(&locks, 2), Ok(Once::Ran(2)));
 }
 
 fn the_error_of_the_body_is_the_callers_own<P: Place>() {
@@ -145,11 +169,37 @@ fn wrong_settings_are_refused<P: Place>() {
     }
     assert!(matches!(locks.once("").run(never), Err(Error::Config { .. })));
     assert!(matches!(locks.once(MARK).run(never), Err(Error::Config { .. })));
+}
+
+/// The operation, as the caller knows it, of an error about this job.
+fn op_of<T>(outcome: Result<T, Error>) -> &'static str {
+    match outcome.map(drop).unwrap_err() {
+        Error::WrongType { op, key, node } => {
+            assert_eq!((key.as_str(), node.node), (NAME, 1));
+            op
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn a_mark_that_is_something_else_is_told_in_the_words_of_the_job<P: Place>() {
+    let nodes = P::start(1);
+    let locks = client(&nodes);
     nodes[0].set(MARK, "something else");
-    assert!(matches!(locks.once(NAME).run(never), Err(Error::WrongType { .. })));
-    assert!(matches!(locks.once(NAME).is_done(), Err(Error::WrongType { .. })));
-    assert!(matches!(locks.once(NAME).forget(), Err(Error::WrongType { .. })));
+    assert_eq!(op_of(locks.once(NAME).run(never)), "look for the mark of");
+    assert_eq!(op_of(locks.once(NAME).is_done()), "look for the mark of");
+    assert_eq!(op_of(locks.once(NAME).forget()), "forget");
     has_only(&nodes, &[MARK]);
+    nodes[0].del(MARK);
+    let marked = locks.once(NAME).run(|_| {
+        nodes[0].set(MARK, "something else");
+        Ok::<_, Error>(1)
+    });
+    assert_eq!(op_of(marked), "mark");
+    has_only(&nodes, &[MARK]);
+    nodes[0].del(MARK);
+    nodes[0].ask(&["RPUSH", NAME, "something else"]);
+    assert_eq!(op_of(locks.once(NAME).run(never)), "acquire");
 }
 
 fn of_many_threads_one_runs<P: Place>() {
@@ -183,10 +233,12 @@ fn of_many_threads_one_runs<P: Place>() {
 each_place!(
     a_name_is_run_once,
     a_run_that_is_under_way_is_busy,
+    a_call_by_the_thread_that_has_the_lock_is_a_misuse,
     the_error_of_the_body_is_the_callers_own,
     a_lock_that_was_lost_is_no_run,
     a_success_is_forgotten_in_time,
     wrong_settings_are_refused,
+    a_mark_that_is_something_else_is_told_in_the_words_of_the_job,
     of_many_threads_one_runs,
     built_01_a_body_that_failed_or_panicked_is_run_again,
     built_05_a_mark_on_a_minority_is_stored_on_a_majority_or_not_met,
@@ -209,11 +261,10 @@ fn calls_are_few() {
     drop(calls());
     let ran = locks.once(NAME).run(|_| {
         assert_eq!(calls(), ["wait for", "acquire", "wait for"]);
-        assert_eq!(locks.once(NAME).run(never), Ok(Once::Busy));
+        assert_eq!(elsewhere(&locks), Ok(Once::Busy));
         Ok::<_, Error>(calls().len())
     });
-    // This client knows that it has the lock.
-    assert_eq!(ran, Ok(Once::Ran(1)));
+    assert_eq!(ran, Ok(Once::Ran(2)));
     assert_eq!(calls(), ["count down", "release"]);
     assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
     assert_eq!(calls(), ["wait for"]);

@@ -10,11 +10,13 @@ use crate::clock::tick_at;
 use crate::error::Error;
 use crate::inner::ClientInner;
 use crate::key::Key;
-use crate::latch::Latch;
+use crate::latch::{Latch, Ops};
 use crate::options::{LIFETIME, MAX_LIFETIME, MIN_LIFETIME, MOST_ARRIVALS, Retry};
 use crate::protocol::latch::LatchCalls;
 use crate::token::random_part;
 
+/// What errors say was tried.
+const OPS: Ops = Ops { look: "wait for", arrive: "count down", reset: "reset" };
 /// Longest name of an arrival, in bytes.
 const LONGEST_ID: usize = 200;
 
@@ -306,9 +308,9 @@ impl CountDownLatch {
             )));
         }
         self.retry.check()?;
-        let calls = LatchCalls::new(key, self.count);
-        let (client, retry, cancel) = (Arc::clone(&self.client), self.retry.clone(), self.cancel.clone());
-        Ok(Latch { client, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
+        let (client, name, calls) = (Arc::clone(&self.client), key.clone(), LatchCalls::new(key, self.count));
+        let (retry, cancel) = (self.retry.clone(), self.cancel.clone());
+        Ok(Latch { client, name, ops: OPS, calls, count: self.count, lifetime: self.lifetime, retry, cancel })
     }
 }
 

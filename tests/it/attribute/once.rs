@@ -71,6 +71,20 @@ fn what_is_no_result_succeeds_unless_it_panics() {
     assert_eq!(while_busy("once:value:2", || value(2, true)), None);
 }
 
+#[distributed_lock("once:nested:{name}", once, busy = skip)]
+fn nested(name: &str, depth: u8, runs: &mut u32) -> Result<(), Error> {
+    *runs += 1;
+    if depth > 0 { nested(name, depth - 1, runs) } else { Ok(()) }
+}
+
+#[test]
+fn a_call_within_its_own_body_is_not_skipped_as_busy() {
+    let (_, mut runs) = (locks(), 0);
+    assert!(matches!(nested("a", 1, &mut runs), Err(Error::WouldDeadlock { key }) if key == "once:nested:a"));
+    assert!(!is_done("once:nested:a") && is_free("once:nested:a"));
+    assert_eq!((nested("a", 0, &mut runs), runs), (Ok(()), 2));
+}
+
 struct Reports {
     remember: Duration,
 }

@@ -65,6 +65,28 @@ fn behind_a_proxy() -> (Server, Proxy, Redlock) {
 }
 
 #[test]
+fn built_02_a_process_dies_between_body_and_mark() {
+    // The server gets no mark, or has it although no process was told.
+    for (act, next) in [(Act::BlackHole, Once::Ran(2)), (Act::HoldReply, Once::Done)] {
+        let (server, proxy, _) = behind_a_proxy();
+        let mut dies = Process::built("once", NAME, LEASE, &[proxy.url()]);
+        assert_eq!(dies.line(), "body");
+        let fault = proxy.on("count down", act.clone());
+        dies.tell("end");
+        fault.wait_hit(SOON);
+        dies.kill();
+        let locks = client(std::slice::from_ref(&server));
+        let outcome = Cell::new(Once::Busy);
+        eventually("the lease has ended", SOON, || {
+            outcome.set(call(&locks, 2).unwrap());
+            outcome.get() != Once::Busy
+        });
+        assert_eq!(outcome.get(), next, "{act:?}");
+        assert_eq!(locks.once(NAME).run(never), Ok(Once::Done));
+    }
+}
+
+#[test]
 fn built_03_the_reply_to_the_mark_is_lost() {
     for act in [Act::ResetBefore, Act::ResetAfter, Act::CutReply(1)] {
         let (server, proxy, locks) = behind_a_proxy();

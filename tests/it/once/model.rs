@@ -27,9 +27,9 @@ enum Body {
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Run(usize, usize, Body),
-    /// Within the body of the first client, for the same name.
+    /// Within the body of the first client, for the same name, on the same thread.
     Nested(usize, usize, usize),
-    /// While a mutex of that name is held.
+    /// While a mutex of that name is held by the first of the clients, on the same thread.
     RunBesideMutex(usize, usize),
     Look(usize, usize),
     Forget(usize, usize),
@@ -55,6 +55,11 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// What a thread is told that has the lock itself.
+fn would_deadlock(name: usize) -> Error {
+    Error::WouldDeadlock { key: NAMES[name].to_owned() }
+}
+
 struct Machine<P> {
     nodes: Vec<P>,
     clients: Vec<Redlock>,
@@ -73,16 +78,17 @@ impl<P: Place> Machine<P> {
         match op {
             Op::Run(client, name, body) => self.run(client, name, body),
             Op::Nested(client, inner, name) => {
-                let (outer, inner) = (self.clients[client].once(NAMES[name]), self.clients[inner].once(NAMES[name]));
-                let outcome = outer.run(|_| inner.run(|_| Ok::<_, Error>(())));
-                let expected = if self.done[name] { Once::Done } else { Once::Ran(Once::Busy) };
-                assert_eq!(outcome, Ok(expected));
-                self.done[name] = true;
+                let jobs = [client, inner].map(|client| self.clients[client].once(NAMES[name]));
+                let outcome = jobs[0].run(|_| jobs[1].run(|_| Ok::<_, Error>(())));
+                let refused = if client == inner { Err(would_deadlock(name)) } else { Ok(Once::Ran(Once::Busy)) };
+                assert_eq!(outcome, if self.done[name] { Ok(Once::Done) } else { refused });
+                self.done[name] |= client != inner;
             }
             Op::RunBesideMutex(client, name) => {
                 let held = self.clients[0].mutex(NAMES[name]).lock().unwrap();
                 let outcome = self.clients[client].once(NAMES[name]).run(|_| Ok::<_, Error>(()));
-                assert_eq!(outcome, Ok(if self.done[name] { Once::Done } else { Once::Busy }));
+                let refused = if client == 0 { Err(would_deadlock(name)) } else { Ok(Once::Busy) };
+                assert_eq!(outcome, if self.done[name] { Ok(Once::Done) } else { refused });
                 held.unlock().unwrap();
             }
             Op::Look(client, name) => {

@@ -90,7 +90,8 @@ words! {
     /// A call of the library.
     Op {
         Lock = "lock", TryLock = "try_lock", TryLockFor = "try_lock_for", Nested = "nested", Unlock = "unlock", Extend = "extend",
-        Fence = "fence", Attribute = "attribute", Drop = "drop", Arrive = "arrive", Look = "look", Await = "await",
+        Fence = "fence", Attribute = "attribute", Drop = "drop", Arrive = "arrive", Look = "look", Await = "await", Once = "once",
+        Lead = "lead", Resign = "resign",
     }
 }
 
@@ -174,6 +175,10 @@ pub(crate) enum What {
         from: u64,
         is_open: bool,
     },
+    /// A call for this job was `Ran`.
+    Ran {
+        job: u64,
+    },
     /// The `on_lost` handler was called.
     Told,
     /// The session is over: its guard is gone.
@@ -224,6 +229,7 @@ impl fmt::Display for Event {
             What::Fixed => write!(f, "fixed"),
             What::Arrives { latch, worker } => write!(f, "arrives {latch} {worker}"),
             What::Saw { latch, from, is_open } => write!(f, "saw {latch} {from} {is_open}"),
+            What::Ran { job } => write!(f, "ran {job}"),
             What::Told => write!(f, "told"),
             What::Over => write!(f, "over"),
             What::Beat => write!(f, "beat"),
@@ -263,6 +269,7 @@ impl FromStr for Event {
             "saw" => What::Saw { latch: next(words)?, from: next(words)?, is_open: next(words)? },
             "slots" => What::Slots { slots: next(words)? },
             "fixed" => What::Fixed,
+            "ran" => What::Ran { job: next(words)? },
             "told" => What::Told,
             "over" => What::Over,
             "beat" => What::Beat,
@@ -306,6 +313,7 @@ mod tests {
             What::Saw { latch: 7, from: 6, is_open: false },
             What::Slots { slots: 5 },
             What::Fixed,
+            What::Ran { job: 7 },
             What::Told,
             What::Over,
             What::Beat,

@@ -157,6 +157,14 @@ pub(crate) struct Saw {
     pub(crate) is_open: bool,
 }
 
+/// A call for a job that was `Ran`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ran {
+    pub(crate) at: u64,
+    pub(crate) session: Session,
+    pub(crate) job: u64,
+}
+
 /// A fault as it came about.
 #[derive(Debug, Clone)]
 pub(crate) struct Struck {
@@ -246,6 +254,7 @@ pub(crate) struct History {
     pub(crate) arrivals: Vec<Arrival>,
     /// In the order in which the calls ended.
     pub(crate) saw: Vec<Saw>,
+    pub(crate) ran: Vec<Ran>,
     pub(crate) uses: Vec<Uses>,
     /// When a client did nothing: it was stopped, or got no processor.
     pub(crate) stalls: Vec<(u8, u64, u64)>,
@@ -310,6 +319,7 @@ impl History {
                 (&What::Saw { latch, from, is_open }, _) => {
                     self.saw.push(Saw { session, latch, from, until: at, is_open });
                 }
+                (&What::Ran { job }, _) => self.ran.push(Ran { at, session, job }),
                 (What::Beat, _) => self.beats.push((session.client, session.life, at)),
                 (&What::Stalled { from }, _) => self.stalls.push((session.client, from, at)),
                 (&What::Uses { phase, threads, files }, _) => {

@@ -44,8 +44,11 @@ pub(crate) const PERMIT: usize = WRITE + RW_LOCKS;
 pub(crate) const PERMITS: [u32; 2] = [2, 3];
 /// The number of all latches.
 pub(crate) const LATCH: usize = PERMIT + PERMITS.len();
+/// The number of all jobs that are run once, and that of the leaders.
+pub(crate) const JOB: usize = LATCH + 1;
+pub(crate) const LEADER: usize = JOB + 1;
 /// The number of all multi-locks.
-pub(crate) const SEVERAL: usize = LATCH + 1;
+pub(crate) const SEVERAL: usize = LEADER + 1;
 /// The number of the first of the mutexes that multi-locks take: fewer want these than the first locks, so that most get them.
 pub(crate) const ACCOUNT: usize = SEVERAL + 1;
 /// How many there are.
@@ -60,6 +63,8 @@ pub(crate) fn of(key: usize) -> String {
         CROWD.. => format!("crowd{}", key - CROWD),
         ACCOUNT.. => format!("account{}", key - ACCOUNT),
         SEVERAL => "several".to_owned(),
+        LEADER => "leader".to_owned(),
+        JOB => "job".to_owned(),
         LATCH => "latch".to_owned(),
         PERMIT.. => format!("permits{}", key - PERMIT),
         WRITE.. => format!("rates{}", key - WRITE),
@@ -89,6 +94,11 @@ pub(crate) fn latch(number: u64) -> String {
     format!("latch{number}")
 }
 
+/// The job of a round.
+pub(crate) fn job(number: u64) -> String {
+    format!("job{number}")
+}
+
 /// Each client process has locks of its own, which only it takes, once.
 pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
     format!("own-{client}-{life}-{nth}")
@@ -97,7 +107,7 @@ pub(crate) fn own(client: u8, life: u8, nth: usize) -> String {
 /// The name is that of a lock whose leases are short.
 pub(crate) fn is_short(name: &str) -> bool {
     NAMES.contains(&name)
-        || ["own-", "crowd", "account", "permits", "rates"].iter().any(|start| name.starts_with(start))
+        || ["own-", "crowd", "account", "permits", "rates", "job", "leader"].iter().any(|start| name.starts_with(start))
 }
 
 #[cfg(test)]
@@ -113,6 +123,7 @@ mod tests {
         assert!(!is_slow(READ) && is_slow(READ - 1) && is_short(&of(WRITE)) && !is_short(&latch(7)));
         assert_eq!((of(CROWD).as_str(), is_slow(CROWD), is_slow(SLOW)), ("crowd0", false, true));
         assert!(is_short(&names[1]) && is_short(&own(1, 2, 0)) && !is_short("slow0") && !is_short("{order}:queue"));
+        assert!(is_short(&job(7)) && !is_short("{job7}:done") && is_short(&of(LEADER)));
         names.sort();
         names.dedup();
         assert_eq!(names.len(), MOST + SLOWS + ACCOUNTS);

@@ -67,9 +67,10 @@ fn is_documented(history: &History, call: &Call, end: u64, outcome: Outcome) -> 
         Op::Lock | Op::TryLock | Op::TryLockFor => matches!(outcome, Ok | Busy | Unavailable),
         Op::Nested => matches!(outcome, Ok | Lost),
         Op::Unlock => matches!(outcome, Ok | Lost | Unconfirmed),
-        Op::Drop => outcome == Ok,
+        Op::Drop | Op::Lead | Op::Resign => outcome == Ok,
         Op::Arrive | Op::Look => matches!(outcome, Ok | Unavailable),
         Op::Await => matches!(outcome, Ok | Busy | Unavailable),
+        Op::Once => matches!(outcome, Ok | Busy | Skipped | Lost | Unavailable),
         Op::Extend | Op::Fence => matches!(outcome, Ok | Lost | Unavailable),
         Op::Attribute => matches!(outcome, Ok | Skipped | Lost | Unavailable),
     }

@@ -64,7 +64,7 @@ fn closed_again(history: &History, arrivals: &[&Arrival], saws: &[&Saw]) -> Opti
 }
 
 /// A majority lost its data in this span, or a node did that did not restart, so that its vote counts.
-fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
+pub(super) fn may_be_lost(history: &History, from: u64, until: u64) -> bool {
     let near = history.struck.iter().filter(|s| s.from <= until && s.until + slack() >= from);
     let mut lost: BTreeSet<Target> = BTreeSet::new();
     for struck in near {

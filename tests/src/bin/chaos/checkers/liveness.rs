@@ -16,7 +16,7 @@ pub(super) fn check(history: &History) -> Verdict {
     let spans = calm(history, history.nodes / 2 + 1, 0);
     let (mut judged, mut longest) = (0, 0);
     // Readers, writers and multi-locks as well: whatever they wait for, each gets its turn.
-    for key in (0..history.keys).chain((READ..=SEVERAL).filter(|key| *key != LATCH)) {
+    for key in (0..history.keys).chain((READ..=SEVERAL).filter(|key| !(LATCH..SEVERAL).contains(key))) {
         // From the end of each hold to the beginning of the next.
         let holds: Vec<(u64, u64)> =
             history.holds_of(key).map(|hold| (hold.begin, hold.span().map_or(hold.begin, |s| s.1))).collect();

@@ -8,6 +8,7 @@ mod ids;
 mod latch;
 mod leaks;
 mod liveness;
+mod once;
 mod overlap;
 mod recovery;
 mod residue;
@@ -59,11 +60,13 @@ impl Verdict {
 type Checker = fn(&History) -> Verdict;
 
 /// All of them: name, what it looks for, and the function.
-pub(crate) const ALL: [(&str, &str, Checker); 18] = [
+pub(crate) const ALL: [(&str, &str, Checker); 20] = [
     ("overlap", "two hold one lock at once", overlap::check),
+    ("leaders", "two leaders pass their check at one moment", overlap::leaders),
     ("readers", "a reader or a writer is beside a writer", shared::readers),
     ("permits", "more permits are held than there are, or one is held twice", shared::permits),
     ("latch", "a latch opens early or closes again", latch::check),
+    ("once", "two calls have run one job", once::check),
     ("several", "a multi-lock is half held", several::check),
     ("counter", "an update of the unprotected counter is lost", counter::check),
     ("store", "the fenced store takes a stale write or refuses a rightful one", fenced::check),

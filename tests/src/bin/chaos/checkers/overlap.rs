@@ -5,17 +5,33 @@
 use super::{Verdict, Violation};
 use crate::clock::MS;
 use crate::history::{History, Hold};
-use crate::names;
+use crate::names::{self, LEADER};
 
 pub(super) fn check(history: &History) -> Verdict {
+    apart(history, names::exclusive(history.keys), Hold::span)
+}
+
+/// As exclusion, but a leader counts from its first look that was good to the last one: one that resigns is followed at once, whatever
+/// its last look promised.
+pub(super) fn leaders(history: &History) -> Verdict {
+    let first = |hold: &Hold| hold.looks.iter().filter(|look| look.until.is_some()).map(|look| look.at).min();
+    apart(history, [LEADER], |hold| first(hold).zip(hold.last_look()))
+}
+
+/// Judges that these spans of holds do not overlap.
+fn apart(
+    history: &History,
+    keys: impl IntoIterator<Item = usize>,
+    span: impl Fn(&Hold) -> Option<(u64, u64)>,
+) -> Verdict {
     if history.beyond {
         return Verdict::excused();
     }
     let mut verdict = Verdict::default();
     let mut judged = 0;
-    for key in names::exclusive(history.keys) {
+    for key in keys {
         let mut spans: Vec<(u64, u64, &Hold)> =
-            history.holds_of(key).filter_map(|hold| hold.span().map(|(from, until)| (from, until, hold))).collect();
+            history.holds_of(key).filter_map(|hold| span(hold).map(|(from, until)| (from, until, hold))).collect();
         spans.sort_by_key(|span| span.0);
         judged += spans.len();
         let mut longest: Option<(u64, u64, &Hold)> = None;
@@ -47,8 +63,9 @@ fn violation(history: &History, a: (u64, u64, &Hold), b: (u64, u64, &Hold)) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{check, leaders};
     use crate::checkers::story::Story;
+    use crate::names::LEADER;
 
     #[test]
     fn one_after_the_other_is_good() {
@@ -81,5 +98,12 @@ mod tests {
         let story =
             Story::new().hold(1, 10, &[(20, 200)]).hold(2, 30, &[(31, 32)]).unlock(2, 40).hold(3, 60, &[(61, 99)]);
         assert_eq!(check(&story.history()).violations.len(), 2);
+    }
+
+    #[test]
+    fn leaders_are_judged_from_look_to_look() {
+        let first = || Story::new().of(LEADER).hold(1, 10, &[(20, 120), (40, 140)]).lost(1, 70);
+        assert!(leaders(&first().hold(2, 45, &[(50, 150)]).history()).violations.is_empty());
+        assert_eq!(leaders(&first().hold(2, 25, &[(30, 130)]).history()).violations.len(), 1);
     }
 }

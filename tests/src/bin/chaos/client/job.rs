@@ -147,18 +147,12 @@ impl Job<'_> {
 
     /// Writes down that the lock is held, and later that it was lost.
     pub(super) fn held(&self, lease: &Lease) {
-        self.note(What::Held { token: lease.id().as_str().to_owned() });
-        let (log, session, key) = (Arc::clone(self.log), self.session, self.key);
-        lease.on_lost(move |_| log.note(session, key, What::Told));
+        held(self.log, self.session, self.key, lease);
     }
 
     /// `check()`, and until when the lock is ours by the library's own account.
     pub(super) fn check(&self, lease: &Lease) -> bool {
-        let at = now();
-        // From the moment before the look: a process that stops between the two claims too little, not too much.
-        let until = lease.check().is_ok().then(|| at + nanos(lease.remaining()));
-        self.log.note_at(at, self.session, self.key, What::Check { until });
-        until.is_some()
+        check(self.log, self.session, self.key, lease)
     }
 
     pub(super) fn fence(&self, lease: &Lease) -> Option<u64> {
@@ -221,6 +215,22 @@ impl Job<'_> {
         });
         self.note(What::Over);
     }
+}
+
+/// As [`Job::held`].
+pub(super) fn held(log: &Arc<Log>, session: Session, key: usize, lease: &Lease) {
+    log.note(session, key, What::Held { token: lease.id().as_str().to_owned() });
+    let log = Arc::clone(log);
+    lease.on_lost(move |_| log.note(session, key, What::Told));
+}
+
+/// As [`Job::check`].
+pub(super) fn check(log: &Log, session: Session, key: usize, lease: &Lease) -> bool {
+    let at = now();
+    // From the moment before the look: a process that stops between the two claims too little, not too much.
+    let until = lease.check().is_ok().then(|| at + nanos(lease.remaining()));
+    log.note_at(at, session, key, What::Check { until });
+    until.is_some()
 }
 
 pub(super) fn nanos(time: Duration) -> u64 {

@@ -7,10 +7,12 @@
 //! 3. `job.rs`: one way to a lock and what is done under it.
 //! 4. `styles.rs`: the kinds of jobs.
 //! 5. `kinds.rs`: jobs with the kinds of lock that are no mutex.
-//! 6. `worker.rs`: its threads.
-//! 7. `resource.rs`: what the locks protect.
-//! 8. `gauge.rs`: a steady pulse of calls.
+//! 6. `built.rs`: jobs that are run once, and leaders.
+//! 7. `worker.rs`: its threads.
+//! 8. `resource.rs`: what the locks protect.
+//! 9. `gauge.rs`: a steady pulse of calls.
 
+mod built;
 mod gauge;
 mod job;
 mod kinds;
@@ -43,8 +45,9 @@ use worker::{Clients, Worker};
 /// How long threads and files of a client that is gone may take to go too.
 const SETTLES: Duration = Duration::from_secs(15);
 
-/// The threads of a client that use the other kinds of lock.
-const USERS_OF_KINDS: usize = 2;
+/// What threads of a client do that take no plain mutex.
+const OTHERS: [fn(Worker, &AtomicBool); 4] =
+    [Worker::run_with_any_kind, Worker::run_with_any_kind, Worker::run_jobs, Worker::run_for_leader];
 
 /// The pulse of a client, and what is a gap in it, in ns.
 const BEAT: Duration = Duration::from_millis(20);
@@ -124,10 +127,10 @@ fn work(order: Order, line: impl Read + Send + 'static, log: &Arc<Log>) {
     }
     let (slow, told) = (Worker::new(&order, order.threads, clients.clone(), log), Arc::clone(&is_over));
     threads.push(thread::spawn(move || slow.run_slowly(&told)));
-    for nth in 0..USERS_OF_KINDS {
+    for (nth, run) in OTHERS.into_iter().enumerate() {
         let (worker, told) =
             (Worker::new(&order, usize::from(KINDS) + nth, clients.clone(), log), Arc::clone(&is_over));
-        threads.push(thread::spawn(move || worker.run_with_any_kind(&told)));
+        threads.push(thread::spawn(move || run(worker, &told)));
     }
     let (told, diary, locks) = (Arc::clone(&is_over), Arc::clone(log), clients.both[0].clone());
     let me = Session { client: order.client, life: order.life, ..Session::default() };

@@ -13,10 +13,15 @@ use super::log::Log;
 use super::resource::{Counter, Store};
 use super::styles::Play;
 use crate::event::Session;
-use crate::names::{self, BUSY_SLOWS, CROWD, LATCH, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE};
+use crate::names::{
+    self, BUSY_SLOWS, CROWD, JOB, LATCH, LEADER, PERMIT, PERMITS, READ, RW_LOCKS, SEVERAL, SLOW, SLOWS, WRITE,
+};
 
 /// The first of a crowd; the ordinary threads come before, and the one for the slow locks.
 const FIRST_OF_CROWD: usize = 17;
+
+/// More than the terms of one candidacy.
+const TERMS: u32 = 1000;
 
 /// So many of a crowd are after the locks that all want.
 const TOGETHER: usize = 48;
@@ -94,6 +99,24 @@ impl Worker {
             self.play(key).of_its_kind();
             let pause = self.random.u64(..15);
             thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    /// The thread for jobs that are run once.
+    pub(super) fn run_jobs(mut self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            self.session.number += 1;
+            self.play(JOB).once();
+            let pause = self.random.u64(20..100);
+            thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    /// The thread with a candidate. Each of its terms is a session.
+    pub(super) fn run_for_leader(mut self, is_over: &AtomicBool) {
+        while !is_over.load(Ordering::SeqCst) {
+            self.session.number += TERMS;
+            self.play(LEADER).lead(is_over);
         }
     }
 

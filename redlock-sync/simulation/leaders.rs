@@ -1,0 +1,48 @@
+//! Leaders, under the names of mutexes. Each term is judged as any hold of the mutex: when one leader begins, no other's
+//! `check` is `Ok`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::plan::Plan;
+use super::thread::Thread;
+use super::world::with;
+use super::{invariants, jobs};
+use crate::key::Key;
+use crate::leader::Leader;
+use crate::lock::handle::Handle;
+use crate::lock::mutex::Mutex;
+use crate::options::LockOptions;
+use crate::protocol::Exclusive;
+
+/// The shortest pause between two terms that can be asked for.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// A candidate, until it is cancelled. False if the client is closed.
+pub(super) fn visit(thread: &Thread, key: usize, plan: &Plan) -> bool {
+    let options = LockOptions { min_hold: Duration::ZERO, ..plan.draw_options() };
+    let name = Key::new("", plan.names[key], 100);
+    let handle = Handle::new(Arc::clone(&thread.inner), name, options.clone().into(), |key| Exclusive { key });
+    let cancel = thread.cancel_after(plan.pace.mul_f64(fastrand::f64() * 2.0));
+    let candidate = Leader::new(Arc::clone(&thread.inner), Mutex::new(handle)).cancel(&cancel);
+    // It has the lock before its body begins, and after that has ended; and in its pauses it does not want it.
+    let wants = || {
+        invariants::wants(key, &options);
+        invariants::is_taking(key, true);
+    };
+    let has_waited = || {
+        invariants::is_taking(key, false);
+        invariants::has_waited(key);
+    };
+    wants();
+    let outcome = candidate.pause(plan.pace.mul_f64(fastrand::f64() / 2.0).max(SHORTEST)).run(|lease| {
+        has_waited();
+        with(|world| world.counts.led += 1);
+        let outcome = jobs::steps(thread, key, lease, plan, &options);
+        invariants::end(key, Duration::ZERO);
+        wants();
+        outcome
+    });
+    has_waited();
+    thread.is_dead() || outcome.map_or_else(|error| thread.note_error(&error), |()| true)
+}

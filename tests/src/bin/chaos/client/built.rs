@@ -1,0 +1,108 @@
+//! What is built on mutexes: jobs that are run once, and leaders.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::{Cancel, Error, LeaderHandle, Lease, Once};
+
+use super::job::{check, held, nanos, outcome};
+use super::styles::Play;
+use crate::clock::now;
+use crate::event::{Op, Outcome, Session, Wants, What};
+use crate::names::{self, LEADER};
+use crate::timing::{JOB_LIFE, JOB_ROUND, TIMEOUT};
+
+const MS: Duration = Duration::from_millis(1);
+/// Of a candidate after a term.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The longest term, but for the time in which its thread does not run.
+const TERM: Duration = Duration::from_millis(400);
+
+/// What a call of a job returns as its error; `None` is one of the body itself.
+struct OfBody(Option<Error>);
+
+impl From<Error> for OfBody {
+    fn from(error: Error) -> OfBody {
+        OfBody(Some(error))
+    }
+}
+
+impl Play<'_> {
+    /// One call for the job of this moment, or for an older one: that is done most likely.
+    pub(super) fn once(&mut self) {
+        let age = if self.random.u8(..4) == 0 { self.random.u64(1..8) } else { 0 };
+        let number = now() / JOB_ROUND - age;
+        let lease = self.lease();
+        let job = self.locks.once(names::job(number)).lease(lease).remember(JOB_LIFE).fenced(self.random.bool());
+        // Some for longer than the lease.
+        let length = if self.random.u8(..8) == 0 { lease.mul_f64(1.6) } else { self.millis(0, 40) };
+        let (looks, fails) = (self.random.bool(), self.random.u8(..4) == 0);
+        // Two looks and a mark of two rounds each, the lock, and its end; the mark is repeated for a lease.
+        let limit = nanos(lease + length) + 12 * TIMEOUT;
+        self.job.note(What::Call { op: Op::Once, limit });
+        let ran = job.run(|lease| {
+            thread::sleep(length);
+            if looks {
+                lease.check()?;
+            }
+            if fails { Err(OfBody(None)) } else { Ok(()) }
+        });
+        let outcome = match &ran {
+            Ok(Once::Ran(()) | Once::Done) => Outcome::Ok,
+            Ok(Once::Busy) => Outcome::Busy,
+            Err(OfBody(None)) => Outcome::Skipped,
+            Err(OfBody(Some(error))) => outcome::<()>(&Err(error.clone())),
+        };
+        self.job.note(What::Return { op: Op::Once, outcome });
+        if matches!(ran, Ok(Once::Ran(()))) {
+            self.job.note(What::Ran { job: number });
+        }
+    }
+
+    /// A candidate for a while, which leads for some terms and then resigns, or is cancelled.
+    pub(super) fn lead(&mut self, is_over: &AtomicBool) {
+        let (cancel, lease, long) = (Cancel::new(), self.lease(), self.millis(200, 2000));
+        let candidate = self.locks.leader(names::of(LEADER)).lease(lease).pause(PAUSE).cancel(&cancel);
+        // One round to get the lock, one to leave its queue, and three for the end of a term.
+        let limit = nanos(long + TERM) + 6 * TIMEOUT;
+        self.job.note(What::Call { op: Op::Lead, limit });
+        let ended = candidate.spawn(self.body(lease)).and_then(|leading| {
+            let until = now() + nanos(long);
+            while now() < until && !is_over.load(Ordering::SeqCst) {
+                thread::sleep(10 * MS);
+            }
+            self.end(&leading, &cancel);
+            leading.join()
+        });
+        self.job.note(What::Return { op: Op::Lead, outcome: outcome(&ended) });
+    }
+
+    /// A term: a session of its own.
+    fn body(&mut self, length: Duration) -> impl FnMut(&Lease) -> Result<(), Error> + Send + use<> {
+        let (log, mut session, mut random) = (Arc::clone(self.job.log), self.job.session, self.random.fork());
+        move |lease| {
+            session = Session { number: session.number + 1, ..session };
+            log.note(session, LEADER, What::Wants(Wants::plain(nanos(length))));
+            held(&log, session, LEADER, lease);
+            let end = now() + random.u64(..nanos(TERM));
+            while check(&log, session, LEADER, lease) && now() < end {
+                thread::sleep(MS * random.u32(1..8));
+            }
+            log.note(session, LEADER, What::Over);
+            Ok(())
+        }
+    }
+
+    fn end(&mut self, leading: &LeaderHandle, cancel: &Cancel) {
+        if self.random.bool() {
+            _ = self.job.call(Op::Resign, 2 * TIMEOUT, || {
+                leading.resign();
+                Ok(())
+            });
+        } else {
+            cancel.cancel();
+        }
+    }
+}
