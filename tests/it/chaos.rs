@@ -17,7 +17,7 @@ fn a_short_run_finds_nothing() {
     let output = chaos(&format!("--safety --nodes 3 --clients 4 --seconds 7 --seed 5 --out {}", out.display()));
     let said = stdout(&output);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 18, "{said}");
+    assert_eq!(said.matches(" ok ").count() + said.matches(" figure ").count(), 20, "{said}");
     let picture = std::fs::read_to_string(out.join("timeline.svg")).unwrap();
     assert!(picture.contains("node 2") && picture.contains("held by"), "the picture shows nodes and holds");
 }
