@@ -49,6 +49,9 @@ models! {
         each_gets_its_own_reply
         over_a_network
         calls_for_which_no_thread_waits
+        each_callback_is_called_once
+        a_late_callback_is_called_once
+        a_callback_on_a_connection_that_breaks
         a_reader_whose_time_is_up
         a_release_is_behind_its_acquire
         what_is_left_is_flushed

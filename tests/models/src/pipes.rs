@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::thread;
 
 use crate::clock::Tick;
-use crate::node::pipes::command::{Abandoned, Outcomes, Wait};
+use crate::node::pipes::command::{Abandoned, Callback, Outcome, Outcomes, Wait};
 use crate::node::pipes::framer::Reply;
 use crate::node::pipes::waiting;
 use crate::piping::{End, PATIENCE, Rig, Said, Threadless, acquire, number, outcome, release};
@@ -101,6 +101,93 @@ pub fn calls_for_which_no_thread_waits() {
     }
     rig.end();
     server.join().unwrap();
+}
+
+/// What callbacks are told.
+#[derive(Default)]
+struct Told(Mutex<Vec<Option<Outcome>>>);
+
+impl Callback for Told {
+    fn call(&self, _: usize, outcome: Option<Outcome>) {
+        self.0.lock().push(outcome);
+    }
+}
+
+impl Told {
+    fn release(self: &Arc<Self>, rig: &Rig, token: &str) {
+        let callback = Arc::clone(self) as Arc<dyn Callback>;
+        rig.pipe.send(Outcomes::new(1, Some(callback)).command(0, release(token), true, None).unattended());
+    }
+
+    /// How many were answered, and how many were late.
+    fn counts(&self) -> (usize, usize) {
+        let told = self.0.lock();
+        (
+            told.iter().flatten().filter(|outcome| matches!(outcome, Outcome::Replied(_))).count(),
+            told.iter().filter(|one| one.is_none()).count(),
+        )
+    }
+}
+
+/// Releases of dropped guards, among calls of threads that wait. Each callback is called once, at the end of the client at the latest.
+pub fn each_callback_is_called_once() {
+    let rig = rig();
+    let (server, told) = (rig.serve(), Arc::new(Told::default()));
+    let threads = ["a", "b", "c"].map(|token| {
+        let told = Arc::clone(&told);
+        rig.spawn(move |rig| {
+            let n = u64::from(token.as_bytes()[0]);
+            assert_eq!(rig.number(n, Tick::NEVER), End::Reply(Reply::Int(n.cast_signed())));
+            told.release(&rig, token);
+        })
+    });
+    join(threads);
+    rig.pipe.finish(Tick::NEVER);
+    // The thread that reads calls them once it has given the turn back.
+    rig.flush();
+    rig.clone().end();
+    server.join().unwrap();
+    assert_eq!(told.counts(), (3, 0));
+}
+
+/// A callback that was told that its call is late is told nothing when the server goes on.
+pub fn a_late_callback_is_called_once() {
+    let (rig, told) = (rig(), Arc::new(Told::default()));
+    let threads = ["a", "b"].map(|token| {
+        let told = Arc::clone(&told);
+        rig.spawn(move |rig| told.release(&rig, token))
+    });
+    join(threads);
+    let time = Passing::start(PATIENCE / 4);
+    rig.pipe.finish(world::now());
+    time.stop();
+    let server = rig.serve();
+    rig.flush();
+    rig.clone().end();
+    server.join().unwrap();
+    assert_eq!(told.counts(), (0, 2));
+}
+
+/// A connection that breaks ends them as well.
+pub fn a_callback_on_a_connection_that_breaks() {
+    let (rig, told) = (rig(), Arc::new(Told::default()));
+    let server = rig.serve();
+    let threads = ["a", "b"].map(|token| {
+        let told = Arc::clone(&told);
+        rig.spawn(move |rig| {
+            told.release(&rig, token);
+            _ = rig.number(7, Tick::NEVER);
+        })
+    });
+    rig.server.cut();
+    join(threads);
+    rig.pipe.finish(Tick::NEVER);
+    // The pump finds the end after its nap.
+    let time = Passing::start(PATIENCE / 4);
+    world::until_all_threads_ended();
+    time.stop();
+    server.join().unwrap();
+    assert_eq!(told.0.lock().len(), 2);
 }
 
 /// The time of a thread that reads for others may be up. Those have time, and are answered all the same.

@@ -321,7 +321,8 @@ impl Pipe {
 
     /// Reads until this call of the thread has its outcome, at most until then. Nothing is read if another thread reads.
     pub(crate) fn read_for(self: &Arc<Self>, outcomes: &Arc<Outcomes>, index: usize, until: Tick) {
-        let Some(mut turn) = self.try_turn() else { return };
+        let Some(mut turn) = self.turn.try_lock() else { return };
+        self.reader.store(AT_WORK, Ordering::Relaxed);
         let mut wakeups = Vec::new();
         while outcomes.is_awaited(index) && !self.is_over() {
             // Before it waits, the others go on.
@@ -411,13 +412,6 @@ impl Pipe {
         let turn = self.turn.lock();
         self.reader.store(AT_WORK, Ordering::Relaxed);
         turn
-    }
-
-    /// That, if no other thread has it.
-    pub(super) fn try_turn(&self) -> Option<MutexGuard<'_, Reading>> {
-        let turn = self.turn.try_lock()?;
-        self.reader.store(AT_WORK, Ordering::Relaxed);
-        Some(turn)
     }
 
     pub(super) fn give_back(&self, turn: MutexGuard<'_, Reading>) {

@@ -1,7 +1,7 @@
 //! The thread that writes and reads for others: for threads that sleep, and for calls for which no thread waits.
 //!
 //! A thread alone on a connection needs none: it writes and reads itself. So the pump is started when it is needed, and ends when it was idle for a while.
-//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`].
+//! Where the system starts no thread, callers look after their calls themselves, every [`ALONE`](super::waiting).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use super::command::{Command, Wakeup};
 use super::ends::Broken;
 use super::outbox::{Interest, Outbox, Pump};
 use super::pipe::Pipe;
-use super::waiting::ALONE;
 use crate::clock::Tick;
 
 /// An idle pump ends after that.
@@ -113,15 +112,14 @@ impl Pipe {
     /// Writes and reads what no thread waits for, at most until then, for a client that ends. What is unanswered then is late.
     pub(crate) fn finish(self: &Arc<Self>, until: Tick) {
         while self.has_unattended() {
-            if let Some(mut turn) = self.try_turn() {
-                let mut wakeups = Vec::new();
+            let mut wakeups = Vec::new();
+            // The pump may have it, which began to read before, and does so for a node timeout at most.
+            let mut turn = self.turn();
+            if self.has_unattended() {
                 self.read(&mut turn, until, &mut wakeups);
-                self.give_back(turn);
-                wakeups.into_iter().for_each(Wakeup::notify);
-            } else {
-                // Another thread reads, and gives what comes to its calls.
-                self.clock.sleep(ALONE);
             }
+            self.give_back(turn);
+            wakeups.into_iter().for_each(Wakeup::notify);
             if self.clock.now() >= until {
                 return self.end_late();
             }

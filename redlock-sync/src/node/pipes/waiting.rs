@@ -8,7 +8,7 @@ use super::pipe::{MANY, Pipe};
 use crate::clock::{Clock, Tick};
 
 /// How often a thread looks after its call where no pump does.
-pub(super) const ALONE: Duration = Duration::from_millis(1);
+const ALONE: Duration = Duration::from_millis(1);
 
 /// Waits until each server that was asked has an outcome, or a connection broke; at most until then. What has come by then is read.
 ///
