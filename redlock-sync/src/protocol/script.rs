@@ -168,6 +168,8 @@ pub(crate) struct Call {
     head: usize,
     /// Where the number of keys begins; from there on a call with the source is the same.
     tail: usize,
+    /// Of a call without keys: it is for the server of a cluster that serves this slot.
+    pub(crate) slot: Option<usize>,
 }
 
 /// Most calls fit in.
@@ -200,7 +202,15 @@ impl Call {
                 Arg::Bytes(bytes) => push_bytes(&mut packed, bytes),
             }
         }
-        Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail })
+        Arc::new(Call { script, purpose, token: token.cloned(), lifetime, words, packed, head, tail, slot: None })
+    }
+
+    /// A new call, for the server of a cluster that serves this slot.
+    pub(crate) fn at_slot(slot: Option<usize>, mut call: Arc<Call>) -> Arc<Call> {
+        if let Some(call) = Arc::get_mut(&mut call) {
+            call.slot = slot;
+        }
+        call
     }
 
     /// How many bytes it has.
@@ -263,7 +273,17 @@ impl Call {
             push_bytes(&mut packed, word);
         }
         let (token, script) = (self.token.clone(), self.script);
-        Some(Call { script, purpose: self.purpose, token, lifetime: self.lifetime, words, packed, head, tail })
+        Some(Call {
+            script,
+            purpose: self.purpose,
+            token,
+            lifetime: self.lifetime,
+            words,
+            packed,
+            head,
+            tail,
+            slot: None,
+        })
     }
 
     fn word(&self, note: Note) -> Option<&'static str> {
