@@ -43,6 +43,7 @@ pub(crate) enum Command {
         holder: String,
     },
     Doctor,
+    #[cfg_attr(not(feature = "top"), allow(dead_code, reason = "what it does is not built"))]
     Top(View),
     Queue(Queue),
 }

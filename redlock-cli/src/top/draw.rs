@@ -174,7 +174,9 @@ fn details(row: &Row) -> String {
 
 fn popup(frame: &mut Frame<'_>, title: &str, text: String) {
     let all = frame.area();
-    let (width, height) = (all.width.saturating_sub(4).min(76), all.height.saturating_sub(2).min(20));
+    let (width, most) = (all.width.saturating_sub(4).min(76), all.height.saturating_sub(2));
+    // Some lines are longer than the window is wide.
+    let height = u16::try_from(text.lines().count() + 4).unwrap_or(u16::MAX).min(most);
     let area = Rect { x: (all.width - width) / 2, y: (all.height - height) / 2, width, height };
     frame.render_widget(Clear, area);
     let block = Block::bordered().title(title.to_owned());

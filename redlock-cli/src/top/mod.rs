@@ -7,17 +7,16 @@ mod draw;
 mod rows;
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
-use std::{env, thread};
+use std::{env, process, thread};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Style};
 use redlock_sync::{HeldLock, Redlock, SnapshotOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use self::rows::{Row, Sort, releasable};
 use crate::args::View;
@@ -58,15 +57,25 @@ pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
     }
     // What is wrong with servers is on the screen, which lines in between would spoil.
     log::set_max_level(log::LevelFilter::Off);
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let watch = Watch::start(locks, &view.pattern, view.every)?;
     let mut terminal = ratatui::try_init()?;
-    let outcome = show(&mut terminal, locks, &watch, &stop);
+    end_with(signals)?;
+    let outcome = show(&mut terminal, locks, &watch);
     ratatui::restore();
     outcome.map(|()| Answer::well(String::new())).map_err(Failure::from)
+}
+
+/// Ends the process with a signal. The thread that waits for keys may not come back: of a terminal that is gone it reads
+/// for ever.
+fn end_with(mut signals: Signals) -> io::Result<()> {
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            ratatui::restore();
+            process::exit(0);
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
 /// Everything, as text.
@@ -76,13 +85,13 @@ fn once(locks: &Redlock, pattern: &str) -> Result<Answer, Failure> {
     Ok(Answer::well(format!("{}\n\n{}", seen.health, tables.join("\n"))))
 }
 
-fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch, stop: &AtomicBool) -> io::Result<()> {
+fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::Result<()> {
     let (tell, told) = mpsc::channel();
     let has_colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (sort, filter, rows, name, said) = (Sort::Waiting, String::new(), Vec::new(), None, String::new());
     let mut screen =
         Screen { mode: Mode::Table, sort, filter, rows, at: 0, name, offset: 0, page: 1, said, has_colours };
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let latest = watch.look();
         screen.hear(&told, watch);
         screen.take(
@@ -104,7 +113,6 @@ fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch, stop: &A
             }
         }
     }
-    Ok(())
 }
 
 impl Screen {
