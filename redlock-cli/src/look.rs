@@ -7,6 +7,7 @@ use redlock_sync::{HeldLock, LockKind, Redlock, SeenLatch, SnapshotOptions};
 use serde::Serialize;
 
 use crate::ending::{Answer, BUSY, Failure, USAGE};
+use crate::text::plain;
 
 /// The fewest characters of a token that name it: those that are shown.
 const SHOWN: usize = 8;
@@ -72,13 +73,13 @@ pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
     let ends = |left: Option<Duration>| left.map_or_else(|| "never".to_owned(), |left| format!("{left:.1?}"));
     let row = |held: &HeldLock| {
         let servers = format!("{} of {}", held.nodes, held.of);
-        let (name, kind) = (held.name.escape_debug().to_string(), held.kind.to_string());
+        let (name, kind) = (plain(&held.name), held.kind.to_string());
         [name, kind, ends(held.holder.remaining), held.waiting.to_string(), servers, held.holder.id.to_string()]
     };
     let latch = |latch: &SeenLatch| {
-        let (name, kind, open) = (latch.name.escape_debug(), "latch", if latch.is_open { ", open" } else { "" });
+        let (name, kind, open) = (plain(&latch.name), "latch", if latch.is_open { ", open" } else { "" });
         let arrived = format!("{} arrived{open}", latch.arrived);
-        [name.to_string(), kind.to_owned(), ends(latch.remaining), latch.waiting.to_string(), String::new(), arrived]
+        [name, kind.to_owned(), ends(latch.remaining), latch.waiting.to_string(), String::new(), arrived]
     };
     let mut rows: Vec<_> = held.iter().map(row).chain(latches.iter().map(latch)).collect();
     rows.sort_by(|[one, ..], [other, ..]| one.cmp(other));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::args::Queue;
 use crate::ending::{Answer, BUSY, Failure};
 use crate::look::columns;
+use crate::text::{length, plain};
 
 /// So much of a body is shown.
 const SHOWN: usize = 60;
@@ -41,9 +42,9 @@ pub(crate) fn table(queues: &[SeenQueue]) -> String {
     let row = |queue: &SeenQueue| {
         let number = |number: u64| if queue.problem.is_some() { "-".to_owned() } else { number.to_string() };
         let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
-        let oldest = if queue.due == 0 { "-".to_owned() } else { format!("{:.1?}", queue.oldest) };
+        let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
         let error = queue.problem.clone().unwrap_or_default();
-        [queue.name.escape_debug().to_string(), tasks, due, claimed, dead, oldest, error]
+        [plain(&queue.name), tasks, due, claimed, dead, oldest, error]
     };
     let error = if queues.iter().any(|queue| queue.problem.is_some()) { "ERROR" } else { "" };
     columns(["NAME", "TASKS", "DUE", "CLAIMED", "DEAD", "OLDEST", error], queues.iter().map(row))
