@@ -11,19 +11,21 @@ use redlock_sync::{Builder, Redlock};
 
 const VERSION: &str = concat!("redlock ", env!("CARGO_PKG_VERSION"), "\n");
 /// What `--help` says behind each command, and without one.
-const HELP: [(&str, &str); 7] = [
+const HELP: [(&str, &str); 8] = [
     ("", include_str!("help/redlock.txt")),
     ("run", include_str!("help/run.txt")),
     ("inspect", include_str!("help/inspect.txt")),
     ("ls", include_str!("help/ls.txt")),
     ("release", include_str!("help/release.txt")),
     ("doctor", include_str!("help/doctor.txt")),
+    ("top", include_str!("help/top.txt")),
     ("queue", include_str!("help/queue.txt")),
 ];
 
 pub(crate) struct Args {
     pub(crate) servers: Servers,
     pub(crate) command: Command,
+    pub(crate) as_json: bool,
 }
 
 pub(crate) enum Command {
@@ -41,7 +43,17 @@ pub(crate) enum Command {
         holder: String,
     },
     Doctor,
+    #[cfg_attr(not(feature = "top"), allow(dead_code, reason = "what it does is not built"))]
+    Top(View),
     Queue(Queue),
+}
+
+/// `redlock top`
+#[cfg_attr(not(feature = "top"), allow(dead_code, reason = "what it does is not built"))]
+pub(crate) struct View {
+    pub(crate) pattern: String,
+    /// How often it looks.
+    pub(crate) every: Duration,
 }
 
 /// `redlock run`
@@ -90,12 +102,14 @@ impl Servers {
 
 impl Args {
     pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Args, Error> {
-        let mut reader = Reader { parser: Parser::from_args(args), servers: Servers::default(), of: "" };
-        match reader.command() {
-            Ok(command) => Ok(Args { servers: reader.servers, command }),
-            Err(Stop::Say(text)) => Ok(Args { servers: reader.servers, command: Command::Say(text) }),
-            Err(Stop::Wrong(error)) => Err(error),
-        }
+        let parser = Parser::from_args(args);
+        let mut reader = Reader { parser, servers: Servers::default(), of: "", as_json: false };
+        let command = match reader.command() {
+            Ok(command) => command,
+            Err(Stop::Say(text)) => Command::Say(text),
+            Err(Stop::Wrong(error)) => return Err(error),
+        };
+        Ok(Args { servers: reader.servers, command, as_json: reader.as_json })
     }
 }
 
@@ -125,7 +139,11 @@ struct Reader {
     servers: Servers,
     /// The command whose arguments are read.
     of: &'static str,
+    as_json: bool,
 }
+
+/// Those that have `--json`.
+const JSON: [&str; 4] = ["inspect", "ls", "doctor", "queue"];
 
 impl Reader {
     fn command(&mut self) -> Result<Command, Stop> {
@@ -141,6 +159,7 @@ impl Reader {
             "ls" => Ok(Command::List { pattern: self.only_values(1)?.next().unwrap_or_else(|| "*".to_owned()) }),
             "release" => self.release(),
             "doctor" => self.only_values(0).map(|_| Command::Doctor),
+            "top" => self.top().map(Command::Top),
             "queue" => self.queue().map(Command::Queue),
             _ => Err(format!("there is no command `{name}`").into()),
         }
@@ -156,6 +175,7 @@ impl Reader {
                 Some(Short(letter)) => format!("-{letter}"),
             };
             match name.as_str() {
+                "--json" if JSON.contains(&self.of) => self.as_json = true,
                 "--node" => self.servers.0.push(self.parser.value()?.string()?),
                 "-h" | "--help" => return Err(Stop::Say(help(self.of))),
                 "-V" | "--version" => return Err(Stop::Say(VERSION)),
@@ -223,6 +243,19 @@ impl Reader {
         })?;
         let key = need(&mut values, "KEY")?;
         Ok(Command::Release { key, holder: holder.ok_or("--holder TOKEN is missing; `redlock inspect` shows it")? })
+    }
+
+    fn top(&mut self) -> Result<View, Stop> {
+        let mut every = Duration::from_secs(2);
+        let mut values = self.values(1, &mut |name, parser| {
+            let is_known = name == "--every";
+            if is_known {
+                every = length(parser)?;
+            }
+            Ok(is_known)
+        })?;
+        let pattern = values.next().unwrap_or_else(|| "*".to_owned());
+        Ok(View { pattern, every: every.max(Duration::from_millis(100)) })
     }
 
     fn queue(&mut self) -> Result<Queue, Stop> {

@@ -1,9 +1,13 @@
 //! How the program ends: what it prints, and its exit code.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use redlock_sync::Error;
+use serde::Serialize;
+
+use crate::json;
 
 /// As asked on the command line or by a variable it cannot be done; also a key that is no lock.
 pub(crate) const USAGE: u8 = 64;
@@ -24,6 +28,10 @@ impl Answer {
         Answer { text, code }
     }
 
+    pub(crate) fn json(shown: impl Serialize, code: u8) -> Answer {
+        Answer::new(json::line(shown), code)
+    }
+
     pub(crate) fn well(text: String) -> Answer {
         Answer::new(text, 0)
     }
@@ -39,10 +47,10 @@ impl Answer {
 }
 
 /// It is not done.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    message: String,
+    pub(crate) message: String,
 }
 
 impl Failure {
@@ -53,6 +61,11 @@ impl Failure {
     pub(crate) fn tell(self) -> ExitCode {
         say(&self.message);
         self.code.into()
+    }
+
+    /// To a program that reads JSON.
+    pub(crate) fn as_json(&self) -> Answer {
+        Answer::json(BTreeMap::from([("error", self)]), self.code)
     }
 }
 

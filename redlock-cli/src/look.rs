@@ -1,24 +1,37 @@
 //! `redlock inspect`, `ls` and `release`: what holds which lock.
 
-use redlock_sync::{HeldLock, LockKind, Redlock};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redlock_sync::{HeldLock, LockKind, Redlock, SeenLatch, SnapshotOptions};
+use serde::Serialize;
 
 use crate::ending::{Answer, BUSY, Failure, USAGE};
+use crate::text::plain;
 
 /// The fewest characters of a token that name it: those that are shown.
 const SHOWN: usize = 8;
 
-pub(crate) fn inspect(locks: &Redlock, key: &str) -> Result<Answer, Failure> {
+pub(crate) fn inspect(locks: &Redlock, key: &str, as_json: bool) -> Result<Answer, Failure> {
     let held = locks.holders(key)?;
     let code = u8::from(held.is_empty());
-    Ok(if held.is_empty() {
-        Answer::new(format!("{} is free\n", key.escape_debug()), code)
-    } else {
-        Answer::well(table(&held))
+    Ok(match code {
+        _ if as_json => Answer::json(BTreeMap::from([("locks", &held)]), code),
+        0 => Answer::well(table(&held, &[])),
+        _ => Answer::new(format!("{} is free\n", key.escape_debug()), code),
     })
 }
 
-pub(crate) fn list(locks: &Redlock, pattern: &str) -> Result<Answer, Failure> {
-    Ok(Answer::well(table(&locks.held_locks(pattern)?)))
+#[derive(Serialize)]
+struct Listed {
+    locks: Vec<HeldLock>,
+    latches: Vec<SeenLatch>,
+}
+
+pub(crate) fn list(locks: &Redlock, pattern: &str, as_json: bool) -> Result<Answer, Failure> {
+    let seen = locks.snapshot(&SnapshotOptions::default().pattern(pattern))?;
+    let listed = Listed { locks: seen.locks, latches: seen.latches };
+    Ok(if as_json { Answer::json(listed, 0) } else { Answer::well(table(&listed.locks, &listed.latches)) })
 }
 
 /// Takes the lock from that holder: what is compared on the servers is its whole token.
@@ -54,15 +67,23 @@ fn of_holder(mut held: Vec<HeldLock>, holder: &str) -> Result<Vec<HeldLock>, Fai
     Ok(held)
 }
 
-const HEAD: [&str; 5] = ["NAME", "KIND", "ENDS IN", "SERVERS", "HOLDER"];
+const HEAD: [&str; 6] = ["NAME", "KIND", "ENDS IN", "WAIT", "SERVERS", "HOLDER"];
 
-fn table(held: &[HeldLock]) -> String {
+pub(crate) fn table(held: &[HeldLock], latches: &[SeenLatch]) -> String {
+    let ends = |left: Option<Duration>| left.map_or_else(|| "never".to_owned(), |left| format!("{left:.1?}"));
     let row = |held: &HeldLock| {
-        let ends = held.holder.remaining.map_or_else(|| "never".to_owned(), |left| format!("{left:.1?}"));
         let servers = format!("{} of {}", held.nodes, held.of);
-        [held.name.escape_debug().to_string(), held.kind.to_string(), ends, servers, held.holder.id.to_string()]
+        let (name, kind) = (plain(&held.name), held.kind.to_string());
+        [name, kind, ends(held.holder.remaining), held.waiting.to_string(), servers, held.holder.id.to_string()]
     };
-    columns(HEAD, held.iter().map(row))
+    let latch = |latch: &SeenLatch| {
+        let (name, kind, open) = (plain(&latch.name), "latch", if latch.is_open { ", open" } else { "" });
+        let arrived = format!("{} arrived{open}", latch.arrived);
+        [name, kind.to_owned(), ends(latch.remaining), latch.waiting.to_string(), String::new(), arrived]
+    };
+    let mut rows: Vec<_> = held.iter().map(row).chain(latches.iter().map(latch)).collect();
+    rows.sort_by(|[one, ..], [other, ..]| one.cmp(other));
+    columns(HEAD, rows.into_iter())
 }
 
 /// Lines whose columns stand below each other, but for the last one; none below the head if there is no row.

@@ -1,9 +1,10 @@
 //! The command `redlock`: a program under a distributed lock, and a look at locks, servers and queues.
 //!
 //! 1. `args`: the command line. `help/`: what `--help` says, one text for each command.
-//! 2. `ending`: exit codes.
+//! 2. `ending`: exit codes. `json`: what `--json` prints.
 //! 3. `run`: a program under a lock; `signals` and `program` are its parts.
-//! 4. `look`: what holds which lock; taking a lock away. `doctor`: the servers. `queue`: queues of tasks.
+//! 4. `top`: a screen that shows them, over what `watch` knows. `text`: how names and lengths of time are shown.
+//! 5. `look`: what holds which lock; taking a lock away. `doctor`: the servers. `queue`: queues of tasks.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "waits by the real clock")]
@@ -11,11 +12,17 @@
 mod args;
 mod doctor;
 mod ending;
+mod json;
 mod look;
 mod program;
 mod queue;
 mod run;
 mod signals;
+mod text;
+#[cfg(feature = "top")]
+mod top;
+#[cfg(feature = "top")]
+mod watch;
 
 use std::env;
 use std::process::ExitCode;
@@ -26,21 +33,37 @@ use ending::{Answer, Failure};
 fn main() -> ExitCode {
     // Cannot fail: there is no other logger.
     _ = log::set_logger(&ending::Warnings).map(|()| log::set_max_level(log::LevelFilter::Warn));
-    match Args::read(env::args_os().skip(1)).map_err(Failure::from).and_then(obey) {
+    let args = match Args::read(env::args_os().skip(1)) {
+        Ok(args) => args,
+        Err(error) => return Failure::from(error).tell(),
+    };
+    let as_json = args.as_json;
+    match obey(args) {
         Ok(answer) => answer.give(),
+        Err(failure) if as_json => failure.as_json().give(),
         Err(failure) => failure.tell(),
     }
 }
 
 fn obey(args: Args) -> Result<Answer, Failure> {
-    let servers = args.servers;
+    let (servers, as_json) = (args.servers, args.as_json);
     match args.command {
         Command::Say(text) => Ok(Answer::well(text.to_owned())),
         Command::Run(order) => run::run(&servers.open()?, &order),
-        Command::Inspect { key } => look::inspect(&servers.open()?, &key),
-        Command::List { pattern } => look::list(&servers.open()?, &pattern),
+        Command::Inspect { key } => look::inspect(&servers.open()?, &key, as_json),
+        Command::List { pattern } => look::list(&servers.open()?, &pattern, as_json),
         Command::Release { key, holder } => look::release(&servers.open()?, &key, &holder),
-        Command::Doctor => doctor::doctor(&servers.open()?),
-        Command::Queue(order) => queue::queue(&servers.open()?, &order),
+        Command::Doctor => doctor::doctor(&servers.open()?, as_json),
+        #[cfg(feature = "top")]
+        Command::Top(view) => top::top(&servers.open()?, &view),
+        #[cfg(not(feature = "top"))]
+        Command::Top(_) => Err(without("top")),
+        Command::Queue(order) => queue::queue(&servers.open()?, &order, as_json),
     }
+}
+
+#[cfg(not(feature = "top"))]
+fn without(feature: &str) -> Failure {
+    let how = format!("this `redlock` was built without `{feature}`: install it with `--features {feature}`");
+    Failure::new(ending::USAGE, how)
 }

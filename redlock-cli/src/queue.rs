@@ -1,38 +1,53 @@
 //! `redlock queue`: queues of tasks.
 
-use redlock_sync::{Entry, Error, Redlock};
+use std::collections::BTreeMap;
+
+use redlock_sync::{Entry, Redlock, SeenQueue, SnapshotOptions};
+use serde::Serialize;
 
 use crate::args::Queue;
 use crate::ending::{Answer, BUSY, Failure};
 use crate::look::columns;
+use crate::text::{length, plain};
 
 /// So much of a body is shown.
 const SHOWN: usize = 60;
 
-pub(crate) fn queue(locks: &Redlock, order: &Queue) -> Result<Answer, Failure> {
+pub(crate) fn queue(locks: &Redlock, order: &Queue, as_json: bool) -> Result<Answer, Failure> {
+    let show = |tasks: Vec<Entry>, table: fn(&[Entry]) -> String| {
+        if as_json { Answer::json(BTreeMap::from([("tasks", &tasks)]), 0) } else { Answer::well(table(&tasks)) }
+    };
     match order {
-        Queue::List => list(locks),
-        Queue::Peek { name, most, due: false } => Ok(Answer::well(waiting(&locks.queue(name).peek(*most)?))),
-        Queue::Peek { name, most, due: true } => Ok(Answer::well(waiting(&locks.queue(name).peek_due(*most)?))),
-        Queue::Dead { name, most } => Ok(Answer::well(dead(&locks.queue(name).dead(*most)?))),
-        Queue::Revive { name, ids } => revive(&locks.queue(name), ids),
+        Queue::List => list(locks, as_json),
+        Queue::Peek { name, most, due: false } => Ok(show(locks.queue(name).peek(*most)?, waiting)),
+        Queue::Peek { name, most, due: true } => Ok(show(locks.queue(name).peek_due(*most)?, waiting)),
+        Queue::Dead { name, most } => Ok(show(locks.queue(name).dead(*most)?, dead)),
+        Queue::Revive { name, ids } => revive(&locks.queue(name), ids, as_json),
     }
 }
 
-fn list(locks: &Redlock) -> Result<Answer, Failure> {
-    let row = |name: &String| {
-        let queue = locks.queue(name);
-        let [tasks, dead, error] = match queue.len().and_then(|tasks| Ok((tasks, queue.dead_len()?))) {
-            Ok((tasks, dead)) => [tasks.to_string(), dead.to_string(), String::new()],
-            // The others would fail as well.
-            Err(error @ (Error::Unavailable { .. } | Error::Closed)) => return Err(error),
-            Err(error) => ["-".to_owned(), "-".to_owned(), error.to_string()],
-        };
-        Ok([name.escape_debug().to_string(), tasks, dead, error])
+fn list(locks: &Redlock, as_json: bool) -> Result<Answer, Failure> {
+    let seen = locks.snapshot(&SnapshotOptions::default().only_queues())?;
+    if seen.health.nodes().len() > 1 {
+        // Which says why.
+        locks.queues()?;
+    }
+    if as_json {
+        return Ok(Answer::json(BTreeMap::from([("queues", &seen.queues)]), 0));
+    }
+    Ok(Answer::well(table(&seen.queues)))
+}
+
+pub(crate) fn table(queues: &[SeenQueue]) -> String {
+    let row = |queue: &SeenQueue| {
+        let number = |number: u64| if queue.problem.is_some() { "-".to_owned() } else { number.to_string() };
+        let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
+        let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
+        let error = queue.problem.clone().unwrap_or_default();
+        [plain(&queue.name), tasks, due, claimed, dead, oldest, error]
     };
-    let rows = locks.queues()?.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
-    let error = if rows.iter().any(|[.., error]| !error.is_empty()) { "ERROR" } else { "" };
-    Ok(Answer::well(columns(["NAME", "TASKS", "DEAD", error], rows.into_iter())))
+    let error = if queues.iter().any(|queue| queue.problem.is_some()) { "ERROR" } else { "" };
+    columns(["NAME", "TASKS", "DUE", "CLAIMED", "DEAD", "OLDEST", error], queues.iter().map(row))
 }
 
 fn waiting(tasks: &[Entry]) -> String {
@@ -59,16 +74,26 @@ fn body(task: &Entry) -> String {
     format!("{}{rest}", first.escape_debug())
 }
 
-fn revive(queue: &redlock_sync::Queue, ids: &[String]) -> Result<Answer, Failure> {
+#[derive(Serialize)]
+struct Revived<'a> {
+    revived: u64,
+    missing: Vec<&'a str>,
+}
+
+fn revive(queue: &redlock_sync::Queue, ids: &[String], as_json: bool) -> Result<Answer, Failure> {
+    let mut done = Revived { revived: 0, missing: Vec::new() };
     if ids.is_empty() {
-        return Ok(Answer::well(format!("{} revived\n", queue.revive_all()?)));
+        done.revived = queue.revive_all()?;
     }
-    let (mut revived, mut missing) = (0, Vec::new());
     for id in ids {
-        if queue.revive(id)? { revived += 1 } else { missing.push(id.escape_debug().to_string()) }
+        if queue.revive(id)? { done.revived += 1 } else { done.missing.push(id) }
+    }
+    let missing: Vec<String> = done.missing.iter().map(|id| id.escape_debug().to_string()).collect();
+    if as_json {
+        return Ok(Answer::json(&done, if missing.is_empty() { 0 } else { BUSY }));
     }
     if missing.is_empty() {
-        return Ok(Answer::well(format!("{revived} revived\n")));
+        return Ok(Answer::well(format!("{} revived\n", done.revived)));
     }
-    Err(Failure::new(BUSY, format!("{revived} revived; not among the dead: {}", missing.join(", "))))
+    Err(Failure::new(BUSY, format!("{} revived; not among the dead: {}", done.revived, missing.join(", "))))
 }

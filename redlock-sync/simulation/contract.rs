@@ -434,7 +434,7 @@ fn a_page_of_all_keys_stops_soon_and_names_the_rest() {
         assert!(store.clock - before < 4000, "{page:?}");
         page
     };
-    let mut page = read(page("0", "*"));
+    let mut page = read(page("0", &["*".to_owned()], None));
     let (mut calls, mut all) = (1, page.listed.len());
     while let Some((told, keys)) = page.more.pop_first() {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();

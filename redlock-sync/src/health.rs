@@ -48,6 +48,7 @@ pub struct Health {
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NodeHealth {
     /// Host and port, or the path of the socket.
@@ -57,8 +58,10 @@ pub struct NodeHealth {
     /// The version of Redis or Valkey.
     pub version: Option<String>,
     /// How long it has been up, in whole seconds.
+    #[cfg_attr(feature = "serde", serde(rename = "uptime_ms", serialize_with = "crate::serial::some_millis"))]
     pub uptime: Option<Duration>,
     /// What its wall clock showed.
+    #[cfg_attr(feature = "serde", serde(rename = "clock_ms", serialize_with = "since_1970"))]
     pub clock: Option<SystemTime>,
     /// Bytes in use.
     pub used_memory: Option<u64>,
@@ -124,6 +127,26 @@ impl Health {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+}
+
+#[cfg(feature = "serde")]
+#[allow(clippy::ref_option, reason = "serde passes a reference")]
+fn since_1970<S: serde::Serializer>(at: &Option<SystemTime>, to: S) -> Result<S::Ok, S::Error> {
+    let since = at.map(|at| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+    crate::serial::some_millis(&since, to)
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for Health {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut health = to.serialize_struct("Health", 4)?;
+        health.serialize_field("ready", &self.is_ready())?;
+        health.serialize_field("need", &self.need)?;
+        health.serialize_field("nodes", &self.nodes)?;
+        health.serialize_field("warnings", &self.warnings)?;
+        health.end()
     }
 }
 

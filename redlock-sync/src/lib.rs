@@ -217,6 +217,8 @@ mod options;
 mod protocol;
 mod queue;
 mod quorum;
+#[cfg(feature = "serde")]
+mod serial;
 #[cfg(test)]
 #[allow(
     clippy::unwrap_used,
@@ -244,7 +246,7 @@ pub mod guarantees {}
 pub mod __private;
 
 pub use cancel::Cancel;
-pub use client::{Builder, Ended, HeldLock, Redlock};
+pub use client::{Builder, Ended, HeldLock, Redlock, SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
 pub use error::{Error, LostReason, NodeError};
 #[cfg(feature = "metrics")]
 pub use facades::Metrics;

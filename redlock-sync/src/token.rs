@@ -88,6 +88,11 @@ impl LockId {
         self.0.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with(":granted:"))
     }
 
+    /// The first characters of the random part.
+    pub(crate) fn shown(&self) -> String {
+        self.0.split_once(':').map_or(&*self.0, |(random, _)| random).chars().take(SHOWN).collect()
+    }
+
     /// What stands in Redis once a lock was granted to a wait: it says to which, so that one grant cannot be taken for
     /// that of another.
     pub(crate) fn granted(random: &str, wait: &str) -> LockId {
@@ -97,9 +102,7 @@ impl LockId {
 
 impl fmt::Display for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let random = self.0.split_once(':').map_or(&*self.0, |(random, _)| random);
-        let first: String = random.chars().take(SHOWN).collect();
-        write!(f, "{}…", first.escape_debug())?;
+        write!(f, "{}…", self.shown().escape_debug())?;
         if self.holder_name().is_empty() { Ok(()) } else { write!(f, ":{}", self.holder_name().escape_debug()) }
     }
 }

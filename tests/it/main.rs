@@ -11,7 +11,7 @@
 //! 9. `chaos`: a short chaos run.
 //! 10. `properties`: random input, and what must hold for all of it.
 //! 11. `regressions`: what reviews found.
-//! 12. `health`: what is wrong with servers. `observer`: what is told of locks. `credentials`: passwords that change. `replicas`: which have to have a lock. `tls`: servers behind TLS, with certificates of every sort. `own_client`: the server of a client that the program has.
+//! 12. `health`: what is wrong with servers. `snapshot`: all that there is to see. `observer`: what is told of locks. `credentials`: passwords that change. `replicas`: which have to have a lock. `tls`: servers behind TLS, with certificates of every sort. `own_client`: the server of a client that the program has.
 //! 13. `sentinel`: servers that Sentinels watch. `cluster`: locks on Redis Clusters.
 //! 14. `tidy`: rules of the repository.
 //! 15. `interop`, a feature: locks of other programs on the same keys.
@@ -59,6 +59,7 @@ mod replicas;
 mod rw_lock;
 mod semaphore;
 mod sentinel;
+mod snapshot;
 mod taking_over;
 mod tidy;
 mod tls;

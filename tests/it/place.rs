@@ -16,8 +16,6 @@ const SOON: Duration = Duration::from_secs(30);
 pub(crate) trait Place: Send + Sync + Sized + 'static {
     /// A lease of which some can be waited for, and that a busy machine renews in time.
     const LEASE: Duration;
-    /// Whether the library lists all locks here.
-    const LISTS: bool = true;
 
     /// So many nodes.
     fn start(nodes: usize) -> Vec<Self>;

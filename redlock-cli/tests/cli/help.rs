@@ -2,7 +2,7 @@
 
 use crate::{outcome, redlock};
 
-const COMMANDS: [&str; 6] = ["run", "inspect", "ls", "release", "doctor", "queue"];
+const COMMANDS: [&str; 7] = ["run", "inspect", "ls", "release", "doctor", "top", "queue"];
 
 #[test]
 fn the_page_has_what_help_says() {

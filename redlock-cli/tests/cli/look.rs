@@ -52,6 +52,46 @@ fn each_lock_is_shown_with_its_holders() {
     assert_eq!(code, Some(1), "{said}");
 }
 
+/// Of names, the page of a terminal obeys nothing; a program reads them as they are.
+#[test]
+fn what_is_shown_is_json_too() {
+    let server = Server::start();
+    let locks = client(std::slice::from_ref(&server)).build().unwrap();
+    let name = "a\u{1b}[2J\u{9b}\u{202e}\n日<img onerror>";
+    let guard = locks.mutex(name).lock().unwrap();
+    locks.count_down_latch("import", 2).count_down().unwrap();
+    locks.queue("emails").push("welcome").unwrap();
+    let json = |args: &[&str]| -> (serde_json::Value, Option<i32>) {
+        let (said, code) = outcome(on(&server, []).args(args).arg("--json"));
+        let is_plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+        assert!(said.chars().all(is_plain), "{said:?}");
+        // What the library logs is on stderr.
+        let tree: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        assert_eq!(tree["version"], 1, "{said}");
+        (tree, code)
+    };
+    let (tree, code) = json(&["ls"]);
+    assert_eq!((tree["locks"][0]["name"].as_str(), code), (Some(name), Some(0)));
+    assert_eq!(tree["latches"][0]["arrived"], 1);
+    let (said, _) = outcome(&mut on(&server, ["ls"]));
+    assert!(!said.contains(['\u{1b}', '\u{9b}', '\u{202e}']) && said.contains("1 arrived"), "{said}");
+    let (tree, code) = json(&["inspect", name]);
+    assert_eq!((tree["locks"][0]["holder"].as_str(), code), (Some(&guard.id().as_str()[..8]), Some(0)));
+    assert_eq!(json(&["inspect", "free"]), (serde_json::json!({"version": 1, "locks": []}), Some(1)));
+    assert_eq!(json(&["doctor"]).0["health"]["ready"], true);
+    assert_eq!(json(&["queue", "ls"]).0["queues"][0]["due"], 1);
+    assert_eq!(json(&["queue", "peek", "emails"]).0["tasks"][0]["body"], "welcome");
+    assert_eq!(json(&["queue", "dead", "emails"]).0["tasks"], serde_json::json!([]));
+    let (tree, code) = json(&["queue", "revive", "emails", "x"]);
+    assert_eq!((&tree["revived"], &tree["missing"][0], code), (&0.into(), &"x".into(), Some(75)));
+    let (tree, code) = json(&["inspect", ""]);
+    assert_eq!((&tree["error"]["code"], code), (&64.into(), Some(64)));
+    server.kill();
+    let (tree, code) = json(&["ls"]);
+    assert!(code == Some(69) && tree["error"]["message"].as_str().unwrap().contains("no majority"), "{tree}");
+    assert_eq!(outcome(&mut on(&server, ["run", "--json", "job", "true"])).1, Some(64));
+}
+
 #[test]
 fn a_holder_without_a_majority_is_shown() {
     let all = servers(3);

@@ -23,7 +23,13 @@ fn queues_are_shown_and_dead_tasks_revived() {
 
     assert_eq!(
         redlock(&["ls"]),
-        ("NAME       TASKS  DEAD\nemails     2      0\n{7}:files  0      3\n".to_owned(), Some(0))
+        (
+            "NAME       TASKS  DUE  CLAIMED  DEAD  OLDEST\n\
+             emails     2      0    1        0     -\n\
+             {7}:files  0      0    0        3     -\n"
+                .to_owned(),
+            Some(0)
+        )
     );
     let (said, code) = redlock(&["peek", "emails"]);
     assert!(code == Some(0) && said.contains("ann  welcome\\nann") && said.contains("claimed until then"), "{said}");
@@ -61,7 +67,7 @@ fn a_queue_that_cannot_be_read_is_shown_with_its_error() {
         assert!(line.starts_with(name) && line.contains(" -  ") && line.contains("WRONGTYPE"), "{said}");
     }
     assert!(c.contains("max_key_len"), "{said}");
-    assert_eq!(mails.split_whitespace().collect::<Vec<_>>(), ["emails", "1", "0"]);
+    assert_eq!(mails.split_whitespace().take(5).collect::<Vec<_>>(), ["emails", "1", "1", "0", "0"]);
 }
 
 #[test]

@@ -33,6 +33,7 @@ use crate::quorum::Ballot;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HeldLock {
     /// The name of the lock: its key without the client's prefix.
@@ -40,16 +41,34 @@ pub struct HeldLock {
     /// Which kind of lock it is, and for a read-write lock which side.
     pub kind: LockKind,
     /// The holder, with the longest time that a node keeps the lock for it.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub holder: Holder,
     /// On how many nodes it holds the lock. Where that is no majority, the lock was not acquired, or is lost, and ends
     /// there with its time.
     pub nodes: usize,
     /// How many nodes the client has.
     pub of: usize,
+    /// How many wait for the lock, whichever side of it they want: the largest number that a node told. Threads of one
+    /// client that want the same lock in the same way count once. Waits of other libraries are not known.
+    pub waiting: u64,
+    /// For how long this holder was seen with the lock, at least. Servers do not keep when a lock was taken, so it is
+    /// zero but in a [`Snapshot`](crate::Snapshot) that [follows](crate::Snapshot::following) another one.
+    #[cfg_attr(feature = "serde", serde(rename = "seen_for_ms", serialize_with = "crate::serial::millis"))]
+    pub seen_for: Duration,
+    /// The longest time that was seen to remain: nearly the lease, once one renewal was seen.
+    #[cfg_attr(feature = "serde", serde(rename = "lease_ms", serialize_with = "crate::serial::some_millis"))]
+    pub lease: Option<Duration>,
 }
 
+/// A server is busy with one page for no longer, but where its clock was set.
+const MOST_PAGE: Duration = Duration::from_millis(100);
+/// A server reads a call and writes its reply in about that time, and a fifth of that of the script.
+const EACH_CALL: Duration = Duration::from_micros(40);
+/// A smaller share would make a pass endless.
+const LEAST_SHARE: f64 = 0.0001;
+
 /// What one node said, or why it did not.
-type Said = Vote<Page>;
+pub(super) type Said = Vote<Page>;
 
 /// # Looking from outside
 impl Redlock {
@@ -80,7 +99,7 @@ impl Redlock {
         let whole = |(node, vote)| if let Vote::Yes(page) = vote { self.rest(node, page, true) } else { vote };
         let votes = ballot.votes.into_iter().enumerate().map(whole).collect();
         let said = self.answered("inspect", key.as_str(), votes)?;
-        if let Some((node, _)) = listed(&said).find(|(_, listed)| listed.kind == "other") {
+        if let Some((node, _)) = listed(&said).find(|(_, listed)| ["other", "latch"].contains(&&*listed.kind)) {
             let node = quorum.node_error(node, "a value that is no lock".to_owned());
             return Err(Error::WrongType { op: "inspect", key: key.as_str().to_owned(), node });
         }
@@ -90,7 +109,7 @@ impl Redlock {
     /// All locks that are held, those with tokens of this library, sorted by name. In the pattern `*` stands for any
     /// text, `?` for one character, and `\` stands before a character that stands for itself. Meant for operators that
     /// look and not for programs that decide: it goes through all keys of the servers, 100 at a time and for about 2
-    /// ms, and what it shows was so at different moments.
+    /// ms, and what it shows was so at different moments. Of a Redis Cluster it asks one master after the other.
     ///
     /// On servers that restrict their users it needs the permission `+scan`, and should have `+getrange`: without that
     /// it copies whole values, which takes a server long if they are large. Keys that the user may not read are left
@@ -98,8 +117,7 @@ impl Redlock {
     ///
     /// # Errors
     /// - [`Unavailable`](Error::Unavailable) without a majority
-    /// - [`Config`](Error::Config) on a Redis Cluster too
-    /// - [`Closed`](Error::Closed)
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
     ///
     /// ```
     /// # let server = redlock_tests::Server::start();
@@ -112,7 +130,7 @@ impl Redlock {
     /// # Ok::<(), redlock_sync::Error>(())
     /// ```
     pub fn held_locks(&self, pattern: &str) -> Result<Vec<HeldLock>, Error> {
-        Ok(self.together(&self.scan(&format!("{}{}", literally(&self.prefix), without_sets(pattern)))?))
+        Ok(self.together(&self.scan(&[self.pattern(pattern)], 1.0)?.0))
     }
 
     /// The names of all queues that have tasks, dead ones too, sorted. It goes through all keys, as
@@ -132,50 +150,69 @@ impl Redlock {
     /// ```
     pub fn queues(&self) -> Result<Vec<String>, Error> {
         on_one_node(self.inner.quorum.len())?;
-        let said = self.scan("*:q:d*")?;
+        let (said, _) = self.scan(&["*:q:d*".to_owned()], 1.0)?;
         let names = listed(&said).filter_map(|(_, listed)| queue_of(&listed.key)?.strip_prefix(&*self.prefix));
         let names: BTreeSet<String> = names.map(str::to_owned).collect();
         Ok(names.into_iter().collect())
     }
 
-    /// All pages of all nodes, of one node after the other.
-    fn scan(&self, pattern: &str) -> Result<Vec<Said>, Error> {
-        self.inner.serves()?;
-        if self.inner.quorum.nodes.are_in_slots() {
-            return Err(Error::config(
-                "the locks of a cluster cannot be listed, as each of its servers has a part of them; ask for one with `holders`",
-            ));
-        }
-        let votes = (0..self.inner.quorum.len()).map(|node| self.pages(node, pattern)).collect();
-        self.answered("list", pattern, votes)
+    /// A pattern of names as one of keys.
+    pub(super) fn pattern(&self, names: &str) -> String {
+        format!("{}{}", literally(&self.prefix), without_sets(names))
     }
 
-    fn pages(&self, node: usize, pattern: &str) -> Said {
-        let mut all = Page { next: START.to_owned(), ..Page::default() };
-        loop {
-            let said = match self.ask(node, &page(&all.next, pattern)) {
-                Vote::Yes(page) => self.rest(node, page, false),
-                other => other,
-            };
-            let Vote::Yes(Page { next, listed, .. }) = said else { return said };
-            all.listed.extend(listed);
-            all.next = next;
-            if all.next == START {
-                return Vote::Yes(all);
+    /// All pages of all nodes, of one node after the other, and the shortest round trip to each. The servers are kept
+    /// busy for `share` of the time at most.
+    pub(super) fn scan(&self, patterns: &[String], share: f64) -> Result<(Vec<Said>, Vec<Option<Duration>>), Error> {
+        self.inner.serves()?;
+        let each = (0..self.inner.quorum.len()).map(|node| self.pages(node, patterns, share));
+        let (votes, round_trips) = each.unzip();
+        self.inner.serves()?;
+        let names = patterns.first().map_or("", String::as_str);
+        Ok((self.answered("list", names, votes)?, round_trips))
+    }
+
+    fn pages(&self, node: usize, patterns: &[String], share: f64) -> (Said, Option<Duration>) {
+        let (mut all, clock, mut shortest) = (Page::default(), &self.inner.quorum.clock, None);
+        for slot in self.inner.quorum.nodes.parts(node) {
+            let mut next = START.to_owned();
+            // A pass can take long.
+            while self.inner.serves().is_ok() {
+                let asked = clock.now();
+                let said = self.ask(node, &page(&next, patterns, slot));
+                let took = clock.now().since(asked);
+                let said = if let Vote::Yes(page) = said { self.rest(node, page, false) } else { said };
+                let Vote::Yes(page) = said else { return (said, shortest) };
+                shortest = Some(shortest.map_or(took, |least: Duration| least.min(took)));
+                all.listed.extend(page.listed);
+                let busy = page.took.min(MOST_PAGE).mul_f64(1.2) + EACH_CALL;
+                if share < 1.0 {
+                    clock.sleep(busy.mul_f64(1.0 / share.max(LEAST_SHARE) - 1.0));
+                }
+                next = page.next;
+                if next == START {
+                    break;
+                }
             }
         }
+        (Vote::Yes(all), shortest)
     }
 
     /// A page with what the node did not tell in its first answer.
     fn rest(&self, node: usize, mut page: Page, is_named: bool) -> Said {
+        // No call to a cluster can name keys of several slots.
+        let most = if self.inner.quorum.nodes.are_in_slots() { 1 } else { usize::MAX };
         while let Some((told, keys)) = page.more.pop_first() {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            match self.ask(node, &more(&keys, is_named, told)) {
-                Vote::Yes(rest) => {
-                    page.listed.extend(rest.listed);
-                    rest.more.into_iter().for_each(|(told, keys)| page.more.entry(told).or_default().extend(keys));
+            for keys in keys.chunks(most) {
+                match self.ask(node, &more(keys, is_named, told)) {
+                    Vote::Yes(rest) => {
+                        page.listed.extend(rest.listed);
+                        page.took += rest.took;
+                        rest.more.into_iter().for_each(|(told, keys)| page.more.entry(told).or_default().extend(keys));
+                    }
+                    other => return other,
                 }
-                other => return other,
             }
         }
         Vote::Yes(page)
@@ -192,9 +229,10 @@ impl Redlock {
         if ballot.tally().is_answered() { Ok(ballot.votes) } else { Err(quorum.failed(op, key, &ballot)) }
     }
 
-    fn together(&self, said: &[Said]) -> Vec<HeldLock> {
+    pub(super) fn together(&self, said: &[Said]) -> Vec<HeldLock> {
         // A server can name a key twice: nodes are counted once.
         let mut held: BTreeMap<_, (BTreeSet<usize>, Duration)> = BTreeMap::new();
+        let waiting = waits(said);
         for (node, Listed { key, kind, token, remaining }) in listed(said) {
             let (nodes, longest) = held.entry((key, kind, token)).or_default();
             nodes.insert(node);
@@ -202,16 +240,39 @@ impl Redlock {
         }
         let read = |((key, kind, token), (nodes, longest)): ((&String, &String, &String), (BTreeSet<usize>, _))| {
             let (kind, token) = holder_of(kind, token)?;
-            let holder = Holder::new(mode(kind), token, (longest != Duration::MAX).then_some(longest));
+            let lease = (longest != Duration::MAX).then_some(longest);
+            let holder = Holder::new(mode(kind), token, lease);
             let name = key.strip_prefix(&*self.prefix)?.to_owned();
-            (!holder.id.is_reservation()).then_some(HeldLock { name, kind, holder, nodes: nodes.len(), of: said.len() })
+            let (nodes, of) = (nodes.len(), said.len());
+            let waiting = waiting.get(key.as_str()).copied().unwrap_or(0);
+            let seen_for = Duration::ZERO;
+            (!holder.id.is_reservation()).then_some(HeldLock {
+                name,
+                kind,
+                holder,
+                nodes,
+                of,
+                waiting,
+                seen_for,
+                lease,
+            })
         };
         held.into_iter().filter_map(read).collect()
     }
 }
 
+/// The waits for each lock: those of the node that has most.
+pub(super) fn waits(said: &[Said]) -> BTreeMap<&str, u64> {
+    let mut all = BTreeMap::new();
+    for (_, listed) in listed(said).filter(|(_, listed)| listed.kind == "waits") {
+        let most = all.entry(listed.key.as_str()).or_default();
+        *most = listed.token.parse().unwrap_or(0).max(*most);
+    }
+    all
+}
+
 /// What the nodes that answered listed, each with its node.
-fn listed(said: &[Said]) -> impl Iterator<Item = (usize, &Listed)> {
+pub(super) fn listed(said: &[Said]) -> impl Iterator<Item = (usize, &Listed)> {
     let answered = said.iter().enumerate().filter_map(|(node, said)| match said {
         Vote::Yes(page) => Some((node, page)),
         _ => None,

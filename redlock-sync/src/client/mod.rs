@@ -6,6 +6,7 @@ mod environment;
 mod health;
 mod listing;
 mod locks;
+mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub use self::builder::Builder;
 pub use self::ending::Ended;
 pub(crate) use self::environment::{NODES, URL, duration};
 pub use self::listing::HeldLock;
+pub use self::snapshot::{SeenLatch, SeenQueue, Snapshot, SnapshotOptions};
 
 use crate::error::Error;
 use crate::inner::ClientInner;

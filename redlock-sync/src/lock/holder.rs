@@ -20,6 +20,7 @@ use crate::token::LockId;
 /// # Ok::<(), redlock_sync::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum HoldMode {
     /// No other holder: a mutex, or a read-write lock that is held to write.
@@ -57,5 +58,21 @@ pub struct Holder {
 impl Holder {
     pub(crate) fn new(mode: HoldMode, token: &str, remaining: Option<Duration>) -> Holder {
         Holder { mode, id: LockId::from_server(token), remaining }
+    }
+}
+
+/// It has no more of the token than `Display` shows.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Holder {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut holder = to.serialize_struct("Holder", 5)?;
+        holder.serialize_field("mode", &self.mode)?;
+        let is_granted = self.id.holder_name().starts_with("granted:redlock-sync:");
+        holder.serialize_field("state", if is_granted { "granted" } else { "held" })?;
+        holder.serialize_field("holder", &self.id.shown())?;
+        holder.serialize_field("holder_name", self.id.holder_name())?;
+        holder.serialize_field("remaining_ms", &self.remaining.map(crate::serial::ms))?;
+        holder.end()
     }
 }

@@ -152,6 +152,14 @@ impl Nodes {
         self.members.nodes.iter().any(Node::is_cluster)
     }
 
+    /// For calls that look at all keys of a node: a slot of each of its servers, and nothing for a node that is no cluster.
+    pub(crate) fn parts(&self, member: usize) -> Vec<Option<usize>> {
+        match self.members.nodes.get(member) {
+            Some(Node::Cluster(cluster)) => cluster.slots().into_iter().map(Some).collect(),
+            _ => vec![None],
+        }
+    }
+
     /// Why the nodes are not independent of each other, if that has been found out. Costs nothing when they are.
     pub(crate) fn conflict(&self) -> Option<String> {
         self.identities.conflict()

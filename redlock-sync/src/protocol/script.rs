@@ -170,6 +170,8 @@ pub(crate) struct Call {
     head: usize,
     /// Where the number of keys begins; from there on a call with the source is the same.
     tail: usize,
+    /// Of a call without keys: it is for the server of a cluster that serves this slot.
+    pub(crate) slot: Option<usize>,
 }
 
 /// Most calls fit in.
@@ -202,7 +204,26 @@ impl Call {
                 Arg::Bytes(bytes) => push_bytes(&mut packed, bytes),
             }
         }
-        Arc::new(Call { script, purpose, token: token.cloned(), lifetime, is_native: false, words, packed, head, tail })
+        Arc::new(Call {
+            script,
+            purpose,
+            token: token.cloned(),
+            lifetime,
+            is_native: false,
+            words,
+            packed,
+            head,
+            tail,
+            slot: None,
+        })
+    }
+
+    /// A new call, for the server of a cluster that serves this slot.
+    pub(crate) fn at_slot(slot: Option<usize>, mut call: Arc<Call>) -> Arc<Call> {
+        if let Some(call) = Arc::get_mut(&mut call) {
+            call.slot = slot;
+        }
+        call
     }
 
     /// How many bytes it has.
@@ -277,7 +298,7 @@ impl Call {
         }
         let (token, script) = (self.token.clone(), self.script);
         let (purpose, lifetime) = (self.purpose, self.lifetime);
-        Some(Call { script, purpose, token, lifetime, is_native: false, words, packed, head, tail })
+        Some(Call { script, purpose, token, lifetime, is_native: false, words, packed, head, tail, slot: None })
     }
 
     fn word(&self, note: Note) -> Option<&'static str> {

@@ -402,3 +402,22 @@ impl Entry {
         (self.seen.micros, self.state.version)
     }
 }
+
+/// A body that is no text has the character U+FFFD in the place of each part that is none.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Entry {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use crate::serial::ms;
+        use serde::ser::SerializeStruct;
+        let mut entry = to.serialize_struct("Entry", 8)?;
+        entry.serialize_field("id", self.id())?;
+        entry.serialize_field("body", &String::from_utf8_lossy(self.body()))?;
+        entry.serialize_field("is_text", &std::str::from_utf8(self.body()).is_ok())?;
+        entry.serialize_field("claimed", &self.is_claimed())?;
+        entry.serialize_field("due_in_ms", &ms(self.due_in()))?;
+        entry.serialize_field("at_ms", &ms(self.due_at().duration_since(UNIX_EPOCH).unwrap_or_default()))?;
+        entry.serialize_field("attempts", &self.attempts())?;
+        entry.serialize_field("why", self.why())?;
+        entry.end()
+    }
+}

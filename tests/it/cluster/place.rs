@@ -41,7 +41,6 @@ impl Drop for Slots {
 
 impl Place for Slots {
     const LEASE: Duration = Server::LEASE;
-    const LISTS: bool = false;
 
     /// One test after the other takes all that it needs, so that no two wait for each other.
     fn start(nodes: usize) -> Vec<Slots> {

@@ -12,7 +12,7 @@ use super::rig::{ask, ms};
 const OPERATIONS: u32 = 220;
 const MOST_ATTEMPTS: u32 = 4;
 /// Shorter than this a lease cannot be with the node timeout of these clients.
-const SHORT: Duration = ms(450);
+const SHORT: Duration = ms(1300);
 const LATER: Duration = Duration::from_secs(3600);
 const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -59,7 +59,7 @@ fn known(id: &str) -> &'static str {
 impl Run {
     fn new(seed: u64) -> Run {
         let server = Server::start();
-        let locks = Redlock::builder().node(server.url()).node_timeout(ms(400)).build().unwrap();
+        let locks = Redlock::builder().node(server.url()).node_timeout(ms(1200)).build().unwrap();
         let retry = Retry::every(ms(1)).jitter(0.0).max_attempts(MOST_ATTEMPTS);
         let mails = locks.queue("q").retry(retry);
         let short = mails.clone().lease(SHORT).renew(false);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::source::{Source, library, package};
 
 /// Each module's layer. Imports go to strictly lower layers, but for the edges below.
-const LAYERS: [(&str, u8); 31] = [
+const LAYERS: [(&str, u8); 32] = [
     ("lib", 12),
     ("__private", 12),
     ("default_client", 12),
@@ -30,6 +30,7 @@ const LAYERS: [(&str, u8); 31] = [
     ("token", 0),
     ("error", 0),
     ("names", 0),
+    ("serial", 0),
     ("observer", 0),
     ("fork", 0),
     ("clock", 0),

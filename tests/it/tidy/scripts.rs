@@ -131,6 +131,9 @@ fn commands(script: &str) -> BTreeSet<&str> {
     // Only what lists locks needs it.
     used.remove("SCAN");
     used.remove("GETRANGE");
+    // The numbers of queues.
+    used.remove("ZCOUNT");
+    used.remove("HLEN");
     used
 }
 

@@ -10,7 +10,7 @@ use redis::{
 use super::Server;
 
 /// How long the fixture waits for an answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection made when needed, with a count of what went over it, so that the server's own count can be freed of it.
 pub(super) struct Admin {
@@ -88,7 +88,7 @@ fn executed(info: &str) -> u64 {
 
 /// Shortcuts for set-up and checks. Each one panics when the server does not answer.
 impl Server {
-    /// A plain connection of its own, with timeouts of five seconds.
+    /// A plain connection of its own, with timeouts of half a minute.
     pub fn client(&self) -> Connection {
         connect(&self.url()).unwrap_or_else(|error| panic!("cannot connect to {self}: {error}"))
     }

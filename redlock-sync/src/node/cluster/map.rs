@@ -1,6 +1,6 @@
 //! Which server of a cluster serves which slot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::slots::SLOTS;
@@ -48,6 +48,13 @@ impl Map {
     /// One that is well, the same as long as it is.
     pub(super) fn any(&self) -> Option<&Arc<Server>> {
         self.servers.iter().find(|server| server.outage().is_none()).or(self.servers.first())
+    }
+
+    /// The first slot of each server.
+    pub(super) fn slots(&self) -> Vec<usize> {
+        let mut known = HashSet::new();
+        let mut is_first = |server: &Option<Arc<Server>>| server.as_ref().is_some_and(|one| known.insert(one.number()));
+        self.slots.iter().enumerate().filter_map(|(slot, server)| is_first(server).then_some(slot)).collect()
     }
 
     pub(super) fn at(&self, address: &str) -> Option<&Arc<Server>> {

@@ -105,7 +105,15 @@ impl Cluster {
 
     /// Where this call goes.
     pub(super) fn server_for(&self, call: &Call) -> Option<Arc<Server>> {
-        self.map.read().server(call.first_key().map(slot_of)).cloned()
+        self.map.read().server(call.slot.or_else(|| call.first_key().map(slot_of))).cloned()
+    }
+
+    /// A slot of each master.
+    pub(super) fn slots(&self) -> Vec<usize> {
+        if !self.map.read().is_told {
+            self.ask();
+        }
+        self.map.read().slots()
     }
 
     // --- redirects ----------------------------------------------------------------------------------------------------

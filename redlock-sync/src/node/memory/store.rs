@@ -183,7 +183,7 @@ impl Store {
                 let had_an_end = self.item(key).is_some_and(|item| item.expires.take().is_some());
                 Reply::Int(i64::from(had_an_end))
             }
-            [b"HGET" | b"HSET" | b"HDEL", key, rest @ ..] => self.hash(words, key, rest),
+            [b"HGET" | b"HSET" | b"HDEL" | b"HLEN", key, rest @ ..] => self.hash(words, key, rest),
             [b"SCAN", b"0", b"MATCH", pattern, b"COUNT", _] => {
                 let keys = self.live().map(|(key, _)| key).filter(|key| glob(pattern, key));
                 let keys = keys.map(|key| Reply::Bulk(key.clone())).collect();
@@ -285,6 +285,7 @@ impl Store {
                 let mut is_new = |field: &[u8], value: &[u8]| fields.insert(field.to_vec(), value.to_vec()).is_none();
                 count(pairs.chunks(2).filter(|pair| matches!(pair, [field, value] if is_new(field, value))).count())
             }
+            (Some(&b"HLEN"), []) => count(fields.len()),
             (Some(&b"HGET"), [field]) => bulk(fields.get(*field)),
             (Some(&b"HDEL"), gone) => count(gone.iter().filter(|field| fields.remove(**field).is_some()).count()),
             _ => unknown(),
@@ -366,6 +367,10 @@ fn on_sorted(set: &mut BTreeMap<Vec<u8>, f64>, command: &[u8], rest: &[&[u8]]) -
             set.get(*member).map_or(Reply::Nil, |score| Reply::Bulk(score.to_string().into_bytes()))
         }
         (b"ZCARD", []) => count(set.len()),
+        (b"ZCOUNT", [b"-inf", high]) => match float(high) {
+            Some(high) => count(set.values().filter(|score| **score <= high).count()),
+            None => error("ERR min or max is not a float"),
+        },
         (b"ZREMRANGEBYSCORE", [b"-inf", end]) => match end.strip_prefix(b"(").and_then(float) {
             Some(end) => {
                 let before = set.len();

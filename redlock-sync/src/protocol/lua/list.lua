@@ -1,19 +1,31 @@
--- Tells which keys are locks that are held, and their holders: of keys that are named, or of a page of all keys. Queues of tasks are told by their keys. Sets
--- nothing. Meant not to hold the server up, whatever its keys hold: it copies little of each, and stops after 2 ms; what is left is asked for by its name.
--- A token of another library looks like any other string, so it counts as a lock only where its key was named by a user.
+-- Tells which keys are locks that are held, and their holders: of keys that are named, or of a page of all keys. Latches and queues of tasks are told with
+-- their numbers. Sets nothing. Meant not to hold the server up, whatever its keys hold: it copies little of each, and stops after 2 ms; what is left is
+-- asked for by its name. A token of another library looks like any other string, so it counts as a lock only where its key was named by a user.
 -- KEYS[1] and further ones: keys; without any a page of all keys is looked at
--- ARGV[1] cursor of the page, ARGV[2] pattern as of SCAN; or, with keys: ARGV[1] 1 if a user named them or 0, ARGV[2] members of each that were told before
--- replies {1, next cursor, and for each holder its key, kind, token, remaining ms (-1 without end)}; kinds are `mutex`, `rw`, `semaphore`, `queue`, for a
--- key that a user named and that holds something else `other`, and for one of which not all was told `more`, with the number of members that were
+-- ARGV[1] cursor of the page, ARGV[2..] patterns as of SCAN; or, with keys: ARGV[1] 1 if a user named them or 0, ARGV[2] members of each that were told before
+-- replies {1, next cursor, and for each holder its key, kind, token, remaining ms (-1 without end)}; kinds are `mutex`, `rw`, `semaphore`, for a
+-- key that a user named and that holds something else `other`, and for one of which not all was told `more`, with the number of members that were.
+-- In the place of the token `waits` has how many waits stand in the queue of a lock; `latch` its arrivals, with `!` behind them if it is marked as open;
+-- `queue` the numbers of its tasks, of those that are due, of claims, and of dead tasks, and for how many us the first has been due, or an error; and
+-- `took`, which is of no key, the us for which the script ran
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local OURS = string.rep('%x', 32) .. ':'
+local TOKEN, HOLDER, PERMIT = '^' .. OURS, '^[rw]' .. OURS, '^%d+ ' .. OURS
 -- Members of one set, and keys, that one call looks at. No token of this library is longer than that.
 local MEMBERS, KEYS_OF_PAGE, LONGEST = 100, 100, 255
 local reply = {1, '0'}
 
+-- For how many us it has run. Many servers stop TIME while a script runs, but not the clock of their processor.
+local began = os and os.clock() or 0
+local function took()
+  local now = redis.call('TIME')
+  return math.max((now[1] - time[1]) * 1000000 + now[2] - time[2], os and (os.clock() - began) * 1000000 or 0)
+end
+
 local function tell(key, kind, token, ms)
-  for _, word in ipairs({key, kind, token, ms}) do reply[#reply + 1] = word end
+  local at = #reply
+  reply[at + 1], reply[at + 2], reply[at + 3], reply[at + 4] = key, kind, token, ms
 end
 
 -- The string there, or as much of it as tells whether it is a token; an error for another type, or for a key that this user may not read.
@@ -25,26 +37,69 @@ local function value(key, is_named)
   return text
 end
 
--- The tasks of a queue are at this key, or its dead ones; no lock has such a name (names.rs).
-local function is_key_of_queue(key)
-  local owner = string.match(key, '^(.*):q:due$') or string.match(key, '^(.*):q:dead$')
-  return owner and (string.find(owner, '^{[^}]+}$') or string.find(owner, '^[^{]*{[^}]+}.*:$'))
+-- What stands before `due` or `dead` in the name of a key with tasks of a queue; no lock has such a name (names.rs).
+local function queue_of(key)
+  local base = string.match(key, '^(.*:q:)due$') or string.match(key, '^(.*:q:)dead$')
+  local owner = base and string.sub(base, 1, -4)
+  return owner and (string.find(owner, '^{[^}]+}$') or string.find(owner, '^[^{]*{[^}]+}.*:$')) and base
+end
+
+-- A claim that is over is found when the task is claimed again: until then the task is due, and no more claims than these run.
+local function tasks_of(base)
+  local micros = time[1] * 1000000 + time[2]
+  local all, due = redis.pcall('ZCARD', base .. 'due'), redis.pcall('ZCOUNT', base .. 'due', '-inf', string.format('%.0f', micros))
+  local claims, dead = redis.pcall('HLEN', base .. 'claims'), redis.pcall('ZCARD', base .. 'dead')
+  local first = redis.pcall('ZRANGE', base .. 'due', 0, 0, 'WITHSCORES')
+  for _, reply in ipairs({all, due, claims, dead, first}) do
+    if type(reply) == 'table' and reply.err then return reply.err end
+  end
+  local age = first[2] and math.max(0, micros - first[2]) or 0
+  return string.format('%d %d %d %d %.0f', all, due, math.min(claims, all - due), dead, age)
+end
+
+-- How many waits stand in these queues beside a lock (names.rs). A member that begins with `*` is none.
+local function tell_waits(key, ...)
+  local beside, all = string.find(key, '^[^{]*{[^}]+}') and key .. '::' or '{' .. key .. '}:', 0
+  for _, name in ipairs({...}) do
+    local number = redis.pcall('ZCARD', beside .. name)
+    if type(number) == 'number' and number > 0 then
+      local first = redis.pcall('ZRANGE', beside .. name, 0, 0)[1] or ''
+      all = all + number - (string.sub(first, 1, 1) == '*' and 1 or 0)
+    end
+  end
+  if all > 0 then tell(key, 'waits', string.format('%d', all), 0) end
+end
+
+-- The kind of a sorted set by the member with the highest score: a latch has scores that no time has (latch_arrive.lua).
+local function kind_of(member, score)
+  if string.find(member, HOLDER) then return 'rw' end
+  if string.find(member, PERMIT) then return 'semaphore' end
+  return (score == 1e16 or score == 2e16) and 'latch'
 end
 
 local function look(key, is_named, from)
   local token = from == 0 and value(key, is_named)
   -- Such a key is shown with the queue that it is in the way of, whatever it holds.
-  local is_of_queue = not is_named and is_key_of_queue(key) and token ~= ''
-  if type(token) == 'string' and not is_of_queue then
-    if is_named or #token <= LONGEST and string.find(token, '^' .. OURS) then tell(key, 'mutex', token, redis.call('PTTL', key)) end
+  local base = not is_named and token ~= '' and queue_of(key)
+  if type(token) == 'string' and not base then
+    if is_named or #token <= LONGEST and string.find(token, TOKEN) then
+      tell(key, 'mutex', token, redis.call('PTTL', key))
+      tell_waits(key, 'queue')
+    end
     return
   end
   if from == 0 and not token then return end
-  if is_of_queue then return tell(key, 'queue', '', 0) end
+  if base then return tell(key, 'queue', tasks_of(base), 0) end
   -- The first member tells whether the set is one of ours.
-  local first = redis.pcall('ZREVRANGE', key, 0, 0)
-  first = not first.err and first[1] or ''
-  local kind = string.find(first, '^[rw]' .. OURS) and 'rw' or string.find(first, '^%d+ ' .. OURS) and 'semaphore'
+  local first = redis.pcall('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  local kind = not first.err and first[1] and kind_of(first[1], tonumber(first[2]))
+  if kind == 'latch' then
+    local is_open = type(redis.pcall('ZSCORE', key, '!')) == 'string'
+    local arrivals = redis.call('ZCARD', key) - (is_open and 1 or 0)
+    tell(key, 'latch', string.format('%d', arrivals) .. (is_open and '!' or ''), redis.call('PTTL', key))
+    return tell_waits(key, 'latch_waits')
+  end
+  if kind and from == 0 then tell_waits(key, 'permit_queue', 'readers', 'writers') end
   local some = kind and redis.pcall('ZREVRANGE', key, from, from + MEMBERS - 1, 'WITHSCORES') or {}
   local left = 0
   for i = 1, #some, 2 do
@@ -59,8 +114,17 @@ end
 
 local keys, is_named, from = KEYS, ARGV[1] == '1', tonumber(ARGV[2]) or 0
 if not KEYS[1] then
-  local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', KEYS_OF_PAGE)
-  reply[2], keys, is_named, from = page[1], page[2], false, 0
+  local is_there = {}
+  keys, is_named, from = {}, false, 0
+  -- In one call, so that each pattern goes through the same part of the keys, and ends at the same cursor.
+  for i = 2, #ARGV do
+    local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[i], 'COUNT', KEYS_OF_PAGE)
+    reply[2] = page[1]
+    for _, key in ipairs(page[2]) do
+      if not is_there[key] then keys[#keys + 1] = key end
+      is_there[key] = true
+    end
+  end
 end
 local is_late = false
 for _, key in ipairs(keys) do
@@ -68,8 +132,8 @@ for _, key in ipairs(keys) do
     tell(key, 'more', string.format('%d', from), 0)
   else
     look(key, is_named, from)
-    local passed = redis.call('TIME')
-    is_late = (passed[1] - time[1]) * 1000000 + passed[2] - time[2] > 2000
+    is_late = took() > 2000
   end
 end
+tell('', 'took', string.format('%d', took()), 0)
 return reply

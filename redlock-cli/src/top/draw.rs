@@ -1,0 +1,184 @@
+//! What the screen looks like.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
+use redlock_sync::Snapshot;
+
+use super::rows::{Row, holder};
+use super::{Mode, Screen};
+use crate::text::{length, plain};
+use crate::watch::Latest;
+
+/// A bar of a lease has so many cells.
+const BAR: usize = 8;
+/// So many queues are shown at most.
+const MOST_QUEUES: usize = 8;
+/// Nothing shown of a longer text could be read.
+const LONGEST: usize = 300;
+
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &mut Screen, latest: &Latest) {
+    let queues = latest.seen.as_ref().map_or(0, |seen| seen.queues.len().min(MOST_QUEUES));
+    let queues = u16::try_from(if queues == 0 { 0 } else { queues + 1 }).unwrap_or(0);
+    let parts = [Constraint::Length(2), Constraint::Min(3), Constraint::Length(queues), Constraint::Length(1)];
+    let [above, table, below, last] = Layout::vertical(parts).areas(frame.area());
+    frame.render_widget(Paragraph::new(heading(latest, screen.style(Color::Red))), above);
+    locks(frame, screen, table);
+    if let Some(seen) = latest.seen.as_ref().filter(|_| queues > 0) {
+        frame.render_widget(queue_table(seen), below);
+    }
+    frame.render_widget(Paragraph::new(footer(screen)), last);
+    match &screen.mode {
+        Mode::Details => {
+            if let Some(row) = screen.chosen() {
+                popup(frame, &short(&row.name), details(row));
+            }
+        }
+        Mode::Confirm(held) => {
+            let name = short(&held.name);
+            let text = format!(
+                "Take {name} away from {} ({})?\n\nThe holder may still be at work. It learns of the loss at its next \
+                 renewal, up to a third of its lease later.\n\ny: release it    n: leave it",
+                holder(held),
+                held.holder.id.as_str().chars().take(8).collect::<String>(),
+            );
+            popup(frame, "release by force", text);
+        }
+        Mode::Table | Mode::Filter => {}
+    }
+}
+
+fn short(text: &str) -> String {
+    plain(&text.chars().take(LONGEST).collect::<String>())
+}
+
+fn heading(latest: &Latest, wrong: Style) -> Vec<Line<'static>> {
+    let Some(seen) = &latest.seen else {
+        let asked = latest.asked.map_or(Duration::ZERO, |asked| asked.elapsed());
+        let said = latest.problem.as_deref().map_or_else(|| format!("asking for {}", length(asked)), plain);
+        return vec![Line::from("redlock top"), Line::from(said)];
+    };
+    let nodes = seen.health.nodes();
+    let well = nodes.iter().filter(|node| node.problem.is_none()).count();
+    let server = |(node, round): (&redlock_sync::NodeHealth, &Option<Duration>)| match (&node.problem, round) {
+        (None, Some(round)) => format!("{} {:.1}ms", plain(&node.address), round.as_secs_f64() * 1000.0),
+        (None, None) => format!("{} no answer", plain(&node.address)),
+        (Some(why), _) => format!("{} DOWN: {}", plain(&node.address), short(why)),
+    };
+    let servers: Vec<String> = nodes.iter().zip(&seen.round_trips).map(server).collect();
+    let first = format!("{well} of {} servers well | {}", nodes.len(), servers.join(" | "));
+    let is_well = well == nodes.len();
+    let waiting: u64 = {
+        let first_of_each = seen.locks.chunk_by(|one, next| one.name == next.name).filter_map(|same| same.first());
+        first_of_each.map(|held| held.waiting).sum()
+    };
+    let (locks, latches, queues) = (seen.locks.len(), seen.latches.len(), seen.queues.len());
+    let mut second = vec![format!("{locks} holders, {waiting} wait, {latches} latches, {queues} queues")];
+    second.push(format!("{} ago", length(latest.age())));
+    if seen.left_out > 0 {
+        second.push(format!("{} more not shown", seen.left_out));
+    }
+    if let Some(asked) = latest.asked.filter(|asked| asked.elapsed() > Duration::from_secs(2)) {
+        second.push(format!("asking for {}", length(asked.elapsed())));
+    }
+    if let Some(problem) = &latest.problem {
+        second = vec![format!("{} ago", length(latest.age())), short(problem)];
+    }
+    let second = second.join(" | ");
+    let styled = |text: String, is_well: bool| if is_well { Line::from(text) } else { Line::styled(text, wrong) };
+    vec![styled(first, is_well), styled(second, latest.problem.is_none())]
+}
+
+fn locks(frame: &mut Frame<'_>, screen: &mut Screen, area: Rect) {
+    let height = usize::from(area.height.saturating_sub(1));
+    screen.show(height);
+    let titles = ["LOCK", "KIND", "HOLDER", "HELD FOR", "LEASE LEFT", "WAIT"];
+    let visible = screen.rows.iter().enumerate().skip(screen.offset).take(height);
+    let (wrong, chosen) = (screen.style(Color::Yellow), Style::new().add_modifier(Modifier::REVERSED));
+    let rows = visible.map(|(at, row)| {
+        let held = row.held_for.map_or_else(String::new, |held| format!("{}+", length(held)));
+        let name = if row.mark.is_empty() { short(&row.name) } else { format!("! {}", short(&row.name)) };
+        let last = if row.mark.is_empty() { bar(row) } else { format!("{} {}", bar(row), row.mark) };
+        let cells = [name, row.kind.to_owned(), short(&row.holder), held, last, row.waiting.to_string()];
+        let style = if row.mark.is_empty() { Style::new() } else { wrong };
+        TableRow::new(cells.map(Cell::from)).style(if at == screen.at { style.patch(chosen) } else { style })
+    });
+    let left = if screen.rows.iter().any(|row| !row.mark.is_empty()) { BAR + 22 } else { BAR + 7 };
+    let widths = [
+        Constraint::Fill(3),
+        Constraint::Length(9),
+        Constraint::Fill(2),
+        Constraint::Length(8),
+        Constraint::Length(u16::try_from(left).unwrap_or(u16::MAX)),
+        Constraint::Length(5),
+    ];
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    frame.render_widget(Table::new(rows, widths).header(TableRow::new(titles).style(bold)), area);
+}
+
+/// The part of the lease that is left, and the time.
+fn bar(row: &Row) -> String {
+    let Some(left) = row.left else { return "never ends".to_owned() };
+    let Some(lease) = row.lease.filter(|lease| !lease.is_zero()) else { return length(left) };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "small")]
+    let full = ((left.as_secs_f64() / lease.as_secs_f64() * BAR as f64).ceil() as usize).min(BAR);
+    format!("{}{} {}", "█".repeat(full), "░".repeat(BAR - full), length(left))
+}
+
+fn queue_table(seen: &Snapshot) -> Table<'static> {
+    let rows = seen.queues.iter().take(MOST_QUEUES).map(|queue| {
+        let number = |number: u64| if queue.problem.is_some() { "?".to_owned() } else { number.to_string() };
+        let [tasks, due, claimed, dead] = [queue.tasks, queue.due, queue.claimed, queue.dead].map(number);
+        let oldest = if queue.due == 0 { "-".to_owned() } else { length(queue.oldest) };
+        TableRow::new([short(&queue.name), tasks, due, claimed, dead, oldest])
+    });
+    let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(8); 5]);
+    let head = TableRow::new(["QUEUE", "TASKS", "DUE", "CLAIMED", "DEAD", "OLDEST"]);
+    Table::new(rows, widths).header(head.style(Style::new().add_modifier(Modifier::BOLD)))
+}
+
+fn footer(screen: &Screen) -> String {
+    match &screen.mode {
+        Mode::Filter => format!("filter: {}_   Enter: keep it, Esc: none", plain(&screen.filter)),
+        _ if !screen.said.is_empty() => short(&screen.said),
+        _ => {
+            let filter = if screen.filter.is_empty() { String::new() } else { format!(": {}", plain(&screen.filter)) };
+            format!("q quit  Enter details  s sort: {}  / filter{filter}  k release  r now", screen.sort.name())
+        }
+    }
+}
+
+fn details(row: &Row) -> String {
+    let mut lines = vec![format!("{}    {} wait", row.kind, row.waiting)];
+    if !row.mark.is_empty() {
+        lines.push(format!("! {}", row.mark));
+    }
+    if row.holders.is_empty() {
+        lines.push(row.holder.clone());
+    }
+    for held in &row.holders {
+        let first: String = held.holder.id.as_str().chars().take(8).collect();
+        let left =
+            held.holder.remaining.map_or_else(|| "never ends".to_owned(), |left| format!("{} left", length(left)));
+        let (kind, held_for, nodes, of) = (held.kind, length(held.seen_for), held.nodes, held.of);
+        lines.push(format!("\n{}", holder(held)));
+        lines.push(format!("  {kind}, {first}, held for {held_for} or more, {left}, on {nodes} of {of} servers"));
+    }
+    lines.push("\nEsc: back".to_owned());
+    lines.join("\n")
+}
+
+fn popup(frame: &mut Frame<'_>, title: &str, text: String) {
+    let all = frame.area();
+    let (width, most) = (all.width.saturating_sub(4).min(76), all.height.saturating_sub(2));
+    // Some lines are longer than the window is wide.
+    let height = u16::try_from(text.lines().count() + 4).unwrap_or(u16::MAX).min(most);
+    let area = Rect { x: (all.width - width) / 2, y: (all.height - height) / 2, width, height };
+    frame.render_widget(Clear, area);
+    let block = Block::bordered().title(title.to_owned());
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }).block(block), area);
+}

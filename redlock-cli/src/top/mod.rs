@@ -1,0 +1,231 @@
+//! `redlock top`: a screen that shows locks and queues as they are, until it is quit.
+//!
+//! 1. `rows`: what the table shows. `draw`: what the screen looks like.
+//! 2. Here: keys, and the terminal.
+
+mod draw;
+mod rows;
+
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+use std::{env, process, thread};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::style::{Color, Style};
+use redlock_sync::{HeldLock, Redlock, SnapshotOptions};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use self::rows::{Row, Sort, releasable};
+use crate::args::View;
+use crate::ending::{Answer, Failure};
+use crate::text::plain;
+use crate::watch::Watch;
+use crate::{look, queue};
+
+/// Without a key the screen is drawn anew so often: what is counted in seconds goes on.
+const DRAWN: Duration = Duration::from_millis(250);
+
+enum Mode {
+    Table,
+    Filter,
+    Details,
+    Confirm(Box<HeldLock>),
+}
+
+struct Screen {
+    mode: Mode,
+    sort: Sort,
+    filter: String,
+    rows: Vec<Row>,
+    /// The row that is chosen, and its name: the rows change places.
+    at: usize,
+    name: Option<String>,
+    /// The first row that is shown.
+    offset: usize,
+    page: usize,
+    /// What became of the last key.
+    said: String,
+    has_colours: bool,
+}
+
+pub(crate) fn top(locks: &Redlock, view: &View) -> Result<Answer, Failure> {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return once(locks, &view.pattern);
+    }
+    // What is wrong with servers is on the screen, which lines in between would spoil.
+    log::set_max_level(log::LevelFilter::Off);
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let watch = Watch::start(locks, &view.pattern, view.every)?;
+    let mut terminal = ratatui::try_init()?;
+    end_with(signals)?;
+    let outcome = show(&mut terminal, locks, &watch);
+    ratatui::restore();
+    outcome.map(|()| Answer::well(String::new())).map_err(Failure::from)
+}
+
+/// Ends the process with a signal. The thread that waits for keys may not come back: of a terminal that is gone it reads
+/// for ever.
+fn end_with(mut signals: Signals) -> io::Result<()> {
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            ratatui::restore();
+            process::exit(0);
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// Everything, as text.
+fn once(locks: &Redlock, pattern: &str) -> Result<Answer, Failure> {
+    let seen = locks.snapshot(&SnapshotOptions::default().pattern(pattern))?;
+    let tables = [look::table(&seen.locks, &seen.latches), queue::table(&seen.queues)];
+    Ok(Answer::well(format!("{}\n\n{}", seen.health, tables.join("\n"))))
+}
+
+fn show(terminal: &mut DefaultTerminal, locks: &Redlock, watch: &Watch) -> io::Result<()> {
+    let (tell, told) = mpsc::channel();
+    let has_colours = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (sort, filter, rows, name, said) = (Sort::Waiting, String::new(), Vec::new(), None, String::new());
+    let mut screen =
+        Screen { mode: Mode::Table, sort, filter, rows, at: 0, name, offset: 0, page: 1, said, has_colours };
+    loop {
+        let latest = watch.look();
+        screen.hear(&told, watch);
+        screen.take(
+            latest
+                .seen
+                .as_deref()
+                .map_or_else(Vec::new, |seen| rows::rows(seen, latest.age(), screen.sort, &screen.filter)),
+        );
+        terminal.draw(|frame| draw::draw(frame, &mut screen, &latest))?;
+        let mut wait = DRAWN;
+        // All that has come, so that many sizes of a window in a moment are drawn once.
+        while event::poll(wait)? {
+            wait = Duration::ZERO;
+            match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release && screen.key(key, locks, watch, &tell) => {
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Screen {
+    /// With that colour, if any is wanted. No colour is all that says something.
+    fn style(&self, colour: Color) -> Style {
+        if self.has_colours { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn chosen(&self) -> Option<&Row> {
+        self.rows.get(self.at)
+    }
+
+    fn hear(&mut self, told: &Receiver<String>, watch: &Watch) {
+        for said in told.try_iter() {
+            self.said = said;
+            watch.hurry();
+        }
+    }
+
+    /// The choice stays with its lock.
+    fn take(&mut self, rows: Vec<Row>) {
+        let same = self.name.as_ref().and_then(|name| rows.iter().position(|row| row.name == *name));
+        self.at = same.unwrap_or(self.at).min(rows.len().saturating_sub(1));
+        self.rows = rows;
+    }
+
+    /// There is room for so many rows.
+    fn show(&mut self, height: usize) {
+        self.page = height.max(1);
+        self.offset = self.offset.clamp((self.at + 1).saturating_sub(self.page), self.at);
+    }
+
+    fn choose(&mut self, at: usize) {
+        self.at = at.min(self.rows.len().saturating_sub(1));
+        self.name = self.chosen().map(|row| row.name.clone());
+    }
+
+    /// Whether that ends it.
+    fn key(&mut self, key: KeyEvent, locks: &Redlock, watch: &Watch, tell: &Sender<String>) -> bool {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return key.code == KeyCode::Char('c');
+        }
+        self.said.clear();
+        match (&self.mode, key.code) {
+            (Mode::Filter, code) => self.edit(code),
+            (Mode::Confirm(_), KeyCode::Char('y')) => self.release(locks, tell),
+            (Mode::Confirm(_) | Mode::Details, _) => self.mode = Mode::Table,
+            (Mode::Table, KeyCode::Char('q')) => return true,
+            (Mode::Table, KeyCode::Char('s')) => self.sort = self.sort.next(),
+            (Mode::Table, KeyCode::Char('/')) => self.mode = Mode::Filter,
+            (Mode::Table, KeyCode::Char('r')) => watch.hurry(),
+            (Mode::Table, KeyCode::Char('k')) => self.ask_for_release(),
+            (Mode::Table, KeyCode::Enter) if self.chosen().is_some() => {
+                self.choose(self.at);
+                self.mode = Mode::Details;
+            }
+            (Mode::Table, code) => self.go(code),
+        }
+        false
+    }
+
+    fn go(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Up => self.choose(self.at.saturating_sub(1)),
+            KeyCode::Down => self.choose(self.at + 1),
+            KeyCode::PageUp => self.choose(self.at.saturating_sub(self.page)),
+            KeyCode::PageDown => self.choose(self.at + self.page),
+            KeyCode::Home => self.choose(0),
+            KeyCode::End => self.choose(usize::MAX),
+            _ => {}
+        }
+    }
+
+    fn edit(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Char(c) => self.filter.push(c),
+            KeyCode::Backspace => _ = self.filter.pop(),
+            KeyCode::Enter => self.mode = Mode::Table,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.mode = Mode::Table;
+            }
+            _ => {}
+        }
+    }
+
+    fn ask_for_release(&mut self) {
+        let Some(row) = self.chosen() else { return };
+        match releasable(row).cloned() {
+            Ok(held) => {
+                self.choose(self.at);
+                self.mode = Mode::Confirm(Box::new(held));
+            }
+            Err(why) => self.said = why.to_owned(),
+        }
+    }
+
+    /// On a thread, so that the screen goes on while a server does not answer.
+    fn release(&mut self, locks: &Redlock, tell: &Sender<String>) {
+        let Mode::Confirm(held) = std::mem::replace(&mut self.mode, Mode::Table) else { return };
+        self.said = format!("releasing {}", plain(&held.name));
+        let (locks, tell) = (locks.clone(), tell.clone());
+        let release = move || {
+            let name = plain(&held.name);
+            let said = match locks.mutex(&held.name).force_unlock(&held.holder) {
+                Ok(true) => format!("released {name}"),
+                Ok(false) => format!("{name} is not held by that holder any more"),
+                Err(error) => error.to_string(),
+            };
+            _ = tell.send(said);
+        };
+        if let Err(error) = thread::Builder::new().name("release".to_owned()).spawn(release) {
+            self.said = error.to_string();
+        }
+    }
+}

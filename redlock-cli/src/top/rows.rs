@@ -1,0 +1,123 @@
+//! What the table shows: a row for each lock and each latch. Pure.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use redlock_sync::{HeldLock, LockKind, Snapshot};
+
+use crate::text::plain;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Waiting,
+    Held,
+    Left,
+    Name,
+}
+
+impl Sort {
+    pub(super) fn next(self) -> Sort {
+        match self {
+            Sort::Waiting => Sort::Held,
+            Sort::Held => Sort::Left,
+            Sort::Left => Sort::Name,
+            Sort::Name => Sort::Waiting,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Sort::Waiting => "waiting",
+            Sort::Held => "held for",
+            Sort::Left => "lease left",
+            Sort::Name => "name",
+        }
+    }
+}
+
+/// A lock with its holders; a latch has none.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    pub(super) holder: String,
+    pub(super) held_for: Option<Duration>,
+    pub(super) left: Option<Duration>,
+    pub(super) lease: Option<Duration>,
+    pub(super) waiting: u64,
+    /// What is wrong with it, in a word.
+    pub(super) mark: &'static str,
+    pub(super) holders: Vec<HeldLock>,
+}
+
+/// Those whose name or holder has the text, sorted. `age` is how old the snapshot is.
+pub(super) fn rows(seen: &Snapshot, age: Duration, sort: Sort, filter: &str) -> Vec<Row> {
+    let locks = seen.locks.chunk_by(|one, next| one.name == next.name).filter_map(|holders| lock(holders, age));
+    let latches = seen.latches.iter().map(|latch| Row {
+        name: latch.name.clone(),
+        kind: "latch",
+        holder: format!("{} arrived{}", latch.arrived, if latch.is_open { ", open" } else { "" }),
+        held_for: None,
+        left: latch.remaining.map(|left| left.saturating_sub(age)),
+        lease: None,
+        waiting: latch.waiting,
+        mark: "",
+        holders: Vec::new(),
+    });
+    let has = |row: &Row| filter.is_empty() || row.name.contains(filter) || row.holder.contains(filter);
+    let mut rows: Vec<Row> = locks.chain(latches).filter(has).collect();
+    match sort {
+        Sort::Waiting => rows.sort_by_key(|row| Reverse((row.waiting, row.held_for))),
+        Sort::Held => rows.sort_by_key(|row| Reverse(row.held_for)),
+        Sort::Left => rows.sort_by_key(|row| (row.lease.is_none(), row.left)),
+        Sort::Name => rows.sort_by(|one, other| one.name.cmp(&other.name)),
+    }
+    rows
+}
+
+fn lock(holders: &[HeldLock], age: Duration) -> Option<Row> {
+    // What has most nodes holds the lock; of permits and readers it is the one that has been there for longest.
+    let first = holders.iter().max_by_key(|held| (held.nodes, held.seen_for))?;
+    let others = holders.len() - 1;
+    let left = first.holder.remaining.map(|left| left.saturating_sub(age));
+    Some(Row {
+        name: first.name.clone(),
+        kind: first.kind.as_str(),
+        holder: if others == 0 { holder(first) } else { format!("{} +{others}", holder(first)) },
+        held_for: Some(first.seen_for + age),
+        left,
+        lease: first.lease,
+        waiting: first.waiting,
+        mark: mark(first, left),
+        holders: holders.to_vec(),
+    })
+}
+
+fn mark(held: &HeldLock, left: Option<Duration>) -> &'static str {
+    // A renewal comes at a third of the lease, and is repeated soon: in its second half none has come.
+    let is_late = |lease: Duration| held.seen_for > lease / 2 && left.is_some_and(|left| left < lease / 2);
+    if held.nodes <= held.of / 2 {
+        "no majority"
+    } else if held.lease.is_some_and(is_late) {
+        "not renewed"
+    } else if held.nodes < held.of {
+        "servers differ"
+    } else {
+        ""
+    }
+}
+
+/// As the program calls itself; a token of another library may have no name.
+pub(super) fn holder(held: &HeldLock) -> String {
+    let name = held.holder.id.holder_name();
+    if name.is_empty() { held.holder.id.to_string() } else { plain(name) }
+}
+
+/// Why this one cannot be released by force, if it cannot; else its holder.
+pub(super) fn releasable(row: &Row) -> Result<&HeldLock, &'static str> {
+    match row.holders.first().map(|held| held.kind) {
+        Some(LockKind::Mutex) => row.holders.iter().max_by_key(|held| held.nodes).ok_or(""),
+        Some(_) => Err("only a mutex can be taken away: end the process of the holder, and its lease runs out"),
+        None => Err("a latch has no holder; `reset` of the latch forgets what has arrived"),
+    }
+}

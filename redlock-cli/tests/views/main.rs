@@ -1,0 +1,25 @@
+//! What people look at, in what they look with: `redlock top` in a terminal. `.ci/run views` runs it, and needs tmux.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "a test fails by a panic, and waits by the real clock"
+)]
+
+mod terminal;
+mod top;
+
+use std::time::Duration;
+
+use redlock_sync::{Builder, Redlock};
+use redlock_tests::Server;
+
+/// How long something may take that takes a moment.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A client of these servers.
+fn client(servers: &[Server]) -> Builder {
+    Redlock::builder().nodes(servers.iter().map(Server::url)).node_timeout(Duration::from_secs(2))
+}

@@ -1,0 +1,157 @@
+//! `redlock top`.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use redlock_sync::Task;
+use redlock_tests::{Server, eventually, servers};
+
+use crate::terminal::Terminal;
+use crate::{LONG, client};
+
+const SMALL: (u32, u32) = (80, 24);
+
+fn one() -> [Server; 1] {
+    [Server::start()]
+}
+
+#[test]
+fn a_lock_is_found_looked_at_and_released() {
+    let servers = one();
+    let locks = client(&servers).lease(Duration::from_secs(9)).build().unwrap();
+    let order = locks.mutex("order:42").holder_name("billing").lock().unwrap();
+    let reader = locks.rw_lock("prices").holder_name("shop").read().unwrap();
+    locks.count_down_latch("import", 3).count_down().unwrap();
+    locks.queue("emails").push(Task::new("welcome")).unwrap();
+    let other = client(&servers).build().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| other.mutex("order:42").try_lock_for(2 * LONG).unwrap().unlock().unwrap());
+        let top = Terminal::start(&servers, SMALL, "", "top --every 200ms");
+        let screen =
+            top.until(&["order:42", "billing", "mutex", "prices", "latch", "emails", "1 of 1 servers well", "1 wait"]);
+        let row = screen.lines().find(|line| line.contains("order:42")).unwrap();
+        assert!(row.trim_end().ends_with('1') && row.contains('█'), "{screen}");
+        // By waiting, so it comes first.
+        assert!(screen.find("order:42") < screen.find("prices"), "{screen}");
+        top.keys(&["s"]);
+        top.until(&["sort: held for"]);
+        top.keys(&["/"]);
+        top.keys(&["-l", "pri"]);
+        let screen = top.until(&["filter: pri_"]);
+        assert!(screen.contains("prices") && !screen.contains("order:42"), "{screen}");
+        top.keys(&["Enter"]);
+        top.keys(&["k"]);
+        top.until(&["only a mutex can be taken away"]);
+        top.keys(&["Enter"]);
+        top.until(&["on 1 of 1 servers", &reader.id().as_str()[..8], "held for"]);
+        // What comes at once behind Escape is one key with it.
+        top.keys(&["Escape"]);
+        eventually("the details are gone", LONG, || !top.screen().contains("Esc: back"));
+        top.keys(&["/"]);
+        top.until(&["filter: pri_"]);
+        top.keys(&["Escape"]);
+        top.until(&["order:42", "sort: held for"]);
+        top.keys(&["s", "s", "s"]);
+        top.until(&["sort: waiting"]);
+        top.keys(&["Home", "k"]);
+        top.until(&["Take order:42 away from billing", &order.id().as_str()[..8]]);
+        top.keys(&["n"]);
+        eventually("the question is gone", LONG, || !top.screen().contains("Take order:42"));
+        order.check().unwrap();
+        top.keys(&["k", "y"]);
+        top.until(&["released order:42"]);
+        eventually("the holder is told", LONG, || order.check().is_err());
+        assert!(order.check().unwrap_err().is_lost());
+        waiter.join().unwrap();
+        top.keys(&["q"]);
+        let screen = top.until(&["ended 0"]);
+        assert!(!screen.contains("prices"), "the terminal has what it had before: {screen}");
+    });
+}
+
+#[test]
+fn names_of_all_sorts_leave_the_screen_whole() {
+    let servers = one();
+    let locks = client(&servers).max_key_len(8192).build().unwrap();
+    let names = [
+        "锁:订单".to_owned(),
+        "a\u{1b}[2J\u{9b}31m\u{202e}b\nc".to_owned(),
+        "<script>'\"".to_owned(),
+        "x".repeat(4096),
+    ];
+    let _guards: Vec<_> = names.iter().map(|name| locks.mutex(name).holder_name("持有者").lock().unwrap()).collect();
+    let top = Terminal::start(&servers, (120, 30), "", "top");
+    let screen = top.until(&["锁:订单", "a\\u{1b}[2J\\u{9b}", "<script>'\"", "xxxx", "持有者"]);
+    for name in ["锁:订单", "<script>", "xxxx"] {
+        let row = screen.lines().find(|line| line.contains(name)).unwrap();
+        assert!(row.contains("mutex") && row.contains("持有者") && row.trim_end().ends_with('0'), "{row}");
+    }
+    // A storm of sizes, down to what nothing fits in.
+    for step in 0..40 {
+        top.resize(20 + step * 37 % 160, 3 + step * 7 % 50);
+    }
+    top.resize(200, 60);
+    top.until(&["锁:订单", "mutex", "q quit"]);
+    top.keys(&["End", "Enter"]);
+    top.until(&["Esc: back"]);
+}
+
+#[test]
+fn a_server_that_hangs_or_is_gone_is_said_to() {
+    let servers = servers(3);
+    let locks = client(&servers).build().unwrap();
+    let _guard = locks.mutex("order:42").lock().unwrap();
+    servers[2].del("order:42");
+    let top = Terminal::start(&servers, (160, 24), "", "top --every 200ms");
+    top.until(&["3 of 3 servers well", "! order:42", "servers differ"]);
+    servers[0].stop();
+    top.until(&["2 of 3 servers well", "DOWN", "order:42"]);
+    servers[1].kill();
+    top.until(&["no majority", "s ago", "order:42"]);
+    servers[0].cont();
+    top.until(&["2 of 3 servers well"]);
+    top.keys(&["C-c"]);
+    top.until(&["ended 0"]);
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    locks.mutex("order:42").lease(Duration::from_secs(60)).lock().unwrap().into_token().unwrap();
+    let top = Terminal::start(&servers, SMALL, "NO_COLOR=1", "top --every 200ms");
+    top.until(&["1 holders", "order:42", "q quit"]);
+    let colours = top.tmux(&["capture-pane", "-p", "-e"]);
+    assert!(!colours.contains("\u{1b}[31m") && !colours.contains("\u{1b}[33m"), "{colours:?}");
+    assert!(Command::new("kill").args(["-TERM", &child(&top)]).status().unwrap().success());
+    top.until(&["ended 0"]);
+    // A terminal that is closed ends it too.
+    let closed = Terminal::start(&servers, SMALL, "", "top");
+    closed.until(&["order:42"]);
+    let program = child(&closed);
+    drop(closed);
+    let is_there = || Command::new("kill").args(["-0", &program]).stderr(Stdio::null()).status().unwrap().success();
+    eventually("it ends with its terminal", LONG, || !is_there());
+}
+
+/// What runs in it.
+fn child(terminal: &Terminal) -> String {
+    let shell = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"]);
+    let found = Command::new("ps").args(["-o", "pid=", "--ppid", shell.trim()]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn without_a_terminal_it_prints_everything_once() {
+    let servers = one();
+    let locks = client(&servers).build().unwrap();
+    let _guard = locks.mutex("order:42").holder_name("billing").lock().unwrap();
+    locks.queue("emails").push("x").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
+    let output = command.args(["--node", &servers[0].url(), "top"]).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.starts_with("ready: 1 of 1"), "{said}");
+    assert!(said.contains("order:42  mutex") && said.contains(":billing") && said.contains("emails"), "{said}");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+}

@@ -1,0 +1,339 @@
+//! All that there is to see, for programs that show it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Redlock;
+use super::listing::{HeldLock, Said, listed, waits};
+use crate::clock::Tick;
+use crate::error::Error;
+#[cfg(feature = "serde")]
+use crate::error::LostReason;
+use crate::health::Health;
+use crate::key::QueueKeys;
+use crate::names::{is_helper, printable, queue_of};
+#[cfg(feature = "serde")]
+use crate::observer::LockKind;
+
+/// What a [`snapshot`](Redlock::snapshot) looks at, and how much it may cost the servers.
+///
+/// ```
+/// use redlock_sync::SnapshotOptions;
+/// let for_a_screen = SnapshotOptions::default().pattern("order:*").limit(1000).server_share(0.01);
+/// # let _ = for_a_screen;
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnapshotOptions {
+    pattern: String,
+    limit: usize,
+    share: f64,
+    only_queues: bool,
+}
+
+impl Default for SnapshotOptions {
+    fn default() -> SnapshotOptions {
+        SnapshotOptions { pattern: "*".to_owned(), limit: usize::MAX, share: 1.0, only_queues: false }
+    }
+}
+
+impl SnapshotOptions {
+    /// Names of locks, latches and queues, without the client's prefix: `*` stands for any text, `?` for one character,
+    /// and `\` stands before a character that stands for itself. Default: `*`.
+    ///
+    /// ```
+    /// let orders = redlock_sync::SnapshotOptions::default().pattern("order:*");
+    /// # let _ = orders;
+    /// ```
+    #[must_use]
+    pub fn pattern(mut self, pattern: impl Into<String>) -> SnapshotOptions {
+        self.pattern = pattern.into();
+        self
+    }
+
+    /// So many holders, latches and queues are kept at most, of each the first by name; default: all. The servers are
+    /// asked for the others as well.
+    ///
+    /// ```
+    /// let few = redlock_sync::SnapshotOptions::default().limit(1000);
+    /// # let _ = few;
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, most: usize) -> SnapshotOptions {
+        self.limit = most;
+        self
+    }
+
+    /// The part of the time for which the calls keep a server busy, from 0.0001 to 1; default 1, which makes no pauses.
+    /// A viewer that looks again and again takes 0.01: then a snapshot of 10 000 locks takes some seconds.
+    ///
+    /// ```
+    /// let gentle = redlock_sync::SnapshotOptions::default().server_share(0.01);
+    /// # let _ = gentle;
+    /// ```
+    #[must_use]
+    pub fn server_share(mut self, share: f64) -> SnapshotOptions {
+        self.share = share;
+        self
+    }
+
+    /// Queues only: of other keys the servers look at no value.
+    ///
+    /// ```
+    /// let queues = redlock_sync::SnapshotOptions::default().only_queues();
+    /// # let _ = queues;
+    /// ```
+    #[must_use]
+    pub fn only_queues(mut self) -> SnapshotOptions {
+        self.only_queues = true;
+        self
+    }
+}
+
+/// The locks, latches, queues and servers of a client, as they were a moment ago: see
+/// [`Redlock::snapshot`](crate::Redlock::snapshot).
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// use redlock_sync::{Redlock, SnapshotOptions};
+/// let locks = Redlock::open(&url)?;
+/// let guard = locks.mutex("order:42").lock()?;
+/// let seen = locks.snapshot(&SnapshotOptions::default())?;
+/// assert_eq!((&*seen.locks[0].name, seen.locks[0].waiting), ("order:42", 0));
+/// assert!(seen.health.is_ready());
+/// # drop(guard);
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The holders of locks, sorted by the names of these. A lock with several holders is there several times.
+    pub locks: Vec<HeldLock>,
+    /// Latches at which something arrived, sorted by name. Marks of jobs that are run [once](crate::Redlock::once) are
+    /// left out.
+    pub latches: Vec<SeenLatch>,
+    /// Queues that have tasks or dead tasks, sorted by name. Empty for a client of several nodes, as queues live on
+    /// one.
+    pub queues: Vec<SeenQueue>,
+    /// What the servers say of themselves.
+    pub health: Health,
+    /// The shortest round trip to each node, in their order; `None` for one that did not answer.
+    #[cfg_attr(feature = "serde", serde(rename = "round_trips_ms", serialize_with = "crate::serial::all_millis"))]
+    pub round_trips: Vec<Option<Duration>>,
+    /// How long it took to look: what is shown was so at different moments of that time.
+    #[cfg_attr(feature = "serde", serde(rename = "took_ms", serialize_with = "crate::serial::millis"))]
+    pub took: Duration,
+    /// How many holders, latches and queues there were beyond the [limit](SnapshotOptions::limit).
+    pub left_out: usize,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    at: Tick,
+}
+
+/// A count-down latch at which something has arrived.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// locks.count_down_latch("import", 3).count_down()?;
+/// let seen = locks.snapshot(&Default::default())?;
+/// assert_eq!((&*seen.latches[0].name, seen.latches[0].arrived, seen.latches[0].is_open), ("import", 1, false));
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SeenLatch {
+    /// Its name, without the client's prefix.
+    pub name: String,
+    /// How many have arrived: the largest number that a node told. How many open it, no server knows.
+    pub arrived: u64,
+    /// A waiter found it open, or the last arrival did. A latch can be open before it is marked.
+    #[cfg_attr(feature = "serde", serde(rename = "open"))]
+    pub is_open: bool,
+    /// How many wait for it.
+    pub waiting: u64,
+    /// How long the servers keep it without another arrival.
+    #[cfg_attr(feature = "serde", serde(rename = "remaining_ms", serialize_with = "crate::serial::some_millis"))]
+    pub remaining: Option<Duration>,
+}
+
+/// A queue of tasks, in numbers.
+///
+/// ```
+/// # let server = redlock_tests::Server::start();
+/// # let url = server.url();
+/// let locks = redlock_sync::Redlock::open(&url)?;
+/// locks.queue("emails").push("welcome")?;
+/// let seen = locks.snapshot(&Default::default())?;
+/// assert_eq!((&*seen.queues[0].name, seen.queues[0].tasks, seen.queues[0].due), ("emails", 1, 1));
+/// # Ok::<(), redlock_sync::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SeenQueue {
+    /// Its name, without the client's prefix.
+    pub name: String,
+    /// Tasks in the queue: those that wait, and those that are claimed; dead ones are not counted.
+    pub tasks: u64,
+    /// Tasks that wait and are due.
+    pub due: u64,
+    /// Tasks that are claimed. One whose claim is over is due.
+    pub claimed: u64,
+    /// Dead tasks.
+    pub dead: u64,
+    /// For how long the first task has been due; zero if none is.
+    #[cfg_attr(feature = "serde", serde(rename = "oldest_ms", serialize_with = "crate::serial::millis"))]
+    pub oldest: Duration,
+    /// Why its numbers are not known; they are zero then.
+    pub problem: Option<String>,
+}
+
+impl Snapshot {
+    /// The same snapshot with what the earlier one knew: [`seen_for`](HeldLock::seen_for) and
+    /// [`lease`](HeldLock::lease) go on for each holder that is in both.
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let guard = locks.mutex("order:42").lock()?;
+    /// let first = locks.snapshot(&Default::default())?;
+    /// let second = locks.snapshot(&Default::default())?.following(&first);
+    /// assert!(second.locks[0].seen_for > first.locks[0].seen_for);
+    /// # drop(guard);
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    #[must_use]
+    pub fn following(mut self, earlier: &Snapshot) -> Snapshot {
+        let id = |held: &HeldLock| (held.name.clone(), held.holder.id.as_str().to_owned());
+        let known: BTreeMap<_, &HeldLock> = earlier.locks.iter().map(|held| (id(held), held)).collect();
+        let passed = self.at.since(earlier.at);
+        for held in &mut self.locks {
+            if let Some(before) = known.get(&id(held)) {
+                held.seen_for = before.seen_for + passed;
+                held.lease = held.lease.max(before.lease);
+            }
+        }
+        self
+    }
+}
+
+impl Redlock {
+    /// Everything at one look: held locks with their holders and how many wait, latches, queues with their numbers, and
+    /// the health of the servers. Meant for operators that look, as [`held_locks`](Redlock::held_locks) is, and it goes
+    /// through all keys of the servers as that does, of a Redis Cluster on one master after the other.
+    ///
+    /// On servers that restrict their users it needs the permission `+scan`, and should have `+getrange`, `+zcount` and
+    /// `+hlen`.
+    ///
+    /// # Errors
+    /// - [`Unavailable`](Error::Unavailable) without a majority
+    /// - [`Config`](Error::Config), [`Closed`](Error::Closed)
+    ///
+    /// ```
+    /// # let server = redlock_tests::Server::start();
+    /// # let url = server.url();
+    /// let locks = redlock_sync::Redlock::open(&url)?;
+    /// let _guard = locks.mutex("order:42").holder_name("billing").lock()?;
+    /// for held in locks.snapshot(&Default::default())?.locks {
+    ///     println!("{} is held by {}, {} wait", held.name, held.holder.id.holder_name(), held.waiting);
+    /// }
+    /// # Ok::<(), redlock_sync::Error>(())
+    /// ```
+    pub fn snapshot(&self, options: &SnapshotOptions) -> Result<Snapshot, Error> {
+        let clock = &self.inner.quorum.clock;
+        let at = clock.now();
+        let health = self.health()?;
+        let (said, round_trips) = self.scan(&self.patterns(options), options.share)?;
+        let mut left_out = 0;
+        let locks = first(self.together(&said), options.limit, &mut left_out);
+        let latches = first(self.latches(&said), options.limit, &mut left_out);
+        let queues = first(self.seen_queues(&said), options.limit, &mut left_out);
+        let took = clock.now().since(at);
+        Ok(Snapshot { locks, latches, queues, health, round_trips, took, left_out, at })
+    }
+
+    /// Those of locks, and of the keys with the tasks of queues: `{name}:q:due`, or `name::q:due`.
+    fn patterns(&self, options: &SnapshotOptions) -> Vec<String> {
+        let names = self.pattern(&options.pattern);
+        let of_queues = [format!("{{{names}}}:q:d*"), format!("{names}::q:d*")];
+        match (options.only_queues, names.as_str()) {
+            (true, _) => of_queues.into(),
+            (false, "*") => vec![names],
+            (false, _) => [names].into_iter().chain(of_queues).collect(),
+        }
+    }
+
+    fn latches(&self, said: &[Said]) -> Vec<SeenLatch> {
+        let (mut all, waiting) = (BTreeMap::new(), waits(said));
+        for (_, told) in listed(said).filter(|(_, told)| told.kind == "latch" && !is_helper(&told.key)) {
+            let Some(name) = told.key.strip_prefix(&*self.prefix) else { continue };
+            let number = told.token.trim_end_matches('!');
+            let waiting = waiting.get(told.key.as_str()).copied().unwrap_or(0);
+            let (name, remaining) = (name.to_owned(), told.remaining);
+            let new = || SeenLatch { name, arrived: 0, is_open: false, waiting, remaining };
+            let latch = all.entry(told.key.as_str()).or_insert_with(new);
+            latch.arrived = number.parse().unwrap_or(0).max(latch.arrived);
+            latch.is_open |= number != told.token;
+            latch.remaining = latch.remaining.max(remaining);
+        }
+        all.into_values().collect()
+    }
+
+    fn seen_queues(&self, said: &[Said]) -> Vec<SeenQueue> {
+        let mut all = BTreeMap::new();
+        for (_, told) in listed(said).filter(|(_, told)| told.kind == "queue" && said.len() == 1) {
+            let name = queue_of(&told.key).and_then(|queue| queue.strip_prefix(&*self.prefix));
+            if let Some(name) = name {
+                all.insert(name, self.seen_queue(name, &told.token));
+            }
+        }
+        all.into_values().collect()
+    }
+
+    fn seen_queue(&self, name: &str, told: &str) -> SeenQueue {
+        let numbers: Option<Vec<u64>> = told.split(' ').map(|number| number.parse().ok()).collect();
+        let keys = QueueKeys::new(&self.prefix, name, self.inner.quorum.limits.max_key_len);
+        let name = name.to_owned();
+        match (keys, numbers.as_deref()) {
+            (Ok(_), Some(&[tasks, due, claimed, dead, micros])) => {
+                SeenQueue { name, tasks, due, claimed, dead, oldest: Duration::from_micros(micros), problem: None }
+            }
+            (Ok(_), _) => SeenQueue { name, problem: Some(printable(told)), ..SeenQueue::default() },
+            (Err(error), _) => SeenQueue { name, problem: Some(error.to_string()), ..SeenQueue::default() },
+        }
+    }
+}
+
+/// So many of them, and how many more there are.
+fn first<T>(mut all: Vec<T>, most: usize, left_out: &mut usize) -> Vec<T> {
+    *left_out += all.len().saturating_sub(most);
+    all.truncate(most);
+    all
+}
+
+/// As its word.
+#[cfg(feature = "serde")]
+impl serde::Serialize for LockKind {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+/// As the name of the variant in lower case, with `_` between its words.
+#[cfg(feature = "serde")]
+impl serde::Serialize for LostReason {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match self {
+            LostReason::Expired => "expired",
+            LostReason::Taken => "taken",
+            LostReason::Deleted => "deleted",
+            LostReason::Unreachable => "unreachable",
+            LostReason::Revoked => "revoked",
+            LostReason::MaxHold => "max_hold",
+        })
+    }
+}
